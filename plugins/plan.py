@@ -1,0 +1,50 @@
+"""--plan: what a run would do and need, without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from fixtures.cases import case_tokens
+from fixtures.checkpoint import peak_memory_bytes
+from fixtures.lengths import format_length
+from fixtures.records import Case
+from plugins.evidence import COLLECTED
+from plugins.options import RUN, Run
+
+GIB = 2**30
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Runs nothing under --plan."""
+    return True if session.config.option.plan and RUN in session.config.stash else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.plan and RUN in config.stash:
+        run, selected = config.stash[RUN], config.stash[COLLECTED].selected
+        terminalreporter.section("plan")
+        for line in plan_lines(run, selected):
+            terminalreporter.write_line(line)
+
+
+def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
+    """The plan as a table: a row for each length, and what does not fit."""
+    options, checkpoint = run.options, run.checkpoint
+    lines = [
+        f"model      {options.model} ({checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters)",
+        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}   estimated peak memory (weights + cache + activations)",
+    ]
+    for length in sorted({case.length for case in cases}):
+        at = [case for case in cases if case.length == length and case.id not in run.misfits]
+        memory = peak_memory_bytes(checkpoint, length, options.dtype, max(1, options.batch_size))
+        parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
+        lines.append(
+            f"{format_length(length):>8} {len(at):>6} {sum(case.samples for case in at):>8} "
+            f"{sum(map(case_tokens, at)):>14,}   {memory.total / GIB:.2f} GiB ({parts})"
+        )
+    total = sum(case_tokens(case) for case in cases if case.id not in run.misfits)
+    lines.append(f"{'all':>8} {len(cases):>6} {sum(case.samples for case in cases):>8} {total:>14,}")
+    return lines + [f"cannot run: {run.misfits[case.id]}" for case in cases if case.id in run.misfits]

@@ -1,0 +1,1 @@
+"""Reports: one document built from what came back, and its forms (JSON, JUnit, terminal)."""

@@ -1,0 +1,122 @@
+"""Random checkpoints of two layers, one per kind of attention, and a tokenizer to go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GPT2Config,
+    JambaConfig,
+    LlamaConfig,
+    MistralConfig,
+    Phi3Config,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from fixtures.records import Prompt
+
+VOCABULARY = 320
+WINDOW = 32
+LONGROPE_TURN = 95
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 8192,
+    # Wide enough that greedy answers of random weights do not repeat one token.
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+CONFIGS: dict[str, Any] = {
+    "llama": LlamaConfig(**SIZES),
+    "yarn": LlamaConfig(**SIZES, rope_parameters=YARN),
+    "qwen2": Qwen2Config(**SIZES),
+    "qwen3": Qwen3Config(**SIZES, head_dim=16),
+    "mistral": MistralConfig(**SIZES, sliding_window=WINDOW),
+    "gemma2": Gemma2Config(**SIZES, head_dim=16, sliding_window=WINDOW),
+    "gemma3": Gemma3TextConfig(
+        **SIZES, head_dim=16, sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention"]
+    ),
+    "longrope": Phi3Config(**SIZES, original_max_position_embeddings=LONGROPE_TURN, rope_parameters=LONGROPE),
+    "jamba": JambaConfig(
+        **SIZES,
+        num_experts=2,
+        num_experts_per_tok=1,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        mamba_d_state=8,
+        use_mamba_kernels=False,
+    ),
+    "gpt2": GPT2Config(vocab_size=VOCABULARY, n_embd=64, n_layer=2, n_head=4, n_positions=128, initializer_range=0.3),
+}
+
+
+class Ids:
+    """A tokenizer that writes ids as numbers, so that equal texts are equal ids."""
+
+    eos_token_id = None
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+        return "".join(f"{token} " for token in token_ids)
+
+
+def save_model(config: Any, path: Path, *, dtype: torch.dtype = torch.float32) -> Path:
+    """Random weights, the same for the same config."""
+    torch.manual_seed(0)
+    model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    model.to(dtype)
+    model.save_pretrained(path)
+    byte_tokenizer().save_pretrained(path)
+    return path
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE with some merges."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<s>", "</s>"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(["the quick brown fox jumps over the lazy dog. " * 5], trainer)
+    return wrapped(tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+def wrapped(tokenizer: Tokenizer, **special: str) -> PreTrainedTokenizerFast:
+    """The tokenizer as transformers has it."""
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)  # type: ignore[no-untyped-call]  # as above
+
+
+def prompt(token_ids: Sequence[int], generation_tokens: int = 8, stop: tuple[str, ...] = ()) -> Prompt:
+    return Prompt(
+        text="",
+        token_ids=tuple(token_ids),
+        length_tokens=len(token_ids),
+        generation_tokens=generation_tokens,
+        stop=stop,
+    )
+
+
+def random_prompt(length: int, generation_tokens: int = 8) -> Prompt:
+    rng = Random(length)
+    return prompt([rng.randrange(2, 300) for _ in range(length)], generation_tokens)
