@@ -202,7 +202,10 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "cut in the header": (write(WEIGHTS, WHOLE[:40]), "model.safetensors: is cut off, 40 of"),
     "longer than it says": (write(WEIGHTS, WHOLE + b"more"), "has 4 bytes more than its header says"),
     "an empty file": (write(WEIGHTS), "model.safetensors: the file is empty"),
-    "a pickle": (write(WEIGHTS, b"\x80\x04\x95\x0a" + b"\0" * 40), "is a pickle .* where you trust it, save it as safetensors"),
+    "a pickle": (
+        write(WEIGHTS, b"\x80\x04\x95\x0a" + b"\0" * 40),
+        "is a pickle .* where you trust it, save it as safetensors",
+    ),
     "a zip": (write(WEIGHTS, b"PK\x03\x04" + b"\0" * 40), "is a pickle under another name"),
     "a pointer": (write(WEIGHTS, POINTER), "is a git-lfs pointer, not the file itself; run git lfs pull"),
     "a web page": (write(WEIGHTS, "\n<!DOCTYPE html><html>"), "is a web page, not the file itself; download it again"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -317,6 +319,16 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
         engine_of(tmp_path / "c")
 
 
+def test_code_beside_the_weights_of_a_built_in_model_is_not_run(saved: Saved, tmp_path: Path) -> None:
+    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
+    config = json.loads((path / "config.json").read_text())
+    classes = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
+    (path / "config.json").write_text(json.dumps({**config, "auto_map": classes}))
+    (path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert texts(engine_of(path), PROMPTS[:1]) == texts(engine_of(saved("llama")), PROMPTS[:1])
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_model_type_that_transformers_does_not_know_is_refused(saved: Saved, tmp_path: Path) -> None:
     path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
     config = json.loads((path / "config.json").read_text())
@@ -385,13 +397,19 @@ def test_running_out_of_memory_says_at_which_length_and_what_to_do(
     error: BaseException, saved: Saved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = engine_of(saved("llama"), batch_size=2)
+    caches: list[weakref.ref[Any]] = []
 
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_: Any, **inputs: Any) -> None:
+        caches.append(weakref.ref(inputs["past_key_values"]))
         raise error
 
     monkeypatch.setattr(engine.reader.model, "forward", fail)
-    with pytest.raises(EngineError, match=r"out of memory on cpu with 2 prompts of 90 tokens; use shorter --lengths"):
+    said = r"out of memory on cpu with 2 prompts of up to 90 tokens; use shorter --lengths"
+    with pytest.raises(EngineError, match=said) as caught:
         list(engine.generate([random_prompt(90), random_prompt(20)]))
+    assert caught.value.__cause__ is error
+    gc.collect()
+    assert [cache() for cache in caches] == [None], "the kept error holds the cache, so the next prompt has no room"
 
 
 def test_a_failing_model_is_an_engine_error_in_one_line(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,7 +463,8 @@ def test_importing_the_registry_imports_no_model_library() -> None:
 def test_the_estimated_cache_is_the_one_that_is_filled(family: str, saved: Saved) -> None:
     engine = engine_of(saved(family))
     cache, _ = engine.reader.read(torch.tensor([random_prompt(400).token_ids]), chunk=None)
-    filled = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    layers: list[Any] = cache.layers
+    filled = sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
     estimate = peak_memory_bytes(inspect(str(saved(family))), 400).cache
     # A window of W keeps W - 1 tokens.
     assert filled <= estimate <= filled * WINDOW / (WINDOW - 1)
