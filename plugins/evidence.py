@@ -15,8 +15,7 @@ from fixtures.engines import Engine, EngineError, EngineFacts
 from fixtures.preflight import Inspection, PreflightError, inspect_case, problems_of
 from fixtures.prompts import Framing
 from fixtures.records import Case, CaseResult, Outcome, Sample, from_json, to_json
-from fixtures.tasks import Task
-from fixtures.tasks.base import CannotFit
+from fixtures.tasks.base import CannotFit, Task
 from plugins.options import RUN, Run, case_of, cases_of
 
 # Enough prompts at a time for an engine to batch, few enough to hold in memory.

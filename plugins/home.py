@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
@@ -31,7 +32,7 @@ def pytest_addoption() -> None:
 def leads_astray(arguments: Sequence[str], directory: Path) -> bool:
     """Whether pytest, run here with these arguments, would look for its root outside the suite."""
     at_home = directory == HOME or HOME in directory.parents
-    values = [value for option, value in zip(arguments, arguments[1:], strict=False) if option in PATH_OPTIONS]
+    values = [value for option, value in pairwise(arguments) if option in PATH_OPTIONS]
     paths = [Path(directory, value).resolve() for value in values]
     return at_home and any(path.exists() and HOME not in path.parents for path in paths)
 

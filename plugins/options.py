@@ -96,8 +96,12 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames and RUN in metafunc.config.stash:
-        cases = [case for case in metafunc.config.stash[RUN].cases if case.id.startswith(f"{metafunc.function.__name__}[")]
-        marked = [pytest.param(case, id=parameter_id(case), marks=getattr(pytest.mark, case.category)) for case in cases]
+        cases = [
+            case for case in metafunc.config.stash[RUN].cases if case.id.startswith(f"{metafunc.function.__name__}[")
+        ]
+        marked = [
+            pytest.param(case, id=parameter_id(case), marks=getattr(pytest.mark, case.category)) for case in cases
+        ]
         metafunc.parametrize("case", marked)
 
 

@@ -35,7 +35,7 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
     options, checkpoint = run.options, run.checkpoint
     lines = [
         f"model      {options.model} ({checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters)",
-        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}   estimated peak memory (weights + cache + activations)",
+        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}   estimated peak memory",
     ]
     for length in sorted({case.length for case in cases}):
         at = [case for case in cases if case.length == length and case.id not in run.misfits]
@@ -43,7 +43,7 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
         lines.append(
             f"{format_length(length):>8} {len(at):>6} {sum(case.samples for case in at):>8} "
-            f"{sum(map(case_tokens, at)):>14,}   {memory.total / GIB:.2f} GiB ({parts})"
+            f"{sum(map(case_tokens, at)):>14,}   {memory.total / GIB:.2f} GiB ({parts}: weights, cache, activations)"
         )
     total = sum(case_tokens(case) for case in cases if case.id not in run.misfits)
     lines.append(f"{'all':>8} {len(cases):>6} {sum(case.samples for case in cases):>8} {total:>14,}")

@@ -53,9 +53,7 @@ def test_an_unknown_field_is_refused() -> None:
 
 @pytest.mark.parametrize(("found", "error"), [(1, None), (2, "lost")])
 def test_a_missing_sample_or_an_error_leaves_no_score(found: int, error: str | None) -> None:
-    generation = Generation(
-        text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, finish="stop", seconds=0.0
-    )
+    generation = Generation(text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, finish="stop", seconds=0.0)
     outcome = Outcome(index=0, score=Score(value=1.0), generation=generation, references=("a",), depths=())
     assert CaseResult(case=CASE, outcomes=(outcome,) * found, seconds=1.0, error=error).score is None
     assert CaseResult(case=CASE, outcomes=(outcome,) * 2, seconds=1.0).score == 1.0

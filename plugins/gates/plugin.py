@@ -28,6 +28,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     found = verdicts(load_thresholds(Path(run.options.thresholds), known_tasks=TASKS), measured(run, collected))
     config.stash[VERDICTS] = found
+    session.testscollected += len(found)
     for verdict in found:
         config.hook.pytest_runtest_logreport(report=gate_report(verdict))
     if session.exitstatus == pytest.ExitCode.OK and any(blocks(verdict) for verdict in found):
@@ -69,7 +70,7 @@ def gate_report(verdict: Verdict) -> pytest.TestReport:
         report.outcome, report.longrepr = "failed", line
     elif verdict.verdict in ("fail", "error"):
         report.outcome, report.longrepr = "skipped", line
-        report.wasxfail = REPORTED_ONLY + verdict.reason  # type: ignore[attr-defined]  # how pytest marks an expected failure
+        report.wasxfail = REPORTED_ONLY + verdict.reason
     elif verdict.verdict != "pass":
         report.outcome, report.longrepr = "skipped", ("thresholds.toml", 1, f"Skipped: {verdict.reason}")
     return report

@@ -141,7 +141,7 @@ def _check_tasks(
 def _at_least(table: Mapping[str, Any], place: str) -> int | None:
     """Tokens, or None for `claimed`."""
     if "at_least" not in table:
-        raise ThresholdsError(f"{place}: at_least is missing; write \"claimed\" or a length such as \"32k\"")
+        raise ThresholdsError(f'{place}: at_least is missing; write "claimed" or a length such as "32k"')
     return None if table["at_least"] == "claimed" else _length(table["at_least"], place, "at_least")
 
 
@@ -151,7 +151,7 @@ def _length(value: Any, place: str, key: str) -> int:
             return parse_length(str(value))
         except LengthError:
             pass
-    raise ThresholdsError(f"{place}: {key} has {value!r}; write a length such as \"8k\" or 8192")
+    raise ThresholdsError(f'{place}: {key} has {value!r}; write a length such as "8k" or 8192')
 
 
 def _score(table: Mapping[str, Any], key: str, place: str, *, or_reference: bool = False) -> float:
@@ -187,5 +187,3 @@ def _only(table: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
     unknown = next((key for key in table if key not in known), None)
     if unknown is not None:
         raise ThresholdsError(f"{place} has an unknown key {unknown!r}; known are {', '.join(known)}")
-
-

@@ -85,9 +85,8 @@ def _run(finished: Finished) -> dict[str, Any]:
         "options": to_json(finished.run.options),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "hardware": finished.facts and finished.facts.hardware,
-        "partial": len(measured.cases) < len(finished.run.cases) or any(
-            case.id not in measured.results for case in measured.cases
-        ),
+        "partial": len(measured.cases) < len(finished.run.cases)
+        or any(case.id not in measured.results for case in measured.cases),
         "tokens": {
             "prompt": sum(generation.prompt_tokens for generation in generations),
             "generated": sum(generation.generated_tokens for generation in generations),
