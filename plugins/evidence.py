@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -55,7 +56,7 @@ class Bench:
 
     def inspect(self, case: Case) -> Inspection:
         """Preflight over all samples of the case; no model is asked."""
-        return inspect_case(case, list(self.samples(case)), self.tasks[case.task], self.framing)
+        return inspect_case(case, self.samples(case), self.tasks[case.task], self.framing)
 
     def measure(self, case: Case, engine: Engine) -> CaseResult:
         """All samples answered and scored; an error ends the case and leaves no score."""
@@ -187,7 +188,13 @@ def _batches(samples: Iterable[Sample], size: int) -> Iterator[list[Sample]]:
 
 
 def _properties(result: CaseResult) -> list[tuple[str, object]]:
-    """What the JUnit file says of a case; scores 0 to 100."""
+    """What the JUnit file says of a case, in the words of the JSON report; scores 0 to 100."""
     case, score = result.case, result.score
-    facts = {"length": case.length, "source": case.source, "samples": len(result.outcomes), "planned": case.samples}
-    return [*facts.items(), *([] if score is None else [("score", round(100 * score, 4))])]
+    failures = Counter(outcome.score.failure for outcome in result.outcomes if outcome.score.failure)
+    return [
+        *((name, getattr(case, name)) for name in ("suite", "category", "task", "length", "source")),
+        ("samples", len(result.outcomes)),
+        ("planned", case.samples),
+        *((f"failures.{kind}", count) for kind, count in sorted(failures.items())),
+        *([] if score is None else [("score", 100 * score)]),
+    ]

@@ -113,7 +113,7 @@ def _over_lengths(gate: Gate, measured: Measured) -> Verdict:
     if unmeasured is not None:
         word, reason = unmeasured.word, unmeasured.reason
     elif by_length and required > max(measured.lengths):
-        word, reason = "not measured", f"asks for {int(required)} tokens; the longest tested is {max(measured.lengths)}"
+        word, reason = "not measured", f"asks for {int(required)}, the longest tested is {max(measured.lengths)}"
         value = effective_length(scores, threshold)
     elif by_length:
         value = effective_length(scores, threshold)

@@ -32,7 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
         _check_writable(target)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Before pytest writes its JUnit file."""
     config = session.config
     if VERDICTS not in config.stash:
         return

@@ -1,0 +1,160 @@
+"""Runs of the suite as a user starts them: pytest in a process of its own, shared by all tests that look at it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from fixtures.calibration import cached, parse_spec
+from fixtures.identity import stable_hash
+from fixtures.records import CaseResult, from_json
+from plugins.evidence import Evidence
+
+REPOSITORY = Path(__file__).parents[1]
+PYTEST = Path(sys.executable).with_name("pytest")
+TIMEOUT_SECONDS = 300
+NEEDLES = (
+    "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
+)  # fmt: skip
+ONLY_NEEDLES = ("-k", "single or multikey")
+
+# Writes what the controller hears of every case, its samples included: a report holds examples only.
+SPY = """
+from pathlib import Path
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Spy(), "spy")
+
+class Spy:
+    def pytest_runtest_logreport(self, report):
+        if hasattr(report, "longctx"):
+            with Path(__file__).with_name("evidence.jsonl").open("a") as file:
+                file.write(report.longctx + "\\n")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that has ended; `folder` holds what it printed and wrote."""
+
+    folder: Path
+
+    @property
+    def code(self) -> int:
+        return int((self.folder / "code").read_text())
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "stdout").read_text()
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What --report-json wrote."""
+        written: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
+        return written
+
+    @property
+    def cases(self) -> dict[str, dict[str, Any]]:
+        """The report's cases by what stands in the brackets of their ids."""
+        return {case["id"].partition("[")[2].rstrip("]"): case for case in self.report["cases"]}
+
+    @property
+    def gates(self) -> dict[str, dict[str, Any]]:
+        return {gate["name"]: gate for gate in self.report["gates"]}
+
+    @property
+    def junit(self) -> dict[str, ElementTree.Element]:
+        """The JUnit file's test cases by name; a name that occurs twice raises ValueError."""
+        found = ElementTree.parse(self.folder / "junit.xml").findall(".//testcase")
+        by_name = {case.attrib["name"]: case for case in found}
+        if len(by_name) != len(found):
+            raise ValueError("two test cases have the same name")
+        return by_name
+
+    @property
+    def results(self) -> dict[str, CaseResult]:
+        """What came back of each case, every sample included."""
+        lines = (self.folder / "evidence.jsonl").read_text().splitlines()
+        results = [from_json(Evidence, json.loads(line)).result for line in lines]
+        return {result.case.id: result for result in results if result is not None}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the terminal's last line counts: passed, failed, skipped, xfailed, deselected, ..."""
+        last = self.output.strip().splitlines()[-1]
+        return {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])}
+
+
+def finished_run(
+    factory: pytest.TempPathFactory, *arguments: str, thresholds: str | None = None, plugin: str = ""
+) -> Finished:
+    """The run with these arguments, with JSON and JUnit reports; only the first who asks has to wait for it.
+
+    `thresholds` is the text of a thresholds file, `plugin` the source of a plugin for the run and its workers.
+    """
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / f"run-{stable_hash(thresholds, plugin, *arguments):016x}"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "code").is_file():
+            (folder / "run_spy.py").write_text(SPY)
+            (folder / "run_plugin.py").write_text(plugin)
+            gates = []
+            if thresholds is not None:
+                (folder / "gates.toml").write_text(thresholds)
+                gates = ["--thresholds", f"{folder}/gates.toml"]
+            reports = ["--report-json", f"{folder}/report.json", "--junitxml", f"{folder}/junit.xml"]
+            start(folder, "-p", "run_spy", "-p", "run_plugin", *reports, *gates, *arguments)
+    return Finished(folder)
+
+
+def start(folder: Path, *arguments: str) -> Finished:
+    """Runs pytest in the clone with these arguments and nothing else from the pytest around it."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    ended = subprocess.run(
+        [str(PYTEST), *arguments],
+        cwd=REPOSITORY,
+        env=inherited | {"PYTHONPATH": str(folder), "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_SECONDS,
+    )
+    (folder / "stdout").write_text(ended.stdout)
+    (folder / "stderr").write_text(ended.stderr)
+    (folder / "code").write_text(str(ended.returncode))
+    return Finished(folder)
+
+
+def calibrated(spec: str) -> Path:
+    """The directory of a calibration checkpoint, where a run with --model calibration:SPEC keeps it."""
+    return cached(parse_spec(spec), REPOSITORY / ".longctx" / "calibration")
+
+
+def sparse_weights(path: Path, gibibytes: int) -> None:
+    """A safetensors file that is whole by its header, and takes no room; nothing can be loaded from it."""
+    size = gibibytes * 2**30
+    header: Mapping[str, Any] = {"weights": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + size)

@@ -1,0 +1,129 @@
+"""Wrong use ends before anything is loaded or written: exit code 4 and one line with the remedy."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from runs import calibrated, start
+
+Change = Callable[[Path], object]
+MODEL = ("--model", "calibration:512")
+GATE = "[[gate]]\nname = 'g'\nkind = 'level'\nabove = "
+WRONG: dict[str, tuple[tuple[str, ...], str]] = {
+    "no model": ((), "--model: give a checkpoint directory, .*; --model calibration:4k builds a small one"),
+    "a model that is not there": (("--model", "/nonexistent"), "--model: no such directory '/nonexistent'; .*"),
+    "a model that is a file": (("--model", "{here}/gates.toml"), "--model: '.*' is a file; give the directory .*"),
+    "an unknown calibration": (("--model", "calibration:4x"), "--model: unknown calibration:4x; write .*"),
+    "a wrong length": ((*MODEL, "--lengths", "1k,8kb"), "--lengths: unknown '8kb'; write 8k, 8192 or 1m"),
+    "an empty length": ((*MODEL, "--lengths", "1k,"), "--lengths: unknown ''; write 8k, 8192 or 1m"),
+    "no samples": ((*MODEL, "--samples", "0"), "--samples: 0; give 1 or more"),
+    "a negative seed": ((*MODEL, "--seed", "-1"), "--seed: -1; give 0 or more"),
+    "no thresholds": ((*MODEL, "--thresholds", "{here}/x.toml"), "--thresholds: cannot read .*/x.toml .*"),
+    "an unknown key": (
+        (*MODEL, "--thresholds", "{here}/key.toml"),
+        "--thresholds: .*/key.toml: .* unknown key 'treshold'; known are .*",
+    ),
+    "a wrong type": (
+        (*MODEL, "--thresholds", "{here}/type.toml"),
+        "--thresholds: .*/type.toml: .* above is '85.6'; write a score .*",
+    ),
+    "a score above 100": (
+        (*MODEL, "--thresholds", "{here}/score.toml"),
+        "--thresholds: .*/score.toml: .* above is 856; write a score from 0 to 100, .*",
+    ),
+    "a missing data directory": ((*MODEL, "--data-dir", "{here}/data"), "--data-dir: .*/data: no such directory; .*"),
+    "an empty data directory": ((*MODEL, "--data-dir", "{here}"), "--data-dir: .*: none of the known files; .*"),
+    "a length too short": (
+        (*MODEL, "--lengths", "512", "--samples", "1"),
+        r"\w+ at 512 tokens cannot fit: .* take \d+; use --lengths \d+ or more, .*",
+    ),
+}
+# Of these, with workers: one that is found at once, one that takes a tokenizer to find.
+WITH_WORKERS = ("a wrong length", "a length too short")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A directory with thresholds files that are wrong."""
+    (tmp_path / "gates.toml").write_text(f"{GATE}85.6\n")
+    (tmp_path / "key.toml").write_text(f"{GATE}85.6\ntreshold = 3\n")
+    (tmp_path / "type.toml").write_text(f"{GATE}'85.6'\n")
+    (tmp_path / "score.toml").write_text(f"{GATE}856\n")
+    return tmp_path
+
+
+def refusal(arguments: tuple[str, ...], folder: Path) -> str:
+    """The one line that pytest says, after checking that it says and writes nothing else."""
+    written = folder / "written"
+    printed = folder / "printed"
+    printed.mkdir()
+    ended = start(printed, "--report-json", f"{written}/r.json", "--junitxml", f"{written}/r.xml", *arguments)
+    assert ended.code == 4
+    assert ended.output.strip() == ""
+    assert not written.exists()
+    (line,) = ended.errors.strip().splitlines()
+    assert line.startswith("ERROR: ")
+    return line.removeprefix("ERROR: ")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_use_is_one_line(name: str, here: Path) -> None:
+    arguments, line = WRONG[name]
+    workers = ("-n", "2") if name in WITH_WORKERS else ()
+    filled = tuple(argument.replace("{here}", str(here)) for argument in arguments)
+    assert re.fullmatch(line, refusal((*filled, *workers), here))
+
+
+def test_an_unknown_suite_is_refused_by_name(tmp_path: Path) -> None:
+    ended = start(tmp_path, *MODEL, "--suite", "helmets")
+    assert ended.code == 4
+    assert "argument --suite: invalid choice: 'helmets'" in ended.errors
+    assert "Traceback" not in ended.errors
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = start(tmp_path, *MODEL, "--report-json", f"{tmp_path}/file/r.json", "--plan", "-k", "niah_single_1")
+    assert ended.code == 4
+    assert re.fullmatch(
+        r"ERROR: --report-json: cannot write .*/file/r.json \(.*\); give a file .*", ended.errors.strip()
+    )
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def cut(folder: Path) -> None:
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def without_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def with_own_code(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    own = {"model_type": "ours", "auto_map": {"AutoModelForCausalLM": "ours.Model"}}
+    (folder / "config.json").write_text(json.dumps(config | own))
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (pickled, "pytorch_model.bin: pickled weights can run code and are not read; convert to safetensors .*"),
+        (cut, r"model.safetensors: is cut off, \d+ of \d+ bytes; copy the file again, .*"),
+        (without_tokenizer, ": no tokenizer .*; copy the tokenizer files .*"),
+        (with_own_code, "config.json: model_type 'ours' runs code of the checkpoint .* use --trust-remote-code"),
+    ],
+)
+def test_a_directory_that_is_no_sound_checkpoint_is_one_line(change: Change, line: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(calibrated("512"), tmp_path / "step_9"))
+    change(folder)
+    assert re.fullmatch(f".*/step_9/?{line}", refusal(("--model", str(folder)), tmp_path))
