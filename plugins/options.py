@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,14 @@ from fixtures.tasks.prompt_files import PromptsError
 from plugins.gates.thresholds import ThresholdsError, load_thresholds
 
 CASES_DIRECTORY = "tests_longctx"
-DTYPES = ("auto", "bfloat16", "float16", "float32")
+DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+CHOICES = {
+    "suite": (*SUITES, "all"),
+    "engine": ("auto", *ENGINES),
+    "dtype": ("auto", "bfloat16", "float16", "float32"),
+    "chat": ("auto", "on", "off"),
+}
+LEAST = {"samples": 1, "seed": 0, "batch_size": 0}
 USER_ERRORS = (
     calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, LengthError, PromptsError,
     ThresholdsError, TokenizerError,
@@ -52,16 +61,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("longctx", "long-context evaluation")
     add = group.addoption
     add("--model", metavar="PATH", help="checkpoint directory, or calibration:full, calibration:4k, ...")
-    add("--suite", default="all", choices=(*SUITES, "all"), help="which tasks (default: all)")
+    add("--suite", default="all", metavar="NAME", help="which tasks: ruler or all (default: all)")
     add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, as far as the model claims)")
     add("--samples", type=int, default=500, metavar="N", help="samples per case (default: 500, as in the paper)")
     add("--seed", type=int, default=0, metavar="N", help="another seed, other samples (default: 0)")
-    add("--engine", default="auto", choices=("auto", *ENGINES), help="what runs the model (default: auto)")
+    add("--engine", default="auto", metavar="NAME", help="what runs the model (default: auto)")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:1 (default: auto, one per worker)")
-    add("--dtype", default="auto", choices=DTYPES, help="number format of the weights (default: as stored)")
+    add("--dtype", default="auto", metavar="NAME", help="float32, bfloat16 or float16 (default: as stored)")
     add("--attention", default="auto", metavar="NAME", help="a transformers attention (default: flash, else sdpa)")
     add("--batch-size", type=int, default=0, metavar="N", help="prompts per forward pass (default: 0, chosen)")
-    add("--chat", default="auto", choices=("auto", "on", "off"), help="use the chat template (default: if any)")
+    add("--chat", default="auto", metavar="auto|on|off", help="use the chat template (default: if there is one)")
     add("--length-tokenizer", metavar="PATH", help="tokenizer that counts lengths (default: the model's)")
     add("--data-dir", metavar="DIR", help="essays and question sets to use instead of generated text")
     add("--prompts", metavar="FILE", help="TOML file with prompts of your own")
@@ -149,9 +158,7 @@ def _read_run(config: pytest.Config) -> Run:
     option = config.option
     if not option.model:
         raise pytest.UsageError(NO_MODEL)
-    for name, least in (("samples", 1), ("seed", 0), ("batch_size", 0)):
-        if getattr(option, name) < least:
-            raise pytest.UsageError(f"--{name.replace('_', '-')}: {getattr(option, name)}; give {least} or more")
+    _check_values(option)
     thresholds = _path(config, option.thresholds) or str(config.rootpath / "thresholds.toml")
     load_thresholds(Path(thresholds), known_tasks=TASKS)
     lengths = parse_lengths(option.lengths) if option.lengths else None
@@ -185,6 +192,18 @@ def _read_run(config: pytest.Config) -> Run:
     if unfit and not (option.keyword or option.markexpr):
         raise pytest.UsageError(next(iter(unfit.values())))
     return Run(options=options, checkpoint=checkpoint, cases=cases, misfits=unfit, chat=framing.chat)
+
+
+def _check_values(option: argparse.Namespace) -> None:
+    """In our own words: argparse would print its usage around the one line that matters."""
+    for name, choices in CHOICES.items():
+        if getattr(option, name) not in choices:
+            raise pytest.UsageError(f"--{name}: unknown {getattr(option, name)!r}; use one of {', '.join(choices)}")
+    for name, least in LEAST.items():
+        if getattr(option, name) < least:
+            raise pytest.UsageError(f"--{name.replace('_', '-')}: {getattr(option, name)}; give {least} or more")
+    if not DEVICE.fullmatch(option.device):
+        raise pytest.UsageError(f"--device: unknown {option.device!r}; use auto, cpu, mps, cuda or cuda:1")
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:

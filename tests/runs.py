@@ -88,6 +88,14 @@ class Finished:
             raise ValueError("two test cases have the same name")
         return by_name
 
+    def told_by_junit(self, name: str) -> list[str]:
+        """What a JUnit test case is: nothing (passed), failure, error or skipped."""
+        return [child.tag for child in self.junit[name] if child.tag != "properties"]
+
+    def properties(self, name: str) -> dict[str, str]:
+        """The properties of a JUnit test case."""
+        return {each.attrib["name"]: each.attrib["value"] for each in self.junit[name].iter("property")}
+
     @property
     def results(self) -> dict[str, CaseResult]:
         """What came back of each case, every sample included."""

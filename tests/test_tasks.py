@@ -1,0 +1,136 @@
+"""Every task at every length: a sample fits, is full, and is a pure function of its identity."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from tiny_tokenizers import GENERATED, KINDS, Pieces, framing, sample
+
+from fixtures.preflight import fill
+from fixtures.prompts import Framing
+from fixtures.records import Sample
+from fixtures.tasks import TASKS
+
+REPOSITORY = Path(__file__).parents[1]
+QA = ("qa_1", "qa_2")
+# Their smallest unit is a word in all its repetitions, or a paragraph.
+COARSE = ("cwe", "fwe", *QA)
+# Of sample(4096, 0, seed=0) with the tokenizer Pieces. A digest that changes means that scores can no longer be
+# compared with those measured before: it wants a line in the changelog.
+DIGESTS = {}
+
+every_task = pytest.mark.parametrize("task", TASKS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def digest(found: Sample) -> str:
+    return sha256("\x1f".join((found.prompt.text, *found.references)).encode()).hexdigest()[:16]
+
+
+def ids_of(kind: str, text: str) -> tuple[int, ...]:
+    """What the tokenizer itself makes of a text, its BOS included."""
+    return tuple(framing(kind).tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"])
+
+
+# --- length and fill ---
+
+
+@every_task
+@every_kind
+@pytest.mark.parametrize("length", [1024, 2048, 4096, 5000])
+def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str, length: int) -> None:
+    for index in range(2):
+        found = sample(task, length, index, kind=kind)
+        assert found.prompt.length_tokens == len(found.prompt.token_ids)
+        assert found.prompt.token_ids == ids_of(kind, found.prompt.text)
+        assert found.prompt.token_ids.count(framing(kind).tokenizer.bos_token_id) == 1
+        assert found.prompt.generation_tokens == TASKS[task].generation_tokens
+        assert fill(found) <= 1
+        if length >= 4096:
+            assert fill(found) >= (0.93 if task in COARSE else 0.97)
+
+
+@every_task
+def test_a_long_sample_is_almost_full(task: str) -> None:
+    assert 0.985 <= fill(sample(task, 32768)) <= 1
+
+
+def test_no_sample_of_many_is_short() -> None:
+    """At 4096 tokens the public generator leaves most samples of several needles under 0.9."""
+    fills = [fill(sample("niah_multikey_1", 4096, index)) for index in range(24)]
+    assert 0.97 <= min(fills) <= max(fills) <= 1
+
+
+# --- identity ---
+
+
+@every_task
+def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
+    def drawn(order: list[int], used: Framing) -> dict[int, Sample]:
+        found = {}
+        for index in order:
+            found[index] = TASKS[task].sample(2048, index, seed=7, tokenizer=used, corpora=GENERATED)
+        return found
+
+    upwards = drawn([0, 1, 2], Framing(Pieces()))
+    downwards = drawn([2, 0], framing("pieces"))
+    assert {index: upwards[index] for index in downwards} == downwards
+
+
+@every_task
+def test_a_plain_tokenizer_is_framed_as_the_options_default_to(task: str) -> None:
+    plain = TASKS[task].sample(2048, 0, seed=0, tokenizer=Pieces(), corpora=GENERATED)
+    assert plain == sample(task, 2048, kind="pieces")
+
+
+def test_a_sample_does_not_depend_on_the_process() -> None:
+    program = "import test_tasks; print(test_tasks.digest_of_all())"
+    paths = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "tests")))
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    printed = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": paths},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert printed == f"{digest_of_all()}\n"
+
+
+def digest_of_all() -> str:
+    """In reverse order of the registry, so that no task can lean on one before it."""
+    texts = [digest(sample(task, 1024, 3, kind="pieces")) for task in sorted(TASKS, reverse=True)]
+    return sha256("".join(texts).encode()).hexdigest()
+
+
+@every_task
+def test_another_identity_gives_another_sample(task: str) -> None:
+    own = sample(task, 2048, 0, kind="pieces")
+    others = [
+        sample(task, 2048, 1, kind="pieces"),
+        sample(task, 2048, 0, seed=1, kind="pieces"),
+        sample(task, 4096, 0, kind="pieces"),
+    ]
+    assert len({one.context for one in (own, *others)}) == 4
+    assert len({one.references for one in (own, *others)}) == (3 if task in QA else 4)
+
+
+def test_tasks_of_one_kind_share_no_draws() -> None:
+    needles = [sample(task, 2048, kind="pieces") for task in TASKS if task.startswith("niah_")]
+    assert len({found.references for found in needles}) == len(needles)
+    assert len({found.context for found in needles}) == len(needles)
+
+
+@pytest.mark.parametrize("task", QA)
+def test_every_length_asks_the_same_questions(task: str) -> None:
+    """So that scores at two lengths differ by the length alone."""
+    assert len({sample(task, length, kind="pieces").question for length in (2048, 4096, 16384)}) == 1
+
+
+def test_samples_are_those_of_the_last_release() -> None:
+    assert {task: digest(sample(task, kind="pieces")) for task in TASKS} == DIGESTS
