@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.home import HOME, PATH_OPTIONS, joined, leads_astray
@@ -45,6 +45,7 @@ def test_an_option_and_its_path_become_one_word() -> None:
     assert joined(["-n", "2", "--model"]) == ["-n", "2", "--model"]
 
 
+@settings(deadline=None)
 @given(WORDS)
 def test_starting_again_is_needed_once_at_most(words: list[str]) -> None:
     """Else pytest would start itself for ever."""
@@ -55,5 +56,7 @@ def test_pytest_still_takes_a_second_word_for_a_place_of_tests(tmp_path: Path) -
     """The reason for all this; where it fails, plugins/home.py can go."""
     from _pytest.config.findpaths import determine_setup
 
-    rootdir, *_ = determine_setup(inifile=None, override_ini=None, args=[str(tmp_path)], rootdir_cmd_arg=None, invocation_dir=HOME)
+    rootdir, *_ = determine_setup(
+        inifile=None, override_ini=None, args=[str(tmp_path)], rootdir_cmd_arg=None, invocation_dir=HOME
+    )
     assert rootdir != HOME

@@ -33,8 +33,9 @@ def unloadable(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def planned(unloadable: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Two of three lengths and a misfit, planned with workers."""
-    selection = ("--lengths", "512,4k,128k", "--samples", "7", "-k", "cwe or (niah_single_1 and 4k)", "-n", "2")
+    """One task at three lengths, of which one is too short, and another at one length; with workers."""
+    chosen = ("-k", "cwe or (niah_single_1 and 4k) or vt", "-m", "aggregation or retrieval")
+    selection = ("--lengths", "512,4k,128k", "--samples", "7", *chosen, "-n", "2")
     folder = tmp_path_factory.mktemp("planned")
     report = ("--report-json", f"{folder}/written/r.json")
     return start(folder, "--plan", "--model", str(unloadable), *selection, *report)

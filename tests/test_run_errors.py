@@ -5,49 +5,33 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 from runs import Finished, calibrated, finished_run
-from safetensors.numpy import load_file, save_file
+from test_run_preflight import Answerer, bench, chat_checkpoint
 from test_run_reports import SCHEMA
 
-Change = Callable[[Path], object]
+from fixtures.engines import EngineError
+from fixtures.records import Generation, Prompt
+
 CASES = 2
 
 
-def not_a_number(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    weights["lm_head.weight"] = np.full_like(weights["lm_head.weight"], np.nan)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def another_shape(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def unloadable(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Two cases with weights of another shape than the config says, which only shows when they are loaded."""
+    folder = Path(shutil.copytree(calibrated("512"), tmp_path_factory.mktemp("broken") / "step_9"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": config["intermediate_size"] * 2}))
-
-
-BROKEN: dict[str, tuple[Change, str]] = {
-    "weights that are no numbers": (not_a_number, r"the model's logits are NaN or infinite after \d+ tokens .*"),
-    "weights of another shape": (another_shape, "--model: .* does not fit its config.json: .* gives another shape to .*"),
-}
-
-
-@pytest.fixture(scope="module", params=BROKEN)
-def broken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, str]:
-    """A run whose model loads nowhere or answers nothing, and the line that says why."""
-    change, line = BROKEN[request.param]
-    folder = Path(shutil.copytree(calibrated("512"), tmp_path_factory.mktemp("broken") / "step_9"))
-    change(folder)
     selection = ("--lengths", "512,600", "--samples", "1", "-k", "niah_single_1")
-    return finished_run(tmp_path_factory, "--model", str(folder), *selection), line
+    return finished_run(tmp_path_factory, "--model", str(folder), *selection)
 
 
-def test_every_case_is_an_error_with_its_reason_in_one_line(broken: tuple[Finished, str]) -> None:
-    run, line = broken
+def test_every_case_is_an_error_with_its_reason_in_one_line(unloadable: Finished) -> None:
+    run, line = unloadable, "--model: .* does not fit its config.json: .* gives another shape to .*"
     assert run.code == 1
     assert len(run.cases) == CASES
     for case in run.cases.values():
@@ -58,8 +42,8 @@ def test_every_case_is_an_error_with_its_reason_in_one_line(broken: tuple[Finish
         assert failure.text == case["error"]
 
 
-def test_nothing_is_averaged_over_errors(broken: tuple[Finished, str]) -> None:
-    run, _ = broken
+def test_nothing_is_averaged_over_errors(unloadable: Finished) -> None:
+    run = unloadable
     assert run.gates
     assert {(gate["verdict"], gate["measured"]) for gate in run.gates.values()} <= {
         ("error", None),
@@ -71,13 +55,37 @@ def test_nothing_is_averaged_over_errors(broken: tuple[Finished, str]) -> None:
     assert set(run.report["ruler"]["scores"].values()) == {None}
 
 
-def test_no_traceback_is_shown(broken: tuple[Finished, str]) -> None:
-    run, _ = broken
-    assert "Traceback" not in run.output + run.errors
-    assert "raise " not in run.output
+def test_no_traceback_is_shown(unloadable: Finished) -> None:
+    assert "Traceback" not in unloadable.output + unloadable.errors
+    assert "raise " not in unloadable.output
 
 
-def test_a_report_is_written_all_the_same(broken: tuple[Finished, str]) -> None:
-    run, _ = broken
-    Draft202012Validator(SCHEMA).validate(run.report)
-    assert len(run.junit) == CASES + len(run.gates)
+def test_a_report_is_written_all_the_same(unloadable: Finished) -> None:
+    Draft202012Validator(SCHEMA).validate(unloadable.report)
+    assert len(unloadable.junit) == CASES + len(unloadable.gates)
+    assert unloadable.report["run"]["tokens"]["generated"] == 0
+
+
+class Failing(Answerer):
+    """Answers once, then no more."""
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        yield from super().generate(prompts[:1])
+        raise EngineError("the model's logits are NaN")
+
+
+def test_a_model_that_stops_answering_leaves_an_error_and_no_score(tmp_path: Path) -> None:
+    tested = bench(chat_checkpoint(tmp_path))
+    result = tested.measure(tested.run.cases[0], Failing())
+    assert (result.score, result.error) == (None, "the model's logits are NaN")
+
+
+@pytest.mark.parametrize("fault", [MemoryError("no"), ZeroDivisionError("no")])
+def test_a_fault_of_our_own_is_not_taken_for_an_answer(fault: Exception, tmp_path: Path) -> None:
+    class Faulty(Answerer):
+        def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+            raise fault
+
+    tested = bench(chat_checkpoint(tmp_path))
+    with pytest.raises(type(fault)):
+        tested.measure(tested.run.cases[0], Faulty())

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from runs import NEEDLES, ONLY_NEEDLES, Finished, finished_run
+from runs import NEEDLES, ONLY_NEEDLES, Finished, calibrated, finished_run
+from test_run_preflight import bench
+
+from plugins.gates.plugin import measured
+from plugins.gates.thresholds import SHIPPED
 
 GATES = f"""
 [[gate]]
@@ -69,6 +77,19 @@ def test_each_gate_is_a_test_of_the_junit_file(narrowed: Finished) -> None:
     assert narrowed.told_by_junit("gate[reach]") == []
     assert narrowed.told_by_junit("gate[needles at 1k]") == ["skipped"]
     assert narrowed.told_by_junit("gate[suite at 1k]") == ["skipped"]
+
+
+def test_the_longest_cases_come_first(narrowed: Finished) -> None:
+    lengths = [result.case.length for result in narrowed.results.values()]
+    assert lengths == [1024] * len(NEEDLES) + [512] * len(NEEDLES)
+
+
+@pytest.mark.parametrize(("spec", "mean"), [("512", 79.4), ("512-chat", 85.6)])
+def test_a_model_measured_with_its_chat_template_is_held_to_the_chat_yardstick(spec: str, mean: float) -> None:
+    run = bench(calibrated(spec)).run
+    run = replace(run, options=replace(run.options, thresholds=str(SHIPPED)))
+    collected: Any = SimpleNamespace(selected=run.cases, results={})
+    assert measured(run, collected).reference.scores["mean"] == mean
 
 
 def test_a_gates_facts_are_properties_of_its_junit_test(narrowed: Finished) -> None:

@@ -73,7 +73,7 @@ def test_a_gate_that_does_not_need_it_is_measured(crashed: Finished) -> None:
     reach = crashed.gates["reach"]
     assert (reach["verdict"], reach["measured"]) == ("pass", 512)
     assert (reach["samples"], reach["of"]) == (24, 24)
-    assert crashed.gates["suite at 512"]["verdict"] == "not measured"
+    assert crashed.gates["needles at 512"]["verdict"] == "pass"
 
 
 def test_a_case_that_cannot_fit_is_an_error_where_it_was_selected(crashed: Finished) -> None:
@@ -81,6 +81,7 @@ def test_a_case_that_cannot_fit_is_an_error_where_it_was_selected(crashed: Finis
     assert (cwe["verdict"], cwe["score"]) == ("error", None)
     assert cwe["error"].startswith("cwe at 512 tokens cannot fit: ")
     assert "\n" not in cwe["error"]
+    assert cwe["id"] in crashed.gates["suite at 512"]["reason"]
 
 
 def test_every_case_and_every_gate_is_in_the_junit_file(crashed: Finished) -> None:
@@ -121,6 +122,6 @@ def test_a_replacement_takes_the_slot_of_the_worker_that_died() -> None:
     assert slots.take("gw4") == 3
 
 
-def test_cases_are_handed_out_one_by_one(pytestconfig: pytest.Config) -> None:
-    """xdist's option for it exists; a long case would else wait behind another in a worker's queue."""
+def test_xdist_still_has_the_option_that_hands_cases_out_one_by_one(pytestconfig: pytest.Config) -> None:
+    """It is set by its name; without it a long case waits in a worker's queue behind another."""
     assert hasattr(pytestconfig.option, "maxschedchunk")

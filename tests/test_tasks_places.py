@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -31,7 +32,7 @@ def is_even(ranks: Iterable[tuple[int, int]]) -> bool:
         chi_square += sum((counts[rank] - expected) ** 2 / expected for rank in range(places))
         freedom += places - 1
     spread = 2 / (9 * freedom)
-    return chi_square < freedom * (1 - spread + DEVIATIONS * spread**0.5) ** 3
+    return chi_square < freedom * (1 - spread + DEVIATIONS * math.sqrt(spread)) ** 3
 
 
 def ranks_of(found: Iterable[Draft]) -> list[tuple[int, int]]:
@@ -78,7 +79,7 @@ def test_a_needle_among_essays_stands_where_its_depth_says(task: str) -> None:
 @pytest.mark.parametrize("task", ["niah_single_1", "niah_single_2", "niah_multikey_1", *NEEDLES_ONLY])
 def test_the_needle_asked_for_can_stand_first_and_last(task: str) -> None:
     firsts = lasts = 0
-    for draft in drafts(task, 100, room=150):
+    for draft in drafts(task, 100, room=400 if task in NEEDLES_ONLY else 150):
         assert len(draft.context) > 200
         firsts += re.match(rf"One of the special magic \w+ for {draft.question} is", draft.context) is not None
         lasts += draft.context.endswith(f"{draft.question} is: {draft.references[0]}.")
@@ -90,7 +91,7 @@ def test_the_needle_asked_for_can_stand_first_and_last(task: str) -> None:
 def test_the_key_asked_for_has_any_rank_among_the_four(room: int) -> None:
     """Also in a text of few sentences, where two depths can mean the same place."""
     ranks = []
-    for draft in drafts("niah_multikey_1", 300, room=room):
+    for draft in drafts("niah_multikey_1", 200, room=room):
         keys = [key for key, _ in NEEDLE.findall(draft.context)]
         ranks.append((keys.index(draft.question), len(keys)))
     assert {places for _, places in ranks} == {4}
@@ -127,7 +128,7 @@ def test_a_needle_among_needles_has_any_rank(task: str) -> None:
 
 
 def test_the_paragraph_with_the_answer_has_any_rank() -> None:
-    found = drafts("qa_1", 200, room=800)
+    found = drafts("qa_1", 100, room=600)
     assert is_even(ranks_of(found))
     for draft in found[:50]:
         documents = re.split(r"\n*Document \d+:\n", draft.context)[1:]
@@ -138,7 +139,7 @@ def test_the_paragraph_with_the_answer_has_any_rank() -> None:
 def test_two_gold_paragraphs_have_any_two_ranks_in_any_order() -> None:
     """An answer stands in the second paragraph of a chain, which is therefore first as often as last."""
     pairs, firsts = [], []
-    for draft in drafts("qa_2", 200, room=600):
+    for draft in drafts("qa_2", 120, room=600):
         documents = re.split(r"\n*Document \d+:\n", draft.context)[1:]
         link = re.search(r"of the (?:firm|vessel) (.+?)(?=[?,]|\s(?:[a-z]))", draft.question)
         assert link

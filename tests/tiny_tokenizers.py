@@ -20,7 +20,7 @@ from fixtures.tasks import TASKS
 from fixtures.tasks.base import Draft, Scene
 
 BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
-TOKENS = 6000
+TOKENS = 10_000
 GENERATED = Corpora()
 
 
@@ -59,7 +59,7 @@ def llama_like() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     _train(tokenizer, trainers.BpeTrainer(vocab_size=TOKENS, **_special(*(f"<0x{byte:02X}>" for byte in range(256)))))
     # Merges never crossed a space in training; in use nothing keeps words apart.
-    tokenizer.pre_tokenizer = None  # type: ignore[assignment]  # its setter takes None
+    tokenizer.pre_tokenizer = None
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     return wrapped(tokenizer)

@@ -130,7 +130,7 @@ def _failures(document: Document) -> list[Line]:
 def _cost(document: Document) -> Line:
     run = document["run"]
     tokens = run["tokens"]
-    partial = "   partial: not every planned case came back" if run["partial"] else ""
+    partial = "   partial: cases were left out or lost" if run["partial"] else ""
     text = f"{tokens['prompt']:,} prompt tokens, {tokens['generated']:,} generated, {run['seconds']:.0f} s{partial}"
     return _line("cost", text)
 

@@ -1,0 +1,151 @@
+"""Data flows one way: each room of the house imports only the rooms it may know."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PLACES = ("fixtures", "plugins", "tests_longctx")
+# What a room may import of ours besides itself; the longest name that fits a module is its room.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "conftest": (),
+    "fixtures.records": (),
+    "fixtures.identity": (),
+    "fixtures.lengths": (),
+    "fixtures.weights": (),
+    "fixtures.memory": ("fixtures.checkpoint",),
+    "fixtures.checkpoint": ("fixtures.memory", "fixtures.weights"),
+    "fixtures.prompts": ("fixtures.records",),
+    "fixtures.corpora": ("fixtures.records", "fixtures.identity"),
+    "fixtures.scoring": ("fixtures.records",),
+    "fixtures.engines": ("fixtures.records", "fixtures.checkpoint"),
+    "fixtures.tasks": (
+        "fixtures.records", "fixtures.corpora", "fixtures.scoring", "fixtures.prompts", "fixtures.identity",
+    ),
+    "fixtures.cases": (
+        "fixtures.records", "fixtures.tasks", "fixtures.corpora", "fixtures.prompts", "fixtures.lengths",
+    ),
+    "fixtures.preflight": ("fixtures.records", "fixtures.tasks", "fixtures.scoring", "fixtures.prompts"),
+    "fixtures.calibration": ("fixtures.tasks", "fixtures.corpora", "fixtures.identity", "fixtures.lengths"),
+    "fixtures.session": ("fixtures", "plugins.options"),
+    "plugins.home": (),
+    "plugins.workers": (),
+    "plugins.options": ("fixtures", "plugins.gates.thresholds"),
+    "plugins.evidence": ("fixtures", "plugins.options"),
+    "plugins.plan": ("fixtures", "plugins.options", "plugins.evidence"),
+    "plugins.gates": ("fixtures.records", "fixtures.lengths"),
+    "plugins.gates.plugin": (
+        "fixtures.records", "fixtures.tasks", "plugins.gates", "plugins.options", "plugins.evidence",
+    ),
+    # From stored data only: records, verdicts and facts, never a task, a text or a model.
+    "plugins.report": (
+        "fixtures.records", "fixtures.lengths", "fixtures.preflight", "fixtures.engines", "plugins.gates",
+        "plugins.options",
+    ),
+    "plugins.report.plugin": ("plugins.report", "plugins.gates", "plugins.options", "plugins.evidence"),
+    "tests_longctx": ("fixtures",),
+}  # fmt: skip
+# Who may know these at all; of the network nobody.
+GUESTS: dict[str, tuple[str, ...]] = {
+    "pytest": (
+        "fixtures.session", "plugins.options", "plugins.workers", "plugins.evidence", "plugins.plan",
+        "plugins.gates.plugin", "plugins.report.plugin", "tests_longctx",
+    ),
+    "_pytest": ("plugins.report.plugin",),
+    "xdist": (),
+    "torch": ("fixtures.engines", "fixtures.session"),
+    "transformers": ("fixtures.engines", "fixtures.prompts"),
+    "requests": (), "httpx": (), "aiohttp": (), "urllib": (), "http": (), "socket": (), "huggingface_hub": (),
+    "pickle": (),
+}  # fmt: skip
+PURE = (
+    "fixtures.tasks", "fixtures.scoring", "fixtures.scoring.match", "fixtures.corpora", "fixtures.checkpoint",
+    "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
+)  # fmt: skip
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {
+    module_name(path): path
+    for path in (REPOSITORY / "conftest.py", *(file for place in PLACES for file in (REPOSITORY / place).rglob("*.py")))
+    if path.stat().st_size
+}
+
+
+def within(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
+
+
+def room_of(module: str) -> str:
+    """The room with the longest name; raises ValueError where the table has none."""
+    return max((room for room in ROOMS if within(module, room)), key=len)
+
+
+def imported(module: str) -> Iterator[str]:
+    """Every import of a module, those inside functions and for type checkers included."""
+    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: a relative import in line {node.lineno}"
+            source = node.module or ""
+            inner = [f"{source}.{alias.name}" for alias in node.names if f"{source}.{alias.name}" in FILES]
+            yield from inner
+            if len(inner) < len(node.names):
+                yield source
+
+
+def is_ours(name: str) -> bool:
+    return any(within(name, place) for place in (*PLACES, "conftest", "tests", "ci"))
+
+
+def test_every_module_has_a_room() -> None:
+    assert len(FILES) > 40
+    assert [module for module in FILES if not any(within(module, room) for room in ROOMS)] == []
+
+
+def test_every_room_has_a_module() -> None:
+    assert [room for room in ROOMS if not any(within(module, room) for module in FILES)] == []
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_a_module_imports_only_the_rooms_it_may_know(module: str) -> None:
+    room = room_of(module)
+    allowed = (room, *ROOMS[room])
+    ours = [name for name in imported(module) if is_ours(name)]
+    assert [name for name in ours if not any(within(name, other) for other in allowed)] == []
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_a_module_imports_only_the_packages_it_may_know(module: str) -> None:
+    guests = {name.partition(".")[0] for name in imported(module)} & set(GUESTS)
+    assert [guest for guest in guests if not any(within(module, room) for room in GUESTS[guest])] == []
+
+
+def test_what_runs_a_model_is_imported_only_when_it_is_asked_for() -> None:
+    """Wrong use is told in half a second; torch alone takes longer to import."""
+    for module in ("plugins.options", "plugins.evidence", "fixtures.session", "fixtures.engines", "fixtures.prompts"):
+        at_once = ast.parse(FILES[module].read_text(encoding="utf-8")).body
+        names = [node.module or "" for node in at_once if isinstance(node, ast.ImportFrom)]
+        names += [alias.name for node in at_once if isinstance(node, ast.Import) for alias in node.names]
+        heavy = ("torch", "transformers", "fixtures.engines.hf", "fixtures.calibration.tokenizer")
+        assert [name for name in names if any(within(name, each) for each in heavy)] == []
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_pure_modules_load_neither_torch_nor_transformers_nor_pytest(module: str) -> None:
+    script = f"import sys, {module}; print(*({{'torch', 'transformers', 'pytest', '_pytest'}} & set(sys.modules)))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stdout.strip() == ""

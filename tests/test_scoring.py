@@ -1,0 +1,134 @@
+"""Scores by containment, and the kinds of failure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.records import FailureKind
+from fixtures.scoring.failures import failure_kind, is_copied
+from fixtures.scoring.match import found, states, string_match_all, string_match_any
+
+TEXT = st.text(alphabet="abAB 1.", max_size=30)
+REFERENCES = st.lists(st.text(alphabet="abAB1", min_size=1, max_size=3), min_size=1, max_size=4)
+CONTEXT = "The old mill by the river burned down in the spring of that year and was never built again."
+
+
+def contains(text: str, part: str) -> bool:
+    """Containment spelled out, ignoring case."""
+    return any(
+        all(one.casefold() == other.casefold() for one, other in zip(text[start:], part, strict=False))
+        for start in range(len(text) - len(part) + 1)
+    )
+
+
+# --- containment ---
+
+
+@given(TEXT, REFERENCES)
+def test_a_score_counts_the_references_that_occur(output: str, references: list[str]) -> None:
+    hits = [contains(output, reference) for reference in references]
+    assert found(output, references) == tuple(map(float, hits))
+    assert string_match_all(output, references) == pytest.approx(sum(hits) / len(hits))
+    assert string_match_any(output, references) == float(any(hits))
+
+
+@given(TEXT, TEXT, REFERENCES)
+def test_saying_more_never_lowers_a_score(output: str, more: str, references: list[str]) -> None:
+    for score in (string_match_all, string_match_any):
+        assert score(output, references) <= score(f"{more}{output}{more}", references)
+
+
+@given(TEXT, REFERENCES)
+def test_case_makes_no_difference(output: str, references: list[str]) -> None:
+    upper = [reference.upper() for reference in references]
+    for score in (string_match_all, string_match_any):
+        assert score(output.lower(), upper) == score(output.upper(), references) == score(output, references)
+
+
+@given(REFERENCES)
+def test_all_references_score_1_and_nothing_scores_0(references: list[str]) -> None:
+    assert string_match_all(" ".join(references), references) == string_match_any(references[0], references) == 1
+    assert string_match_all("", references) == string_match_any("", references) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "stated"),
+    [
+        ("in 1960.", "1960", True),
+        ("the 1960s", "1960", False),
+        ("the part", "art", False),
+        ("ART, they say", "art", True),
+        ("it costs $5 (five)", "$5", True),
+        ("it costs $50", "$5", False),
+        ("a.b", "a.b", True),
+        ("axb", "a.b", False),
+        ("", "a", False),
+    ],
+)
+def test_a_value_is_stated_as_whole_words(text: str, value: str, stated: bool) -> None:
+    assert states(text, value) is stated
+
+
+@given(TEXT, st.text(alphabet="ab1", min_size=1, max_size=3))
+def test_what_is_stated_is_found(text: str, value: str) -> None:
+    assert states(text, value) <= bool(found(text, [value])[0])
+
+
+# --- kinds of failure ---
+
+
+def kind(output: str, references: Sequence[str] = ("1234567", "7654321")) -> FailureKind | None:
+    value = string_match_all(output, references)
+    return failure_kind(output, value=value, prompt=CONTEXT, distractors=("1111111", "Bryn"))
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("1234567 and 7654321", None),
+        ("I am sorry, but 1234567, 7654321", None),
+        ("", "empty"),
+        (" \n\t", "empty"),
+        ("... -- !", "empty"),
+        ("burned down in the spring of that year", "copied"),
+        ("urned  down in\nthe spring of that yea", "copied"),
+        ("1234567", "incomplete"),
+        ("1234567 or 1111111", "incomplete"),
+        ("1111111", "distractor"),
+        ("the town of bryn", "distractor"),
+        ("I'm sorry, but 1111111", "distractor"),
+        ("I'm sorry, there is no such number.", "refused"),
+        ("I\u2019m sorry.", "refused"),
+        ("I can\u2019t find it.", "refused"),
+        ("The number is not mentioned in the text.", "refused"),
+        ("I don't know", "refused"),
+        ("As an AI language model", "refused"),
+        ("11111112", "wrong"),
+        ("7777777", "wrong"),
+        ("the spring of that year", "wrong"),
+        ("burned down in the autumn of that year", "wrong"),
+        ("Brynford", "wrong"),
+    ],
+)
+def test_a_failure_is_of_the_most_telling_kind(output: str, expected: FailureKind | None) -> None:
+    assert kind(output) == expected
+
+
+@given(TEXT)
+def test_every_failure_has_a_kind_and_no_success_has_one(output: str) -> None:
+    references = ("ab", "1")
+    value = string_match_all(output, references)
+    found_kind = failure_kind(output, value=value, prompt=CONTEXT, distractors=())
+    assert (found_kind is None) == (value == 1)
+    assert (found_kind == "incomplete") == (value == 0.5)
+
+
+def test_a_short_answer_is_no_copy() -> None:
+    """Every right answer of few words stands in the context."""
+    assert not is_copied("in the spring of that year", CONTEXT)
+    assert is_copied("burned down in the spring of that year", CONTEXT)
+    assert not is_copied(f"{CONTEXT} So the answer is spring.", CONTEXT)
