@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -101,7 +100,10 @@ class Measure:
         if case.id in self.bench.run.misfits:
             pytest.fail(self.bench.run.misfits[case.id], pytrace=False)
         if self.bench.run.options.preflight:
-            inspection = self.bench.inspect(case)
+            try:
+                inspection = self.bench.inspect(case)
+            except CASE_ERRORS as error:
+                raise pytest.fail.Exception(str(error), pytrace=False) from None
             self.request.node.stash[EVIDENCE] = Evidence(inspection=inspection)
             problems = inspection.problems
             if problems:
@@ -110,7 +112,6 @@ class Measure:
         engine: Engine = self.request.getfixturevalue("model")
         result = self.bench.measure(case, engine)
         self.request.node.stash[EVIDENCE] = Evidence(result=result, facts=engine.facts)
-        self.request.node.user_properties.extend(_properties(result))
         if result.error is not None:
             pytest.fail(result.error, pytrace=False)
 
@@ -185,16 +186,3 @@ def _batches(samples: Iterable[Sample], size: int) -> Iterator[list[Sample]]:
     stream = iter(samples)
     while batch := list(islice(stream, size)):
         yield batch
-
-
-def _properties(result: CaseResult) -> list[tuple[str, object]]:
-    """What the JUnit file says of a case, in the words of the JSON report; scores 0 to 100."""
-    case, score = result.case, result.score
-    failures = Counter(outcome.score.failure for outcome in result.outcomes if outcome.score.failure)
-    return [
-        *((name, getattr(case, name)) for name in ("suite", "category", "task", "length", "source")),
-        ("samples", len(result.outcomes)),
-        ("planned", case.samples),
-        *((f"failures.{kind}", count) for kind, count in sorted(failures.items())),
-        *([] if score is None else [("score", 100 * score)]),
-    ]

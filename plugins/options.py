@@ -15,26 +15,26 @@ from fixtures import calibration
 from fixtures.cases import case_tokens, misfits, plan
 from fixtures.checkpoint import Checkpoint, CheckpointError, inspect
 from fixtures.corpora import CorpusError, load_corpora
-from fixtures.engines import ENGINES
+from fixtures.engines import ENGINES, EngineError, check_settings
+from fixtures.identity import stable_hash
 from fixtures.lengths import LengthError, parse_length
 from fixtures.prompts import Framing, TokenizerError, load_tokenizer
 from fixtures.records import Case, Options, from_json, to_json
 from fixtures.tasks import SUITES, TASKS, load_tasks
 from fixtures.tasks.base import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
-from plugins.gates.thresholds import ThresholdsError, load_thresholds
+from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 
 CASES_DIRECTORY = "tests_longctx"
-DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 CHOICES = {
     "suite": (*SUITES, "all"),
     "engine": ("auto", *ENGINES),
-    "dtype": ("auto", "bfloat16", "float16", "float32"),
+    "dtype": ("auto", "bfloat16", "float16", "float32", "bf16", "fp16", "fp32"),
     "chat": ("auto", "on", "off"),
 }
 LEAST = {"samples": 1, "seed": 0, "batch_size": 0}
 USER_ERRORS = (
-    calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, LengthError, PromptsError,
+    calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, EngineError, LengthError, PromptsError,
     ThresholdsError, TokenizerError,
 )  # fmt: skip
 NO_MODEL = (
@@ -45,16 +45,23 @@ NO_MODEL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one pytest run measures. `misfits` are cases that cannot fit their length, with the reason."""
+    """What one pytest run measures.
+
+    `misfits` are cases that cannot fit their length, with the reason. `corpora` and `prompts` are
+    fingerprints: runs with the same ones, options and tokenizer have the same samples.
+    """
 
     options: Options
     checkpoint: Checkpoint
     cases: tuple[Case, ...]
     misfits: dict[str, str]
     chat: bool
+    corpora: str
+    prompts: str
 
 
 RUN = pytest.StashKey[Run]()
+THRESHOLDS = pytest.StashKey[Thresholds]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,13 +70,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--model", metavar="PATH", help="checkpoint directory, or calibration:full, calibration:4k, ...")
     add("--suite", default="all", metavar="NAME", help="which tasks: ruler or all (default: all)")
     add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, as far as the model claims)")
-    add("--samples", type=int, default=500, metavar="N", help="samples per case (default: 500, as in the paper)")
-    add("--seed", type=int, default=0, metavar="N", help="another seed, other samples (default: 0)")
+    add("--samples", default=500, metavar="N", help="samples per case (default: 500, as in the paper)")
+    add("--seed", default=0, metavar="N", help="another seed, other samples (default: 0)")
     add("--engine", default="auto", metavar="NAME", help="what runs the model (default: auto)")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:1 (default: auto, one per worker)")
     add("--dtype", default="auto", metavar="NAME", help="float32, bfloat16 or float16 (default: as stored)")
     add("--attention", default="auto", metavar="NAME", help="a transformers attention (default: flash, else sdpa)")
-    add("--batch-size", type=int, default=0, metavar="N", help="prompts per forward pass (default: 0, chosen)")
+    add("--batch-size", default=0, metavar="N", help="prompts per forward pass (default: 0, chosen)")
     add("--chat", default="auto", metavar="auto|on|off", help="use the chat template (default: if there is one)")
     add("--length-tokenizer", metavar="PATH", help="tokenizer that counts lengths (default: the model's)")
     add("--data-dir", metavar="DIR", help="essays and question sets to use instead of generated text")
@@ -160,8 +167,8 @@ def _read_run(config: pytest.Config) -> Run:
         raise pytest.UsageError(NO_MODEL)
     _check_values(option)
     thresholds = _path(config, option.thresholds) or str(config.rootpath / "thresholds.toml")
-    load_thresholds(Path(thresholds), known_tasks=TASKS)
-    lengths = parse_lengths(option.lengths) if option.lengths else None
+    config.stash[THRESHOLDS] = load_thresholds(Path(thresholds), known_tasks=TASKS)
+    lengths = None if option.lengths is None else parse_lengths(option.lengths)
     tasks = load_tasks(_path(config, option.prompts))
     corpora = load_corpora(_path(config, option.data_dir))
     model_path = _model_path(config)
@@ -171,13 +178,13 @@ def _read_run(config: pytest.Config) -> Run:
         model_path=model_path,
         suite=option.suite,
         lengths=lengths or default_lengths(checkpoint.claimed_length),
-        samples=option.samples,
-        seed=option.seed,
+        samples=int(option.samples),
+        seed=int(option.seed),
         engine=option.engine,
         device=option.device,
         dtype=option.dtype,
         attention=option.attention,
-        batch_size=option.batch_size,
+        batch_size=int(option.batch_size),
         chat=option.chat,
         length_tokenizer=_path(config, option.length_tokenizer),
         data_dir=_path(config, option.data_dir),
@@ -191,7 +198,15 @@ def _read_run(config: pytest.Config) -> Run:
     unfit = misfits(cases, tasks, seed=options.seed, framing=framing, corpora=corpora)
     if unfit and not (option.keyword or option.markexpr):
         raise pytest.UsageError(next(iter(unfit.values())))
-    return Run(options=options, checkpoint=checkpoint, cases=cases, misfits=unfit, chat=framing.chat)
+    return Run(
+        options=options,
+        checkpoint=checkpoint,
+        cases=cases,
+        misfits=unfit,
+        chat=framing.chat,
+        corpora=corpora.fingerprint,
+        prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
+    )
 
 
 def _check_values(option: argparse.Namespace) -> None:
@@ -200,10 +215,11 @@ def _check_values(option: argparse.Namespace) -> None:
         if getattr(option, name) not in choices:
             raise pytest.UsageError(f"--{name}: unknown {getattr(option, name)!r}; use one of {', '.join(choices)}")
     for name, least in LEAST.items():
-        if getattr(option, name) < least:
-            raise pytest.UsageError(f"--{name.replace('_', '-')}: {getattr(option, name)}; give {least} or more")
-    if not DEVICE.fullmatch(option.device):
-        raise pytest.UsageError(f"--device: unknown {option.device!r}; use auto, cpu, mps, cuda or cuda:1")
+        given = str(getattr(option, name))
+        if not re.fullmatch(r"[0-9]{1,18}", given) or int(given) < least:
+            raise pytest.UsageError(f"--{name.replace('_', '-')}: {given!r}; give a whole number from {least} on")
+    if option.device != "auto" or option.attention != "auto":
+        check_settings(option.device, option.attention)
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
@@ -225,14 +241,21 @@ def load_framing(options: Options) -> Framing:
     """The tokenizers of a run, ready to frame prompts; raises TokenizerError."""
     tokenizer = load_tokenizer(options.model_path, trust_remote_code=options.trust_remote_code)
     counter = options.length_tokenizer and load_tokenizer(options.length_tokenizer, option="--length-tokenizer")
-    return Framing(tokenizer, chat=options.chat, length_tokenizer=counter or None)  # type: ignore[arg-type]  # argparse checked the choice
+    return Framing(tokenizer, chat=options.chat, length_tokenizer=counter or None)  # type: ignore[arg-type]  # one of CHOICES
 
 
 def _model_path(config: pytest.Config) -> str:
     model: str = config.option.model
     if model.startswith("calibration:"):
         spec = calibration.parse_spec(model.removeprefix("calibration:"))
-        return str(calibration.cached(spec, config.rootpath / ".longctx" / "calibration"))
+        root = config.rootpath / ".longctx" / "calibration"
+        try:
+            return str(calibration.cached(spec, root))
+        except OSError as error:
+            raise pytest.UsageError(
+                f"--model: {model} cannot be built in {root} ({error.strerror}); make room there, "
+                "or write it elsewhere with python -m fixtures.calibration"
+            ) from error
     return str(_path(config, model))
 
 

@@ -35,11 +35,11 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
     options, checkpoint = run.options, run.checkpoint
     lines = [
         f"model      {options.model} ({checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters)",
-        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}   estimated peak memory",
+        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}   estimated peak memory for one prompt",
     ]
     for length in sorted({case.length for case in cases}):
         at = [case for case in cases if case.length == length and case.id not in run.misfits]
-        memory = peak_memory_bytes(checkpoint, length, options.dtype, max(1, options.batch_size))
+        memory = peak_memory_bytes(checkpoint, length, options.dtype)
         parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
         lines.append(
             f"{format_length(length):>8} {len(at):>6} {sum(case.samples for case in at):>8} "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +9,9 @@ import pytest
 from runs import NEEDLES, ONLY_NEEDLES, Finished, calibrated, finished_run
 from test_run_preflight import bench
 
+from fixtures.tasks import TASKS
 from plugins.gates.plugin import measured
-from plugins.gates.thresholds import SHIPPED
+from plugins.gates.thresholds import SHIPPED, load_thresholds
 
 GATES = f"""
 [[gate]]
@@ -87,9 +87,8 @@ def test_the_longest_cases_come_first(narrowed: Finished) -> None:
 @pytest.mark.parametrize(("spec", "mean"), [("512", 79.4), ("512-chat", 85.6)])
 def test_a_model_measured_with_its_chat_template_is_held_to_the_chat_yardstick(spec: str, mean: float) -> None:
     run = bench(calibrated(spec)).run
-    run = replace(run, options=replace(run.options, thresholds=str(SHIPPED)))
     collected: Any = SimpleNamespace(selected=run.cases, results={})
-    assert measured(run, collected).reference.scores["mean"] == mean
+    assert measured(run, collected, load_thresholds(SHIPPED, known_tasks=TASKS)).reference.scores["mean"] == mean
 
 
 def test_a_gates_facts_are_properties_of_its_junit_test(narrowed: Finished) -> None:

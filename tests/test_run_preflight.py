@@ -85,7 +85,10 @@ def bench(model: Path) -> Bench:
     )  # fmt: skip
     framing = Framing(load_tokenizer(str(model)))
     cases = plan(options, TASKS, Corpora())
-    run = Run(options=options, checkpoint=inspect(str(model)), cases=cases, misfits={}, chat=framing.chat)
+    checkpoint = inspect(str(model))
+    run = Run(
+        options=options, checkpoint=checkpoint, cases=cases, misfits={}, chat=framing.chat, corpora="c", prompts="p"
+    )
     return Bench(run, TASKS, framing, Corpora())
 
 

@@ -64,7 +64,14 @@ def run(
             del results[f"test_ruler[{task}-{length}]"]
         else:
             results[f"test_ruler[{task}-{length}]"] = other
-    return Measured(cases=cases, results=results, reference=REFERENCE, suite_tasks=ASPECTS, claimed_length=claimed)
+    return Measured(
+        lengths=tuple(sorted(scores)),
+        cases=cases,
+        results=results,
+        reference=REFERENCE,
+        suite_tasks=ASPECTS,
+        claimed_length=claimed,
+    )
 
 
 def judged(measured: Measured, *gates: Gate) -> list[Verdict]:
@@ -212,7 +219,14 @@ def test_a_number_stands_only_where_every_case_has_one(selected: set[Case], lost
         for each in cases
         if each not in lost
     }
-    measured = Measured(cases=cases, results=results, reference=REFERENCE, suite_tasks=ASPECTS, claimed_length=None)
+    measured = Measured(
+        lengths=tuple(sorted({each.length for each in CASES})),
+        cases=cases,
+        results=results,
+        reference=REFERENCE,
+        suite_tasks=ASPECTS,
+        claimed_length=None,
+    )
     for length in measured.lengths:
         here = [each for each in cases if each.length == length]
         found = panel(measured, tuple(ASPECTS), length)
@@ -259,7 +273,7 @@ def test_what_fails_a_run(word: str) -> None:
     ],
 )
 def test_a_gate_is_reported_as_a_test(word: str, blocking: bool, narrowed: bool, outcome: str) -> None:
-    report, teardown = gate_reports(verdict(word, blocking=blocking), narrowed=narrowed)
+    report, teardown = gate_reports(verdict(word, blocking=blocking), place="thresholds.toml", narrowed=narrowed)
     told = "xfailed" if hasattr(report, "wasxfail") else report.outcome
     assert told == outcome
     assert report.nodeid == "thresholds.toml::gate[g]"

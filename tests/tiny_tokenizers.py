@@ -35,8 +35,13 @@ class Pieces:
             return {"input_ids": [self._ids(one, add_special_tokens) for one in text]}
         return {"input_ids": self._ids(text, add_special_tokens)}
 
-    def apply_chat_template(self, conversation: Any, *, tokenize: bool, add_generation_prompt: bool) -> Any:
-        raise NotImplementedError
+    def apply_chat_template(
+        self, conversation: Any, *, chat_template: Any, tokenize: bool, add_generation_prompt: bool
+    ) -> Any:
+        raise AssertionError("it has no chat template")
+
+    def get_added_vocab(self) -> Mapping[str, int]:
+        return {}
 
     def _ids(self, text: str, special: bool) -> list[int]:
         pieces = re.findall(r" ?[A-Za-z0-9]{1,4}|\s|.", text)
@@ -71,7 +76,7 @@ def unigram() -> PreTrainedTokenizerFast:
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    _train(tokenizer, trainers.UnigramTrainer(vocab_size=3000, unk_token=UNKNOWN, **_special()))
+    _train(tokenizer, trainers.UnigramTrainer(vocab_size=TOKENS, unk_token=UNKNOWN, **_special()))
     return wrapped(tokenizer)
 
 

@@ -11,9 +11,9 @@ import pytest
 from fixtures.records import Verdict
 from fixtures.tasks import TASKS
 from plugins.evidence import COLLECTED, Collector
-from plugins.gates.thresholds import load_thresholds
+from plugins.gates.thresholds import Thresholds
 from plugins.gates.verdicts import Measured, verdicts
-from plugins.options import RUN, Run
+from plugins.options import RUN, THRESHOLDS, Run
 
 VERDICTS = pytest.StashKey[tuple[Verdict, ...]]()
 REPORTED_ONLY = "reported only: "
@@ -34,21 +34,22 @@ def judge(session: pytest.Session) -> None:
     run, collected = config.stash[RUN], config.stash[COLLECTED]
     if run.options.preflight or not collected.selected:
         return
-    found = verdicts(load_thresholds(Path(run.options.thresholds), known_tasks=TASKS), measured(run, collected))
+    thresholds = config.stash[THRESHOLDS]
+    found = verdicts(thresholds, measured(run, collected, thresholds))
     config.stash[VERDICTS] = found
     session.testscollected += len(found)
     narrowed = len(collected.selected) < len(run.cases)
     for verdict in found:
-        for report in gate_reports(verdict, narrowed=narrowed):
+        for report in gate_reports(verdict, place=Path(run.options.thresholds).name, narrowed=narrowed):
             config.hook.pytest_runtest_logreport(report=report)
     if session.exitstatus == pytest.ExitCode.OK and any(blocks(verdict, narrowed=narrowed) for verdict in found):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def measured(run: Run, collected: Collector) -> Measured:
+def measured(run: Run, collected: Collector, thresholds: Thresholds) -> Measured:
     """The run as the gates see it; the yardstick follows from whether a chat template was used."""
-    thresholds = load_thresholds(Path(run.options.thresholds), known_tasks=TASKS)
     return Measured(
+        lengths=run.options.lengths,
         cases=collected.selected,
         results=collected.results,
         reference=thresholds.references["aligned" if run.chat else "base"],
@@ -67,27 +68,27 @@ def blocks(verdict: Verdict, *, narrowed: bool) -> bool:
     return verdict.blocking and verdict.verdict in failing
 
 
-def gate_reports(verdict: Verdict, *, narrowed: bool) -> tuple[pytest.TestReport, pytest.TestReport]:
-    """The verdict as a test's reports: failed, passed, or skipped where it was not measured.
+def gate_reports(verdict: Verdict, *, place: str, narrowed: bool) -> tuple[pytest.TestReport, pytest.TestReport]:
+    """The verdict as the reports of a test in file `place`: failed, passed, or skipped where not measured.
 
     The second is the teardown, with which JUnit files take a test's properties.
     """
     line = f"{verdict.name}: {verdict.verdict}: {verdict.reason}"
-    report, teardown = _passed(verdict, "call"), _passed(verdict, "teardown")
+    report, teardown = _passed(verdict, place, "call"), _passed(verdict, place, "teardown")
     if blocks(verdict, narrowed=narrowed):
         report.outcome, report.longrepr = "failed", line
     elif verdict.verdict in ("fail", "error"):
         report.outcome, report.longrepr = "skipped", line
         report.wasxfail = REPORTED_ONLY + verdict.reason
     elif verdict.verdict != "pass":
-        report.outcome, report.longrepr = "skipped", ("thresholds.toml", 1, f"Skipped: {verdict.reason}")
+        report.outcome, report.longrepr = "skipped", (place, 1, f"Skipped: {verdict.reason}")
     return report, teardown
 
 
-def _passed(verdict: Verdict, when: Literal["call", "teardown"]) -> pytest.TestReport:
+def _passed(verdict: Verdict, place: str, when: Literal["call", "teardown"]) -> pytest.TestReport:
     return pytest.TestReport(
-        nodeid=f"thresholds.toml::gate[{verdict.name}]",
-        location=("thresholds.toml", None, f"gate[{verdict.name}]"),
+        nodeid=f"{place}::gate[{verdict.name}]",
+        location=(place, None, f"gate[{verdict.name}]"),
         keywords={"gate": 1},
         outcome="passed",
         longrepr=None,

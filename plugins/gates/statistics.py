@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+CONFIDENCE = 0.99
 
-def mean_interval(mean: float, samples: int, *, confidence: float = 0.99) -> tuple[float, float]:
+
+def mean_interval(mean: float, samples: int, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Wilson's interval for the mean of `samples` scores in [0, 1].
 
     Exact to the normal approximation for scores of 0 and 1; wider than needed for scores between,

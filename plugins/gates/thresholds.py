@@ -113,6 +113,8 @@ def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, object]) -> Gate:
         raise ThresholdsError(f"{place}: above = 'reference' has no score for a list of tasks; write a number")
     rising = kind == "weighted_average" and _choice(table, "weights", place, ("rising", "falling")) == "rising"
     lengths = _read(table, "lengths", place, list, 'a list such as ["8k"]') if "lengths" in table else []
+    if "lengths" in table and not lengths:
+        raise ThresholdsError(f"{place}: lengths is empty; name at least one, or leave it out for every tested length")
     return Gate(
         name=name,
         kind=kind,
@@ -133,7 +135,7 @@ def _check_tasks(
         raise ThresholdsError(f"{place}: give aspect or tasks, not both")
     if "tasks" in table and not tasks:
         raise ThresholdsError(f"{place}: tasks is empty; name at least one, or leave it out for the whole suite")
-    unknown = next((task for task in tasks if task not in known), None)
+    unknown = next((task for task in tasks if not isinstance(task, str) or task not in known), None)
     if unknown is not None:
         raise ThresholdsError(f"{place}: unknown task {unknown!r}; known are {', '.join(known)}")
 

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from fixtures.lengths import format_length
 from fixtures.records import Case, CaseResult, Verdict, VerdictWord
-from plugins.gates.effective_length import effective_length, effective_length_label, weighted_average
+from plugins.gates.effective_length import (
+    contiguous_effective_length,
+    effective_length,
+    effective_length_label,
+    weighted_average,
+)
 from plugins.gates.statistics import mean_interval
 from plugins.gates.thresholds import Gate, Reference, Thresholds
 
@@ -20,19 +25,17 @@ from plugins.gates.thresholds import Gate, Reference, Thresholds
 class Measured:
     """A run as the gates see it: what was selected, what came back, and the yardstick that applies.
 
-    `suite_tasks` are all tasks of the suite: a gate on the suite or on an aspect needs each of them.
-    `claimed_length` is None where the checkpoint does not say.
+    `lengths` are those of the whole run, also where -k left their cases out. `suite_tasks` are all
+    tasks of the suite: a gate on the suite or on an aspect needs each of them. `claimed_length` is
+    None where the checkpoint does not say.
     """
 
+    lengths: tuple[int, ...]
     cases: Sequence[Case]
     results: Mapping[str, CaseResult]
     reference: Reference
     suite_tasks: Mapping[str, str]
     claimed_length: int | None
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return tuple(sorted({case.length for case in self.cases}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,9 @@ def _over_lengths(gate: Gate, measured: Measured) -> Verdict:
     by_length = gate.kind == "effective_length"
     required = float(_required_length(gate, measured)) if by_length else threshold
     value: float | None = None
-    unmeasured = next((found for found in panels.values() if found.score is None), None)
+    # An error says more than a case that was left out.
+    without = sorted((found for found in panels.values() if found.score is None), key=lambda found: found.word)
+    unmeasured = next(iter(without), None)
     if unmeasured is not None:
         word, reason = unmeasured.word, unmeasured.reason
     elif by_length and required > max(measured.lengths):
@@ -119,6 +124,9 @@ def _over_lengths(gate: Gate, measured: Measured) -> Verdict:
         value = effective_length(scores, threshold)
         word = "pass" if value is not None and value >= required else "fail"
         reason = f"{effective_length_label(scores, threshold)} above {threshold:g}, asks for {int(required)}"
+        contiguous = contiguous_effective_length(scores, threshold)
+        if contiguous != value:
+            reason += f"; not monotone: every length passes up to {contiguous or 'none'} only"
     else:
         value = weighted_average(scores, rising=gate.rising)
         word = "pass" if value > required else "fail"
@@ -143,11 +151,11 @@ def _required(gate: Gate, measured: Measured) -> float:
 
 
 def _required_length(gate: Gate, measured: Measured) -> int:
-    """What the gate asks for; a claim beyond the longest tested length asks for that length."""
+    """What the gate asks for; a claim asks for the longest tested length that it covers."""
     if gate.at_least is not None:
         return gate.at_least
-    longest = max(measured.lengths)
-    return min(measured.claimed_length or longest, longest)
+    claimed = measured.claimed_length or max(measured.lengths)
+    return max((length for length in measured.lengths if length <= claimed), default=min(measured.lengths))
 
 
 def _tasks(gate: Gate, measured: Measured) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from plugins.gates.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from plugins.gates.statistics import mean_interval
+from plugins.gates.statistics import CONFIDENCE, mean_interval
 from plugins.gates.verdicts import Measured, panel
 from plugins.options import Run
 
@@ -50,8 +50,10 @@ def document(finished: Finished) -> dict[str, Any]:
         "schema": SCHEMA,
         "model": _model(finished),
         "run": _run(finished),
-        "cases": [_case(case, measured.results.get(case.id)) for case in measured.cases],
-        "gates": [to_json(verdict) | {"confidence": None} for verdict in finished.verdicts],
+        "cases": [case_entry(case, measured.results.get(case.id)) for case in measured.cases],
+        "gates": [
+            to_json(verdict) | {"confidence": CONFIDENCE if verdict.interval else None} for verdict in finished.verdicts
+        ],
         "ruler": _ruler(measured),
     }
 
@@ -82,8 +84,10 @@ def _run(finished: Finished) -> dict[str, Any]:
         "started": finished.started,
         "seconds": round(finished.seconds, 3),
         "seed": finished.run.options.seed,
+        "corpora": finished.run.corpora,
+        "prompts": finished.run.prompts,
         "options": to_json(finished.run.options),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": finished.facts and finished.facts.hardware,
         "partial": len(measured.cases) < len(finished.run.cases)
         or any(case.id not in measured.results for case in measured.cases),
@@ -97,7 +101,8 @@ def _run(finished: Finished) -> dict[str, Any]:
     }
 
 
-def _case(case: Case, result: CaseResult | None) -> dict[str, Any]:
+def case_entry(case: Case, result: CaseResult | None) -> dict[str, Any]:
+    """A case as the report has it; `result` is None where nothing came back."""
     outcomes = result.outcomes if result else ()
     score = result.score if result else None
     interval = None if score is None else [100 * bound for bound in mean_interval(min(1.0, score), len(outcomes))]
@@ -115,7 +120,7 @@ def _case(case: Case, result: CaseResult | None) -> dict[str, Any]:
         "planned": case.samples,
         "floor": None,
         "verdict": "error" if score is None else "pass",
-        "decided_by": None if score is None else "all planned samples",
+        "decided_by": None if score is None else "all planned samples, no floor",
         "by_depth": by_depth(outcomes),
         "failures": dict(sorted(Counter(o.score.failure for o in outcomes if o.score.failure).items())),
         "examples": [_example(outcome) for outcome in outcomes if outcome.score.failure][:EXAMPLES],
@@ -186,7 +191,3 @@ def _ruler(measured: Measured) -> dict[str, Any]:
 
 def _by_length(scores: Mapping[int, float | None]) -> dict[str, float | None]:
     return {str(length): score for length, score in scores.items()}
-
-
-def _version(package: str) -> str:
-    return version(package)

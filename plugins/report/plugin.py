@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plugins.evidence import COLLECTED
+from plugins.evidence import COLLECTED, EVIDENCE
 from plugins.gates.plugin import VERDICTS, measured
-from plugins.options import RUN
-from plugins.report.document import Finished, document
+from plugins.options import RUN, THRESHOLDS, case_of
+from plugins.report.document import Finished, case_entry, document
 from plugins.report.terminal import inspection_lines, summary_lines
 
 CLOCK = pytest.StashKey[tuple[str, float]]()
@@ -32,6 +33,19 @@ def pytest_configure(config: pytest.Config) -> None:
         _check_writable(target)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A case's facts as properties of its test, in time for the teardown report that JUnit takes them from."""
+    report = yield
+    evidence = item.stash.get(EVIDENCE, None)
+    case = case_of(item)
+    if call.when == "call" and case is not None and evidence is not None and evidence.result is not None:
+        item.user_properties.extend(case_properties(case_entry(case, evidence.result)))
+    return report
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Before pytest writes its JUnit file."""
@@ -43,7 +57,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     written = document(
         Finished(
             run=run,
-            measured=measured(run, collected),
+            measured=measured(run, collected, config.stash[THRESHOLDS]),
             verdicts=config.stash[VERDICTS],
             facts=facts,
             started=started,
@@ -70,6 +84,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line, **markup)
     if DOCUMENT in config.stash and (target := _target(config)):
         terminalreporter.write_line(f"report     {target}")
+
+
+def case_properties(entry: dict[str, Any]) -> list[tuple[str, object]]:
+    """A case's entry of the report as flat properties; what was not measured is left out."""
+    flat = {name: value for name, value in entry.items() if isinstance(value, str | int | float) and name != "id"}
+    if entry["interval"] is not None:
+        flat["interval"] = "{} {}".format(*entry["interval"])
+    return [*flat.items(), *((f"failures.{kind}", count) for kind, count in entry["failures"].items())]
 
 
 def write_json(target: Path, written: dict[str, Any]) -> None:
@@ -106,6 +128,8 @@ def _describe_in_junit(config: pytest.Config, written: dict[str, Any]) -> None:
     if xml is not None:
         model, ruler = written["model"], written["ruler"]
         for name in ("name", "fingerprint", "architecture", "dtype", "attention", "engine", "claimed_length"):
-            xml.add_global_property(f"model.{name}", str(model[name]))
-        xml.add_global_property("ruler.effective_length", str(ruler["effective_length_label"]))
+            if model[name] is not None:
+                xml.add_global_property(f"model.{name}", str(model[name]))
+        if ruler["effective_length_label"] is not None:
+            xml.add_global_property("ruler.effective_length", ruler["effective_length_label"])
         xml.add_global_property("run.partial", str(written["run"]["partial"]).lower())

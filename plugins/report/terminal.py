@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ def summary_lines(document: Document) -> list[Line]:
     """The document as lines with their markup, at most 100 columns wide."""
     parts = (_headline(document), _table(document), _gates(document), _errors(document), _failures(document))
     lines = [line for part in parts if part for line in (*part, ("", {}))]
-    return [*lines, _cost(document)]
+    return [short_line for line in (*lines, _cost(document)) for short_line in _wrapped(line)]
 
 
 def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
@@ -140,6 +141,13 @@ def short(text: str) -> str:
     words = " ".join(text.split())
     shown = "".join(character if character.isprintable() else "?" for character in words)
     return repr(shown if len(shown) <= TEXT_WIDTH else f"{shown[: TEXT_WIDTH - 3]}...")
+
+
+def _wrapped(line: Line) -> list[Line]:
+    text, markup = line
+    if len(text) <= COLUMNS:
+        return [line]
+    return [(part, markup) for part in textwrap.wrap(text, COLUMNS, subsequent_indent=" " * INDENT)]
 
 
 def _line(name: str, text: str, **markup: bool) -> Line:
