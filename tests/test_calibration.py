@@ -121,7 +121,7 @@ def test_a_window_ends_exactly_where_it_says() -> None:
     model = ready(str(WINDOW))
     found, predicted = [], []
     for task in NEEDLES:
-        for length, index in ((1024, 0), (1024, 1), (1536, 0), (1536, 1)):
+        for length, index in ((1024, 0), (1536, 0), (1536, 1)):
             sample = model.sample(task, length, index)
             predicted.append(model.distance(sample) <= WINDOW)
             found.append(model.finds(sample))
@@ -162,7 +162,7 @@ def test_graded_forgets_by_the_class_of_the_key() -> None:
 
 def graded_samples(model: Calibrated) -> Iterator[Sample]:
     for index in range(8):
-        yield from (model.sample(task, 2048 if index % 2 else 1024, index) for task in MIXED)
+        yield from (model.sample(task, 1536 if index % 2 else 1024, index) for task in MIXED)
 
 
 def test_graded_windows_double_every_four_classes() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_tokenizers import BOS, GENERATED, KINDS, framing, sample, wrapped
+from tiny_tokenizers import BOS, EOS, GENERATED, KINDS, framing, sample, wrapped
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from fixtures import prompts
@@ -103,6 +103,27 @@ def test_chat_samples_are_sound_and_end_with_their_prefix(task: str) -> None:
 def test_a_template_that_wants_a_system_prompt_gets_one() -> None:
     text = Framing(with_template(STRICT_TEMPLATE)).prompt("What?", "It", generation_tokens=1).text
     assert text == f"[system] {SYSTEM_PROMPT}\n[user] What?\n[assistant]\nIt"
+
+
+def test_a_template_that_always_fails_is_an_error_of_one_line() -> None:
+    with pytest.raises(TokenizerError) as caught:
+        Framing(with_template(BROKEN_TEMPLATE)).prompt("What?", "It", generation_tokens=1)
+    assert str(caught.value) == "--chat: the chat template fails (no); use --chat off"
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [("\n\n", "What?\nIt"), (" ", "What? It"), (EOS, f"What?{EOS}It"), ("ASSISTANT:", "What?ASSISTANT: It")],
+)
+def test_a_space_parts_the_prefix_from_a_turn_that_ends_in_plain_text(end: str, text: str) -> None:
+    tokenizer = with_template("{{ messages[0]['content'] }}" + end)
+    assert Framing(tokenizer).prompt("What?", "It", generation_tokens=1).text == text
+
+
+def test_a_template_that_prints_the_date_prints_the_same_on_every_day() -> None:
+    tokenizer = with_template("Today is {{ strftime_now('%d %b %Y') }}.\n" + TEMPLATE)
+    text = Framing(tokenizer).prompt("What?", "It", generation_tokens=1).text
+    assert text == "Today is 26 Jul 2024.\n[user] What?\n[assistant]\nIt"
 
 
 def test_a_template_that_does_without_gets_no_system_prompt() -> None:

@@ -25,8 +25,9 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "an empty length": ((*MODEL, "--lengths", "1k,"), "--lengths: unknown ''; write 8k, 8192 or 1m"),
     "an unknown suite": ((*MODEL, "--suite", "helmets"), "--suite: unknown 'helmets'; use one of ruler, all"),
     "an unknown dtype": ((*MODEL, "--dtype", "int3"), "--dtype: unknown 'int3'; use one of auto, .*"),
-    "no samples": ((*MODEL, "--samples", "0"), "--samples: 0; give 1 or more"),
-    "a negative seed": ((*MODEL, "--seed", "-1"), "--seed: -1; give 0 or more"),
+    "no samples": ((*MODEL, "--samples", "0"), "--samples: '0'; give a whole number from 1 on"),
+    "a word for a number": ((*MODEL, "--samples", "many"), "--samples: 'many'; give a whole number from 1 on"),
+    "a negative seed": ((*MODEL, "--seed", "-1"), "--seed: '-1'; give a whole number from 0 on"),
     "no thresholds": ((*MODEL, "--thresholds", "{here}/x.toml"), "--thresholds: cannot read .*/x.toml .*"),
     "an unknown key": (
         (*MODEL, "--thresholds", "{here}/key.toml"),

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from tiny_tokenizers import GENERATED, KINDS, Pieces, framing, sample
 
+from fixtures.cases import misfits
 from fixtures.preflight import fill
 from fixtures.prompts import Framing
-from fixtures.records import Sample
+from fixtures.records import Case, Sample
 from fixtures.tasks import TASKS
+from fixtures.tasks.base import CannotFit
 
 REPOSITORY = Path(__file__).parents[1]
 QA = ("qa_1", "qa_2")
@@ -74,10 +76,69 @@ def test_a_long_sample_is_almost_full(task: str) -> None:
     assert 0.985 <= fill(sample(task, 32768)) <= 1
 
 
+class Spanning(Pieces):
+    """Its tokens reach over the ends of sentences, so that counts by addition are too high."""
+
+    pattern = rf" ?[a-z]+\.\s+[A-Z]?[a-z]*|{Pieces.pattern}"
+
+
+class Blocks(Pieces):
+    """Cuts at every fifth character, so that counts by addition are off in both directions."""
+
+    pattern = ".{1,5}"
+
+
+@pytest.mark.parametrize("tokenizer", [Spanning(), Blocks()])
+@pytest.mark.parametrize("task", ["niah_single_1", "niah_single_2", "niah_multikey_2", "vt", "cwe", "fwe", "qa_1"])
+def test_a_sample_is_full_where_counts_do_not_add_up(task: str, tokenizer: Pieces) -> None:
+    for index in range(3):
+        found = TASKS[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
+        assert TASKS[task].least_fill <= fill(found) <= 1
+
+
 def test_no_sample_of_many_is_short() -> None:
     """At 4096 tokens the public generator leaves most samples of several needles under 0.9."""
     fills = [fill(sample("niah_multikey_1", 4096, index)) for index in range(24)]
     assert 0.97 <= min(fills) <= max(fills) <= 1
+
+
+# --- what cannot fit ---
+
+
+@every_task
+@pytest.mark.parametrize("length", [1, 64, 150])
+def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str, length: int) -> None:
+    with pytest.raises(CannotFit) as caught:
+        TASKS[task].sample(length, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
+    needed = caught.value.needed_tokens
+    assert needed > length
+    assert str(caught.value).startswith(f"{task} at {length} tokens cannot fit: ")
+    assert f"--lengths {needed}" in str(caught.value)
+    # Another length draws other words, which may take a few tokens more.
+    found = TASKS[task].sample(needed + needed // 5, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
+    assert found.prompt.length_tokens + found.prompt.generation_tokens <= found.length
+
+
+def test_cases_that_cannot_fit_are_known_before_the_run() -> None:
+    cases = [
+        Case(
+            id=f"test_ruler[{name}-{length}]",
+            suite="ruler",
+            category=task.category,
+            task=name,
+            length=length,
+            samples=2,
+            source="archive",
+            generation_tokens=task.generation_tokens,
+        )
+        for name, task in TASKS.items()
+        for length in (150, 2048)
+    ]
+    found = misfits(cases, TASKS, seed=0, framing=framing(), corpora=GENERATED)
+    assert list(found) == [case.id for case in cases if case.length == 150]
+    assert all(
+        line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(TASKS, found.values(), strict=True)
+    )
 
 
 # --- identity ---

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 
 import pytest
-from tiny_tokenizers import GENERATED, draft, framing, sample, samples
+from tiny_tokenizers import draft, sample, samples
 
-from fixtures.cases import misfits
-from fixtures.corpora import Corpora, load_corpora
 from fixtures.corpora.words import vocabulary
-from fixtures.records import Case, Sample
-from fixtures.scoring.match import states
+from fixtures.records import Sample
 from fixtures.tasks import TASKS
-from fixtures.tasks.base import CannotFit
 from fixtures.tasks.ruler.aggregation import standalone_words, zeta_counts
 
 NEEDLE = re.compile(r"One of the special magic \w+ for (\S+) is: ([^.]+)\.")
@@ -42,12 +36,6 @@ def listed(text: str) -> list[str]:
     assert [int(number) for number, _ in entries] == list(range(1, len(entries) + 1))
     assert " ".join(f"{number}. {word}" for number, word in entries) == text
     return [word for _, word in entries]
-
-
-def documents_of(context: str) -> list[str]:
-    pieces = re.split(r"(?:^|\n\n)Document (\d+):\n", context)
-    assert pieces[1::2] == [str(number) for number in range(1, len(pieces[1::2]) + 1)]
-    return pieces[2::2]
 
 
 # --- needles ---
@@ -230,112 +218,3 @@ def test_no_coded_word_ties_with_one_of_the_top_three() -> None:
     for index in range(20):
         counts = Counter(draft("fwe", index, room=17 * index).context.split()).most_common(5)
         assert len({count for _, count in counts}) == 5
-
-
-# --- paragraphs ---
-
-
-@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
-def test_gold_paragraphs_stand_once_and_no_other_states_the_answer(task: str) -> None:
-    questions = GENERATED.squad if task == "qa_1" else GENERATED.hotpot
-    golds = {question.question: question.gold for question in questions.questions}
-    for found in samples(task, 6):
-        documents = documents_of(found.context)
-        expected = [questions.paragraphs[place] for place in golds[found.question]]
-        assert [documents.count(paragraph) for paragraph in expected] == [1] * len(expected)
-        assert len(set(documents)) == len(documents)
-        others = [document for document in documents if document not in expected]
-        assert not any(states(document, answer) for document in others for answer in found.references)
-
-
-def squad(paragraphs: dict[str, tuple[str, list[str]]]) -> dict[str, object]:
-    """SQuAD's public schema: paragraph -> its question and the answers."""
-    return {
-        "data": [
-            {
-                "paragraphs": [
-                    {
-                        "context": context,
-                        "qas": [{"id": context, "question": question, "answers": [{"text": text} for text in answers]}],
-                    }
-                    for context, (question, answers) in paragraphs.items()
-                ]
-            }
-        ]
-    }
-
-
-@pytest.fixture
-def small_set(tmp_path: Path) -> Corpora:
-    """Five paragraphs, too few to fill a context; two state the same answer, one question holds its own."""
-    paragraphs = {
-        "The mill of Aln burned in spring, and nobody knew why.": ("When did the mill burn?", ["in spring", "spring"]),
-        "The bridge of Bryn was built in Spring.": ("When was the bridge built?", ["in Spring"]),
-        "The harbour of Dral froze over, as it does in every hard winter.": ("When did it freeze?", ["winter"]),
-        "The tower of Eth leans to the north.": ("Does the tower of Eth lean to the north?", ["the north"]),
-        "The well of Fyr is forty feet deep.": ("How deep is the well?", ["forty feet", "40 feet"]),
-    }
-    (tmp_path / "squad.json").write_text(json.dumps(squad(paragraphs)), encoding="utf-8")
-    return load_corpora(tmp_path)
-
-
-def test_gold_stands_once_where_a_small_set_has_to_be_repeated(small_set: Corpora) -> None:
-    asked = set()
-    for index in range(8):
-        found = TASKS["qa_1"].sample(4096, index, seed=0, tokenizer=framing(), corpora=small_set)
-        documents = documents_of(found.context)
-        stating = [document for document in documents if any(states(document, one) for one in found.references)]
-        assert len(stating) == 1
-        assert len(documents) > 100
-        assert 2 <= len(set(documents)) <= 5
-        assert 4096 * 0.93 < found.prompt.length_tokens + 32 <= 4096
-        assert found.source == "published"
-        asked.add(found.question)
-    assert len(asked) == 4
-
-
-def test_a_question_that_holds_its_answer_is_never_asked(small_set: Corpora) -> None:
-    """To give such a question back would score as an answer."""
-    for index in range(12):
-        found = TASKS["qa_1"].sample(1024, index, seed=1, tokenizer=framing(), corpora=small_set)
-        assert "lean" not in found.question
-        assert TASKS["qa_1"].score(found, f"{found.question} {found.answer_prefix}").value == 0
-
-
-# --- what cannot fit ---
-
-
-@every_task
-@pytest.mark.parametrize("length", [1, 64, 150])
-def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str, length: int) -> None:
-    with pytest.raises(CannotFit) as caught:
-        TASKS[task].sample(length, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
-    needed = caught.value.needed_tokens
-    assert needed > length
-    assert str(caught.value).startswith(f"{task} at {length} tokens cannot fit: ")
-    assert f"--lengths {needed}" in str(caught.value)
-    # Another length draws other words, which may take a few tokens more.
-    found = TASKS[task].sample(needed + needed // 5, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
-    assert found.prompt.length_tokens + found.prompt.generation_tokens <= found.length
-
-
-def test_cases_that_cannot_fit_are_known_before_the_run() -> None:
-    cases = [
-        Case(
-            id=f"test_ruler[{name}-{length}]",
-            suite="ruler",
-            category=task.category,
-            task=name,
-            length=length,
-            samples=2,
-            source="archive",
-            generation_tokens=task.generation_tokens,
-        )
-        for name, task in TASKS.items()
-        for length in (150, 2048)
-    ]
-    found = misfits(cases, TASKS, seed=0, framing=framing(), corpora=GENERATED)
-    assert list(found) == [case.id for case in cases if case.length == 150]
-    assert all(
-        line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(TASKS, found.values(), strict=True)
-    )

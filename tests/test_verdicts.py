@@ -168,14 +168,36 @@ def test_a_length_that_was_not_tested_is_not_measured() -> None:
 
 @pytest.mark.parametrize(
     ("claimed", "at_least", "required"),
-    [(4096, None, 4096), (2048, None, 2048), (131072, None, 4096), (None, None, 4096), (131072, 2048, 2048)],
+    [
+        (4096, None, 4096),
+        (2048, None, 2048),
+        (3000, None, 2048),
+        (512, None, 1024),
+        (131072, None, 4096),
+        (None, None, 4096),
+        (131072, 2048, 2048),
+    ],
 )
-def test_an_effective_length_is_asked_up_to_the_longest_tested(
+def test_a_claim_asks_for_the_longest_tested_length_that_it_covers(
     claimed: int | None, at_least: int | None, required: int
 ) -> None:
     (found,) = judged(run(FALLING, claimed=claimed), replace(REACH, at_least=at_least))
     assert (found.required, found.measured) == (required, 1024)
-    assert found.verdict == "fail"
+    assert found.verdict == ("fail" if required > 1024 else "pass")
+
+
+def test_a_length_whose_cases_were_all_left_out_still_counts() -> None:
+    """Else -k 1k would turn a whole curve into one that ends where the checkpoint is good."""
+    measured = run(FALLING, cases=[each for each in CASES if each.length == 1024])
+    assert words(measured, REACH, AVERAGE) == ["not measured", "not measured"]
+    assert words(measured, LEVEL) == ["pass", "not measured", "not measured"]
+
+
+def test_an_effective_length_beyond_a_dip_is_told_as_such() -> None:
+    dip = run({1024: 1.0, 2048: 0.5, 4096: 1.0})
+    (found,) = judged(dip, REACH)
+    assert (found.verdict, found.measured) == ("pass", 4096)
+    assert found.reason.endswith("not monotone: every length passes up to 1024 only")
 
 
 def test_an_effective_length_passes_where_it_is_long_enough() -> None:

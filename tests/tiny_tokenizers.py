@@ -27,6 +27,7 @@ GENERATED = Corpora()
 class Pieces:
     """Up to four letters or digits a token, counted without any trained table: the same for ever."""
 
+    pattern = r" ?[A-Za-z0-9]{1,4}|\s|."
     bos_token_id = 1
     chat_template = None
 
@@ -44,7 +45,7 @@ class Pieces:
         return {}
 
     def _ids(self, text: str, special: bool) -> list[int]:
-        pieces = re.findall(r" ?[A-Za-z0-9]{1,4}|\s|.", text)
+        pieces = re.findall(self.pattern, text, re.DOTALL)
         return [self.bos_token_id] * special + [2 + crc32(piece.encode()) % 60_000 for piece in pieces]
 
 

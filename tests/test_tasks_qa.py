@@ -1,0 +1,105 @@
+"""Paragraphs: gold stands once, nothing else answers, and no question answers itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tiny_tokenizers import GENERATED, framing, samples
+
+from fixtures.corpora import Corpora, load_corpora
+from fixtures.scoring.match import states
+from fixtures.tasks import TASKS
+
+
+def documents_of(context: str) -> list[str]:
+    pieces = re.split(r"(?:^|\n\n)Document (\d+):\n", context)
+    assert pieces[1::2] == [str(number) for number in range(1, len(pieces[1::2]) + 1)]
+    return pieces[2::2]
+
+
+@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
+def test_gold_paragraphs_stand_once_and_no_other_states_the_answer(task: str) -> None:
+    questions = GENERATED.squad if task == "qa_1" else GENERATED.hotpot
+    golds = {question.question: question.gold for question in questions.questions}
+    for found in samples(task, 6):
+        documents = documents_of(found.context)
+        expected = [questions.paragraphs[place] for place in golds[found.question]]
+        assert [documents.count(paragraph) for paragraph in expected] == [1] * len(expected)
+        assert len(set(documents)) == len(documents)
+        others = [document for document in documents if document not in expected]
+        assert not any(states(document, answer) for document in others for answer in found.references)
+
+
+def squad(paragraphs: dict[str, tuple[str, list[str]]]) -> dict[str, object]:
+    """SQuAD's public schema: paragraph -> its question and the answers."""
+    return {
+        "data": [
+            {
+                "paragraphs": [
+                    {
+                        "context": context,
+                        "qas": [{"id": context, "question": question, "answers": [{"text": text} for text in answers]}],
+                    }
+                    for context, (question, answers) in paragraphs.items()
+                ]
+            }
+        ]
+    }
+
+
+@pytest.fixture
+def small_set(tmp_path: Path) -> Corpora:
+    """Five paragraphs, too few to fill a context; two state the same answer, one question holds its own."""
+    paragraphs = {
+        "The mill of Aln burned in spring, and nobody knew why.": ("When did the mill burn?", ["in spring", "spring"]),
+        "The bridge of Bryn was built in Spring.": ("When was the bridge built?", ["in Spring"]),
+        "The harbour of Dral froze over, as it does in every hard winter.": ("When did it freeze?", ["winter"]),
+        "The tower of Eth leans to the north.": ("Does the tower of Eth lean to the north?", ["the north"]),
+        "The well of Fyr is forty feet deep.": ("How deep is the well?", ["forty feet", "40 feet"]),
+    }
+    (tmp_path / "squad.json").write_text(json.dumps(squad(paragraphs)), encoding="utf-8")
+    return load_corpora(tmp_path)
+
+
+def test_gold_stands_once_where_a_small_set_has_to_be_repeated(small_set: Corpora) -> None:
+    asked = set()
+    for index in range(8):
+        found = TASKS["qa_1"].sample(4096, index, seed=0, tokenizer=framing(), corpora=small_set)
+        documents = documents_of(found.context)
+        stating = [document for document in documents if any(states(document, one) for one in found.references)]
+        assert len(stating) == 1
+        assert len(documents) > 100
+        assert 2 <= len(set(documents)) <= 5
+        assert 4096 * 0.93 < found.prompt.length_tokens + 32 <= 4096
+        assert found.source == "published"
+        asked.add(found.question)
+    assert len(asked) == 4
+
+
+def test_a_gold_paragraph_without_the_answer_stands_once_too(tmp_path: Path) -> None:
+    """The first of two hops states no answer, so only its place in the set tells that it is gold."""
+    context = [["Mill", ["Ida built the mill."]], ["Ida", ["Ida was born in Aln."]], ["Fog", ["Fog is wet."]]]
+    item = {
+        "_id": "h",
+        "question": "Where was the builder of the mill born?",
+        "answer": "Aln",
+        "context": context,
+        "supporting_facts": [["Mill", 0], ["Ida", 0]],
+    }
+    (tmp_path / "hotpotqa.json").write_text(json.dumps([item]), encoding="utf-8")
+    found = TASKS["qa_2"].sample(2048, 0, seed=0, tokenizer=framing(), corpora=load_corpora(tmp_path))
+    counts = Counter(documents_of(found.context))
+    assert counts["Mill\nIda built the mill."] == counts["Ida\nIda was born in Aln."] == 1
+    assert counts["Fog\nFog is wet."] == counts.total() - 2 > 50
+
+
+def test_a_question_that_holds_its_answer_is_never_asked(small_set: Corpora) -> None:
+    """To give such a question back would score as an answer."""
+    for index in range(12):
+        found = TASKS["qa_1"].sample(1024, index, seed=1, tokenizer=framing(), corpora=small_set)
+        assert "lean" not in found.question
+        assert TASKS["qa_1"].score(found, f"{found.question} {found.answer_prefix}").value == 0
