@@ -41,7 +41,7 @@ def joined(arguments: Sequence[str]) -> list[str]:
     """The same arguments with each path option and its value in one word."""
     words: list[str] = []
     for argument in arguments:
-        if words and words[-1] in PATH_OPTIONS:
+        if words and words[-1] in PATH_OPTIONS and not argument.startswith("-"):
             words[-1] += f"={argument}"
         else:
             words.append(argument)

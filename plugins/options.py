@@ -196,7 +196,8 @@ def _read_run(config: pytest.Config) -> Run:
     framing = load_framing(options)
     cases = plan(options, tasks, corpora)
     unfit = misfits(cases, tasks, seed=options.seed, framing=framing, corpora=corpora)
-    if unfit and not (option.keyword or option.markexpr):
+    narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
+    if unfit and not narrowed:
         raise pytest.UsageError(next(iter(unfit.values())))
     return Run(
         options=options,

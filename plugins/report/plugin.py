@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CLOCK] = (datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic())
     target = _target(config)
-    if RUN in config.stash and target and not hasattr(config, "workerinput"):
+    if RUN in config.stash and target and not config.option.plan and not hasattr(config, "workerinput"):
         _check_writable(target)
 
 
