@@ -254,7 +254,7 @@ def test_the_same_bytes_every_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("OUT", "--window", "4x"), "unknown calibration:4x"),
+        (("OUT", "--window", "4x"), "--window: unknown '4x'"),
         (("OUT", "--window", "3"), "a window of 3 tokens; give 64 to 1m"),
         (("FULL",), "exists and is not an empty directory; give a new one"),
         (("FILE",), "exists and is not an empty directory; give a new one"),
