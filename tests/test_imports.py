@@ -36,6 +36,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.session": ("fixtures", "plugins.options"),
     "plugins.home": (),
     "plugins.workers": (),
+    "plugins.journal": ("fixtures.records", "fixtures.identity"),
     "plugins.options": ("fixtures", "plugins.gates.thresholds"),
     "plugins.evidence": ("fixtures", "plugins.options"),
     "plugins.plan": ("fixtures", "plugins.options", "plugins.evidence"),
@@ -67,6 +68,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
 PURE = (
     "fixtures.tasks", "fixtures.scoring", "fixtures.scoring.match", "fixtures.corpora", "fixtures.checkpoint",
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
+    "plugins.journal",
 )  # fmt: skip
 
 
