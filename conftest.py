@@ -4,6 +4,7 @@ pytest_plugins = [
     "plugins.options",
     "plugins.workers",
     "plugins.evidence",
+    "plugins.progress",
     "plugins.plan",
     "plugins.gates.plugin",
     "plugins.report.plugin",

@@ -1,91 +1,49 @@
-"""Works off a case's samples and brings the outcome to the controller."""
+"""What a test calls to have its case measured, and how the outcome reaches the controller."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from fixtures.corpora import Corpora
-from fixtures.engines import Engine, EngineError, EngineFacts
-from fixtures.preflight import Inspection, PreflightError, inspect_case, problems_of
-from fixtures.prompts import Framing
-from fixtures.records import Case, CaseResult, Outcome, Sample, from_json, to_json
-from fixtures.tasks.base import CannotFit, Task
-from plugins.options import RUN, Run, case_of, cases_of
-
-# Enough prompts at a time for an engine to batch, few enough to hold in memory.
-PROMPT_TOKENS_AT_A_TIME = 262_144
-PREFLIGHT_SAMPLES = 2
-CASE_ERRORS = (CannotFit, EngineError, PreflightError)
+from fixtures.checkpoint import Checkpoint
+from fixtures.corpora import load_corpora
+from fixtures.engines import EngineError, EngineFacts
+from fixtures.preflight import Inspection
+from fixtures.records import Case, CaseResult, from_json, to_json
+from fixtures.tasks import load_tasks
+from plugins.baseline import finished_journal
+from plugins.bench import CASE_ERRORS, Bench, Side, Stopped
+from plugins.gates.panels import Who
+from plugins.journal import Journal, JournalError, Presence
+from plugins.ledger import subject
+from plugins.run import RUN, Run, case_of, cases_of, load_framing
+from plugins.workers import load_engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What one worker reports of one case: a measurement with the engine behind it, or an inspection."""
+    """What one worker reports of one case: a measurement and what is behind it, or an inspection.
+
+    `execution` is how answers are computed, `facts` what the engine said of itself, and
+    `computed_samples` how many this worker answered, for whichever case, until this one was done.
+    """
 
     result: CaseResult | None = None
+    execution: Mapping[str, str] | None = None
     facts: EngineFacts | None = None
+    computed_samples: int = 0
     inspection: Inspection | None = None
 
 
 EVIDENCE = pytest.StashKey[Evidence]()
+BENCH = pytest.StashKey[Bench]()
 COLLECTED = pytest.StashKey["Collector"]()
-
-
-class Bench:
-    """Where cases are worked off: builds samples, asks the model, scores."""
-
-    def __init__(self, run: Run, tasks: Mapping[str, Task], framing: Framing, corpora: Corpora):
-        self.run = run
-        self.tasks = tasks
-        self.framing = framing
-        self.corpora = corpora
-
-    def samples(self, case: Case) -> Iterator[Sample]:
-        """The case's samples; each is a function of its identity, so all workers see the same."""
-        for index in range(case.samples):
-            yield self.tasks[case.task].sample(
-                case.length, index, seed=self.run.options.seed, tokenizer=self.framing, corpora=self.corpora
-            )
-
-    def inspect(self, case: Case) -> Inspection:
-        """Preflight over all samples of the case; no model is asked."""
-        return inspect_case(case, self.samples(case), self.tasks[case.task], self.framing)
-
-    def measure(self, case: Case, engine: Engine) -> CaseResult:
-        """All samples answered and scored; an error ends the case and leaves no score."""
-        started = time.perf_counter()
-        outcomes: list[Outcome] = []
-        error = None
-        try:
-            for batch in _batches(self._checked(case), max(1, PROMPT_TOKENS_AT_A_TIME // case.length)):
-                outcomes.extend(self._outcomes(batch, engine))
-        except CASE_ERRORS as problem:
-            error = str(problem)
-        return CaseResult(case=case, outcomes=tuple(outcomes), seconds=time.perf_counter() - started, error=error)
-
-    def _checked(self, case: Case) -> Iterator[Sample]:
-        task = self.tasks[case.task]
-        for sample in self.samples(case):
-            if sample.index < PREFLIGHT_SAMPLES and (problems := problems_of(sample, task, self.framing)):
-                raise PreflightError(f"preflight: {case.id} sample {sample.index}: {problems[0]}")
-            yield sample
-
-    def _outcomes(self, samples: list[Sample], engine: Engine) -> Iterator[Outcome]:
-        answers = engine.generate([sample.prompt for sample in samples])
-        for sample, generation in zip(samples, answers, strict=True):
-            yield Outcome(
-                index=sample.index,
-                score=self.tasks[sample.task].score(sample, generation.text),
-                generation=generation,
-                references=sample.references,
-                depths=sample.depths,
-            )
 
 
 class Measure:
@@ -109,22 +67,92 @@ class Measure:
             if problems:
                 pytest.fail(f"preflight: {problems[0]} ({len(problems)} in all)", pytrace=False)
             return
-        engine: Engine = self.request.getfixturevalue("model")
-        result = self.bench.measure(case, engine)
-        self.request.node.stash[EVIDENCE] = Evidence(result=result, facts=engine.facts)
+        before = self.bench.computed
+        problem = ""
+        try:
+            result = self.bench.measure(case)
+        except (JournalError, EngineError, Stopped) as error:
+            problem = str(error)
+        if problem:
+            pytest.fail(problem, pytrace=False)
+        journal = self.bench.sides["model"].journal
+        self.request.node.stash[EVIDENCE] = Evidence(
+            result=result,
+            execution=journal.subject.execution,
+            facts=next((from_json(EngineFacts, facts) for facts in journal.facts), None),
+            computed_samples=self.bench.computed - before,
+        )
         if result.error is not None:
             pytest.fail(result.error, pytrace=False)
 
 
 @pytest.fixture(scope="session")
-def bench(run: Run, tasks: Mapping[str, Task], framing: Framing, corpora: Corpora) -> Bench:
-    return Bench(run, tasks, framing, corpora)
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """The worker's bench; a journal that cannot be used fails each case with the same line."""
+    try:
+        return bench_of(request.session)
+    except JournalError as error:
+        problem = str(error)
+    pytest.fail(problem, pytrace=False)
 
 
 @pytest.fixture
 def measure(bench: Bench, request: pytest.FixtureRequest) -> Measure:
     """Measures a case and keeps what was found."""
     return Measure(bench, request)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """A worker that has no test left helps the others with theirs, unless the first failure ends it all."""
+    ended = yield
+    config = session.config
+    helps = RUN in config.stash and hasattr(config, "workerinput") and not config.stash[RUN].options.preflight
+    if helps and not (config.option.maxfail or session.shouldfail or session.shouldstop):
+        # Whoever has a test of that case is told, and tells it.
+        with suppress(JournalError, EngineError, Stopped):
+            bench_of(session).help()
+    return ended
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Signs off from the journal, so that nobody waits for what this worker had begun."""
+    if BENCH in config.stash:
+        config.stash[BENCH].close()
+
+
+def bench_of(session: pytest.Session) -> Bench:
+    """The bench of this process, set up at its first use; raises JournalError."""
+    config = session.config
+    if BENCH not in config.stash:
+        run = config.stash[RUN]
+        config.stash[BENCH] = Bench(
+            run,
+            cases_of(run, [item.nodeid for item in session.items]),
+            tasks=load_tasks(run.options.prompts),
+            framing=load_framing(run.options, run.options.model_path),
+            corpora=load_corpora(run.options.data_dir),
+            # A run that only inspects keeps no journal.
+            sides={} if run.options.preflight else _sides(config, run),
+        )
+    return config.stash[BENCH]
+
+
+def _sides(config: pytest.Config, run: Run) -> dict[Who, Side]:
+    """The model, and the baseline where there is one."""
+    presence = Presence(Path(run.options.journal), run.id)
+
+    def running(checkpoint: Checkpoint, name: str) -> Side:
+        journal = Journal(Path(run.options.journal), subject(run, checkpoint, name), presence)
+        return Side(journal=journal, engine=partial(load_engine, config, checkpoint))
+
+    sides: dict[Who, Side] = {"model": running(run.checkpoint, run.options.model)}
+    baseline = run.baseline
+    if baseline is not None and baseline.checkpoint is not None:
+        sides["baseline"] = running(baseline.checkpoint, baseline.name)
+    elif baseline is not None:
+        sides["baseline"] = Side(journal=finished_journal(baseline), engine=None)
+    return sides
 
 
 @pytest.hookimpl(wrapper=True)
@@ -180,9 +208,3 @@ class Collector:
 def _failed(case: Case, error: BaseException) -> CaseResult:
     lines = str(error).strip().splitlines()
     return CaseResult(case=case, outcomes=(), seconds=0.0, error=lines[0] if lines else type(error).__name__)
-
-
-def _batches(samples: Iterable[Sample], size: int) -> Iterator[list[Sample]]:
-    stream = iter(samples)
-    while batch := list(islice(stream, size)):
-        yield batch

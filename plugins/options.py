@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures import calibration
-from fixtures.cases import case_tokens, misfits, plan
-from fixtures.checkpoint import Checkpoint, CheckpointError, inspect
-from fixtures.corpora import CorpusError, load_corpora
 from fixtures.engines import ENGINES, EngineError, check_settings
-from fixtures.identity import stable_hash
-from fixtures.lengths import LengthError, parse_length
-from fixtures.prompts import Framing, TokenizerError, load_tokenizer
-from fixtures.records import Case, Options, from_json, to_json
-from fixtures.tasks import SUITES, TASKS, load_tasks
-from fixtures.tasks.base import CannotFit
-from fixtures.tasks.prompt_files import PromptsError
-from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
+from fixtures.records import Case, from_json, to_json
+from fixtures.tasks import SUITES
+from plugins.run import RUN, Run, case_of, read_run
 
 CASES_DIRECTORY = "tests_longctx"
 CHOICES = {
@@ -32,36 +22,7 @@ CHOICES = {
     "dtype": ("auto", "bfloat16", "float16", "float32", "bf16", "fp16", "fp32"),
     "chat": ("auto", "on", "off"),
 }
-LEAST = {"samples": 1, "seed": 0, "batch_size": 0}
-USER_ERRORS = (
-    calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, EngineError, LengthError, PromptsError,
-    ThresholdsError, TokenizerError,
-)  # fmt: skip
-NO_MODEL = (
-    "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
-    "--model calibration:4k builds a small one whose effective length is known"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What one pytest run measures.
-
-    `misfits` are cases that cannot fit their length, with the reason. `corpora` and `prompts` are
-    fingerprints: runs with the same ones, options and tokenizer have the same samples.
-    """
-
-    options: Options
-    checkpoint: Checkpoint
-    cases: tuple[Case, ...]
-    misfits: dict[str, str]
-    chat: bool
-    corpora: str
-    prompts: str
-
-
-RUN = pytest.StashKey[Run]()
-THRESHOLDS = pytest.StashKey[Thresholds]()
+LEAST = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--data-dir", metavar="DIR", help="essays and question sets to use instead of generated text")
     add("--prompts", metavar="FILE", help="TOML file with prompts of your own")
     add("--thresholds", metavar="FILE", help="the gates (default: thresholds.toml)")
+    add("--journal", metavar="DIR", help="where results are kept and shared (default: .longctx/journal in the clone)")
+    add("--full", action="store_true", help="all samples of every case, whatever is already certain")
+    add("--budget", metavar="MINUTES", help="begin no sample after this time; what is open then is inconclusive")
+    add("--baseline", metavar="REPORT|PATH", help="compare sample by sample with a JSON report or a checkpoint")
+    add("--gpus-per-worker", default=1, metavar="N", help="GPUs that each worker of -n takes (default: 1)")
     add("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings along")
     add("--preflight", action="store_true", help="check every sample of the run; load no model")
     add("--plan", action="store_true", help="print cases, tokens and memory; load no model, run nothing")
@@ -99,8 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # Nothing is run, so no worker is needed; xdist reads these after us.
         config.option.dist, config.option.tx, config.option.numprocesses = "no", [], None
     elif getattr(config.option, "maxschedchunk", 0) is None:
-        # Cases are few and long: hand them out one by one, the longest first.
+        # Cases are few and long: hand them out one by one.
         config.option.maxschedchunk = 1
+    _check_values(config.option)
     config.stash[RUN] = read_run(config)
 
 
@@ -123,33 +90,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: -case_tokens(found) if (found := case_of(item)) else 0)
+    """Shortest first: workers share a length evenly, so nothing is gained by beginning with the long ones."""
+    items.sort(key=lambda item: found.length if (found := case_of(item)) else 0)
 
 
 def parameter_id(case: Case) -> str:
     """What stands in the brackets of the case's id."""
     return case.id[case.id.index("[") + 1 : -1]
-
-
-def case_of(item: pytest.Item) -> Case | None:
-    """The case an item measures; None for any other test."""
-    callspec = getattr(item, "callspec", None)
-    case = callspec.params.get("case") if callspec else None
-    return case if isinstance(case, Case) else None
-
-
-def cases_of(run: Run, node_ids: Sequence[str]) -> tuple[Case, ...]:
-    """The run's cases that a list of collected tests holds."""
-    names = {node_id.rpartition("::")[2] for node_id in node_ids}
-    return tuple(case for case in run.cases if case.id in names)
-
-
-def read_run(config: pytest.Config) -> Run:
-    """The checked options and their cases; raises pytest.UsageError with one line."""
-    try:
-        return _read_run(config)
-    except USER_ERRORS as error:
-        raise pytest.UsageError(str(error)) from error
 
 
 def _collects_cases(config: pytest.Config) -> bool:
@@ -161,55 +108,6 @@ def _collects_cases(config: pytest.Config) -> bool:
     return any(path == home or home in path.parents or path in home.parents for path in chosen)
 
 
-def _read_run(config: pytest.Config) -> Run:
-    option = config.option
-    if not option.model:
-        raise pytest.UsageError(NO_MODEL)
-    _check_values(option)
-    thresholds = _path(config, option.thresholds) or str(config.rootpath / "thresholds.toml")
-    config.stash[THRESHOLDS] = load_thresholds(Path(thresholds), known_tasks=TASKS)
-    lengths = None if option.lengths is None else parse_lengths(option.lengths)
-    tasks = load_tasks(_path(config, option.prompts))
-    corpora = load_corpora(_path(config, option.data_dir))
-    model_path = _model_path(config)
-    checkpoint = inspect(model_path, trust_remote_code=option.trust_remote_code)
-    options = Options(
-        model=option.model,
-        model_path=model_path,
-        suite=option.suite,
-        lengths=lengths or default_lengths(checkpoint.claimed_length),
-        samples=int(option.samples),
-        seed=int(option.seed),
-        engine=option.engine,
-        device=option.device,
-        dtype=option.dtype,
-        attention=option.attention,
-        batch_size=int(option.batch_size),
-        chat=option.chat,
-        length_tokenizer=_path(config, option.length_tokenizer),
-        data_dir=_path(config, option.data_dir),
-        prompts=_path(config, option.prompts),
-        thresholds=thresholds,
-        trust_remote_code=option.trust_remote_code,
-        preflight=option.preflight,
-    )
-    framing = load_framing(options)
-    cases = plan(options, tasks, corpora)
-    unfit = misfits(cases, tasks, seed=options.seed, framing=framing, corpora=corpora)
-    narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
-    if unfit and not narrowed:
-        raise pytest.UsageError(next(iter(unfit.values())))
-    return Run(
-        options=options,
-        checkpoint=checkpoint,
-        cases=cases,
-        misfits=unfit,
-        chat=framing.chat,
-        corpora=corpora.fingerprint,
-        prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
-    )
-
-
 def _check_values(option: argparse.Namespace) -> None:
     """In our own words: argparse would print its usage around the one line that matters."""
     for name, choices in CHOICES.items():
@@ -219,46 +117,17 @@ def _check_values(option: argparse.Namespace) -> None:
         given = str(getattr(option, name))
         if not re.fullmatch(r"[0-9]{1,18}", given) or int(given) < least:
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {given!r}; give a whole number from {least} on")
+    if option.budget is not None and not _is_positive(option.budget):
+        raise pytest.UsageError(f"--budget: {option.budget!r}; give a number of minutes above 0, such as 30 or 2.5")
     if option.device != "auto" or option.attention != "auto":
-        check_settings(option.device, option.attention)
-
-
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """Distinct lengths, shortest first; raises LengthError naming the option."""
-    try:
-        return tuple(sorted({parse_length(part) for part in text.split(",")}))
-    except LengthError as error:
-        raise LengthError(f"--lengths: {error}") from error
-
-
-def default_lengths(claimed_length: int | None) -> tuple[int, ...]:
-    """The paper's ladder as far as the model claims, its shortest length at least."""
-    ladder = sorted({length for task in TASKS.values() for length in task.lengths})
-    claimed = tuple(length for length in ladder if claimed_length is None or length <= claimed_length)
-    return claimed or (ladder[0],)
-
-
-def load_framing(options: Options) -> Framing:
-    """The tokenizers of a run, ready to frame prompts; raises TokenizerError."""
-    tokenizer = load_tokenizer(options.model_path, trust_remote_code=options.trust_remote_code)
-    counter = options.length_tokenizer and load_tokenizer(options.length_tokenizer, option="--length-tokenizer")
-    return Framing(tokenizer, chat=options.chat, length_tokenizer=counter or None)  # type: ignore[arg-type]  # one of CHOICES
-
-
-def _model_path(config: pytest.Config) -> str:
-    model: str = config.option.model
-    if model.startswith("calibration:"):
-        spec = calibration.parse_spec(model.removeprefix("calibration:"))
-        root = config.rootpath / ".longctx" / "calibration"
         try:
-            return str(calibration.cached(spec, root))
-        except OSError as error:
-            raise pytest.UsageError(
-                f"--model: {model} cannot be built in {root} ({error.strerror}); make room there, "
-                "or write it elsewhere with python -m fixtures.calibration"
-            ) from error
-    return str(_path(config, model))
+            check_settings(option.device, option.attention)
+        except EngineError as error:
+            raise pytest.UsageError(str(error)) from error
 
 
-def _path(config: pytest.Config, given: str | None) -> str | None:
-    return None if given is None else str(Path(config.invocation_params.dir, given).expanduser().resolve())
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False

@@ -11,7 +11,7 @@ from fixtures.checkpoint import peak_memory_bytes
 from fixtures.lengths import format_length
 from fixtures.records import Case
 from plugins.evidence import COLLECTED
-from plugins.options import RUN, Run
+from plugins.run import RUN, Run
 
 GIB = 2**30
 

@@ -1,10 +1,22 @@
-"""One GPU slot per worker: a replacement takes over the slot of the worker it replaces."""
+"""Workers come and go: GPU slots that a replacement takes over, and a case that a dead worker leaves to another."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from typing import Any
 
 import pytest
+
+from fixtures.checkpoint import Checkpoint
+from fixtures.engines import ENGINES, Engine, EngineError
+from fixtures.prompts import load_tokenizer
+from plugins.run import RUN, Run
+
+SMALL_MODEL_PARAMETERS = 100_000_000
+
+# As often as one element may lose its worker before it counts as the cause, and once more to say so.
+MOST_CRASHES = 4
 
 
 class Slots:
@@ -26,6 +38,8 @@ class Slots:
 
 
 SLOTS = pytest.StashKey[Slots]()
+LOADED = pytest.StashKey[dict[str, Engine | EngineError]]()
+CRASHES = pytest.StashKey[Counter[str]]()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -37,3 +51,77 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     node.config.stash.setdefault(SLOTS, Slots()).free(node.gateway.id)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
+    """What the dead worker had finished is in the journal; the case goes to whoever is there next."""
+    config = getattr(sched, "config", None)
+    if config is None or RUN not in config.stash or not hasattr(sched, "mark_test_pending"):
+        return
+    crashes = config.stash.setdefault(CRASHES, Counter())
+    crashes[crashitem] += 1
+    if crashes[crashitem] < MOST_CRASHES:
+        report.outcome = "retried"
+        sched.mark_test_pending(crashitem)
+
+
+def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
+    """A retried case is neither passed nor failed yet."""
+    return ("retried", "R", "RETRIED") if report.outcome == "retried" else None
+
+
+def gpu_of(slot: int, gpus_per_worker: int, present: int) -> int:
+    """The first GPU of a worker's slot. Single GPUs are shared when there are too few; raises EngineError for sets."""
+    first = slot * gpus_per_worker
+    if gpus_per_worker == 1:
+        return first % present
+    if first + gpus_per_worker > present:
+        raise EngineError(
+            f"--gpus-per-worker: {gpus_per_worker} for each of at least {slot + 1} workers, but this machine shows "
+            f"{present}; use -n {max(1, present // gpus_per_worker)} or fewer GPUs for each"
+        )
+    return first
+
+
+def load_engine(config: pytest.Config, checkpoint: Checkpoint) -> Engine:
+    """The engine of a checkpoint, loaded once in each process; raises EngineError, each time the same."""
+    loaded = config.stash.setdefault(LOADED, {})
+    if checkpoint.path not in loaded:
+        try:
+            loaded[checkpoint.path] = _load(config, checkpoint)
+        except EngineError as error:
+            loaded[checkpoint.path] = error
+    engine = loaded[checkpoint.path]
+    if isinstance(engine, EngineError):
+        raise engine
+    return engine
+
+
+def _load(config: pytest.Config, checkpoint: Checkpoint) -> Engine:
+    run = config.stash[RUN]
+    settings = run.engine_settings
+    name = settings.pop("engine")
+    settings["device"] = _place(run, checkpoint, getattr(config, "workerinput", {}).get("longctx_slot", 0))
+    return ENGINES["hf" if name == "auto" else name](
+        checkpoint,
+        tokenizer=load_tokenizer(checkpoint.path, trust_remote_code=run.options.trust_remote_code),
+        trust_remote_code=run.options.trust_remote_code,
+        **settings,
+    )
+
+
+def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
+    """The worker's own GPU where there are several; on a CPU its share of the cores."""
+    import torch
+
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    # Threads of a small model spend their time waiting for each other.
+    small = checkpoint.parameters < SMALL_MODEL_PARAMETERS
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(1 if small else max(1, cores // workers))
+    device = run.options.device
+    present = torch.cuda.device_count() if device in ("auto", "cuda") else 0
+    if not present or (present == 1 and run.options.gpus_per_worker == 1):
+        return device
+    return f"cuda:{gpu_of(slot, run.options.gpus_per_worker, present)}"

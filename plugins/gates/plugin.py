@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from fixtures.records import Verdict
-from fixtures.tasks import TASKS
+from plugins.baseline import finished_journal
 from plugins.evidence import COLLECTED, Collector
+from plugins.gates.panels import Element
+from plugins.gates.regression import Diagnosis, diagnoses, regression_verdicts
 from plugins.gates.thresholds import Thresholds
-from plugins.gates.verdicts import Measured, verdicts
-from plugins.options import RUN, THRESHOLDS, Run
+from plugins.gates.verdicts import Judge, Measured
+from plugins.run import RUN, Run
 
-VERDICTS = pytest.StashKey[tuple[Verdict, ...]]()
+JUDGED = pytest.StashKey["Judged"]()
 REPORTED_ONLY = "reported only: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What was found: the judge, all gates' verdicts and what is known of each case."""
+
+    judge: Judge
+    verdicts: tuple[Verdict, ...]
+    diagnoses: Mapping[str, Diagnosis]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -34,48 +46,94 @@ def judge(session: pytest.Session) -> None:
     run, collected = config.stash[RUN], config.stash[COLLECTED]
     if run.options.preflight or not collected.selected:
         return
-    thresholds = config.stash[THRESHOLDS]
-    found = verdicts(thresholds, measured(run, collected, thresholds))
-    config.stash[VERDICTS] = found
-    session.testscollected += len(found)
+    found = judged(run, collected)
+    config.stash[JUDGED] = found
     narrowed = len(collected.selected) < len(run.cases)
-    for verdict in found:
-        for report in gate_reports(verdict, place=Path(run.options.thresholds).name, narrowed=narrowed):
-            config.hook.pytest_runtest_logreport(report=report)
-    if session.exitstatus == pytest.ExitCode.OK and any(blocks(verdict, narrowed=narrowed) for verdict in found):
+    place = Path(run.options.thresholds).name
+    reports = [
+        *(gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in found.verdicts),
+        *(
+            case_reports(name, found.diagnoses[name], run.thresholds, place=place)
+            for name in sorted(found.diagnoses)
+            if found.diagnoses[name].bad
+        ),
+    ]
+    session.testscollected += len(reports)
+    for report in (each for pair in reports for each in pair):
+        config.hook.pytest_runtest_logreport(report=report)
+    failed = any(report.failed for pair in reports for report in pair)
+    if session.exitstatus == pytest.ExitCode.OK and failed:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def measured(run: Run, collected: Collector, thresholds: Thresholds) -> Measured:
-    """The run as the gates see it; the yardstick follows from whether a chat template was used."""
-    return Measured(
-        lengths=run.options.lengths,
-        cases=collected.selected,
-        results=collected.results,
-        reference=thresholds.references["aligned" if run.chat else "base"],
-        suite_tasks={name: task.category for name, task in TASKS.items() if task.suite == "ruler"},
-        claimed_length=run.checkpoint.claimed_length,
-    )
+def judged(run: Run, collected: Collector) -> Judged:
+    """The run's verdicts, from what was selected and what came back."""
+    measured = Measured(scope=run.scope(collected.selected), results=collected.results, control=control_scores(run))
+    judge = Judge(run.thresholds, measured)
+    return Judged(judge=judge, verdicts=(*judge.verdicts(), *regression_verdicts(judge)), diagnoses=diagnoses(judge))
 
 
-def blocks(verdict: Verdict, *, narrowed: bool) -> bool:
+def control_scores(run: Run) -> dict[Element, float] | None:
+    """All that is known of a baseline that is not run again; None where there is none."""
+    if run.baseline is None or run.baseline.checkpoint is not None:
+        return None
+    journal = finished_journal(run.baseline)
+    journal.refresh()
+    return {
+        Element(case.id, index): journal.entries[key].outcome.score.value
+        for case in run.cases
+        for index in range(case.samples)
+        if (key := run.key(case, index)) in journal.entries
+    }
+
+
+def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:
     """Whether the verdict fails the run.
 
     In a run narrowed by -k or -m an unmeasured gate is no surprise; in a whole one it asks for
     lengths that --lengths leaves out, and passing over that would claim more than was seen.
     """
+    if verdict.verdict == "inconclusive":
+        rules = thresholds.regression if verdict.kind == "regression" else thresholds.verdict
+        return verdict.blocking and rules.inconclusive == "fail"
     failing = ("fail", "error") if narrowed else ("fail", "error", "not measured")
     return verdict.blocking and verdict.verdict in failing
 
 
-def gate_reports(verdict: Verdict, *, place: str, narrowed: bool) -> tuple[pytest.TestReport, pytest.TestReport]:
+def case_reports(
+    case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str
+) -> tuple[pytest.TestReport, pytest.TestReport]:
+    """A case that was shown to be bad, as the reports of a test."""
+    said = []
+    if diagnosis.below:
+        said.append(f"{diagnosis.score:.1f} is below its floor of {diagnosis.floor:g}")
+    if diagnosis.dropped:
+        worse, better = diagnosis.flips
+        said.append(
+            f"{diagnosis.difference:+.1f} against the baseline "
+            f"({worse} worse, {better} better of {diagnosis.pairs} pairs)"
+        )
+    reason = "; ".join(said)
+    name = f"case[{case.partition('[')[2].rstrip(']')}]"
+    report, teardown = _passed(name, place, "call"), _passed(name, place, "teardown")
+    if thresholds.regression.cases == "fail":
+        report.outcome, report.longrepr = "failed", f"{case}: {reason}"
+    else:
+        report.outcome, report.longrepr, report.wasxfail = "skipped", f"{case}: {reason}", REPORTED_ONLY + reason
+    return report, teardown
+
+
+def gate_reports(
+    verdict: Verdict, thresholds: Thresholds, *, place: str, narrowed: bool
+) -> tuple[pytest.TestReport, pytest.TestReport]:
     """The verdict as the reports of a test in file `place`: failed, passed, or skipped where not measured.
 
     The second is the teardown, with which JUnit files take a test's properties.
     """
     line = f"{verdict.name}: {verdict.verdict}: {verdict.reason}"
-    report, teardown = _passed(verdict, place, "call"), _passed(verdict, place, "teardown")
-    if blocks(verdict, narrowed=narrowed):
+    name, properties = f"gate[{verdict.name}]", _properties(verdict)
+    report, teardown = _passed(name, place, "call", properties), _passed(name, place, "teardown", properties)
+    if blocks(verdict, thresholds, narrowed=narrowed):
         report.outcome, report.longrepr = "failed", line
     elif verdict.verdict in ("fail", "error"):
         report.outcome, report.longrepr = "skipped", line
@@ -85,18 +143,21 @@ def gate_reports(verdict: Verdict, *, place: str, narrowed: bool) -> tuple[pytes
     return report, teardown
 
 
-def _passed(verdict: Verdict, place: str, when: Literal["call", "teardown"]) -> pytest.TestReport:
+def _passed(
+    name: str, place: str, when: Literal["call", "teardown"], properties: Sequence[tuple[str, object]] = ()
+) -> pytest.TestReport:
     return pytest.TestReport(
-        nodeid=f"{place}::gate[{verdict.name}]",
-        location=(place, None, f"gate[{verdict.name}]"),
+        nodeid=f"{place}::{name}",
+        location=(place, None, name),
         keywords={"gate": 1},
         outcome="passed",
         longrepr=None,
         when=when,
-        user_properties=_properties(verdict),
+        user_properties=list(properties),
     )
 
 
 def _properties(verdict: Verdict) -> list[tuple[str, object]]:
     names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking", "reason")
-    return [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
+    found = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
+    return [*found, ("interval", "{} {}".format(*verdict.interval))] if verdict.interval else found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,9 +48,42 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty:
+    """The [verdict] table: how sure a verdict must be.
+
+    `zone` (points) is the width on either side of a threshold within which a verdict may go either
+    way. `inconclusive` says how a blocking gate counts that the time budget left undecided.
+    """
+
+    confidence: float = 0.99
+    zone: float = 0.0
+    inconclusive: Literal["pass", "fail"] = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """The [regression] table, which applies with --baseline.
+
+    `drop` (points) is what a panel's mean must not have lost; a loss of half of it is not yet shown
+    to be one. `false_discoveries` is the share of wrong ones among the cases called worse.
+    """
+
+    drop: float = 2.0
+    inconclusive: Literal["pass", "fail"] = "pass"
+    blocking: bool = True
+    false_discoveries: float = 0.05
+    cases: Literal["fail", "report"] = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
+    """A thresholds file. `floors` (0 to 100) are by task."""
+
     references: Mapping[str, Reference]
     gates: tuple[Gate, ...]
+    verdict: Certainty = Certainty()
+    regression: Regression = Regression()
+    floors: Mapping[str, float] = field(default_factory=dict)
 
 
 def load_thresholds(path: Path, *, known_tasks: Mapping[str, object]) -> Thresholds:
@@ -71,7 +104,7 @@ def load_thresholds(path: Path, *, known_tasks: Mapping[str, object]) -> Thresho
 
 
 def _thresholds(data: Mapping[str, Any], known_tasks: Mapping[str, object]) -> Thresholds:
-    _only(data, ("reference", "gate"), "the file")
+    _only(data, ("reference", "verdict", "regression", "floor", "gate"), "the file")
     references = _table(data["reference"], "[reference]") if "reference" in data else _shipped_references()
     _only(references, ("aligned", "base"), "[reference]")
     if set(references) != {"aligned", "base"}:
@@ -84,7 +117,13 @@ def _thresholds(data: Mapping[str, Any], known_tasks: Mapping[str, object]) -> T
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ThresholdsError(f"two gates are named {twice!r}; give each its own name")
-    return Thresholds(references={kind: _reference(kind, table) for kind, table in references.items()}, gates=read)
+    return Thresholds(
+        references={kind: _reference(kind, table) for kind, table in references.items()},
+        gates=read,
+        verdict=_certainty(_table(data.get("verdict", {}), "[verdict]")),
+        regression=_regression(_table(data.get("regression", {}), "[regression]")),
+        floors=_floors(_table(data.get("floor", {}), "[floor]"), known_tasks),
+    )
 
 
 def _shipped_references() -> Mapping[str, Any]:
@@ -128,6 +167,36 @@ def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, object]) -> Gate:
     )
 
 
+def _certainty(table: Mapping[str, Any]) -> Certainty:
+    _only(table, ("confidence", "zone", "inconclusive"), "[verdict]")
+    least = Certainty()
+    return Certainty(
+        confidence=_number(table, "confidence", "[verdict]", least.confidence, 0.5, 0.9999),
+        zone=_number(table, "zone", "[verdict]", least.zone, 0, 50),
+        inconclusive=_optional_choice(table, "inconclusive", "[verdict]", ("pass", "fail"), least.inconclusive),
+    )
+
+
+def _regression(table: Mapping[str, Any]) -> Regression:
+    place, usual = "[regression]", Regression()
+    _only(table, ("drop", "inconclusive", "blocking", "false_discoveries", "cases"), place)
+    blocking = _read(table, "blocking", place, bool, "true or false") if "blocking" in table else usual.blocking
+    return Regression(
+        drop=_number(table, "drop", place, usual.drop, 0.1, 100),
+        inconclusive=_optional_choice(table, "inconclusive", place, ("pass", "fail"), usual.inconclusive),
+        blocking=blocking,
+        false_discoveries=_number(table, "false_discoveries", place, usual.false_discoveries, 0.0001, 0.5),
+        cases=_optional_choice(table, "cases", place, ("fail", "report"), usual.cases),
+    )
+
+
+def _floors(table: Mapping[str, Any], known: Mapping[str, object]) -> dict[str, float]:
+    unknown = next((task for task in table if task not in known), None)
+    if unknown is not None:
+        raise ThresholdsError(f"[floor]: unknown task {unknown!r}; known are {', '.join(known)}")
+    return {task: _score(table, task, "[floor]") for task in table}
+
+
 def _check_tasks(
     table: Mapping[str, Any], place: str, aspect: str | None, tasks: tuple[Any, ...], known: Mapping[str, object]
 ) -> None:
@@ -163,6 +232,17 @@ def _score(table: Mapping[str, Any], key: str, place: str, *, or_reference: bool
     if not number or not 0 <= value <= 100:  # type: ignore[operator]  # checked: a number
         raise ThresholdsError(f"{place}: {key} is {'missing' if value is None else repr(value)}; write {wanted}")
     return float(value)  # type: ignore[arg-type]  # checked: a number
+
+
+def _number(table: Mapping[str, Any], key: str, place: str, usual: float, least: float, most: float) -> float:
+    value = table.get(key, usual)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ThresholdsError(f"{place}: {key} is {value!r}; write a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def _optional_choice(table: Mapping[str, Any], key: str, place: str, choices: tuple[str, ...], usual: str) -> Any:
+    return _choice(table, key, place, choices) if key in table else usual
 
 
 def _choice(table: Mapping[str, Any], key: str, place: str, choices: tuple[str, ...]) -> Any:

@@ -6,162 +6,258 @@ error; one that was not selected leaves the gate "not measured". Neither is ever
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fixtures.lengths import format_length
-from fixtures.records import Case, CaseResult, Verdict, VerdictWord
+from fixtures.records import CaseResult, Verdict, VerdictWord
 from plugins.gates.effective_length import (
     contiguous_effective_length,
     effective_length,
     effective_length_label,
     weighted_average,
 )
-from plugins.gates.statistics import mean_interval
-from plugins.gates.thresholds import Gate, Reference, Thresholds
+from plugins.gates.panels import Element, Panel
+from plugins.gates.rules import Scope, lengths_of, panels, rule_of, tasks_of, threshold_of
+from plugins.gates.statistics import TIE, interval
+from plugins.gates.thresholds import Gate, Thresholds
+
+# A gate on verdicts instead of scores: those that pass lie above it.
+HALF = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A run as the gates see it: what was selected, what came back, and the yardstick that applies.
+    """A run as the gates see it: what was asked, what came back by case id.
 
-    `lengths` are those of the whole run, also where -k left their cases out. `suite_tasks` are all
-    tasks of the suite: a gate on the suite or on an aspect needs each of them. `claimed_length` is
-    None where the checkpoint does not say.
+    `control` are the scores of a finished baseline on elements of the same queues.
     """
 
-    lengths: tuple[int, ...]
-    cases: Sequence[Case]
+    scope: Scope
     results: Mapping[str, CaseResult]
-    reference: Reference
-    suite_tasks: Mapping[str, str]
-    claimed_length: int | None
+    control: Mapping[Element, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """The cases of some tasks at one length; score is their mean, 0 to 100, or None with the reason."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One gate's question answered at one length.
 
-    score: float | None
-    interval: tuple[float, float] | None
-    samples: int
-    of: int
+    `score` and `interval` are 0 to 100, None where a case has no score; `samples` of the `of`
+    planned ones lie behind the word.
+    """
+
     word: VerdictWord
     reason: str
+    score: float | None = None
+    interval: tuple[float, float] | None = None
+    samples: int = 0
+    of: int = 0
 
 
-def verdicts(thresholds: Thresholds, measured: Measured) -> tuple[Verdict, ...]:
-    """All gates in the order of the file, a level gate once for each length."""
-    return tuple(verdict for gate in thresholds.gates for verdict in _gate_verdicts(gate, measured))
+class Judge:
+    """Thresholds applied to one run."""
+
+    def __init__(self, thresholds: Thresholds, measured: Measured):
+        self.thresholds = thresholds
+        self.measured = measured
+        self.panels = panels(thresholds, measured.scope)
+        self.scores = element_scores(self.panels, measured.results)
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """All gates in the order of the file, a level gate once for each length."""
+        return tuple(verdict for gate in self.thresholds.gates for verdict in self._verdicts(gate))
+
+    def finding(self, gate: Gate, length: int) -> Finding:
+        """What the panel at a length says to the gate."""
+        scope = self.measured.scope
+        cases = {task: case for task, case in scope.at(length).items() if task in tasks_of(gate, scope)}
+        results = [self.measured.results[case.id] for case in cases.values() if case.id in self.measured.results]
+        samples, of = sum(len(result.outcomes) for result in results), sum(case.samples for case in cases.values())
+        broken = next((result for result in results if result.error is not None), None)
+        if broken is not None:
+            return Finding(word="error", reason=f"{broken.case.id}: {broken.error}", samples=samples, of=of)
+        lost = next((case for case in cases.values() if case.id not in self.measured.results), None)
+        if lost is not None:
+            return Finding(word="error", reason=f"{lost.id}: no result came back", samples=samples, of=of)
+        missing = [task for task in tasks_of(gate, scope) if task not in cases]
+        if missing or not cases:
+            reason = f"{_some(missing)} not run at {format_length(length)}"
+            return Finding(word="not measured", reason=reason, samples=samples, of=of)
+        return self._answer(gate, length, results)
+
+    def _answer(self, gate: Gate, length: int, results: Sequence[CaseResult]) -> Finding:
+        panel = self.panels[length]
+        rule = rule_of(gate, self.measured.scope, length, panel)
+        look = panel.look(rule, self.scores, control=self.measured.control)
+        means = [result.score for result in results]
+        if look.seen == 0 or any(mean is None for mean in means):
+            reason = f"{sum(mean is None for mean in means) or len(means)} of its cases have no sample yet"
+            return Finding(word="inconclusive", reason=reason, samples=look.seen, of=look.of)
+        score = math.fsum(mean for mean in means if mean is not None) / len(means)
+        values = np.array([self.scores[element] for element in panel.queue(rule.cases)[: look.seen]])
+        alpha = 1 - self.thresholds.verdict.confidence
+        if gate.kind == "weighted_average":
+            # Its bounds hold where those of all lengths do.
+            alpha /= len(self.measured.scope.lengths)
+        low, high = interval(values, alpha=alpha, population=look.of)
+        # The mean of the tasks' means is not quite the mean of the queue.
+        bounds = 100 * min(low, score), 100 * max(high, score)
+        word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
+        threshold = threshold_of(gate, self.measured.scope)
+        return Finding(
+            word=word,
+            reason=_comparison(100 * score, word, threshold) + _extent(look.seen, look.of),
+            score=100 * score,
+            interval=bounds,
+            samples=look.seen,
+            of=look.of,
+        )
+
+    def _verdicts(self, gate: Gate) -> list[Verdict]:
+        if gate.kind == "level":
+            untested = [length for length in gate.lengths if length not in self.measured.scope.lengths]
+            return [self._level(gate, length) for length in sorted([*lengths_of(gate, self.measured.scope), *untested])]
+        return [self._reach(gate) if gate.kind == "effective_length" else self._average(gate)]
+
+    def _level(self, gate: Gate, length: int) -> Verdict:
+        found = self.finding(gate, length)
+        return self._verdict(
+            gate,
+            found,
+            name=f"{gate.name} at {format_length(length)}",
+            length=length,
+            measured=found.score,
+            required=threshold_of(gate, self.measured.scope),
+        )
+
+    def _reach(self, gate: Gate) -> Verdict:
+        scope = self.measured.scope
+        findings = {length: self.finding(gate, length) for length in scope.lengths}
+        required = _required_length(gate, scope)
+        whole = _unmeasured(findings) or reach(
+            {length: found.word for length, found in findings.items()}, required, threshold_of(gate, scope)
+        )
+        settled = settled_scores({length: found.word for length, found in findings.items()})
+        return self._verdict(
+            gate,
+            _with_counts(whole, findings),
+            measured=None if settled is None else effective_length(settled, HALF),
+            required=float(required),
+        )
+
+    def _average(self, gate: Gate) -> Verdict:
+        findings = {length: self.finding(gate, length) for length in self.measured.scope.lengths}
+        required = threshold_of(gate, self.measured.scope)
+        broken = _unmeasured(findings) or next((found for found in findings.values() if found.score is None), None)
+        if broken is not None:
+            return self._verdict(gate, _with_counts(broken, findings), measured=None, required=required)
+        value = weighted_average(_known({k: found.score for k, found in findings.items()}), rising=gate.rising)
+        ends = [{k: found.interval[end] for k, found in findings.items() if found.interval} for end in (0, 1)]
+        low, high = (weighted_average(end, rising=gate.rising) for end in ends)
+        complete = all(found.samples == found.of for found in findings.values())
+        word: VerdictWord = "pass" if low > required else "fail" if high <= required else "inconclusive"
+        if complete:
+            word = "pass" if value > required + 100 * TIE else "fail"
+        whole = Finding(word=word, reason=_comparison(value, word, required), interval=(low, high))
+        return self._verdict(gate, _with_counts(whole, findings), measured=value, required=required)
+
+    def _verdict(
+        self, gate: Gate, found: Finding, *, measured: float | None, required: float, name: str = "",
+        length: int | None = None,
+    ) -> Verdict:  # fmt: skip
+        return Verdict(
+            name=name or gate.name,
+            kind=gate.kind,
+            length=length,
+            measured=measured,
+            interval=found.interval,
+            confidence=self.thresholds.verdict.confidence if found.interval else None,
+            required=required,
+            samples=found.samples,
+            of=found.of,
+            verdict=found.word,
+            blocking=gate.blocking,
+            reason=found.reason,
+        )
 
 
-def panel(measured: Measured, tasks: Sequence[str], length: int) -> Panel:
-    """The mean over these tasks at one length; an error or a missing case leaves it unmeasured."""
-    cases = {case.task: case for case in measured.cases if case.length == length and case.task in tasks}
-    results = [measured.results[case.id] for case in cases.values() if case.id in measured.results]
-    samples, of = sum(len(result.outcomes) for result in results), sum(case.samples for case in cases.values())
-    failed = next((result for result in results if result.score is None), None)
-    if failed is not None:
-        return Panel(None, None, samples, of, "error", f"{failed.case.id}: {failed.error or 'samples are missing'}")
-    lost = next((case for case in cases.values() if case.id not in measured.results), None)
-    if lost is not None:
-        return Panel(None, None, samples, of, "error", f"{lost.id}: no result came back")
-    missing = [task for task in tasks if task not in cases]
-    if missing:
-        return Panel(None, None, samples, of, "not measured", f"{_some(missing)} not run at {format_length(length)}")
-    mean = sum(result.score or 0.0 for result in results) / len(results)
-    low, high = mean_interval(min(1.0, mean), samples)
-    return Panel(100 * mean, (100 * low, 100 * high), samples, of, "pass", "")
+def element_scores(found: Mapping[int, Panel], results: Mapping[str, CaseResult]) -> dict[Element, float]:
+    """The scores that came back, each at its place in the queue."""
+    return {
+        Element(result.case.id, outcome.index): outcome.score.value
+        for result in results.values()
+        if result.case.length in found
+        for outcome in result.outcomes
+    }
 
 
-def _gate_verdicts(gate: Gate, measured: Measured) -> list[Verdict]:
-    if gate.kind == "level":
-        lengths = [length for length in measured.lengths if not gate.lengths or length in gate.lengths]
-        untested = [length for length in gate.lengths if length not in measured.lengths]
-        return [_level(gate, measured, length) for length in sorted([*lengths, *untested])]
-    return [_over_lengths(gate, measured)]
-
-
-def _level(gate: Gate, measured: Measured, length: int) -> Verdict:
-    required = _required(gate, measured)
-    found = panel(measured, _tasks(gate, measured), length)
-    word, reason = found.word, found.reason
-    if found.score is not None:
-        word = "pass" if found.score > required else "fail"
-        reason = f"{found.score:.1f} is {'above' if word == 'pass' else 'not above'} {required:g}"
-    return Verdict(
-        name=f"{gate.name} at {format_length(length)}",
-        kind="level",
-        length=length,
-        measured=found.score,
-        interval=found.interval,
-        required=required,
-        samples=found.samples,
-        of=found.of,
-        verdict=word,
-        blocking=gate.blocking,
-        reason=reason,
-    )
-
-
-def _over_lengths(gate: Gate, measured: Measured) -> Verdict:
-    panels = {length: panel(measured, _tasks(gate, measured), length) for length in measured.lengths}
-    scores = {length: found.score for length, found in panels.items() if found.score is not None}
-    samples, of = sum(found.samples for found in panels.values()), sum(found.of for found in panels.values())
-    threshold = _required(gate, measured)
-    by_length = gate.kind == "effective_length"
-    required = float(_required_length(gate, measured)) if by_length else threshold
-    value: float | None = None
-    # An error says more than a case that was left out.
-    without = sorted((found for found in panels.values() if found.score is None), key=lambda found: found.word)
-    unmeasured = next(iter(without), None)
-    if unmeasured is not None:
-        word, reason = unmeasured.word, unmeasured.reason
-    elif by_length and required > max(measured.lengths):
-        word, reason = "not measured", f"asks for {int(required)}, the longest tested is {max(measured.lengths)}"
-        value = effective_length(scores, threshold)
-    elif by_length:
-        value = effective_length(scores, threshold)
-        word = "pass" if value is not None and value >= required else "fail"
-        reason = f"{effective_length_label(scores, threshold)} above {threshold:g}, asks for {int(required)}"
-        contiguous = contiguous_effective_length(scores, threshold)
-        if contiguous != value:
-            reason += f"; not monotone: every length passes up to {contiguous or 'none'} only"
+def reach(words: Mapping[int, VerdictWord], required: int, threshold: float) -> Finding:
+    """The effective length against the one required: sure as soon as the lengths that matter are."""
+    if required > max(words):
+        return Finding(word="not measured", reason=f"asks for {required}, the longest tested is {max(words)}")
+    longer = {length: word for length, word in words.items() if length >= required}
+    if "pass" in longer.values():
+        word: VerdictWord = "pass"
     else:
-        value = weighted_average(scores, rising=gate.rising)
-        word = "pass" if value > required else "fail"
-        reason = f"{value:.1f} is {'above' if word == 'pass' else 'not above'} {required:g}"
-    return Verdict(
-        name=gate.name,
-        kind=gate.kind,
-        length=None,
-        measured=value,
-        interval=None,
-        required=required,
+        word = "fail" if set(longer.values()) == {"fail"} else "inconclusive"
+    settled = settled_scores(words)
+    if settled is None:
+        open_lengths = ", ".join(format_length(length) for length, each in words.items() if each == "inconclusive")
+        return Finding(word=word, reason=f"undecided at {open_lengths}, asks for {required} above {threshold:g}")
+    reason = f"{effective_length_label(settled, HALF)} above {threshold:g}, asks for {required}"
+    contiguous = contiguous_effective_length(settled, HALF)
+    if contiguous != effective_length(settled, HALF):
+        reason += f"; not monotone: every length passes up to {contiguous or 'none'} only"
+    return Finding(word=word, reason=reason)
+
+
+def settled_scores(words: Mapping[int, VerdictWord]) -> dict[int, float] | None:
+    """The words as scores on either side of HALF; None where a length is open."""
+    if not words or any(word not in ("pass", "fail") for word in words.values()):
+        return None
+    return {length: 100.0 if word == "pass" else 0.0 for length, word in words.items()}
+
+
+def _unmeasured(findings: Mapping[int, Finding]) -> Finding | None:
+    """An error says more than a case that was left out."""
+    broken = [found for found in findings.values() if found.word in ("error", "not measured")]
+    return min(broken, key=lambda found: found.word, default=None)
+
+
+def _with_counts(found: Finding, findings: Mapping[int, Finding]) -> Finding:
+    samples, of = sum(each.samples for each in findings.values()), sum(each.of for each in findings.values())
+    counted = found.word in ("pass", "fail", "inconclusive")
+    return Finding(
+        word=found.word,
+        reason=found.reason + (_extent(samples, of) if counted else ""),
+        interval=found.interval,
         samples=samples,
         of=of,
-        verdict=word,
-        blocking=gate.blocking,
-        reason=reason,
     )
 
 
-def _required(gate: Gate, measured: Measured) -> float:
-    return gate.above if gate.above is not None else measured.reference.scores[gate.aspect or "mean"]
+def _known(scores: Mapping[int, float | None]) -> dict[int, float]:
+    return {length: score for length, score in scores.items() if score is not None}
 
 
-def _required_length(gate: Gate, measured: Measured) -> int:
+def _required_length(gate: Gate, scope: Scope) -> int:
     """What the gate asks for; a claim asks for the longest tested length that it covers."""
     if gate.at_least is not None:
         return gate.at_least
-    claimed = measured.claimed_length or max(measured.lengths)
-    return max((length for length in measured.lengths if length <= claimed), default=min(measured.lengths))
+    claimed = scope.claimed_length or max(scope.lengths)
+    return max((length for length in scope.lengths if length <= claimed), default=min(scope.lengths))
 
 
-def _tasks(gate: Gate, measured: Measured) -> tuple[str, ...]:
-    if gate.tasks:
-        return gate.tasks
-    return tuple(task for task, aspect in measured.suite_tasks.items() if gate.aspect in (None, aspect))
+def _comparison(value: float, word: VerdictWord, required: float) -> str:
+    said = {"pass": "is above", "fail": "is not above"}.get(word, "is not yet told from")
+    return f"{value:.1f} {said} {required:g}"
+
+
+def _extent(samples: int, of: int) -> str:
+    return f" (all {of} samples)" if samples == of else f" ({samples} of {of} samples)"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -20,9 +20,10 @@ from plugins.gates.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from plugins.gates.statistics import CONFIDENCE, mean_interval
-from plugins.gates.verdicts import Measured, panel
-from plugins.options import Run
+from plugins.gates.regression import Diagnosis
+from plugins.gates.rules import HEADLINE
+from plugins.gates.verdicts import HALF, Judge, Measured, settled_scores
+from plugins.run import Run
 
 SCHEMA = "longctx-report/1"
 DEPTH_BINS = 10
@@ -33,28 +34,34 @@ PACKAGES = ("pytest", "pytest-xdist", "transformers", "torch", "tokenizers", "nu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A run that ended, as reports take it. `facts` is None where no model was loaded."""
+    """A run that ended, as reports take it.
+
+    `facts` and `execution` are None where no model was asked; `computed_samples` were not in the
+    journal before.
+    """
 
     run: Run
-    measured: Measured
+    judge: Judge
     verdicts: tuple[Verdict, ...]
+    diagnoses: Mapping[str, Diagnosis]
     facts: EngineFacts | None
+    execution: Mapping[str, str] | None
+    computed_samples: int
     started: str
     seconds: float
 
 
 def document(finished: Finished) -> dict[str, Any]:
     """The report, valid against schema.json."""
-    measured = finished.measured
+    measured = finished.judge.measured
     return {
         "schema": SCHEMA,
         "model": _model(finished),
         "run": _run(finished),
-        "cases": [case_entry(case, measured.results.get(case.id)) for case in measured.cases],
-        "gates": [
-            to_json(verdict) | {"confidence": CONFIDENCE if verdict.interval else None} for verdict in finished.verdicts
-        ],
-        "ruler": _ruler(measured),
+        "cases": [_case(finished, case) for case in measured.scope.cases],
+        "gates": [to_json(verdict) for verdict in finished.verdicts],
+        "ruler": _ruler(finished.judge),
+        "regression": _regression(finished),
     }
 
 
@@ -72,41 +79,65 @@ def _model(finished: Finished) -> dict[str, Any]:
         "engine": facts and facts.engine,
         "prefill": facts and facts.prefill,
         "batch_size": facts and facts.batch_size,
+        "execution": finished.execution and dict(finished.execution),
         "chat_template": finished.run.chat,
         "calibration": checkpoint.calibration,
     }
 
 
 def _run(finished: Finished) -> dict[str, Any]:
-    measured = finished.measured
+    run, measured = finished.run, finished.judge.measured
+    cases = measured.scope.cases
     generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
     return {
         "started": finished.started,
         "seconds": round(finished.seconds, 3),
-        "seed": finished.run.options.seed,
-        "corpora": finished.run.corpora,
-        "prompts": finished.run.prompts,
-        "options": to_json(finished.run.options),
+        "seed": run.options.seed,
+        "corpora": run.corpora,
+        "prompts": run.prompts,
+        "samples": run.samples,
+        "options": to_json(run.options),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": finished.facts and finished.facts.hardware,
-        "partial": len(measured.cases) < len(finished.run.cases)
-        or any(case.id not in measured.results for case in measured.cases),
+        "partial": len(cases) < len(run.cases) or any(case.id not in measured.results for case in cases),
         "tokens": {
             "prompt": sum(generation.prompt_tokens for generation in generations),
             "generated": sum(generation.generated_tokens for generation in generations),
             "computed": sum(generation.computed_tokens for generation in generations),
             "reused": 0,
-            "full_run_equivalent": sum(case.samples * case.length for case in measured.cases),
+            "full_run_equivalent": _full_run_tokens(measured),
         },
+        "computed_samples": finished.computed_samples,
     }
 
 
+def _full_run_tokens(measured: Measured) -> int:
+    """What all planned samples would compute, each like the mean of those of its case that were seen."""
+    total = 0.0
+    for case in measured.scope.cases:
+        result = measured.results.get(case.id)
+        seen = [outcome.generation.computed_tokens for outcome in result.outcomes] if result else []
+        total += case.samples * (sum(seen) / len(seen) if seen else case.length)
+    return round(total)
+
+
+def _case(finished: Finished, case: Case) -> dict[str, Any]:
+    diagnosis = finished.diagnoses.get(case.id)
+    entry = case_entry(case, finished.judge.measured.results.get(case.id))
+    if diagnosis is not None:
+        entry |= {"floor": diagnosis.floor, "interval": diagnosis.interval and list(diagnosis.interval)}
+        entry["verdict"] = "fail" if diagnosis.bad else entry["verdict"]
+        shown = {"below its floor": diagnosis.below, "worse than the baseline": diagnosis.dropped}
+        entry["decided_by"] = " and ".join(name for name, is_so in shown.items() if is_so) or entry["decided_by"]
+    return entry
+
+
 def case_entry(case: Case, result: CaseResult | None) -> dict[str, Any]:
-    """A case as the report has it; `result` is None where nothing came back."""
+    """A case as the report has it before cases are compared; `result` is None where nothing came back."""
     outcomes = result.outcomes if result else ()
     score = result.score if result else None
-    interval = None if score is None else [100 * bound for bound in mean_interval(min(1.0, score), len(outcomes))]
     error = result.error if result else "no result came back"
+    verdict = "error" if error else "inconclusive" if score is None else "pass"
     return {
         "id": case.id,
         "suite": case.suite,
@@ -115,18 +146,22 @@ def case_entry(case: Case, result: CaseResult | None) -> dict[str, Any]:
         "length": case.length,
         "source": case.source,
         "score": None if score is None else 100 * score,
-        "interval": interval,
+        "interval": None,
         "samples": len(outcomes),
         "planned": case.samples,
         "floor": None,
-        "verdict": "error" if score is None else "pass",
-        "decided_by": None if score is None else "all planned samples, no floor",
+        "verdict": verdict,
+        "decided_by": None if score is None else _decided_by(len(outcomes), case.samples),
         "by_depth": by_depth(outcomes),
         "failures": dict(sorted(Counter(o.score.failure for o in outcomes if o.score.failure).items())),
         "examples": [_example(outcome) for outcome in outcomes if outcome.score.failure][:EXAMPLES],
         "error": error,
         "seconds": round(result.seconds, 3) if result else None,
     }
+
+
+def _decided_by(samples: int, planned: int) -> str:
+    return "all planned samples" if samples == planned else f"{samples} of {planned} samples, when its gates were"
 
 
 def by_depth(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -163,29 +198,56 @@ def _example(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _ruler(measured: Measured) -> dict[str, Any]:
+def _ruler(judge: Judge) -> dict[str, Any]:
     """RULER's summary (paper, Table 3); only lengths at which all tasks were measured have a score."""
-    tasks = measured.suite_tasks
-    aspects = tuple(dict.fromkeys(tasks.values()))
-    of_aspect = {aspect: [task for task in tasks if tasks[task] == aspect] for aspect in aspects}
-    scores = {length: panel(measured, tuple(tasks), length).score for length in measured.lengths}
+    scope = judge.measured.scope
+    aspects = tuple(dict.fromkeys(scope.suite_tasks.values()))
+    findings = {length: judge.finding(HEADLINE, length) for length in scope.lengths}
+    scores = {length: found.score for length, found in findings.items()}
     complete = {length: score for length, score in scores.items() if score is not None}
-    threshold = measured.reference.scores["mean"]
     whole = complete if len(complete) == len(scores) else {}
+    settled = settled_scores({length: found.word for length, found in findings.items()})
     return {
-        "threshold": threshold,
-        "threshold_source": measured.reference.source,
+        "threshold": scope.reference.scores["mean"],
+        "threshold_source": scope.reference.source,
         "scores": _by_length(scores),
+        "intervals": {str(length): found.interval for length, found in findings.items()},
+        "verdicts": {str(length): found.word for length, found in findings.items()},
         "aspects": {
-            aspect: _by_length({length: panel(measured, names, length).score for length in measured.lengths})
-            for aspect, names in of_aspect.items()
+            aspect: _by_length(
+                {length: judge.finding(replace(HEADLINE, aspect=aspect), length).score for length in scope.lengths}
+            )
+            for aspect in aspects
         },
-        "effective_length": effective_length(whole, threshold) if whole else None,
-        "effective_length_label": effective_length_label(whole, threshold) if whole else None,
-        "contiguous_effective_length": contiguous_effective_length(whole, threshold) if whole else None,
-        "claimed_length": measured.claimed_length,
+        "effective_length": effective_length(settled, HALF) if settled else None,
+        "effective_length_label": effective_length_label(settled, HALF) if settled else None,
+        "contiguous_effective_length": contiguous_effective_length(settled, HALF) if settled else None,
+        "claimed_length": scope.claimed_length,
         "wavg_inc": weighted_average(whole, rising=True) if whole else None,
         "wavg_dec": weighted_average(whole, rising=False) if whole else None,
+    }
+
+
+def _regression(finished: Finished) -> dict[str, Any] | None:
+    """The comparison with the baseline, None without one; differences are the model's score minus its."""
+    baseline = finished.run.baseline
+    if baseline is None:
+        return None
+    return {
+        "baseline": {"name": baseline.name, "fingerprint": baseline.fingerprint},
+        "drop": finished.run.thresholds.regression.drop,
+        "false_discoveries": finished.run.thresholds.regression.false_discoveries,
+        "cases": {
+            name: {
+                "difference": found.difference,
+                "interval": found.difference_interval and list(found.difference_interval),
+                "worse": found.flips[0],
+                "better": found.flips[1],
+                "pairs": found.pairs,
+                "dropped": found.dropped,
+            }
+            for name, found in finished.diagnoses.items()
+        },
     }
 
 

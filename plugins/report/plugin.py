@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from plugins.evidence import COLLECTED, EVIDENCE
-from plugins.gates.plugin import VERDICTS, measured
-from plugins.options import RUN, THRESHOLDS, case_of
+from plugins.gates.plugin import JUDGED
 from plugins.report.document import Finished, case_entry, document
 from plugins.report.terminal import inspection_lines, summary_lines
+from plugins.run import RUN, case_of
 
 CLOCK = pytest.StashKey[tuple[str, float]]()
 DOCUMENT = pytest.StashKey[dict[str, Any]]()
@@ -50,16 +50,19 @@ def pytest_runtest_makereport(
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Before pytest writes its JUnit file."""
     config = session.config
-    if VERDICTS not in config.stash:
+    if JUDGED not in config.stash:
         return
-    run, collected, (started, clock) = config.stash[RUN], config.stash[COLLECTED], config.stash[CLOCK]
-    facts = next((found.facts for found in collected.evidence.values() if found.facts), None)
+    collected, judged, (started, clock) = config.stash[COLLECTED], config.stash[JUDGED], config.stash[CLOCK]
+    evidence = collected.evidence.values()
     written = document(
         Finished(
-            run=run,
-            measured=measured(run, collected, config.stash[THRESHOLDS]),
-            verdicts=config.stash[VERDICTS],
-            facts=facts,
+            run=config.stash[RUN],
+            judge=judged.judge,
+            verdicts=judged.verdicts,
+            diagnoses=judged.diagnoses,
+            facts=next((found.facts for found in evidence if found.facts), None),
+            execution=next((found.execution for found in evidence if found.execution), None),
+            computed_samples=sum(found.computed_samples for found in evidence),
             started=started,
             seconds=time.monotonic() - clock,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ def summary_lines(document: Document) -> list[Line]:
     """The document as lines with their markup, at most 100 columns wide."""
     parts = (_headline(document), _table(document), _gates(document), _errors(document), _failures(document))
     lines = [line for part in parts if part for line in (*part, ("", {}))]
-    return [short_line for line in (*lines, _cost(document)) for short_line in _wrapped(line)]
+    return [short_line for line in (*lines, *_cost(document)) for short_line in _wrapped(line)]
 
 
 def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
@@ -50,9 +51,11 @@ def _headline(document: Document) -> list[Line]:
     lines = [_line("model", f"{_tail(model['name'], 40)} ({how})")]
     claimed = f"claimed {_tokens(ruler['claimed_length'])}"
     if ruler["effective_length_label"] is None:
-        lines.append(
-            _line("effective", f"not measured: it needs all RULER tasks at every length; {claimed}", bold=True)
-        )
+        open_at = [length for length, word in ruler["verdicts"].items() if word == "inconclusive"]
+        why = "not measured: it needs all RULER tasks at every length"
+        if len(open_at) and set(ruler["verdicts"].values()) <= {"pass", "fail", "inconclusive"}:
+            why = f"undecided at {', '.join(format_length(int(length)).upper() for length in open_at)}"
+        lines.append(_line("effective", f"{why}; {claimed}", bold=True))
     else:
         effective = _label(ruler["effective_length_label"])
         lines.append(
@@ -94,8 +97,9 @@ def _gates(document: Document) -> list[Line]:
             lines.append(_line("gate", f"{gate['verdict'].upper():<5} {gate['name']}: {gate['reason']}", **markup))
     told = [gate for gate in document["gates"] if not gate["blocking"]]
     if told:
-        passed = sum(gate["verdict"] == "pass" for gate in told)
-        lines.append(_line("", f"{passed} of {len(told)} gates pass that are reported only"))
+        words = Counter(gate["verdict"] for gate in told)
+        counted = ", ".join(f"{count} {word}" for word, count in words.items())
+        lines.append(_line("", f"reported only: {counted}"))
     return lines
 
 
@@ -128,12 +132,20 @@ def _failures(document: Document) -> list[Line]:
     return lines
 
 
-def _cost(document: Document) -> Line:
+def _cost(document: Document) -> list[Line]:
     run = document["run"]
-    tokens = run["tokens"]
-    partial = "   partial: cases were left out or lost" if run["partial"] else ""
-    text = f"{tokens['prompt']:,} prompt tokens, {tokens['generated']:,} generated, {run['seconds']:.0f} s{partial}"
-    return _line("cost", text)
+    tokens, cases = run["tokens"], document["cases"]
+    samples, planned = sum(case["samples"] for case in cases), sum(case["planned"] for case in cases)
+    share = f" (1/{tokens['full_run_equivalent'] / tokens['computed']:.1f} of a full run)" if tokens["computed"] else ""
+    if samples == planned:
+        share = " (a full run)"
+    lines = [
+        _line("cost", f"{tokens['computed']:,} tokens computed{share}, {samples:,} of {planned:,} samples"),
+        _line("", f"{run['computed_samples']:,} samples answered in this run, {run['seconds']:.0f} s"),
+    ]
+    if run["partial"]:
+        lines.append(_line("", "partial: cases were left out or lost", yellow=True))
+    return lines
 
 
 def short(text: str) -> str:

@@ -1,0 +1,236 @@
+"""What is measured at one length, in which order, and when it is enough.
+
+All samples of a panel stand in one queue, in one random order that depends on nothing but their
+identity. Evidence is read over the finished part of the queue from its start, never in order of
+completion: finishing early and being right are not independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import islice, takewhile
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fixtures.identity import stable_hash
+from fixtures.records import Case
+from plugins.gates.statistics import Decision, decide_level, decide_paired
+
+Who = Literal["model", "baseline"]
+LEAST_ELEMENTS = 8
+LEAST_POOLED_ELEMENTS = 26
+# More than all workers of a large run hold at a time.
+LOOK_AHEAD = 1024
+
+
+class Element(NamedTuple):
+    """One place in a queue: a sample of a case."""
+
+    case: str
+    sample: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One question to a panel: is the mean of these cases above `threshold` (0 to 1)?
+
+    A threshold of None asks for all samples. Only `driving` rules decide how much is measured.
+    """
+
+    cases: frozenset[str]
+    threshold: float | None
+    zone: float = 0.0
+    alpha: float = 0.01
+    driving: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """The other question: has the mean over all cases lost `drop` (0 to 1) against a baseline, or not `clear`?"""
+
+    drop: float
+    clear: float
+    alpha: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the finished part of a queue says: `seen` of its `of` elements were looked at."""
+
+    decision: Decision | None
+    seen: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a panel is.
+
+    `asked`: how many elements of each case, from the start of its own queue, the evidence rests
+    on, and `paired` how many of them it compared with the baseline. `wanted`: what is to be done
+    next, in order; empty when all rules are decided. `rules` and `pairing` are the looks behind it.
+    """
+
+    asked: Mapping[str, int]
+    paired: Mapping[str, int]
+    wanted: tuple[tuple[Who, Element], ...]
+    rules: Mapping[Rule, Look]
+    pairing: Look | None
+
+
+class Panel:
+    """The cases at one length and what is asked of them."""
+
+    def __init__(
+        self,
+        length: int,
+        cases: Sequence[Case],
+        *,
+        seed: int,
+        rules: Iterable[Rule],
+        pairing: Pairing | None = None,
+        full: bool = False,
+    ):
+        self.length = length
+        self.cases = {case.id: case for case in cases}
+        self.rules = tuple(rules)
+        self.pairing = pairing
+        self.full = full
+        self._seed = seed
+        self._sequences: dict[frozenset[str], tuple[Element, ...]] = {}
+
+    @cached_property
+    def order(self) -> tuple[Element, ...]:
+        """All elements. Leaving out a case, or asking for more samples, never reorders the others."""
+        ranked = [
+            (stable_hash("queue", self._seed, case.task, case.length, index), case.id, index)
+            for case in self.cases.values()
+            for index in range(case.samples)
+        ]
+        return tuple(Element(case, index) for _, case, index in sorted(ranked))
+
+    def queue(self, cases: Collection[str]) -> tuple[Element, ...]:
+        """The elements of some cases, in order."""
+        chosen = frozenset(cases)
+        if chosen not in self._sequences:
+            self._sequences[chosen] = tuple(element for element in self.order if element.case in chosen)
+        return self._sequences[chosen]
+
+    def look(
+        self,
+        rule: Rule,
+        scores: Mapping[Element, float],
+        *,
+        control: Mapping[Element, float] | None = None,
+        failed: Collection[str] = (),
+    ) -> Look:
+        """A rule's evidence. Cases that failed are left aside, so that the rest can still be told apart.
+
+        `control` are a known baseline's scores; they help where they are known for all elements.
+        """
+        queue = self.queue(rule.cases.difference(failed))
+        done = list(takewhile(scores.__contains__, queue))
+        decision = None
+        if rule.threshold is not None and queue:
+            values = np.array([scores[element] for element in done])
+            known = None
+            if control is not None and all(element in control for element in queue):
+                known = np.array([control[element] for element in queue])
+            decision = decide_level(
+                values,
+                rule.threshold,
+                alpha=rule.alpha,
+                population=len(queue),
+                zone=rule.zone,
+                # With everything asked for, only the exact comparison counts.
+                least=len(queue) + 1 if self.full else _least(queue),
+                control=known,
+            )
+        seen = len(done) if decision is None else decision.at
+        return Look(decision, seen, len(queue))
+
+    def look_at_pairs(
+        self, scores: Mapping[Element, float], baseline: Mapping[Element, float], *, failed: Collection[str] = ()
+    ) -> Look:
+        """The evidence of the panel's pairing, over elements that both have finished."""
+        assert self.pairing is not None
+        queue = self.queue(frozenset(self.cases).difference(failed))
+        done = list(takewhile(lambda element: element in scores and element in baseline, queue))
+        differences = np.array([scores[element] - baseline[element] for element in done])
+        decision = decide_paired(
+            differences,
+            drop=self.pairing.drop,
+            clear=self.pairing.clear,
+            alpha=self.pairing.alpha,
+            least=min(len(queue), _least(queue)),
+        )
+        seen = len(done) if decision is None or self.full else decision.at
+        return Look(decision, seen, len(queue))
+
+    def standing(
+        self,
+        scores: Mapping[Element, float],
+        *,
+        baseline: Mapping[Element, float] | None = None,
+        control: Mapping[Element, float] | None = None,
+        failed: Collection[str] = (),
+    ) -> Standing:
+        """How far the driving rules are; `baseline` None is a run without one.
+
+        A baseline with `control` is finished: what it lacks will never come.
+        """
+        asked: dict[str, int] = {}
+        paired: dict[str, int] = {}
+        model: set[Element] = set()
+        other: set[Element] = set()
+        looks: dict[Rule, Look] = {}
+        for rule in self.rules:
+            if not rule.driving:
+                continue
+            looks[rule] = look = self.look(rule, scores, control=control, failed=failed)
+            queue = self.queue(rule.cases.difference(failed))
+            _count(asked, queue[: look.seen])
+            if look.decision is None:
+                model.update(element for element in queue if element not in scores)
+        pairs = None
+        if self.pairing is not None and baseline is not None:
+            pairs = self.look_at_pairs(scores, baseline, failed=failed)
+            queue = self.queue(frozenset(self.cases).difference(failed))
+            _count(asked, queue[: pairs.seen])
+            _count(paired, queue[: pairs.seen])
+            if pairs.decision is None or self.full:
+                ahead = queue if control is None else takewhile(control.__contains__, queue)
+                pairable = tuple(ahead)
+                model.update(element for element in pairable if element not in scores)
+                other.update(element for element in pairable if element not in baseline)
+        missing_of: tuple[tuple[Who, set[Element]], ...] = (("model", model), ("baseline", other))
+        wanted = (
+            (who, element)
+            for element in (self.order if model or other else ())
+            for who, missing in missing_of
+            if element in missing
+        )
+        return Standing(asked, paired, tuple(islice(wanted, LOOK_AHEAD)), looks, pairs)
+
+
+@cache
+def _least(queue: tuple[Element, ...]) -> int:
+    """Elements before a first look: a few, and one of every case, so that each has a score."""
+    unseen = {element.case for element in queue}
+    least = LEAST_POOLED_ELEMENTS if len(unseen) > 1 else LEAST_ELEMENTS
+    for place, element in enumerate(queue, start=1):
+        unseen.discard(element.case)
+        if not unseen:
+            return max(least, place)
+    return least
+
+
+def _count(asked: dict[str, int], elements: Iterable[Element]) -> None:
+    found: dict[str, int] = {}
+    for element in elements:
+        found[element.case] = found.get(element.case, 0) + 1
+    for case, count in found.items():
+        asked[case] = max(asked.get(case, 0), count)

@@ -1,0 +1,157 @@
+"""Has the model become worse than its baseline? Paired by sample, pooled over a panel, told case by case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fixtures.lengths import format_length
+from fixtures.records import CaseResult, Verdict, VerdictWord
+from plugins.gates.panels import Element, Panel
+from plugins.gates.statistics import e_bh, interval, log_below, log_dropped, paired_interval
+from plugins.gates.verdicts import Judge
+
+KIND = "regression"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What is known of one case. Scores, floor and differences are 0 to 100, None where not measured.
+
+    `below`: shown to be below its floor; `dropped`: shown to be worse than the baseline; both with
+    the share of false discoveries held over all cases. `flips` counts paired samples that became
+    worse and better. `interval` is that of the score, whatever the number of samples planned.
+    """
+
+    score: float | None
+    interval: tuple[float, float] | None
+    floor: float | None
+    below: bool
+    difference: float | None
+    difference_interval: tuple[float, float] | None
+    flips: tuple[int, int]
+    pairs: int
+    dropped: bool
+
+    @property
+    def bad(self) -> bool:
+        return self.below or self.dropped
+
+
+def regression_verdicts(judge: Judge) -> tuple[Verdict, ...]:
+    """One verdict for each length; none without a baseline."""
+    if not judge.measured.scope.paired:
+        return ()
+    return tuple(_regression(judge, panel) for panel in judge.panels.values())
+
+
+def diagnoses(judge: Judge) -> dict[str, Diagnosis]:
+    """By case id, for every case that has a score."""
+    floors, results = judge.thresholds.floors, judge.measured.results
+    scored = {name: result for name, result in results.items() if result.score is not None}
+    below = _shown(scored, judge, lambda result: _log_below(result, floors.get(result.case.task)))
+    dropped = _shown(scored, judge, _log_dropped)
+    return {
+        name: _diagnosis(result, judge, floors.get(result.case.task), below=name in below, dropped=name in dropped)
+        for name, result in scored.items()
+    }
+
+
+def differences(result: CaseResult) -> NDArray[np.float64]:
+    """Score minus the baseline's, -1 to 1, in the order of the queue."""
+    values = [outcome.score.value for outcome in result.outcomes]
+    pairs = zip(values, result.baseline, strict=False)
+    return np.array([value - other for value, other in pairs], dtype=np.float64)
+
+
+def baseline_scores(results: Mapping[str, CaseResult]) -> dict[Element, float]:
+    """The baseline's scores, each at its place in the queue."""
+    return {
+        Element(result.case.id, outcome.index): score
+        for result in results.values()
+        for outcome, score in zip(result.outcomes, result.baseline, strict=False)
+    }
+
+
+def _regression(judge: Judge, panel: Panel) -> Verdict:
+    results = [judge.measured.results.get(case) for case in panel.cases]
+    broken = next((result for result in results if result is not None and result.error is not None), None)
+    baseline = baseline_scores(judge.measured.results)
+    look = panel.look_at_pairs(judge.scores, baseline)
+    word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
+    value, bounds = None, None
+    drop = judge.thresholds.regression.drop
+    if broken is not None:
+        word, reason = "error", f"{broken.case.id}: {broken.error}"
+    elif any(result is None for result in results):
+        word, reason = "error", "a case came back without a result"
+    elif look.seen == 0:
+        reason = "no sample has a result of both"
+    else:
+        queue = panel.queue(panel.cases)[: look.seen]
+        found = np.array([judge.scores[element] - baseline[element] for element in queue])
+        low, high = paired_interval(found, alpha=1 - judge.thresholds.verdict.confidence)
+        value, bounds = 100 * math.fsum(found) / len(found), (100 * low, 100 * high)
+        said = {"pass": "no loss of", "fail": "a loss of more than half of"}.get(word, "neither shown nor ruled out:")
+        worse, better = int((found < 0).sum()), int((found > 0).sum())
+        flips = f"{worse} worse, {better} better of {look.seen} pairs"
+        reason = f"{value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]: {said} {drop:g} points ({flips})"
+    return Verdict(
+        name=f"regression at {format_length(panel.length)}",
+        kind=KIND,
+        length=panel.length,
+        measured=value,
+        interval=bounds,
+        confidence=judge.thresholds.verdict.confidence if bounds else None,
+        required=-drop,
+        samples=look.seen,
+        of=look.of,
+        verdict=word,
+        blocking=judge.thresholds.regression.blocking,
+        reason=reason,
+    )
+
+
+def _shown(
+    results: Mapping[str, CaseResult], judge: Judge, log_evidence: Callable[[CaseResult], float | None]
+) -> set[str]:
+    """The cases whose evidence stands after Benjamini and Hochberg's correction for e-values."""
+    found = {name: value for name, result in results.items() if (value := log_evidence(result)) is not None}
+    rejected = e_bh(list(found.values()), judge.thresholds.regression.false_discoveries)
+    return {name for name, shown in zip(found, rejected, strict=True) if shown}
+
+
+def _log_below(result: CaseResult, floor: float | None) -> float | None:
+    if floor is None:
+        return None
+    values = np.array([outcome.score.value for outcome in result.outcomes])
+    return log_below(values, floor / 100, population=result.case.samples)
+
+
+def _log_dropped(result: CaseResult) -> float | None:
+    found = differences(result)
+    return log_dropped(found) if len(found) else None
+
+
+def _diagnosis(result: CaseResult, judge: Judge, floor: float | None, *, below: bool, dropped: bool) -> Diagnosis:
+    alpha = 1 - judge.thresholds.verdict.confidence
+    low, high = interval(np.array([outcome.score.value for outcome in result.outcomes]), alpha=alpha)
+    found = differences(result)
+    pairs = len(found)
+    between = paired_interval(found, alpha=alpha) if pairs else None
+    assert result.score is not None
+    return Diagnosis(
+        score=100 * result.score,
+        interval=(100 * low, 100 * high),
+        floor=floor,
+        below=below,
+        difference=100 * math.fsum(found) / pairs if pairs else None,
+        difference_interval=between and (100 * between[0], 100 * between[1]),
+        flips=(int((found < 0).sum()), int((found > 0).sum())),
+        pairs=pairs,
+        dropped=dropped,
+    )

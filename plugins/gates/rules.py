@@ -1,0 +1,129 @@
+"""From thresholds to questions: which panels a run has and what each has to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fixtures.records import Case
+from plugins.gates.panels import Pairing, Panel, Rule
+from plugins.gates.thresholds import Gate, Reference, Thresholds
+
+# The whole suite against the yardstick is always asked where all its tasks were selected.
+HEADLINE = Gate(
+    name="effective length", kind="effective_length", aspect=None, tasks=(), above=None, blocking=True, lengths=(),
+    at_least=None, rising=False,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A run as gates see it before anything was measured.
+
+    `lengths` are those of the whole run, `cases` those that were selected, `misfits` the ids of
+    cases that cannot be built. `suite_tasks` are all tasks of the suite with their aspects: a gate
+    on the suite or on an aspect needs each of them. `claimed_length` is None where the checkpoint
+    does not say. `paired`: there is a baseline. `full`: no verdict ends a panel early.
+    """
+
+    lengths: tuple[int, ...]
+    cases: Sequence[Case]
+    reference: Reference
+    suite_tasks: Mapping[str, str]
+    claimed_length: int | None
+    misfits: Collection[str] = field(default_factory=frozenset)
+    seed: int = 0
+    paired: bool = False
+    full: bool = False
+
+    def at(self, length: int) -> dict[str, Case]:
+        """The selected cases at a length, by task."""
+        return {case.task: case for case in self.cases if case.length == length}
+
+
+def threshold_of(gate: Gate, scope: Scope) -> float:
+    """0 to 100: the gate's number, or the yardstick's score for its tasks."""
+    return gate.above if gate.above is not None else scope.reference.scores[gate.aspect or "mean"]
+
+
+def tasks_of(gate: Gate, scope: Scope) -> tuple[str, ...]:
+    if gate.tasks:
+        return gate.tasks
+    return tuple(task for task, aspect in scope.suite_tasks.items() if gate.aspect in (None, aspect))
+
+
+def lengths_of(gate: Gate, scope: Scope) -> tuple[int, ...]:
+    """The run's lengths that a gate asks about."""
+    return tuple(length for length in scope.lengths if not gate.lengths or length in gate.lengths)
+
+
+def panels(thresholds: Thresholds, scope: Scope) -> dict[int, Panel]:
+    """By length, shortest first. Cases that cannot be built have no place in a queue."""
+    driving = [HEADLINE, *(gate for gate in thresholds.gates if gate.blocking)]
+    asked = {length: _questions(driving, scope, length) for length in scope.lengths}
+    alpha = (1 - thresholds.verdict.confidence) / max(1, sum(len(_deciding(rules)) for rules in asked.values()))
+    tested = {case.length for case in scope.cases}
+    pairing = Pairing(
+        drop=thresholds.regression.drop / 100,
+        clear=thresholds.regression.drop / 200,
+        alpha=(1 - thresholds.verdict.confidence) / max(1, len(tested)),
+    )
+    return {
+        length: Panel(
+            length,
+            _fitting(scope, length),
+            seed=scope.seed,
+            rules=[
+                replace(rule, alpha=alpha, zone=thresholds.verdict.zone / 100)
+                for rule in (*asked[length], *_rest(asked[length], scope, length))
+            ],
+            pairing=pairing if scope.paired else None,
+            full=scope.full,
+        )
+        for length in scope.lengths
+        if length in tested
+    }
+
+
+def rule_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Rule:
+    """The gate's question at a length as the panel asks it, or would ask it of a gate that drives nothing."""
+    cases, threshold = _cases(gate, scope, length), _threshold(gate, scope)
+    alike = panel.rules[0]
+    asked = next((rule for rule in panel.rules if (rule.cases, rule.threshold) == (cases, threshold)), None)
+    return asked or Rule(cases=cases, threshold=threshold, zone=alike.zone, alpha=alike.alpha, driving=False)
+
+
+def _questions(gates: Sequence[Gate], scope: Scope, length: int) -> list[Rule]:
+    """What blocking gates ask of a length, each question once; of gates whose tasks were not all selected, nothing."""
+    found: dict[Rule, None] = {}
+    for gate in gates:
+        tasks = tasks_of(gate, scope)
+        if not tasks or not set(scope.at(length)).issuperset(tasks) or length not in lengths_of(gate, scope):
+            continue
+        found[Rule(cases=_cases(gate, scope, length), threshold=_threshold(gate, scope))] = None
+    return list(found)
+
+
+def _threshold(gate: Gate, scope: Scope) -> float | None:
+    """0 to 1. Weighted means over lengths have no stopping rule of their own, and rest on all that is there."""
+    return None if gate.kind == "weighted_average" else threshold_of(gate, scope) / 100
+
+
+def _deciding(rules: Sequence[Rule]) -> list[Rule]:
+    return [rule for rule in rules if rule.threshold is not None]
+
+
+def _rest(rules: Sequence[Rule], scope: Scope, length: int) -> list[Rule]:
+    """Cases that no gate decides on are measured in full."""
+    decided = frozenset[str]().union(*(rule.cases for rule in rules))
+    rest = frozenset(case.id for case in _fitting(scope, length)) - decided
+    return [Rule(cases=rest, threshold=None)] if rest or not rules else []
+
+
+def _cases(gate: Gate, scope: Scope, length: int) -> frozenset[str]:
+    tasks = tasks_of(gate, scope)
+    return frozenset(case.id for case in _fitting(scope, length) if case.task in tasks)
+
+
+def _fitting(scope: Scope, length: int) -> list[Case]:
+    return [case for case in scope.cases if case.length == length and case.id not in scope.misfits]

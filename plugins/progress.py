@@ -1,0 +1,194 @@
+"""What a run is doing, while it does it: a line for each panel, read from the journal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fixtures.engines import EngineError
+from fixtures.lengths import format_length
+from fixtures.records import Case
+from plugins.baseline import finished_journal
+from plugins.evidence import COLLECTED
+from plugins.gates.panels import Element, Panel, Standing, Who
+from plugins.gates.statistics import interval
+from plugins.journal import Journal, JournalError
+from plugins.ledger import Ledger, subject
+from plugins.run import RUN, Run
+
+TERMINAL_SECONDS = 1.0
+# A log keeps every line.
+LOG_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What was computed of a panel while this run looked on, and how long that took."""
+
+    samples: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def panel_line(panel: Panel, standing: Standing, scores: Mapping[Element, float], pace: Pace) -> str:
+    """Length, samples done, mean with its interval, verdicts so far, speed and the longest it can take."""
+    planned = len(panel.order)
+    parts = [f"{format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
+    deciding = [rule for rule in panel.rules if rule.threshold is not None]
+    for rule in deciding[:1]:
+        look = standing.rules[rule]
+        values = np.array([scores[element] for element in panel.queue(rule.cases)[: look.seen]])
+        if len(values):
+            low, high = interval(values, alpha=0.01, population=look.of)
+            parts.append(f"{100 * values.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]")
+    decisions = [standing.rules[rule].decision for rule in deciding]
+    parts += ["/".join(decision.verdict if decision else "open" for decision in decisions)] if decisions else []
+    if standing.pairing is not None:
+        decision = standing.pairing.decision
+        parts.append(f"regression {decision.verdict if decision else 'open'}")
+    if pace.samples and pace.seconds > 0:
+        parts.append(f"{pace.tokens / pace.seconds:,.0f} tokens/s")
+        if standing.wanted:
+            parts.append(f"{_duration((planned - len(scores)) * pace.seconds / pace.samples)} left at most")
+    return "  ".join(parts)
+
+
+class Watcher:
+    """Follows the journals of a run and tells each panel's line when there is something new."""
+
+    def __init__(self, run: Run, ledger: Ledger, clock: Callable[[], float] = time.monotonic):
+        self.run = run
+        self.ledger = ledger
+        self.clock = clock
+        self._open = dict(ledger.panels)
+        self._seen: dict[int, tuple[int, int, float]] = {}
+
+    def look(self) -> Iterator[tuple[str, bool]]:
+        """(line, whether the panel is done) of panels that were begun, the shortest length first."""
+        self.ledger.refresh()
+        for length, panel in tuple(self._open.items()):
+            scores = self.ledger.scores(panel)
+            samples, tokens = len(scores), self._tokens(panel)
+            first = self._seen.setdefault(length, (samples, tokens, self.clock()))
+            standing = self.ledger.standing(panel)
+            if scores or not standing.wanted:
+                pace = Pace(samples=samples - first[0], tokens=tokens - first[1], seconds=self.clock() - first[2])
+                yield panel_line(panel, standing, scores, pace), not standing.wanted
+            if not standing.wanted:
+                del self._open[length]
+            else:
+                # Panels are worked off one after the other; two overlap while one is left.
+                break
+
+    def _tokens(self, panel: Panel) -> int:
+        entries = self.ledger.journals["model"].entries
+        return sum(
+            entries[key].outcome.generation.computed_tokens
+            for key in self.ledger.keys(panel).values()
+            if key in entries
+        )
+
+
+class Progress:
+    """Writes the watcher's lines beside what pytest writes: rewritten on a terminal, now and then in a log."""
+
+    def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter) -> None:
+        self.config = config
+        self.reporter = reporter
+        self.live = reporter.isatty
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="longctx-progress", daemon=True)
+        self._shown = False
+        self._dirty = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        self._thread.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_logreport(self) -> Generator[None, None, None]:
+        """What pytest writes begins on a clean line, and our next line on another."""
+        self._clear()
+        yield
+        self._dirty = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        self._ended.set()
+        if self._thread.ident:
+            self._thread.join(timeout=5)
+
+    def _follow(self) -> None:
+        run, collected = self.config.stash[RUN], self.config.stash[COLLECTED]
+        # With workers, it takes a while until they have told what was selected.
+        while not self._ended.wait(TERMINAL_SECONDS) and not collected.selected:
+            pass
+        # A run that cannot be watched says why in its cases.
+        with suppress(JournalError, EngineError):
+            watcher = Watcher(run, _ledger(run, collected.selected))
+            told = time.monotonic()
+            while True:
+                ended = self._ended.wait(TERMINAL_SECONDS)
+                late = self.live or time.monotonic() - told >= LOG_SECONDS
+                for line, done in watcher.look():
+                    if done or (late and not ended):
+                        told = time.monotonic()
+                        self._write(line, done=done)
+                if ended:
+                    return
+
+    def _write(self, line: str, *, done: bool) -> None:
+        # Without workers, a test's output is being captured while we write.
+        capture = self.config.pluginmanager.get_plugin("capturemanager")
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            self._clear()
+            if self._dirty:
+                self.reporter.write("\n")
+                self._dirty = False
+            if self.live and not done:
+                self.reporter.rewrite(line, erase=True)
+                self._shown = True
+            else:
+                self.reporter.write_line(line)
+
+    def _clear(self) -> None:
+        if self._shown:
+            self._shown = False
+            self.reporter.rewrite("", erase=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Last, when there is a terminal to write to."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if RUN not in config.stash or reporter is None or hasattr(config, "workerinput") or config.get_verbosity() < 0:
+        return
+    if not (config.option.plan or config.option.collectonly or config.stash[RUN].options.preflight):
+        config.pluginmanager.register(Progress(config, reporter), "longctx-progress")
+
+
+def _ledger(run: Run, selected: Sequence[Case]) -> Ledger:
+    """The run's journals, to be read only."""
+    home = Path(run.options.journal)
+    journals: dict[Who, Journal] = {"model": Journal(home, subject(run, run.checkpoint, run.options.model))}
+    final = False
+    if run.baseline is not None:
+        checkpoint = run.baseline.checkpoint
+        final = checkpoint is None
+        journals["baseline"] = (
+            Journal(home, subject(run, checkpoint, run.baseline.name)) if checkpoint else finished_journal(run.baseline)
+        )
+    return Ledger(run, selected, journals, baseline_is_final=final)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

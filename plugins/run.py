@@ -1,0 +1,225 @@
+"""What one pytest run measures: read once from the command line, sent whole to every worker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import calibration
+from fixtures.cases import misfits, plan, samples_fingerprint
+from fixtures.checkpoint import Checkpoint, CheckpointError, inspect
+from fixtures.corpora import CorpusError, load_corpora
+from fixtures.engines import EngineError
+from fixtures.identity import stable_hash
+from fixtures.lengths import LengthError, parse_length
+from fixtures.prompts import Framing, TokenizerError, load_tokenizer
+from fixtures.records import Case, Options
+from fixtures.tasks import TASKS, load_tasks
+from fixtures.tasks.base import CannotFit
+from fixtures.tasks.prompt_files import PromptsError
+from plugins.baseline import Baseline, BaselineError, read_baseline
+from plugins.gates.rules import Scope
+from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
+
+USER_ERRORS = (
+    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, EngineError, LengthError,
+    PromptsError, ThresholdsError, TokenizerError,
+)  # fmt: skip
+NO_MODEL = (
+    "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
+    "--model calibration:4k builds a small one whose effective length is known"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one pytest run measures.
+
+    `id` is another one for each start. `misfits` are cases that cannot fit their length, with the
+    reason. `corpora` and `prompts` are fingerprints; `samples` is that of everything samples are
+    made from: equal ones mean the same prompts. `deadline` is a time of the clock (Unix seconds)
+    after which no sample is begun.
+    """
+
+    id: str
+    options: Options
+    checkpoint: Checkpoint
+    cases: tuple[Case, ...]
+    misfits: dict[str, str]
+    chat: bool
+    corpora: str
+    prompts: str
+    samples: str
+    thresholds: Thresholds
+    baseline: Baseline | None
+    deadline: float | None
+
+    @property
+    def engine_settings(self) -> dict[str, Any]:
+        """What decides how an engine computes, as engines take it."""
+        names = ("engine", "device", "dtype", "attention", "batch_size")
+        return {name: getattr(self.options, name) for name in names}
+
+    def key(self, case: Case, index: int) -> str:
+        """A sample's name in the journal; the same for all models that read the same samples."""
+        return f"{stable_hash(self.samples, self.options.seed, case.task, case.length, index):016x}"
+
+    def scope(self, selected: Sequence[Case]) -> Scope:
+        """The run as its gates see it; the yardstick follows from whether a chat template is used."""
+        return Scope(
+            lengths=self.options.lengths,
+            cases=selected,
+            reference=self.thresholds.references["aligned" if self.chat else "base"],
+            suite_tasks={name: task.category for name, task in TASKS.items() if task.suite == "ruler"},
+            claimed_length=self.checkpoint.claimed_length,
+            misfits=frozenset(self.misfits),
+            seed=self.options.seed,
+            paired=self.baseline is not None,
+            full=self.options.full,
+        )
+
+
+RUN = pytest.StashKey[Run]()
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """The case an item measures; None for any other test."""
+    callspec = getattr(item, "callspec", None)
+    case = callspec.params.get("case") if callspec else None
+    return case if isinstance(case, Case) else None
+
+
+def cases_of(run: Run, node_ids: Sequence[str]) -> tuple[Case, ...]:
+    """The run's cases that a list of collected tests holds."""
+    names = {node_id.rpartition("::")[2] for node_id in node_ids}
+    return tuple(case for case in run.cases if case.id in names)
+
+
+def read_run(config: pytest.Config) -> Run:
+    """The checked options and their cases; raises pytest.UsageError with one line."""
+    try:
+        return _read_run(config)
+    except USER_ERRORS as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def _read_run(config: pytest.Config) -> Run:
+    option = config.option
+    if not option.model:
+        raise pytest.UsageError(NO_MODEL)
+    thresholds = _path(config, option.thresholds) or str(config.rootpath / "thresholds.toml")
+    read_thresholds = load_thresholds(Path(thresholds), known_tasks=TASKS)
+    lengths = None if option.lengths is None else parse_lengths(option.lengths)
+    tasks = load_tasks(_path(config, option.prompts))
+    corpora = load_corpora(_path(config, option.data_dir))
+    model_path = _model_path(config, option.model)
+    checkpoint = inspect(model_path, trust_remote_code=option.trust_remote_code)
+    options = Options(
+        model=option.model,
+        model_path=model_path,
+        suite=option.suite,
+        lengths=lengths or default_lengths(checkpoint.claimed_length),
+        samples=int(option.samples),
+        seed=int(option.seed),
+        engine=option.engine,
+        device=option.device,
+        dtype=option.dtype,
+        attention=option.attention,
+        batch_size=int(option.batch_size),
+        chat=option.chat,
+        length_tokenizer=_path(config, option.length_tokenizer),
+        data_dir=_path(config, option.data_dir),
+        prompts=_path(config, option.prompts),
+        thresholds=thresholds,
+        trust_remote_code=option.trust_remote_code,
+        preflight=option.preflight,
+        journal=_path(config, option.journal) or str(config.rootpath / ".longctx" / "journal"),
+        full=option.full,
+        budget_minutes=None if option.budget is None else float(option.budget),
+        baseline=option.baseline,
+        gpus_per_worker=int(option.gpus_per_worker),
+    )
+    framing = load_framing(options, options.model_path)
+    samples = samples_fingerprint(tasks, corpora, framing)
+    cases = plan(options, tasks, corpora)
+    unfit = misfits(cases, tasks, seed=options.seed, framing=framing, corpora=corpora)
+    narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
+    if unfit and not narrowed:
+        raise pytest.UsageError(next(iter(unfit.values())))
+    return Run(
+        id=uuid.uuid4().hex[:12],
+        options=options,
+        checkpoint=checkpoint,
+        cases=cases,
+        misfits=unfit,
+        chat=framing.chat,
+        corpora=corpora.fingerprint,
+        prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
+        samples=samples,
+        thresholds=read_thresholds,
+        baseline=_baseline(config, options, samples),
+        deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
+    )
+
+
+def _baseline(config: pytest.Config, options: Options, samples: str) -> Baseline | None:
+    given: str | None = config.option.baseline
+    if given is None:
+        return None
+    if given.endswith(".json"):
+        return read_baseline(Path(str(_path(config, given))), options, samples)
+    path = _model_path(config, given, option="--baseline")
+    checkpoint = inspect(path, option="--baseline", trust_remote_code=options.trust_remote_code)
+    framing = load_framing(options, path, option="--baseline")
+    if samples_fingerprint(load_tasks(options.prompts), load_corpora(options.data_dir), framing) != samples:
+        raise BaselineError(
+            f"--baseline: {given} has another tokenizer or chat template than --model, so no sample could be paired; "
+            "give a checkpoint of the same family, or fix the chat template with --chat"
+        )
+    return Baseline(name=given, fingerprint=checkpoint.fingerprint, journal=options.journal, checkpoint=checkpoint)
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Distinct lengths, shortest first; raises LengthError naming the option."""
+    try:
+        return tuple(sorted({parse_length(part) for part in text.split(",")}))
+    except LengthError as error:
+        raise LengthError(f"--lengths: {error}") from error
+
+
+def default_lengths(claimed_length: int | None) -> tuple[int, ...]:
+    """The paper's ladder as far as the model claims, its shortest length at least."""
+    ladder = sorted({length for task in TASKS.values() for length in task.lengths})
+    claimed = tuple(length for length in ladder if claimed_length is None or length <= claimed_length)
+    return claimed or (ladder[0],)
+
+
+def load_framing(options: Options, path: str, *, option: str = "--model") -> Framing:
+    """The tokenizers of a run, ready to frame prompts; raises TokenizerError."""
+    tokenizer = load_tokenizer(path, option=option, trust_remote_code=options.trust_remote_code)
+    counter = options.length_tokenizer and load_tokenizer(options.length_tokenizer, option="--length-tokenizer")
+    return Framing(tokenizer, chat=options.chat, length_tokenizer=counter or None)  # type: ignore[arg-type]  # one of CHOICES
+
+
+def _model_path(config: pytest.Config, model: str, *, option: str = "--model") -> str:
+    if model.startswith("calibration:"):
+        spec = calibration.parse_spec(model.removeprefix("calibration:"))
+        root = config.rootpath / ".longctx" / "calibration"
+        try:
+            return str(calibration.cached(spec, root))
+        except OSError as error:
+            raise pytest.UsageError(
+                f"{option}: {model} cannot be built in {root} ({error.strerror}); make room there, "
+                "or write it elsewhere with python -m fixtures.calibration"
+            ) from error
+    return str(_path(config, model))
+
+
+def _path(config: pytest.Config, given: Any) -> str | None:
+    return None if given is None else str(Path(config.invocation_params.dir, given).expanduser().resolve())
