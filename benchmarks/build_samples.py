@@ -1,0 +1,183 @@
+"""What it costs to build samples, in CPU time, beside tokenizing their texts once.
+
+    python benchmarks/build_samples.py [--lengths 4k,128k] [--samples 20] [--tokenizer DIR] [--json FILE]
+
+Each sample is built, and its text given once to the same tokenizer, whole: `plain` is that call, as prompts would
+have to make it. The two take turns, and the ratio is the median over the samples, so that other work on the
+machine troubles both alike. One sample per task is built before, unmeasured: it makes the texts that all share
+(`start`). Without --tokenizer both are measured: that of the calibration checkpoints, and a byte-level BPE of 32k
+tokens trained on generated prose. Exits with 1 when a requirement is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+# Before tokenizers is imported: one thread, so that CPU seconds are comparable.
+os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from fixtures.calibration.tokenizer import train_tokenizer
+from fixtures.corpora import Corpora
+from fixtures.corpora.prose import sentence
+from fixtures.corpora.words import vocabulary
+from fixtures.lengths import format_length, parse_length
+from fixtures.prompts import Framing, load_tokenizer
+from fixtures.tasks import TASKS
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TOKENS, TRAINING_SENTENCES = 32_000, 20_000
+# Their pieces are new in every sample, so each has to be tokenized.
+NEW_PIECES = ("niah_multikey_2", "niah_multikey_3", "fwe")
+LONG = 131072
+MOST_KNOWN, MOST_NEW, MOST_MEAN, MOST_SHORT = 0.3, 1.3, 0.5, 2.0
+MOST_GIBIBYTES = 1.0
+WARM_INDEX = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One task at one length; seconds are CPU seconds per sample."""
+
+    tokenizer: str
+    task: str
+    length: int
+    build_seconds: float
+    plain_seconds: float
+    ratio: float
+    most: float | None
+
+    @property
+    def ok(self) -> bool:
+        return self.most is None or self.ratio <= self.most
+
+    def __str__(self) -> str:
+        required = "" if self.most is None else f"<= {self.most:.1f}  {'ok' if self.ok else 'NOT ok'}"
+        times = f"{self.build_seconds:9.4f} {self.plain_seconds:9.4f} {self.ratio:7.2f}"
+        return f"{self.tokenizer:12} {self.task:16} {format_length(self.length):>6} {times}  {required}"
+
+
+def main() -> int:
+    options = _options()
+    say = sys.stdout.write
+    figures: list[Figure] = []
+    say(f"{'tokenizer':12} {'task':16} {'length':>6} {'build s':>9} {'plain s':>9} {'ratio':>7}  required\n")
+    for name, tokenizer in _tokenizers(options.tokenizer):
+        started = time.process_time()
+        framing, corpora = Framing(tokenizer), Corpora()
+        for task in TASKS.values():
+            task.sample(min(options.lengths), WARM_INDEX, seed=0, tokenizer=framing, corpora=corpora)
+        say(f"{name}: start {time.process_time() - started:.2f} s CPU\n")
+        for length in options.lengths:
+            at_length = []
+            for task_name in options.tasks:
+                at_length.append(measured(name, tokenizer, framing, corpora, task_name, length, options.samples))
+                say(f"{at_length[-1]}\n")
+            figures += [*at_length, _mean(at_length)]
+            say(f"{figures[-1]}\n")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    say(f"peak memory {peak:.2f} GiB, required <= {MOST_GIBIBYTES}  {'ok' if peak <= MOST_GIBIBYTES else 'NOT ok'}\n")
+    if options.json:
+        found = {"figures": [asdict(figure) | {"ok": figure.ok} for figure in figures], "peak_gibibytes": peak}
+        options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return 0 if peak <= MOST_GIBIBYTES and all(figure.ok for figure in figures) else 1
+
+
+def measured(
+    name: str, tokenizer: Any, framing: Framing, corpora: Corpora, task: str, length: int, samples: int
+) -> Figure:
+    """Building and plain tokenization in turns; index 0 is among the samples, which is checked against the whole."""
+    builds, plains = [], []
+    for index in range(samples):
+        started = time.process_time()
+        sample = TASKS[task].sample(length, index, seed=0, tokenizer=framing, corpora=corpora)
+        built = time.process_time()
+        _ = tokenizer(sample.prompt.text, add_special_tokens=False, verbose=False)["input_ids"]
+        plains.append(time.process_time() - built)
+        builds.append(built - started)
+    ratio = statistics.median(build / plain for build, plain in zip(builds, plains, strict=True))
+    most = None
+    if length >= LONG:
+        most = MOST_NEW if task in NEW_PIECES else MOST_KNOWN
+    elif length == 4096:
+        most = MOST_SHORT
+    return Figure(
+        tokenizer=name,
+        task=task,
+        length=length,
+        build_seconds=statistics.fmean(builds),
+        plain_seconds=statistics.fmean(plains),
+        ratio=ratio,
+        most=most,
+    )
+
+
+def _mean(figures: list[Figure]) -> Figure:
+    first = figures[0]
+    return Figure(
+        tokenizer=first.tokenizer,
+        task="mean",
+        length=first.length,
+        build_seconds=statistics.fmean(figure.build_seconds for figure in figures),
+        plain_seconds=statistics.fmean(figure.plain_seconds for figure in figures),
+        ratio=statistics.fmean(figure.ratio for figure in figures),
+        most=MOST_MEAN if first.length >= LONG and len(figures) == len(TASKS) else None,
+    )
+
+
+def _tokenizers(path: str | None) -> Iterator[tuple[str, Any]]:
+    if path is not None:
+        yield Path(path).name[:12], load_tokenizer(path, option="--tokenizer")
+        return
+    yield "calibration", PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>")  # type: ignore[no-untyped-call]
+    yield "prose 32k", PreTrainedTokenizerFast(tokenizer_object=_trained(), bos_token="<s>")  # type: ignore[no-untyped-call]
+
+
+def _trained() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=TOKENS,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    words = [f" {word} {word}" for word in vocabulary()]
+    prose = [*map(sentence, range(TRAINING_SENTENCES)), *Corpora().squad.paragraphs]
+    tokenizer.train_from_iterator([*prose, *words], trainer)
+    return tokenizer
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=lambda text: tuple(map(parse_length, text.split(","))), default=(4096, LONG))
+    parser.add_argument("--samples", type=int, default=20)
+    parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(TASKS))
+    parser.add_argument("--tokenizer", help="directory of a tokenizer to measure instead")
+    parser.add_argument("--json", type=Path, help="write the figures to FILE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""Assembled ids are the tokenizer's own: over kinds of tokenizers, texts made to break seams, and whole samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_tokenizers import BOS, GENERATED, KINDS, UNKNOWN, wrapped
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from fixtures.assembly import WholeReader, WordReader, plain_ids, reader_for
+from fixtures.prompts import Framing
+from fixtures.records import Prompt
+from fixtures.tasks import TASKS
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Of tokenizers that know a few merges only.
+LENGTH = 16384
+TEMPLATE = "{{ bos_token }}<|user|>{{ messages[0]['content'] }}<|end|>\n<|assistant|>"
+TURNS = ("<|user|>", "<|end|>", "<|assistant|>")
+MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "o n", "r e", ". Ċ", "Ġ 1", "1 2", "- a")
+# Of prompt.text and prompt.token_ids of sample(LENGTH, index, seed=5) with `bytes_of(LLAMA3)`, from before ids were
+# assembled: neither may change.
+DIGESTS = {
+    "niah_single_1": "78ea19a001d53556",
+    "niah_single_2": "1c9d3e02cb50ff80",
+    "niah_single_3": "5ecc5ec41276537a",
+    "niah_multikey_1": "a5bbf80403f1d264",
+    "niah_multikey_2": "a6d01f5ab69a479d",
+    "niah_multikey_3": "e8aa6e379c0756b8",
+    "niah_multivalue": "423e5a8ec95dcac8",
+    "niah_multiquery": "d8013c4650298227",
+    "vt": "780e27b123bb0a0c",
+    "cwe": "d6f669a8814e1321",
+    "fwe": "4fd36766f8a25794",
+    "qa_1": "4c7aebb06d7867ef",
+    "qa_2": "012090ac11c13194",
+}
+
+
+def bytes_of(pattern: str, *, normalizer: Any = None, prefix: bool = False) -> Any:
+    """Byte-level BPE with a handful of merges, the same for ever."""
+    merges = [tuple(merge.split()) for merge in MERGES]
+    tokens = [BOS, "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(merge) for merge in merges)]
+    tokenizer = Tokenizer(models.BPE({token: at for at, token in enumerate(tokens)}, merges))  # type: ignore[arg-type]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
+        ]
+    )
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.add_special_tokens([*TURNS])
+    return wrapped(tokenizer)
+
+
+def gpt2(*, prefix: bool) -> Any:
+    tokenizer = bytes_of(LLAMA3)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=prefix)]
+    )
+    return tokenizer
+
+
+def metaspace(scheme: Any, *, split: bool) -> Any:
+    """BPE over words with visible spaces, or, not split, over whole texts as Llama 2 has it."""
+    letters = [chr(code) for code in range(0x21, 0x7F)]
+    merges = [("▁", "t"), ("h", "e"), ("▁t", "he"), ("i", "n"), ("▁", "a"), ("▁", "▁")]
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = [BOS, "</s>", UNKNOWN, *byte_tokens, "▁", *letters, *("".join(merge) for merge in merges)]
+    vocabulary = {token: at for at, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True, fuse_unk=True, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+    tokenizer.add_special_tokens([*TURNS])
+    return wrapped(tokenizer)
+
+
+ASSEMBLED: dict[str, Callable[[], Any]] = {
+    "llama 3": lambda: bytes_of(LLAMA3),
+    "normalized": lambda: bytes_of(LLAMA3, normalizer=normalizers.Sequence([normalizers.NFKC()])),
+    "lower case": lambda: bytes_of(LLAMA3, normalizer=normalizers.Lowercase()),
+    "space before each piece": lambda: bytes_of(LLAMA3, prefix=True),
+    "gpt 2": lambda: gpt2(prefix=False),
+    "gpt 2 with a space before": lambda: gpt2(prefix=True),
+    "metaspace": lambda: metaspace("always", split=True),
+    "llama 2": lambda: metaspace("first", split=False),
+    "llama like": KINDS["llama like"],
+    "unigram": KINDS["unigram"],
+}
+
+
+def _merging_over_spaces() -> Any:
+    tokenizer = metaspace("first", split=False)
+    merges = [("e", "▁")]
+    vocabulary = tokenizer.get_vocab() | {"e▁": len(tokenizer.get_vocab())}
+    tokenizer.backend_tokenizer.model = models.BPE(vocabulary, merges, unk_token=UNKNOWN)
+    return tokenizer
+
+
+def _with_token(token: AddedToken) -> Any:
+    tokenizer = bytes_of(LLAMA3)
+    tokenizer.backend_tokenizer.add_tokens([token])
+    return tokenizer
+
+
+WHOLE: dict[str, Callable[[], Any]] = {
+    "no fast tokenizer": KINDS["pieces"],
+    "merges over spaces": _merging_over_spaces,
+    "an unknown expression": lambda: bytes_of(r"\w+ \w+|\s+"),
+    "an unknown normalizer": lambda: bytes_of(LLAMA3, normalizer=normalizers.Replace("e ", "E")),
+    "a token with a space": lambda: _with_token(AddedToken("the end")),
+}
+WORDS = st.sampled_from(
+    ["the", "a", "end", "x's", "don't", "12", "3456789", "4b1d-99d0.", "tall-tree", "is:", "(see", "7).\nOne", "\n", "",
+     "\t", "é", "naïve", "“so”", "…", "日本", "안녕", "e\u0301", "\u0301x", "\u00a0", "▁", "a▁b",
+     "<s>", "<|user|>", "<|end|>", "x<|end|>", "<|end|>y",
+     "</s>.", "\u017f", "ﬁ", "İ", "😀", "-a", ".\n\n", "\r\n", "\u0627", "²", "A.B-c", "'s", "_x_", "a-", "Z" * 210]
+)  # fmt: skip
+TEXTS = st.lists(WORDS, max_size=12).flatmap(
+    lambda words: st.lists(
+        st.sampled_from([" ", " ", " ", "", "\n", "  "]), min_size=len(words), max_size=len(words)
+    ).map(lambda joints: "".join(word + joint for word, joint in zip(words, joints, strict=True)))
+)
+
+
+@cache
+def tokenizer_of(name: str) -> Any:
+    return {**ASSEMBLED, **WHOLE}[name]()
+
+
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_a_tokenizer_with_seams_is_asked_for_words(name: str) -> None:
+    assert isinstance(reader_for(tokenizer_of(name), most_kept=1000), WordReader)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_tokenizer_without_seams_is_given_whole_texts(name: str) -> None:
+    assert isinstance(reader_for(tokenizer_of(name), most_kept=1000), WholeReader)
+
+
+@pytest.mark.parametrize("name", [*ASSEMBLED, *WHOLE])
+@given(texts=st.lists(TEXTS, min_size=1, max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) -> None:
+    tokenizer = tokenizer_of(name)
+    reader = reader_for(tokenizer, most_kept=30) if name == "no fast tokenizer" else _reader(name)
+    whole = plain_ids(tokenizer, texts)
+    assert [list(reader.ids(text)) for text in texts] == whole
+    assert reader.lengths(texts) == [len(ids) for ids in whole]
+
+
+@cache
+def _reader(name: str) -> Any:
+    """Kept between examples, so that what one text taught is used for the next."""
+    return reader_for(tokenizer_of(name), most_kept=30)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("name", ["llama 3", "gpt 2", "metaspace", "llama 2", "unigram"])
+@pytest.mark.parametrize("task", TASKS)
+def test_samples_hold_the_tokenizers_own_ids(task: str, name: str, chat: bool) -> None:
+    tokenizer = deepcopy(tokenizer_of(name))
+    counter = tokenizer_of("llama 2" if name != "llama 2" else "gpt 2")
+    tokenizer.chat_template = TEMPLATE if chat else None
+    framing = Framing(tokenizer, length_tokenizer=counter if chat else None)
+    # Index 1, so that nothing compares them but this test.
+    found = TASKS[task].sample(LENGTH, 1, seed=0, tokenizer=framing, corpora=GENERATED).prompt
+    text = found.text.removeprefix(BOS)
+    assert found.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, [text])[0])
+    assert found.length_tokens == len(plain_ids(counter, [found.text])[0] if chat else found.token_ids)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_prompts_are_those_of_before(task: str) -> None:
+    framing = Framing(tokenizer_of("llama 3"))
+    found = [TASKS[task].sample(LENGTH, at, seed=5, tokenizer=framing, corpora=GENERATED).prompt for at in (0, 1)]
+    assert digest(found) == DIGESTS[task]
+
+
+def digest(prompts: list[Prompt]) -> str:
+    return sha256(repr([(prompt.text, prompt.token_ids) for prompt in prompts]).encode()).hexdigest()[:16]
+
+
+def test_a_prompt_that_does_not_hold_ends_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should the argument be wrong for some tokenizer, the first sample of a case finds it."""
+    framing = Framing(tokenizer_of("llama 3"))
+    sound = TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=framing, corpora=GENERATED)
+    monkeypatch.setattr(WordReader, "ids", lambda self, text: [7] * 100)
+    assert (
+        TASKS["niah_single_1"].sample(LENGTH, 1, seed=0, tokenizer=framing, corpora=GENERATED).prompt.token_ids[1] == 7
+    )
+    assert TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=framing, corpora=GENERATED) == sound
+    assert (
+        7 not in TASKS["niah_single_1"].sample(LENGTH, 1, seed=0, tokenizer=framing, corpora=GENERATED).prompt.token_ids
+    )
+
+
+def test_what_others_set_on_the_fast_tokenizer_cuts_no_prompt() -> None:
+    tokenizer = bytes_of(LLAMA3)
+    framing = Framing(tokenizer)
+    expected = framing.prompt("A number of words.", "It is", generation_tokens=1)
+    other = Framing(tokenizer)
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    tokenizer.backend_tokenizer.enable_padding(length=50)
+    assert other.prompt("A number of words.", "It is", generation_tokens=1) == expected
