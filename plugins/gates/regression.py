@@ -78,7 +78,9 @@ def baseline_scores(results: Mapping[str, CaseResult]) -> dict[Element, float]:
 
 
 def _regression(judge: Judge, panel: Panel) -> Verdict:
-    results = [judge.measured.results.get(case) for case in panel.cases]
+    # Those that cannot be built are in no queue, but the mean without them is not the panel's.
+    cases = judge.measured.scope.at(panel.length).values()
+    results = [judge.measured.results.get(case.id) for case in cases]
     broken = next((result for result in results if result is not None and result.error is not None), None)
     baseline = baseline_scores(judge.measured.results)
     look = panel.look_at_pairs(judge.scores, baseline)
