@@ -145,9 +145,12 @@ def _read_run(config: pytest.Config) -> Run:
         baseline=option.baseline,
         gpus_per_worker=int(option.gpus_per_worker),
     )
+    cases = plan(options, tasks, corpora)
+    if option.collectonly:
+        # The cases are known without a tokenizer, which takes seconds to import.
+        return _listed(options, checkpoint, cases, read_thresholds)
     framing = load_framing(options, options.model_path)
     samples = samples_fingerprint(tasks, corpora, framing)
-    cases = plan(options, tasks, corpora)
     unfit = misfits(cases, tasks, seed=options.seed, framing=framing, corpora=corpora)
     narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
     if unfit and not narrowed:
@@ -165,6 +168,24 @@ def _read_run(config: pytest.Config) -> Run:
         thresholds=read_thresholds,
         baseline=_baseline(config, options, samples),
         deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
+    )
+
+
+def _listed(options: Options, checkpoint: Checkpoint, cases: tuple[Case, ...], thresholds: Thresholds) -> Run:
+    """A run whose cases are listed and not measured."""
+    return Run(
+        id="",
+        options=options,
+        checkpoint=checkpoint,
+        cases=cases,
+        misfits={},
+        chat=False,
+        corpora="",
+        prompts="",
+        samples="",
+        thresholds=thresholds,
+        baseline=None,
+        deadline=None,
     )
 
 
