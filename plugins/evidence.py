@@ -149,7 +149,9 @@ def _sides(config: pytest.Config, run: Run) -> dict[Who, Side]:
     sides: dict[Who, Side] = {"model": running(run.checkpoint, run.options.model)}
     baseline = run.baseline
     if baseline is not None and baseline.checkpoint is not None:
-        sides["baseline"] = running(baseline.checkpoint, baseline.name)
+        # A worker's two journals of one subject would not see each other's results.
+        same = baseline.fingerprint == run.checkpoint.fingerprint
+        sides["baseline"] = sides["model"] if same else running(baseline.checkpoint, baseline.name)
     elif baseline is not None:
         sides["baseline"] = Side(journal=finished_journal(baseline), engine=None)
     return sides

@@ -151,6 +151,7 @@ def _read_run(config: pytest.Config) -> Run:
         return _listed(options, checkpoint, cases, read_thresholds)
     framing = load_framing(options, options.model_path)
     samples = samples_fingerprint(tasks, corpora, framing)
+    baseline = _baseline(config, options, samples)
     unfit = misfits(cases, tasks, seed=options.seed, framing=framing, corpora=corpora)
     narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
     if unfit and not narrowed:
@@ -166,7 +167,7 @@ def _read_run(config: pytest.Config) -> Run:
         prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
         samples=samples,
         thresholds=read_thresholds,
-        baseline=_baseline(config, options, samples),
+        baseline=baseline,
         deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
     )
 

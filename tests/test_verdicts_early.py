@@ -57,7 +57,7 @@ def test_a_budget_leaves_a_close_call_open() -> None:
     found = judge(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most={1024: 0, 2048: 1, 4096: 60})
     none, few, open_ = found.verdicts()
     assert {each.verdict for each in found.verdicts()} == {"inconclusive"}
-    assert (none.reason, none.measured, none.samples, none.of) == ("3 of its cases have no sample yet", None, 0, 300)
+    assert (none.reason, none.measured, none.samples, none.of) == ("cases without a sample: 3 of 3", None, 0, 300)
     assert (few.reason, few.measured, few.samples) == ("2 of its cases have no sample yet", None, 1)
     assert open_.interval is not None
     assert open_.interval[0] < 80 < open_.interval[1]
