@@ -19,6 +19,7 @@ from fixtures.prompts import Framing, load_tokenizer
 from fixtures.records import Case, Generation, Options, Prompt
 from fixtures.tasks import TASKS
 from plugins.bench import Bench, Side
+from plugins.builder import Builder
 from plugins.gates.thresholds import SHIPPED, load_thresholds
 from plugins.journal import Journal, Presence, Subject
 from plugins.run import Run
@@ -94,7 +95,12 @@ def bench_of(model: Path, engine: Engine, directory: Path) -> Iterator[tuple[Ben
         side = Side(journal=Journal(directory, subject, presence), engine=lambda: engine)
         case = run.cases[0]
         yield (
-            Bench(run, [case], tasks=TASKS, framing=framing_of(model), corpora=Corpora(), sides={"model": side}),
+            Bench(
+                run,
+                [case],
+                builder=Builder(tasks=TASKS, framing=framing_of(model), corpora=Corpora(), seed=run.options.seed),
+                sides={"model": side},
+            ),
             case,
         )
         side.journal.close()

@@ -52,13 +52,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels", "plugins.gates.rules",
         "plugins.journal", "plugins.run",
     ),
-    "plugins.bench": (
+    "plugins.builder": (
         "fixtures.corpora", "fixtures.engines", "fixtures.preflight", "fixtures.prompts", "fixtures.records",
-        "fixtures.tasks", "plugins.gates.panels", "plugins.journal", "plugins.ledger", "plugins.run",
+        "fixtures.tasks", "plugins.gates.panels",
+    ),
+    "plugins.bench": (
+        "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.gates.panels", "plugins.journal",
+        "plugins.ledger", "plugins.run",
     ),
     "plugins.evidence": (
-        "fixtures", "plugins.baseline", "plugins.bench", "plugins.gates.panels", "plugins.journal", "plugins.ledger",
-        "plugins.run", "plugins.workers",
+        "fixtures", "plugins.baseline", "plugins.bench", "plugins.builder", "plugins.gates.panels", "plugins.journal",
+        "plugins.ledger", "plugins.run", "plugins.workers",
     ),
     "plugins.progress": (
         "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",

@@ -18,10 +18,10 @@ import os
 import signal
 from pathlib import Path
 
-from plugins.bench import Bench
+from plugins.builder import Builder
 
 TIMES = {times}
-sample = Bench.sample
+sample = Builder.sample
 
 def poisoned(self, case, index):
     marks = list(Path(__file__).parent.glob("death-*"))
@@ -30,7 +30,7 @@ def poisoned(self, case, index):
         os.kill(os.getpid(), signal.SIGKILL)
     return sample(self, case, index)
 
-Bench.sample = poisoned
+Builder.sample = poisoned
 """
 FULL_DISK = """
 import errno
