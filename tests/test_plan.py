@@ -18,7 +18,8 @@ from fixtures.tasks import TASKS
 GIBIBYTES = 3
 OPTIONS = Options(
     model="m", model_path="/m", suite="all", lengths=(4096, 5000, 131072), samples=7, seed=0, engine="auto",
-    device="cpu", dtype="auto", attention="auto", batch_size=0, chat="auto", length_tokenizer=None, data_dir=None,
+    device="cpu", dtype="auto", attention="auto", batch_size=0, prefill_chunk="auto", chat="auto",
+    length_tokenizer=None, data_dir=None,
     prompts=None, thresholds="t.toml", trust_remote_code=False, preflight=False,
 )  # fmt: skip
 

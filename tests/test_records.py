@@ -31,7 +31,13 @@ def outcomes(draw: st.DrawFn) -> Outcome:
             failure=draw(st.sampled_from([None, "empty", "wrong"])),
         ),
         generation=Generation(
-            text=draw(TEXT), prompt_tokens=3, generated_tokens=1, computed_tokens=4, finish="stop", seconds=0.5
+            text=draw(TEXT),
+            prompt_tokens=3,
+            generated_tokens=1,
+            computed_tokens=4,
+            reused_tokens=0,
+            finish="stop",
+            seconds=0.5,
         ),
         references=tuple(draw(st.lists(TEXT, max_size=3))),
         depths=tuple(draw(st.lists(st.floats(0, 1), max_size=3))),
@@ -53,7 +59,9 @@ def test_an_unknown_field_is_refused() -> None:
 
 @pytest.mark.parametrize(("found", "error"), [(1, None), (2, "lost")])
 def test_a_missing_sample_or_an_error_leaves_no_score(found: int, error: str | None) -> None:
-    generation = Generation(text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, finish="stop", seconds=0.0)
+    generation = Generation(
+        text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, reused_tokens=0, finish="stop", seconds=0.0
+    )
     outcome = Outcome(index=0, score=Score(value=1.0), generation=generation, references=("a",), depths=())
     assert CaseResult(case=CASE, outcomes=(outcome,) * found, seconds=1.0, error=error).score is None
     assert CaseResult(case=CASE, outcomes=(outcome,) * 2, seconds=1.0).score == 1.0

@@ -61,7 +61,14 @@ class Answerer:
     """Answers everything with the same text, and counts."""
 
     facts = EngineFacts(
-        engine="fake", device="cpu", dtype="none", attention="none", batch_size=1, prefill="whole", hardware="none"
+        engine="fake",
+        device="cpu",
+        dtype="none",
+        attention="none",
+        batch_size=1,
+        prefill="whole",
+        reuse="none",
+        hardware="none",
     )
 
     def __init__(self) -> None:
@@ -72,7 +79,13 @@ class Answerer:
         for prompt in prompts:
             tokens = len(prompt.token_ids)
             yield Generation(
-                text="", prompt_tokens=tokens, generated_tokens=0, computed_tokens=tokens, finish="stop", seconds=0.0
+                text="",
+                prompt_tokens=tokens,
+                generated_tokens=0,
+                computed_tokens=tokens,
+                reused_tokens=0,
+                finish="stop",
+                seconds=0.0,
             )
 
 
@@ -80,7 +93,8 @@ def bench(model: Path) -> Bench:
     """Where the cases of all tasks at 1k are worked off."""
     options = Options(
         model=str(model), model_path=str(model), suite="all", lengths=(1024,), samples=3, seed=0, engine="auto",
-        device="cpu", dtype="auto", attention="auto", batch_size=0, chat="auto", length_tokenizer=None, data_dir=None,
+        device="cpu", dtype="auto", attention="auto", batch_size=0, prefill_chunk="auto", chat="auto",
+    length_tokenizer=None, data_dir=None,
         prompts=None, thresholds="t.toml", trust_remote_code=False, preflight=False,
     )  # fmt: skip
     framing = Framing(load_tokenizer(str(model)))

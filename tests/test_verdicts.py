@@ -27,7 +27,9 @@ LEVEL = Gate(
 )  # fmt: skip
 REACH = replace(LEVEL, name="reach", kind="effective_length")
 AVERAGE = replace(LEVEL, name="average", kind="weighted_average", rising=True)
-GENERATION = Generation(text="", prompt_tokens=1, generated_tokens=1, computed_tokens=2, finish="stop", seconds=0.0)
+GENERATION = Generation(
+    text="", prompt_tokens=1, generated_tokens=1, computed_tokens=2, reused_tokens=0, finish="stop", seconds=0.0
+)
 VALUES = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
 
