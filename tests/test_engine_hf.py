@@ -404,7 +404,10 @@ def test_running_out_of_memory_says_at_which_length_and_what_to_do(
         raise error
 
     monkeypatch.setattr(engine.reader.model, "forward", fail)
-    said = r"out of memory on cpu with a prompt of 90 tokens, alone and whole: (9 bytes more were asked for, )?about 0.7 MiB"
+    said = (
+        r"out of memory on cpu with a prompt of 90 tokens, alone and whole: "
+        r"(9 bytes more were asked for, )?about 0.7 MiB are needed"
+    )
     with pytest.raises(EngineError, match=said) as caught:
         list(engine.generate([random_prompt(90), random_prompt(20)]))
     assert caught.value.__cause__ is error

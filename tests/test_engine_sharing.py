@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,13 +14,18 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runs import calibrated
 from tiny_models import CONFIGS, HYBRIDS, Ids, prompt, random_prompt, save_model
 
 from fixtures.checkpoint import inspect
-from fixtures.engines import EngineError, hf, prefill, shelf
+from fixtures.corpora import Corpora
+from fixtures.engines import EngineError, execution, prefill, shelf
+from fixtures.engines.answers import Answer
 from fixtures.engines.hf import HfEngine, load
 from fixtures.engines.prefixes import token_counts
+from fixtures.prompts import Framing, load_tokenizer
 from fixtures.records import Generation, Prompt
+from fixtures.tasks import TASKS
 
 SHARING = ("llama", "yarn", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "granite_hybrid", "lfm2", "bamba")
 PLAIN = ("longrope", "jamba")
@@ -140,6 +145,50 @@ def test_a_model_that_does_not_continue_exactly_reads_every_prompt_whole(family:
 def test_recurrent_states_are_shared_only_where_a_probe_can_tell(dtype: str, tmp_path: Path) -> None:
     engine = load(inspect(str(save_model(HYBRIDS["lfm2"], tmp_path / "c"))), tokenizer=Ids(), device="cpu", dtype=dtype)
     assert engine.facts.reuse == {"float32": "prefixes", "bfloat16": "none"}[dtype]
+
+
+@pytest.mark.parametrize("spec", ["full", "512"])
+def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
+    """The same answers as alone, also where the window of 512 ends before the values do."""
+    torch.set_num_threads(1)
+    path = calibrated(spec)
+    tokenizer: Any = load_tokenizer(str(path))
+    engine = load(inspect(str(path)), tokenizer=tokenizer, device="cpu")
+    framing, task = Framing(tokenizer), TASKS["niah_multikey_2"]
+    sample = task.sample(1024, 0, seed=0, tokenizer=framing, corpora=Corpora())
+    lines = sample.context.splitlines()
+    keys = [re.findall(r"for (\S+) is", lines[at * len(lines) // 6])[0] for at in range(6)]
+    asked = []
+    for key in keys:
+        text, prefix = (
+            task.prompts[part].format(context=sample.context, query=key) for part in ("template", "answer_prefix")
+        )
+        asked.append(framing.prompt(text, prefix, generation_tokens=8))
+    alone: list[Generation] = []
+    for each in asked:
+        engine.shelf.clear()
+        alone += engine.generate([each])
+    engine.shelf.clear()
+    with counted(engine) as seen:
+        together = list(engine.generate(asked))
+    assert (
+        [each.text for each in together] == [each.text for each in alone] == [own_text(engine, each) for each in asked]
+    )
+    assert sum(each.computed_tokens for each in together) == sum(seen)
+    assert sum(seen) < 1.6 * len(asked[0].token_ids)
+    assert sum(each.text.strip(" .").isdigit() for each in together) == (6 if spec == "full" else 3)
+
+
+def own_text(engine: HfEngine, asked: Prompt) -> str:
+    """As `own_greedy`, decoded as an answer is."""
+    ids = torch.tensor([asked.token_ids])
+    full = engine.reader.model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=asked.generation_tokens
+    )
+    answer = Answer(asked, engine.tokenizer, engine.end_ids)
+    for token in full[0, ids.shape[1] :].tolist():
+        answer.take(token)
+    return answer.text
 
 
 def test_the_next_call_goes_on_from_the_last_prompt(ready: Ready) -> None:
@@ -283,18 +332,22 @@ def test_the_prefill_chunk_is_what_was_asked_for(asked: str, said: str, tmp_path
 @pytest.mark.parametrize("family", ["longrope", "jamba"])
 def test_a_prefill_chunk_that_changes_answers_is_refused(family: str, tmp_path: Path) -> None:
     checkpoint = inspect(str(save_model(CONFIGS[family], tmp_path / "c")))
-    with pytest.raises(EngineError, match="--prefill-chunk: 64, but .* answers differently when it reads in parts"):
+    with pytest.raises(EngineError, match=r"--prefill-chunk: 64, but .* answers differently when it reads in parts"):
         load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk="64")
 
 
 def test_results_along_different_paths_are_told_apart(tmp_path: Path) -> None:
     checkpoint = inspect(str(save_model(CONFIGS["llama"], tmp_path / "c")))
-    settings_ = {"engine": "auto", "device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0}
-    paths = [hf_path(checkpoint, settings_, chunk) for chunk in ("auto", "whole", "512")]
+    paths = [
+        execution(
+            checkpoint,
+            engine="auto",
+            device="cpu",
+            dtype="auto",
+            attention="auto",
+            batch_size=0,
+            prefill_chunk=chunk,
+        )
+        for chunk in ("auto", "whole", "512")
+    ]
     assert all(one != other for one, other in itertools.combinations(paths, 2))
-
-
-def hf_path(checkpoint: Any, how: dict[str, Any], chunk: str) -> dict[str, str]:
-    from fixtures.engines import execution
-
-    return execution(checkpoint, prefill_chunk=chunk, **how)
