@@ -319,6 +319,25 @@ def test_what_is_kept_is_given_back_before_a_prompt_is_given_up(ready: Ready, mo
     assert engine.shelf.ids == ()
 
 
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_what_another_model_keeps_is_given_back_before_anything_gets_smaller(
+    batch_size: int, ready: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, other = ready("llama", batch_size), ready("qwen2")
+    list(other.generate(questions(1)))
+    forward = engine.reader.model.forward
+
+    def crowded(*_: Any, **inputs: Any) -> Any:
+        if other.shelf.ids:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return forward(**inputs)
+
+    monkeypatch.setattr(engine.reader.model, "forward", crowded)
+    path, most = engine.path, engine.most_tokens
+    assert len(list(engine.generate(questions(3)))) == 3
+    assert (engine.path, engine.most_tokens) == (path, most)
+
+
 @pytest.mark.parametrize(("asked", "said"), [("auto", "whole"), ("whole", "whole"), ("32", "chunks of 32")])
 def test_the_prefill_chunk_is_what_was_asked_for(asked: str, said: str, tmp_path: Path, ready: Ready) -> None:
     checkpoint = inspect(str(save_model(CONFIGS["llama"], tmp_path / "c")))
