@@ -90,7 +90,7 @@ class Builder:
 
 
 def prompt_key(prompt: Prompt) -> str:
-    """What decides a greedy answer: the ids, how much may be written, where it stops."""
+    """What decides a greedy answer: the ids, how much may be written, where it stops and what is enough."""
     ids = ",".join(map(str, prompt.token_ids))
-    content = f"{ids};{prompt.generation_tokens};{prompt.stop}"
+    content = f"{ids};{prompt.generation_tokens};{prompt.stop};{prompt.enough}"
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

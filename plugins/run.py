@@ -63,7 +63,7 @@ class Run:
     @property
     def engine_settings(self) -> dict[str, Any]:
         """What decides how an engine computes, as engines take it."""
-        names = ("engine", "device", "dtype", "attention", "batch_size")
+        names = ("engine", "device", "dtype", "attention", "batch_size", "prefill_chunk")
         return {name: getattr(self.options, name) for name in names}
 
     def key(self, case: Case, index: int) -> str:
@@ -132,6 +132,7 @@ def _read_run(config: pytest.Config) -> Run:
         dtype=option.dtype,
         attention=option.attention,
         batch_size=int(option.batch_size),
+        prefill_chunk=str(option.prefill_chunk),
         chat=option.chat,
         length_tokenizer=_path(config, option.length_tokenizer),
         data_dir=_path(config, option.data_dir),

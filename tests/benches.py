@@ -31,7 +31,14 @@ class Answerer:
     """Answers everything with the same text, and counts."""
 
     facts = EngineFacts(
-        engine="fake", device="cpu", dtype="none", attention="none", batch_size=1, prefill="whole", hardware="none"
+        engine="fake",
+        device="cpu",
+        dtype="none",
+        attention="none",
+        batch_size=1,
+        prefill="whole",
+        reuse="none",
+        hardware="none",
     )
 
     def __init__(self) -> None:
@@ -42,7 +49,13 @@ class Answerer:
         for prompt in prompts:
             tokens = len(prompt.token_ids)
             yield Generation(
-                text="", prompt_tokens=tokens, generated_tokens=0, computed_tokens=tokens, finish="stop", seconds=0.0
+                text="",
+                prompt_tokens=tokens,
+                generated_tokens=0,
+                computed_tokens=tokens,
+                reused_tokens=0,
+                finish="stop",
+                seconds=0.0,
             )
 
 
@@ -59,7 +72,8 @@ def options_of(model: str, **changed: Any) -> Options:
     """Few samples of every task at 1k, all of them."""
     settings: dict[str, Any] = {
         "model": model, "model_path": model, "suite": "all", "lengths": (1024,), "samples": SAMPLES, "seed": 0,
-        "engine": "auto", "device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0, "chat": "auto",
+        "engine": "auto", "device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0,
+        "prefill_chunk": "auto", "chat": "auto",
         "length_tokenizer": None, "data_dir": None, "prompts": None, "thresholds": str(SHIPPED),
         "trust_remote_code": False, "preflight": False, "journal": "/nonexistent/journal", "full": True,
         "budget_minutes": None, "baseline": None, "gpus_per_worker": 1,

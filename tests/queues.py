@@ -21,7 +21,9 @@ LEVEL = Gate(
     name="level", kind="level", aspect=None, tasks=(), above=None, blocking=True, lengths=(), at_least=None,
     rising=False,
 )  # fmt: skip
-GENERATION = Generation(text="", prompt_tokens=1, generated_tokens=1, computed_tokens=2, finish="stop", seconds=0.0)
+GENERATION = Generation(
+    text="", prompt_tokens=1, generated_tokens=1, computed_tokens=2, reused_tokens=0, finish="stop", seconds=0.0
+)
 
 Scores = Mapping[Element, float]
 

@@ -33,7 +33,13 @@ def outcomes(draw: st.DrawFn) -> Outcome:
             failure=draw(st.sampled_from([None, "empty", "wrong"])),
         ),
         generation=Generation(
-            text=draw(TEXT), prompt_tokens=3, generated_tokens=1, computed_tokens=4, finish="stop", seconds=0.5
+            text=draw(TEXT),
+            prompt_tokens=3,
+            generated_tokens=1,
+            computed_tokens=4,
+            reused_tokens=0,
+            finish="stop",
+            seconds=0.5,
         ),
         references=tuple(draw(st.lists(TEXT, max_size=3))),
         depths=tuple(draw(st.lists(st.floats(0, 1), max_size=3))),
@@ -94,7 +100,9 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 def result(*values: float, error: str | None = None) -> CaseResult:
-    generation = Generation(text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, finish="stop", seconds=0.0)
+    generation = Generation(
+        text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, reused_tokens=0, finish="stop", seconds=0.0
+    )
     outcomes = tuple(
         Outcome(index=index, score=Score(value=value), generation=generation, references=("a",), depths=())
         for index, value in enumerate(values)
