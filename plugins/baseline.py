@@ -70,8 +70,11 @@ def _report(path: Path) -> Mapping[str, Any]:
         ) from error
     except ValueError as error:
         raise BaselineError(f"--baseline: {path} is not JSON ({error}); give a file of --report-json") from error
-    known = isinstance(report, dict) and report.get("schema") == SCHEMA
-    if not known or "execution" not in report["model"] or report["model"]["execution"] is None:
+    try:
+        measured = report["schema"] == SCHEMA and report["model"]["execution"] is not None
+    except (KeyError, TypeError):
+        measured = False
+    if not measured:
         raise BaselineError(
             f"--baseline: {path} is not a {SCHEMA} of a run that measured something; give a file of --report-json"
         )

@@ -1,19 +1,16 @@
-"""Where samples are built, answered and scored: one panel's queue at a time, together with all other workers."""
+"""Where samples are answered and scored: one panel's queue at a time, together with all other workers."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 
-from fixtures.corpora import Corpora
 from fixtures.engines import Engine, EngineError
-from fixtures.preflight import Inspection, PreflightError, inspect_case, problems_of
-from fixtures.prompts import Framing
-from fixtures.records import Case, CaseResult, Generation, Outcome, Prompt, Sample
-from fixtures.tasks.base import CannotFit, Task
+from fixtures.records import Case, CaseResult, Generation, Outcome
+from plugins.builder import Builder, Built, Job
 from plugins.gates.panels import Element, Panel, Standing, Who
 from plugins.journal import Entry, Journal, JournalError
 from plugins.ledger import Ledger
@@ -21,12 +18,12 @@ from plugins.run import Run
 
 # Enough prompts at a time for an engine to batch.
 BATCH_PROMPT_TOKENS = 32_768
-PREFLIGHT_SAMPLES = 2
+# With fewer elements left, one that is claimed ahead would keep another worker waiting.
+LEFT_TO_CLAIM_AHEAD = 64
 # A sample that took this many workers with it would take them all.
 MOST_LOSSES = 3
 WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
-CASE_ERRORS = (CannotFit, EngineError, PreflightError)
 
 
 class Stopped(RuntimeError):
@@ -42,32 +39,22 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A sample to be answered: its names in the journal, by identity and by prompt."""
+class Batch:
+    """Elements that this worker has claimed for one side, by their names in the journal, and the samples to be."""
 
-    case: Case
-    key: str
-    sample: Sample
-    prompt: str
+    panel: Panel
+    side: Side
+    engine: Engine
+    taken: Mapping[str, Element]
+    built: Future[Built]
 
 
 class Bench:
     """A worker's place: works off the panels of its run."""
 
-    def __init__(
-        self,
-        run: Run,
-        selected: Sequence[Case],
-        *,
-        tasks: Mapping[str, Task],
-        framing: Framing,
-        corpora: Corpora,
-        sides: Mapping[Who, Side],
-    ):
+    def __init__(self, run: Run, selected: Sequence[Case], *, builder: Builder, sides: Mapping[Who, Side]):
         self.run = run
-        self.tasks = tasks
-        self.framing = framing
-        self.corpora = corpora
+        self.builder = builder
         self.sides = sides
         self.ledger = Ledger(
             run,
@@ -77,18 +64,8 @@ class Bench:
         )
         self.computed = 0
         self._parent = os.getppid()
+        self._ahead: Batch | None = None
         self._broken: JournalError | None = None
-
-    def inspect(self, case: Case) -> Inspection:
-        """Preflight over all samples of the case; no model is asked."""
-        samples = (self.sample(case, index) for index in range(case.samples))
-        return inspect_case(case, samples, self.tasks[case.task], self.framing)
-
-    def sample(self, case: Case, index: int) -> Sample:
-        """A function of its identity, so all workers see the same."""
-        return self.tasks[case.task].sample(
-            case.length, index, seed=self.run.options.seed, tokenizer=self.framing, corpora=self.corpora
-        )
 
     def measure(self, case: Case) -> CaseResult:
         """The case's part of what its panel's evidence rests on; works on the panel until that is there.
@@ -106,6 +83,7 @@ class Bench:
 
     def close(self) -> None:
         """Give back what was claimed, and sign off."""
+        self.builder.close()
         for side in self.sides.values():
             side.journal.close()
             if side.journal.presence is not None:
@@ -124,6 +102,7 @@ class Bench:
             standing = self.ledger.standing(panel)
             error = self.ledger.failures(panel).get(case.id)
             if error is not None or not standing.wanted or self._is_late():
+                self._drop_ahead()
                 return self._result(case, panel, standing, error)
             if os.getppid() != self._parent:
                 raise Stopped("the run that this worker belongs to has ended")
@@ -135,7 +114,18 @@ class Bench:
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
     def _work(self, panel: Panel, standing: Standing) -> bool:
-        """Take what is next in the queue and free, and answer it; False where nothing is free."""
+        """Answer what is next in the queue and free, while what comes after is built; False if nothing is free."""
+        batch = self._claimed_ahead(panel, standing) or self._claim(panel, standing)
+        if batch is None:
+            return False
+        built = batch.built.result()
+        risky = any(batch.side.journal.lost[key] for key in batch.taken)
+        if len(standing.wanted) > LEFT_TO_CLAIM_AHEAD and not risky:
+            self._ahead = self._claim(panel, standing)
+        self._answer(batch, built)
+        return True
+
+    def _claim(self, panel: Panel, standing: Standing) -> Batch | None:
         keys = self.ledger.keys(panel)
         for who in dict.fromkeys(who for who, _ in standing.wanted):
             side = self.sides[who]
@@ -143,10 +133,36 @@ class Bench:
             # Loaded before anything is claimed: a claim is held no longer than an answer takes.
             engine = self._engine(side)
             at_once = engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
-            if taken := side.journal.take(list(wanted), at_once):
-                self._answer(panel, side, engine, {key: wanted[key] for key in taken})
-                return True
-        return False
+            taken = {key: wanted[key] for key in self._take(side, list(wanted), at_once)}
+            for key in [key for key in taken if side.journal.lost[key] >= MOST_LOSSES]:
+                # Not even built again: that may be what they died of.
+                _fail(side.journal, wanted[key].case, key, _lost(taken.pop(key)))
+            if taken:
+                return Batch(panel=panel, side=side, engine=engine, taken=taken, built=self.builder.begin(panel, taken))
+        return None
+
+    def _take(self, side: Side, wanted: list[str], at_once: int) -> list[str]:
+        """The first that are free; what a worker died over is taken alone, or it would cast suspicion on others."""
+        lost = side.journal.lost
+        if lost and (alone := side.journal.take([key for key in wanted if lost[key]], 1)):
+            return alone
+        return side.journal.take([key for key in wanted if not lost[key]], at_once)
+
+    def _claimed_ahead(self, panel: Panel, standing: Standing) -> Batch | None:
+        """What was claimed ahead, unless the verdict has come so near that it is no longer wanted."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        wanted = {element for _, element in standing.wanted}
+        if ahead.panel is panel and wanted.issuperset(ahead.taken.values()):
+            return ahead
+        _give_back(ahead)
+        return None
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            _give_back(self._ahead)
+            self._ahead = None
 
     def _engine(self, side: Side) -> Engine:
         assert side.engine is not None
@@ -154,62 +170,42 @@ class Bench:
         side.journal.note_facts(asdict(engine.facts))
         return engine
 
-    def _answer(self, panel: Panel, side: Side, engine: Engine, taken: Mapping[str, Element]) -> None:
+    def _answer(self, batch: Batch, built: Built) -> None:
         """Results into the journal; a case that cannot be answered is written down as failed."""
         asked: list[Job] = []
-        for key, element in taken.items():
-            case = panel.cases[element.case]
-            try:
-                job = self._job(panel, side, key, element)
-            except CASE_ERRORS as error:
-                _fail(side, case.id, key, str(error))
-                continue
+        journal = batch.side.journal
+        for job in built:
             # The same prompt may have been answered under another name.
-            known = side.journal.generations.get(job.prompt)
-            if known is None:
-                asked.append(job)
+            known = journal.generations.get(job.prompt) if isinstance(job, Job) else None
+            if not isinstance(job, Job):
+                _fail(journal, job.case, job.key, job.reason)
+            elif known is not None:
+                self._keep(journal, job, known.outcome.generation)
             else:
-                self._keep(side, job, known.outcome.generation)
+                asked.append(job)
         if asked:
-            self._generate(side, engine, asked)
+            self._generate(batch, asked)
 
-    def _generate(self, side: Side, engine: Engine, asked: Sequence[Job]) -> None:
+    def _generate(self, batch: Batch, asked: Sequence[Job]) -> None:
         open_jobs = list(asked)
         try:
-            for generation in engine.generate([job.sample.prompt for job in asked]):
-                self._keep(side, open_jobs.pop(0), generation)
+            for generation in batch.engine.generate([job.sample.prompt for job in asked]):
+                self._keep(batch.side.journal, open_jobs.pop(0), generation)
                 self.computed += 1
         except EngineError as error:
             for job in open_jobs:
-                _fail(side, job.case.id, job.key, str(error))
+                _fail(batch.side.journal, job.case, job.key, str(error))
 
-    def _job(self, panel: Panel, side: Side, key: str, element: Element) -> Job:
-        """The sample, the first ones of each case looked at before the model is asked; raises CASE_ERRORS."""
-        case = panel.cases[element.case]
-        if side.journal.lost[key] >= MOST_LOSSES:
-            raise EngineError(
-                f"{case.id} sample {element.sample}: {MOST_LOSSES} workers died over it, killed by the system (out of "
-                "memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
-            )
-        sample = self.sample(case, element.sample)
-        if element in panel.queue({case.id})[:PREFLIGHT_SAMPLES]:
-            problems = problems_of(sample, self.tasks[case.task], self.framing)
-            if problems:
-                raise PreflightError(f"preflight: {case.id} sample {element.sample}: {problems[0]}")
-        return Job(case=case, key=key, sample=sample, prompt=prompt_key(sample.prompt))
-
-    def _keep(self, side: Side, job: Job, generation: Generation) -> None:
+    def _keep(self, journal: Journal, job: Job, generation: Generation) -> None:
         sample = job.sample
         outcome = Outcome(
             index=sample.index,
-            score=self.tasks[sample.task].score(sample, generation.text),
+            score=self.builder.tasks[sample.task].score(sample, generation.text),
             generation=generation,
             references=sample.references,
             depths=sample.depths,
         )
-        side.journal.append(
-            Entry(element=job.key, prompt=job.prompt, case=job.case.id, index=sample.index, outcome=outcome)
-        )
+        journal.append(Entry(element=job.key, prompt=job.prompt, case=job.case, index=sample.index, outcome=outcome))
 
     def _result(self, case: Case, panel: Panel, standing: Standing, error: str | None) -> CaseResult:
         queue = panel.queue({case.id})
@@ -226,14 +222,19 @@ class Bench:
         return self.run.deadline is not None and time.time() >= self.run.deadline
 
 
-def _fail(side: Side, case: str, key: str, reason: str) -> None:
-    if case not in side.journal.failures:
-        side.journal.fail(case, reason)
-    side.journal.give_back(key)
+def _give_back(batch: Batch) -> None:
+    for key in batch.taken:
+        batch.side.journal.give_back(key)
 
 
-def prompt_key(prompt: Prompt) -> str:
-    """What decides a greedy answer: the ids, how much may be written, where it stops."""
-    ids = ",".join(map(str, prompt.token_ids))
-    content = f"{ids};{prompt.generation_tokens};{prompt.stop}"
-    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+def _fail(journal: Journal, case: str, key: str, reason: str) -> None:
+    if case not in journal.failures:
+        journal.fail(case, reason)
+    journal.give_back(key)
+
+
+def _lost(element: Element) -> str:
+    return (
+        f"{element.case} sample {element.sample}: {MOST_LOSSES} workers died over it, killed by the system (out of "
+        "memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
+    )

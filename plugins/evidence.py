@@ -18,7 +18,8 @@ from fixtures.preflight import Inspection
 from fixtures.records import Case, CaseResult, from_json, to_json
 from fixtures.tasks import load_tasks
 from plugins.baseline import finished_journal
-from plugins.bench import CASE_ERRORS, Bench, Side, Stopped
+from plugins.bench import Bench, Side, Stopped
+from plugins.builder import CASE_ERRORS, Builder
 from plugins.gates.panels import Who
 from plugins.journal import Journal, JournalError, Presence
 from plugins.ledger import subject
@@ -59,7 +60,7 @@ class Measure:
             pytest.fail(self.bench.run.misfits[case.id], pytrace=False)
         if self.bench.run.options.preflight:
             try:
-                inspection = self.bench.inspect(case)
+                inspection = self.bench.builder.inspect(case)
             except CASE_ERRORS as error:
                 raise pytest.fail.Exception(str(error), pytrace=False) from None
             self.request.node.stash[EVIDENCE] = Evidence(inspection=inspection)
@@ -129,9 +130,12 @@ def bench_of(session: pytest.Session) -> Bench:
         config.stash[BENCH] = Bench(
             run,
             cases_of(run, [item.nodeid for item in session.items]),
-            tasks=load_tasks(run.options.prompts),
-            framing=load_framing(run.options, run.options.model_path),
-            corpora=load_corpora(run.options.data_dir),
+            builder=Builder(
+                tasks=load_tasks(run.options.prompts),
+                framing=load_framing(run.options, run.options.model_path),
+                corpora=load_corpora(run.options.data_dir),
+                seed=run.options.seed,
+            ),
             # A run that only inspects keeps no journal.
             sides={} if run.options.preflight else _sides(config, run),
         )
@@ -149,7 +153,9 @@ def _sides(config: pytest.Config, run: Run) -> dict[Who, Side]:
     sides: dict[Who, Side] = {"model": running(run.checkpoint, run.options.model)}
     baseline = run.baseline
     if baseline is not None and baseline.checkpoint is not None:
-        sides["baseline"] = running(baseline.checkpoint, baseline.name)
+        # A worker's two journals of one subject would not see each other's results.
+        same = baseline.fingerprint == run.checkpoint.fingerprint
+        sides["baseline"] = sides["model"] if same else running(baseline.checkpoint, baseline.name)
     elif baseline is not None:
         sides["baseline"] = Side(journal=finished_journal(baseline), engine=None)
     return sides

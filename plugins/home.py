@@ -16,7 +16,8 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
 PATH_OPTIONS = (
-    "--model", "--length-tokenizer", "--data-dir", "--prompts", "--thresholds", "--report-json",
+    "--model", "--length-tokenizer", "--data-dir", "--prompts", "--thresholds", "--journal", "--baseline",
+    "--report-json",
 )  # fmt: skip
 
 

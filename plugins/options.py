@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--dtype", default="auto", metavar="NAME", help="float32, bfloat16 or float16 (default: as stored)")
     add("--attention", default="auto", metavar="NAME", help="a transformers attention (default: flash, else sdpa)")
     add("--batch-size", default=0, metavar="N", help="prompts per forward pass (default: 0, chosen)")
+    add("--prefill-chunk", default="auto", metavar="N", help="prompt tokens per pass: auto, whole or N (default: auto)")
     add("--chat", default="auto", metavar="auto|on|off", help="use the chat template (default: if there is one)")
     add("--length-tokenizer", metavar="PATH", help="tokenizer that counts lengths (default: the model's)")
     add("--data-dir", metavar="DIR", help="essays and question sets to use instead of generated text")
@@ -117,6 +118,10 @@ def _check_values(option: argparse.Namespace) -> None:
         given = str(getattr(option, name))
         if not re.fullmatch(r"[0-9]{1,18}", given) or int(given) < least:
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {given!r}; give a whole number from {least} on")
+    if option.prefill_chunk not in ("auto", "whole") and not re.fullmatch(r"[1-9][0-9]{0,8}", option.prefill_chunk):
+        raise pytest.UsageError(
+            f"--prefill-chunk: {option.prefill_chunk!r}; give auto, whole or a number of tokens from 1 on"
+        )
     if option.budget is not None and not _is_positive(option.budget):
         raise pytest.UsageError(f"--budget: {option.budget!r}; give a number of minutes above 0, such as 30 or 2.5")
     if option.device != "auto" or option.attention != "auto":

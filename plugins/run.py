@@ -63,7 +63,7 @@ class Run:
     @property
     def engine_settings(self) -> dict[str, Any]:
         """What decides how an engine computes, as engines take it."""
-        names = ("engine", "device", "dtype", "attention", "batch_size")
+        names = ("engine", "device", "dtype", "attention", "batch_size", "prefill_chunk")
         return {name: getattr(self.options, name) for name in names}
 
     def key(self, case: Case, index: int) -> str:
@@ -132,6 +132,7 @@ def _read_run(config: pytest.Config) -> Run:
         dtype=option.dtype,
         attention=option.attention,
         batch_size=int(option.batch_size),
+        prefill_chunk=str(option.prefill_chunk),
         chat=option.chat,
         length_tokenizer=_path(config, option.length_tokenizer),
         data_dir=_path(config, option.data_dir),
@@ -145,9 +146,13 @@ def _read_run(config: pytest.Config) -> Run:
         baseline=option.baseline,
         gpus_per_worker=int(option.gpus_per_worker),
     )
+    cases = plan(options, tasks, corpora)
+    if option.collectonly:
+        # The cases are known without a tokenizer, which takes seconds to import.
+        return _listed(options, checkpoint, cases, read_thresholds)
     framing = load_framing(options, options.model_path)
     samples = samples_fingerprint(tasks, corpora, framing)
-    cases = plan(options, tasks, corpora)
+    baseline = _baseline(config, options, samples)
     unfit = misfits(cases, tasks, seed=options.seed, framing=framing, corpora=corpora)
     narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
     if unfit and not narrowed:
@@ -163,8 +168,26 @@ def _read_run(config: pytest.Config) -> Run:
         prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
         samples=samples,
         thresholds=read_thresholds,
-        baseline=_baseline(config, options, samples),
+        baseline=baseline,
         deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
+    )
+
+
+def _listed(options: Options, checkpoint: Checkpoint, cases: tuple[Case, ...], thresholds: Thresholds) -> Run:
+    """A run whose cases are listed and not measured."""
+    return Run(
+        id="",
+        options=options,
+        checkpoint=checkpoint,
+        cases=cases,
+        misfits={},
+        chat=False,
+        corpora="",
+        prompts="",
+        samples="",
+        thresholds=thresholds,
+        baseline=None,
+        deadline=None,
     )
 
 

@@ -29,7 +29,13 @@ def entry(
     element: str, text: str = "an answer", *, prompt: str | None = None, case: str = "test_ruler[vt-4k]"
 ) -> Entry:
     generation = Generation(
-        text=text, prompt_tokens=4000, generated_tokens=9, computed_tokens=4009, finish="stop", seconds=0.25
+        text=text,
+        prompt_tokens=4000,
+        generated_tokens=9,
+        computed_tokens=4009,
+        reused_tokens=0,
+        finish="stop",
+        seconds=0.25,
     )
     score = Score(value=0.5, parts={"v": 1.0, "w": 0.0}, failure="incomplete")
     outcome = Outcome(index=3, score=score, generation=generation, references=("v", "w"), depths=(0.1, 0.9))

@@ -24,6 +24,7 @@ from plugins.evidence import Evidence
 
 REPOSITORY = Path(__file__).parents[1]
 PYTEST = Path(sys.executable).with_name("pytest")
+SCHEMA = json.loads((REPOSITORY / "plugins/report/schema.json").read_text())
 TIMEOUT_SECONDS = 300
 NEEDLES = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
@@ -111,15 +112,20 @@ class Finished:
 
 
 def finished_run(
-    factory: pytest.TempPathFactory, *arguments: str, thresholds: str | None = None, plugin: str = ""
+    factory: pytest.TempPathFactory,
+    *arguments: str,
+    thresholds: str | None = None,
+    plugin: str = "",
+    own_journal: bool = False,
 ) -> Finished:
     """The run with these arguments, with JSON and JUnit reports; only the first who asks has to wait for it.
 
     `thresholds` is the text of a thresholds file, `plugin` the source of a plugin for the run and its workers.
+    Runs share one journal, unless they ask for their own or have a plugin, which may change what they find.
     """
     base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = shared / f"run-{stable_hash(thresholds, plugin, *arguments):016x}"
+    folder = shared / f"run-{stable_hash(thresholds, plugin, own_journal, *arguments):016x}"
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -131,15 +137,19 @@ def finished_run(
                 (folder / "gates.toml").write_text(thresholds)
                 gates = ["--thresholds", f"{folder}/gates.toml"]
             reports = ["--report-json", f"{folder}/report.json", "--junitxml", f"{folder}/junit.xml"]
-            start(folder, "-p", "run_spy", "-p", "run_plugin", *reports, *gates, *arguments)
+            journal = folder / "journal" if own_journal or plugin else shared / "journal"
+            start(folder, "-p", "run_spy", "-p", "run_plugin", *reports, *gates, *arguments, journal=journal)
     return Finished(folder)
 
 
-def start(folder: Path, *arguments: str) -> Finished:
-    """Runs pytest in the clone with these arguments and nothing else from the pytest around it."""
+def start(folder: Path, *arguments: str, journal: Path | None = None) -> Finished:
+    """Runs pytest in the clone with these arguments and nothing else from the pytest around it.
+
+    Results are kept in `journal`, by default one of the folder's own, and never in the clone's.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(
-        [str(PYTEST), *arguments],
+        [str(PYTEST), f"--journal={journal or folder / 'journal'}", *arguments],
         cwd=REPOSITORY,
         env=inherited | {"PYTHONPATH": str(folder), "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,

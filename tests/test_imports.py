@@ -26,43 +26,74 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.prompts": ("fixtures.records", "fixtures.identity", "fixtures.assembly"),
     "fixtures.corpora": ("fixtures.records", "fixtures.identity"),
     "fixtures.scoring": ("fixtures.records",),
-    "fixtures.engines": ("fixtures.records", "fixtures.checkpoint"),
+    "fixtures.engines": ("fixtures.records", "fixtures.checkpoint", "fixtures.identity"),
     "fixtures.tasks": (
         "fixtures.records", "fixtures.corpora", "fixtures.scoring", "fixtures.prompts", "fixtures.identity",
     ),
     "fixtures.cases": (
         "fixtures.records", "fixtures.tasks", "fixtures.corpora", "fixtures.prompts", "fixtures.lengths",
+        "fixtures.identity",
     ),
     "fixtures.preflight": ("fixtures.records", "fixtures.tasks", "fixtures.scoring", "fixtures.prompts"),
     "fixtures.calibration": ("fixtures.tasks", "fixtures.corpora", "fixtures.identity", "fixtures.lengths"),
-    "fixtures.session": ("fixtures", "plugins.options"),
+    "fixtures.session": ("fixtures.engines", "plugins.run", "plugins.workers"),
     "plugins.home": (),
-    "plugins.workers": (),
     "plugins.journal": ("fixtures.records", "fixtures.identity"),
-    "plugins.options": ("fixtures", "plugins.gates.thresholds"),
-    "plugins.evidence": ("fixtures", "plugins.options"),
-    "plugins.plan": ("fixtures", "plugins.options", "plugins.evidence"),
     "plugins.gates": ("fixtures.records", "fixtures.lengths"),
+    "plugins.gates.panels": ("fixtures.records", "fixtures.identity", "plugins.gates.statistics"),
+    "plugins.baseline": ("fixtures.records", "fixtures.checkpoint", "plugins.journal"),
+    # The one place where options, files and checkpoints become values; all below take it from here.
+    "plugins.run": (
+        "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
+        "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.tasks",
+        "plugins.baseline", "plugins.gates.rules", "plugins.gates.thresholds",
+    ),
+    "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run"),
+    "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
+    "plugins.ledger": (
+        "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels", "plugins.gates.rules",
+        "plugins.journal", "plugins.run",
+    ),
+    "plugins.builder": (
+        "fixtures.corpora", "fixtures.engines", "fixtures.preflight", "fixtures.prompts", "fixtures.records",
+        "fixtures.tasks", "plugins.gates.panels",
+    ),
+    "plugins.bench": (
+        "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.gates.panels", "plugins.journal",
+        "plugins.ledger", "plugins.run",
+    ),
+    "plugins.evidence": (
+        "fixtures", "plugins.baseline", "plugins.bench", "plugins.builder", "plugins.gates.panels", "plugins.journal",
+        "plugins.ledger", "plugins.run", "plugins.workers",
+    ),
+    "plugins.progress": (
+        "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",
+        "plugins.gates.panels", "plugins.gates.statistics", "plugins.journal", "plugins.ledger", "plugins.run",
+    ),
+    "plugins.plan": (
+        "fixtures.cases", "fixtures.checkpoint", "fixtures.lengths", "fixtures.records", "plugins.evidence",
+        "plugins.run",
+    ),
     "plugins.gates.plugin": (
-        "fixtures.records", "fixtures.tasks", "plugins.gates", "plugins.options", "plugins.evidence",
+        "fixtures.records", "plugins.gates", "plugins.baseline", "plugins.evidence", "plugins.run",
     ),
     # From stored data only: records, verdicts and facts, never a task, a text or a model.
     "plugins.report": (
         "fixtures.records", "fixtures.lengths", "fixtures.preflight", "fixtures.engines", "plugins.gates",
-        "plugins.options",
+        "plugins.run",
     ),
-    "plugins.report.plugin": ("plugins.report", "plugins.gates", "plugins.options", "plugins.evidence"),
+    "plugins.report.plugin": ("plugins.report", "plugins.gates.plugin", "plugins.evidence", "plugins.run"),
     "tests_longctx": ("fixtures",),
 }  # fmt: skip
 # Who may know these at all; of the network nobody.
 GUESTS: dict[str, tuple[str, ...]] = {
     "pytest": (
-        "fixtures.session", "plugins.options", "plugins.workers", "plugins.evidence", "plugins.plan",
-        "plugins.gates.plugin", "plugins.report.plugin", "tests_longctx",
+        "fixtures.session", "plugins.run", "plugins.options", "plugins.workers", "plugins.evidence",
+        "plugins.progress", "plugins.plan", "plugins.gates.plugin", "plugins.report.plugin", "tests_longctx",
     ),
     "_pytest": ("plugins.report.plugin",),
     "xdist": (),
-    "torch": ("fixtures.engines", "fixtures.session"),
+    "torch": ("fixtures.engines", "plugins.workers"),
     "transformers": ("fixtures.engines", "fixtures.prompts"),
     "requests": (), "httpx": (), "aiohttp": (), "urllib": (), "http": (), "socket": (), "huggingface_hub": (),
     "pickle": (),
@@ -70,7 +101,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
 PURE = (
     "fixtures.tasks", "fixtures.scoring", "fixtures.scoring.match", "fixtures.corpora", "fixtures.checkpoint",
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
-    "plugins.journal",
+    "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.regression", "plugins.journal", "plugins.baseline",
 )  # fmt: skip
 
 
@@ -138,7 +169,8 @@ def test_a_module_imports_only_the_packages_it_may_know(module: str) -> None:
 
 def test_what_runs_a_model_is_imported_only_when_it_is_asked_for() -> None:
     """Wrong use is told in half a second; torch alone takes longer to import."""
-    for module in ("plugins.options", "plugins.evidence", "fixtures.session", "fixtures.engines", "fixtures.prompts"):
+    started = [module for module in FILES if within(module, "plugins") and not within(module, "plugins.gates")]
+    for module in (*started, "fixtures.session", "fixtures.engines", "fixtures.prompts"):
         at_once = ast.parse(FILES[module].read_text(encoding="utf-8")).body
         names = [node.module or "" for node in at_once if isinstance(node, ast.ImportFrom)]
         names += [alias.name for node in at_once if isinstance(node, ast.Import) for alias in node.names]

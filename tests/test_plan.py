@@ -8,19 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benches import options_of
 from runs import Finished, calibrated, sparse_weights, start
 
 from fixtures.cases import case_tokens, plan
 from fixtures.corpora import Corpora
-from fixtures.records import Options
 from fixtures.tasks import TASKS
 
 GIBIBYTES = 3
-OPTIONS = Options(
-    model="m", model_path="/m", suite="all", lengths=(4096, 5000, 131072), samples=7, seed=0, engine="auto",
-    device="cpu", dtype="auto", attention="auto", batch_size=0, chat="auto", length_tokenizer=None, data_dir=None,
-    prompts=None, thresholds="t.toml", trust_remote_code=False, preflight=False,
-)  # fmt: skip
+OPTIONS = options_of("/m", lengths=(4096, 5000, 131072), samples=7)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +42,7 @@ def test_a_plan_runs_nothing_and_loads_nothing(planned: Finished) -> None:
     assert "passed" not in planned.output
     assert "Traceback" not in planned.output + planned.errors
     assert not list(planned.folder.glob("written/*"))
+    assert not (planned.folder / "journal").exists()
 
 
 def test_a_plan_has_a_row_for_each_length(planned: Finished) -> None:

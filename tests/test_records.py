@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from fixtures.identity import random_for, stable_hash
 from fixtures.lengths import LengthError, format_length, parse_length
-from fixtures.records import Case, CaseResult, Generation, Outcome, Score, from_json, to_json
+from fixtures.records import Case, CaseResult, Generation, Outcome, Score, Verdict, from_json, to_json
 
 TEXT = st.text(st.characters(), max_size=20)
 CASE = Case(
@@ -31,19 +33,65 @@ def outcomes(draw: st.DrawFn) -> Outcome:
             failure=draw(st.sampled_from([None, "empty", "wrong"])),
         ),
         generation=Generation(
-            text=draw(TEXT), prompt_tokens=3, generated_tokens=1, computed_tokens=4, finish="stop", seconds=0.5
+            text=draw(TEXT),
+            prompt_tokens=3,
+            generated_tokens=1,
+            computed_tokens=4,
+            reused_tokens=0,
+            finish="stop",
+            seconds=0.5,
         ),
         references=tuple(draw(st.lists(TEXT, max_size=3))),
         depths=tuple(draw(st.lists(st.floats(0, 1), max_size=3))),
     )
 
 
-@given(st.lists(outcomes(), max_size=3), st.sampled_from([None, "out of memory"]))
-def test_records_survive_json(found: list[Outcome], error: str | None) -> None:
-    result = CaseResult(case=CASE, outcomes=tuple(found), seconds=1.5, error=error)
+@given(
+    st.lists(outcomes(), max_size=3), st.sampled_from([None, "out of memory"]), st.lists(st.floats(0, 1), max_size=3)
+)
+def test_records_survive_json(found: list[Outcome], error: str | None, baseline: list[float]) -> None:
+    result = CaseResult(case=CASE, outcomes=tuple(found), seconds=1.5, error=error, baseline=tuple(baseline))
     text = json.dumps(to_json(result))
     assert text.isascii()
     assert from_json(CaseResult, json.loads(text)) == result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """A record that holds others by name."""
+
+    scores: Mapping[str, Score]
+    nested: Mapping[str, tuple[Score, ...]] = field(default_factory=dict)
+    spare: Mapping[str, Score] | None = None
+
+
+SCORES = st.builds(Score, value=st.floats(0, 1), parts=st.dictionaries(TEXT, st.floats(0, 1), max_size=2))
+
+
+@given(
+    st.dictionaries(TEXT, SCORES, max_size=3),
+    st.dictionaries(TEXT, st.lists(SCORES, max_size=2).map(tuple), max_size=2),
+    st.none() | st.dictionaries(TEXT, SCORES, max_size=2),
+)
+def test_records_by_name_survive_json(
+    scores: dict[str, Score], nested: dict[str, tuple[Score, ...]], spare: dict[str, Score] | None
+) -> None:
+    shelf = Shelf(scores=scores, nested=nested, spare=spare)
+    assert from_json(Shelf, json.loads(json.dumps(to_json(shelf)))) == shelf
+
+
+def test_a_verdict_survives_json() -> None:
+    verdict = Verdict(
+        name="level at 4k", kind="level", length=4096, measured=81.5, interval=(78.0, 85.25), confidence=0.99,
+        required=80.0, samples=40, of=6500, verdict="inconclusive", blocking=True, reason="because",
+    )  # fmt: skip
+    for each in (verdict, replace(verdict, length=None, measured=None, interval=None, confidence=None)):
+        assert from_json(Verdict, json.loads(json.dumps(to_json(each)))) == each
+
+
+def test_a_record_within_a_mapping_is_read_strictly() -> None:
+    with pytest.raises(TypeError, match="unknown field 'vlaue'"):
+        from_json(Shelf, {"scores": {"a": {"vlaue": 1.0}}})
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -51,12 +99,29 @@ def test_an_unknown_field_is_refused() -> None:
         from_json(Score, {"value": 1.0, "scores": 3})
 
 
-@pytest.mark.parametrize(("found", "error"), [(1, None), (2, "lost")])
-def test_a_missing_sample_or_an_error_leaves_no_score(found: int, error: str | None) -> None:
-    generation = Generation(text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, finish="stop", seconds=0.0)
-    outcome = Outcome(index=0, score=Score(value=1.0), generation=generation, references=("a",), depths=())
-    assert CaseResult(case=CASE, outcomes=(outcome,) * found, seconds=1.0, error=error).score is None
-    assert CaseResult(case=CASE, outcomes=(outcome,) * 2, seconds=1.0).score == 1.0
+def result(*values: float, error: str | None = None) -> CaseResult:
+    generation = Generation(
+        text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, reused_tokens=0, finish="stop", seconds=0.0
+    )
+    outcomes = tuple(
+        Outcome(index=index, score=Score(value=value), generation=generation, references=("a",), depths=())
+        for index, value in enumerate(values)
+    )
+    return CaseResult(case=CASE, outcomes=outcomes, seconds=1.0, error=error)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_a_score_is_the_mean_over_what_there_is(values: list[float]) -> None:
+    """Fewer samples than were planned are the rule, not an error."""
+    score = result(*values).score
+    assert score == pytest.approx(sum(values) / len(values))
+    assert result(*reversed(values)).score == score
+
+
+@pytest.mark.parametrize("values", [(), (1.0,), (1.0, 1.0)])
+def test_no_sample_or_an_error_leaves_no_score(values: tuple[float, ...]) -> None:
+    assert result().score is None
+    assert result(*values, error="lost").score is None
 
 
 def test_draws_do_not_depend_on_the_process() -> None:

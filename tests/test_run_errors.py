@@ -6,13 +6,13 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benches import Answerer, bench_of, chat_checkpoint
 from jsonschema import Draft202012Validator
-from runs import Finished, calibrated, finished_run
-from test_run_preflight import Answerer, bench, chat_checkpoint
-from test_run_reports import SCHEMA
+from runs import SCHEMA, Finished, calibrated, finished_run
 
 from fixtures.engines import EngineError
 from fixtures.records import Generation, Prompt
@@ -69,14 +69,21 @@ def test_a_report_is_written_all_the_same(unloadable: Finished) -> None:
 class Failing(Answerer):
     """Answers once, then no more."""
 
+    def __init__(self, batch_size: int) -> None:
+        super().__init__()
+        self.facts = replace(Answerer.facts, batch_size=batch_size)
+
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
-        yield from super().generate(prompts[:1])
-        raise EngineError("the model's logits are NaN")
+        for prompt in prompts:
+            if self.asked:
+                raise EngineError("the model's logits are NaN")
+            yield from super().generate([prompt])
 
 
-def test_a_model_that_stops_answering_leaves_an_error_and_no_score(tmp_path: Path) -> None:
-    tested = bench(chat_checkpoint(tmp_path))
-    result = tested.measure(tested.run.cases[0], Failing())
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_model_that_stops_answering_leaves_an_error_and_no_score(batch_size: int, tmp_path: Path) -> None:
+    with bench_of(chat_checkpoint(tmp_path), Failing(batch_size), tmp_path / "journal") as (bench, case):
+        result = bench.measure(case)
     assert (result.score, result.error) == (None, "the model's logits are NaN")
 
 
@@ -86,6 +93,8 @@ def test_a_fault_of_our_own_is_not_taken_for_an_answer(fault: Exception, tmp_pat
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
             raise fault
 
-    tested = bench(chat_checkpoint(tmp_path))
-    with pytest.raises(type(fault)):
-        tested.measure(tested.run.cases[0], Faulty())
+    with (
+        bench_of(chat_checkpoint(tmp_path), Faulty(), tmp_path / "journal") as (bench, case),
+        pytest.raises(type(fault)),
+    ):
+        bench.measure(case)

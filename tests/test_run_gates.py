@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
+from benches import run_of
 from runs import NEEDLES, ONLY_NEEDLES, Finished, calibrated, finished_run
-from test_run_preflight import bench
-
-from fixtures.tasks import TASKS
-from plugins.gates.plugin import measured
-from plugins.gates.thresholds import SHIPPED, load_thresholds
 
 GATES = f"""
 [[gate]]
@@ -39,7 +32,7 @@ LENGTHS = ("512", "1k")
 @pytest.fixture(scope="module")
 def narrowed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Only the needle tasks, with a checkpoint that reaches the 512 tokens it is asked for, and no more."""
-    model = ("--model", "calibration:512", "--lengths", ",".join(LENGTHS), "--samples", "1")
+    model = ("--model", "calibration:512", "--lengths", ",".join(LENGTHS), "--samples", "1", "--full")
     return finished_run(tmp_path_factory, *model, *ONLY_NEEDLES, thresholds=GATES)
 
 
@@ -79,16 +72,15 @@ def test_each_gate_is_a_test_of_the_junit_file(narrowed: Finished) -> None:
     assert narrowed.told_by_junit("gate[suite at 1k]") == ["skipped"]
 
 
-def test_the_longest_cases_come_first(narrowed: Finished) -> None:
+def test_the_shortest_cases_come_first(narrowed: Finished) -> None:
     lengths = [result.case.length for result in narrowed.results.values()]
-    assert lengths == [1024] * len(NEEDLES) + [512] * len(NEEDLES)
+    assert lengths == [512] * len(NEEDLES) + [1024] * len(NEEDLES)
 
 
 @pytest.mark.parametrize(("spec", "mean"), [("512", 79.4), ("512-chat", 85.6)])
 def test_a_model_measured_with_its_chat_template_is_held_to_the_chat_yardstick(spec: str, mean: float) -> None:
-    run = bench(calibrated(spec)).run
-    collected: Any = SimpleNamespace(selected=run.cases, results={})
-    assert measured(run, collected, load_thresholds(SHIPPED, known_tasks=TASKS)).reference.scores["mean"] == mean
+    run = run_of(calibrated(spec))
+    assert run.scope(run.cases).reference.scores["mean"] == mean
 
 
 def test_a_gates_facts_are_properties_of_its_junit_test(narrowed: Finished) -> None:

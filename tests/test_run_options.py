@@ -28,6 +28,17 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no samples": ((*MODEL, "--samples", "0"), "--samples: '0'; give a whole number from 1 on"),
     "a word for a number": ((*MODEL, "--samples", "many"), "--samples: 'many'; give a whole number from 1 on"),
     "a negative seed": ((*MODEL, "--seed", "-1"), "--seed: '-1'; give a whole number from 0 on"),
+    "no budget": ((*MODEL, "--budget", "0"), "--budget: '0'; give a number of minutes above 0, such as 30 or 2.5"),
+    "a word for a budget": ((*MODEL, "--budget", "soon"), "--budget: 'soon'; give a number of minutes above 0, .*"),
+    "no GPU": ((*MODEL, "--gpus-per-worker", "0"), "--gpus-per-worker: '0'; give a whole number from 1 on"),
+    "a baseline that is not there": (
+        (*MODEL, "--baseline", "/nonexistent"),
+        "--baseline: no such directory '/nonexistent'; .*",
+    ),
+    "a baseline with another tokenizer": (
+        (*MODEL, "--baseline", "calibration:512-chat"),
+        "--baseline: calibration:512-chat has another tokenizer or chat template than --model, .*",
+    ),
     "no thresholds": ((*MODEL, "--thresholds", "{here}/x.toml"), "--thresholds: cannot read .*/x.toml .*"),
     "an unknown key": (
         (*MODEL, "--thresholds", "{here}/key.toml"),

@@ -11,14 +11,13 @@ from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
-from runs import NEEDLES, REPOSITORY, Finished, calibrated, finished_run
+from runs import NEEDLES, REPOSITORY, SCHEMA, Finished, calibrated, finished_run
 
 from fixtures.checkpoint import inspect
 from fixtures.lengths import format_length
 from fixtures.tasks import TASKS
 from plugins.report.plugin import write_json
 
-SCHEMA = json.loads((REPOSITORY / "plugins/report/schema.json").read_text())
 REACH, BEYOND = 900, 1800
 GATES = f"""
 [[gate]]
@@ -77,7 +76,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     published_questions(outside / "data")
     model = shutil.copytree(calibrated(str(REACH)), outside / "step_1000")
     paths = ("--model", str(model), "--data-dir", str(outside / "data"))
-    size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "-n", "2")
+    size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "--full", "-n", "2")
     return finished_run(tmp_path_factory, *paths, *size, thresholds=GATES)
 
 
@@ -113,7 +112,7 @@ def test_a_checkpoint_that_does_not_reach_what_is_asked_fails_the_run(whole: Fin
     assert whole.told_by_junit("gate[reach]") == ["failure"]
     failure = whole.junit["gate[reach]"].find("failure")
     assert failure is not None
-    assert failure.text == f"reach: fail: {REACH} above 85.6, asks for {BEYOND}"
+    assert failure.text == f"reach: fail: {REACH} above 85.6, asks for {BEYOND} (all 12 samples)"
     # The mean is below the yardstick at both lengths, and only reported; `left out` fails too.
     assert whole.counts == {"passed": len(TASKS) * 2 + 1, "failed": 2, "xfailed": 2}
 
@@ -169,7 +168,7 @@ def test_what_came_back_is_what_is_reported(whole: Finished) -> None:
     tokens = whole.report["run"]["tokens"]
     assert tokens["prompt"] == sum(generation.prompt_tokens for generation in generations)
     assert tokens["generated"] == sum(generation.generated_tokens for generation in generations)
-    assert tokens["full_run_equivalent"] == len(TASKS) * (REACH + BEYOND)
+    assert tokens["full_run_equivalent"] == tokens["computed"]
 
 
 def test_the_summary_follows_from_the_cases(whole: Finished) -> None:
@@ -218,6 +217,7 @@ def test_pytest_still_has_what_the_run_facts_in_the_junit_file_need() -> None:
 
     assert isinstance(xml_key, pytest.StashKey)
     assert callable(LogXML.add_global_property)
+    assert LogXML("junit.xml", prefix=None).node_reporters_ordered == []
 
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 from jsonschema import Draft202012Validator
-from runs import NEEDLES, ONLY_NEEDLES, Finished, finished_run
+from runs import NEEDLES, ONLY_NEEDLES, SCHEMA, Finished, finished_run
 from test_run_gates import GATES, narrowed
-from test_run_reports import SCHEMA
 
 from plugins.workers import Slots
 
@@ -105,7 +104,10 @@ def test_workers_and_more_samples_change_no_answer(narrowed: Finished, crashed: 
     alone, together = narrowed.results, crashed.results
     assert len(alone) == len(NEEDLES) * 2
     for name, result in alone.items():
-        for mine, theirs in zip(result.outcomes, together[name].outcomes, strict=False):
+        others = {outcome.index: outcome for outcome in together[name].outcomes}
+        assert len(others) == 2
+        for mine in result.outcomes:
+            theirs = others[mine.index]
             assert (mine.index, mine.score, mine.references) == (theirs.index, theirs.score, theirs.references)
             assert (mine.depths, mine.generation.text) == (theirs.depths, theirs.generation.text)
             assert mine.generation.prompt_tokens == theirs.generation.prompt_tokens

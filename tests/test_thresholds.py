@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.tasks import TASKS
-from plugins.gates.thresholds import SHIPPED, Thresholds, ThresholdsError, load_thresholds
+from plugins.gates.thresholds import SHIPPED, Certainty, Regression, Thresholds, ThresholdsError, load_thresholds
 
 LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
 BROKEN = {
@@ -35,7 +35,33 @@ BROKEN = {
     "[[gate]]\nname = 'g'\nkind = 'level'\nabove = 'reference'\ntasks = ['vt']\n": "has no score for a list of tasks",
     "gate = 3\n": "write each gate as a [[gate]] table",
     "[reference.aligned]\nmean = 3\n": "must both be there",
-    "[refs]\n": "unknown key 'refs'; known are reference, gate",
+    "[refs]\n": "unknown key 'refs'; known are reference, verdict, regression, floor, gate",
+    "verdict = 0.99\n": "[verdict] is 0.99; write a table",
+    "[verdict]\nconfidence = 99\n": "[verdict]: confidence is 99; write a number from 0.5 to 0.9999",
+    "[verdict]\nconfidence = 1.0\n": "[verdict]: confidence is 1.0",
+    "[verdict]\nconfidence = nan\n": "[verdict]: confidence is nan",
+    "[verdict]\nconfidence = '0.99'\n": "[verdict]: confidence is '0.99'",
+    "[verdict]\nzone = -1\n": "[verdict]: zone is -1; write a number from 0 to 50",
+    "[verdict]\nzone = true\n": "[verdict]: zone is True",
+    "[verdict]\ninconclusive = 'skip'\n": "[verdict]: inconclusive is 'skip'; write one of pass, fail",
+    "[verdict]\ninconclusive = false\n": "[verdict]: inconclusive is False",
+    "[verdict]\ndrop = 2\n": "[verdict] has an unknown key 'drop'; known are confidence, zone, inconclusive",
+    "regression = true\n": "[regression] is True; write a table",
+    "[regression]\ndrop = 0\n": "[regression]: drop is 0; write a number from 0.1 to 100",
+    "[regression]\ndrop = inf\n": "[regression]: drop is inf",
+    "[regression]\ninconclusive = 'error'\n": "[regression]: inconclusive is 'error'; write one of pass, fail",
+    "[regression]\nblocking = 1\n": "[regression]: blocking is 1; write true or false",
+    "[regression]\nfalse_discoveries = 0\n": "[regression]: false_discoveries is 0; write a number from 0.0001 to 0.5",
+    "[regression]\nfalse_discoveries = 5\n": "[regression]: false_discoveries is 5",
+    "[regression]\ncases = 'pass'\n": "[regression]: cases is 'pass'; write one of fail, report",
+    "[regression]\nzone = 1\n": "[regression] has an unknown key 'zone'; known are drop, inconclusive, blocking",
+    "floor = 50\n": "[floor] is 50; write a table",
+    "[floor]\nniah = 50\n": "[floor]: unknown task 'niah'; known are niah_single_1",
+    "[floor]\nvt = 101\n": "[floor]: vt is 101; write a score from 0 to 100",
+    "[floor]\nvt = -0.5\n": "[floor]: vt is -0.5",
+    "[floor]\nvt = 'reference'\n": "[floor]: vt is 'reference'; write a score from 0 to 100",
+    "[floor]\nvt = nan\n": "[floor]: vt is nan",
+    "[[verdict]]\nzone = 1\n": "write a table",
 }
 
 
@@ -76,3 +102,58 @@ def test_gates_alone_use_the_shipped_yardstick(tmp_path: Path) -> None:
     thresholds = load(tmp_path, LEVEL)
     assert thresholds.references["aligned"].scores["mean"] == 85.6
     assert thresholds.gates[0].blocking
+
+
+def test_a_file_that_says_nothing_of_it_has_the_documented_certainty(tmp_path: Path) -> None:
+    for text in (LEVEL, "[verdict]\n[regression]\n[floor]\n" + LEVEL):
+        found = load(tmp_path, text)
+        assert found.verdict == Certainty(confidence=0.99, zone=0.0, inconclusive="fail")
+        assert found.regression == Regression(
+            drop=2.0, inconclusive="pass", blocking=True, false_discoveries=0.05, cases="fail"
+        )
+        assert found.floors == {}
+
+
+def test_the_certainty_of_a_file_is_read(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        """
+        [verdict]
+        confidence = 0.95
+        zone = 1
+        inconclusive = "pass"
+        [regression]
+        drop = 3
+        inconclusive = "fail"
+        blocking = false
+        false_discoveries = 0.1
+        cases = "report"
+        [floor]
+        vt = 50
+        niah_single_1 = 99.5
+        """,
+    )
+    assert found.verdict == Certainty(confidence=0.95, zone=1.0, inconclusive="pass")
+    assert found.regression == Regression(
+        drop=3.0, inconclusive="fail", blocking=False, false_discoveries=0.1, cases="report"
+    )
+    assert found.floors == {"vt": 50.0, "niah_single_1": 99.5}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[verdict]\nconfidence = 0.5\nzone = 0\n",
+        "[verdict]\nconfidence = 0.9999\nzone = 50.0\n",
+        "[regression]\ndrop = 0.1\nfalse_discoveries = 0.0001\n",
+        "[regression]\ndrop = 100\nfalse_discoveries = 0.5\n",
+        "[floor]\nvt = 0\nqa_1 = 100\n",
+    ],
+)
+def test_the_ends_of_a_range_belong_to_it(tmp_path: Path, text: str) -> None:
+    load(tmp_path, text)
+
+
+def test_the_shipped_file_uses_the_documented_certainty() -> None:
+    shipped = load_thresholds(SHIPPED, known_tasks=TASKS)
+    assert (shipped.verdict, shipped.regression) == (Certainty(), Regression())

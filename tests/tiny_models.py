@@ -11,10 +11,13 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
+    BambaConfig,
     Gemma2Config,
     Gemma3TextConfig,
     GPT2Config,
+    GraniteMoeHybridConfig,
     JambaConfig,
+    Lfm2Config,
     LlamaConfig,
     MistralConfig,
     Phi3Config,
@@ -65,6 +68,19 @@ CONFIGS: dict[str, Any] = {
         use_mamba_kernels=False,
     ),
     "gpt2": GPT2Config(vocab_size=VOCABULARY, n_embd=64, n_layer=2, n_head=4, n_positions=128, initializer_range=0.3),
+}
+# Attention beside recurrent states.
+STATES: dict[str, Any] = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16}
+HYBRIDS: dict[str, Any] = {
+    "lfm2": Lfm2Config(**SIZES, layer_types=["conv", "full_attention"], conv_L_cache=3),
+    "granite_hybrid": GraniteMoeHybridConfig(
+        **SIZES,
+        **STATES,
+        layer_types=["linear_attention", "full_attention"],
+        num_local_experts=0,
+        shared_intermediate_size=64,
+    ),
+    "bamba": BambaConfig(**SIZES, **STATES, attn_layer_indices=[1]),
 }
 
 

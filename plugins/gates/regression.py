@@ -13,7 +13,7 @@ from fixtures.lengths import format_length
 from fixtures.records import CaseResult, Verdict, VerdictWord
 from plugins.gates.panels import Element, Panel
 from plugins.gates.statistics import e_bh, interval, log_below, log_dropped, paired_interval
-from plugins.gates.verdicts import Judge
+from plugins.gates.verdicts import Judge, interval_alpha
 
 KIND = "regression"
 
@@ -78,12 +78,16 @@ def baseline_scores(results: Mapping[str, CaseResult]) -> dict[Element, float]:
 
 
 def _regression(judge: Judge, panel: Panel) -> Verdict:
-    results = [judge.measured.results.get(case) for case in panel.cases]
+    # Those that cannot be built are in no queue, but the mean without them is not the panel's.
+    cases = judge.measured.scope.at(panel.length).values()
+    results = [judge.measured.results.get(case.id) for case in cases]
     broken = next((result for result in results if result is not None and result.error is not None), None)
     baseline = baseline_scores(judge.measured.results)
     look = panel.look_at_pairs(judge.scores, baseline)
     word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
     value, bounds = None, None
+    assert panel.pairing is not None
+    alpha = interval_alpha(1 - judge.thresholds.verdict.confidence, panel.pairing.alpha)
     drop = judge.thresholds.regression.drop
     if broken is not None:
         word, reason = "error", f"{broken.case.id}: {broken.error}"
@@ -94,7 +98,7 @@ def _regression(judge: Judge, panel: Panel) -> Verdict:
     else:
         queue = panel.queue(panel.cases)[: look.seen]
         found = np.array([judge.scores[element] - baseline[element] for element in queue])
-        low, high = paired_interval(found, alpha=1 - judge.thresholds.verdict.confidence)
+        low, high = paired_interval(found, alpha=alpha)
         value, bounds = 100 * math.fsum(found) / len(found), (100 * low, 100 * high)
         said = {"pass": "no loss of", "fail": "a loss of more than half of"}.get(word, "neither shown nor ruled out:")
         worse, better = int((found < 0).sum()), int((found > 0).sum())
@@ -106,7 +110,7 @@ def _regression(judge: Judge, panel: Panel) -> Verdict:
         length=panel.length,
         measured=value,
         interval=bounds,
-        confidence=judge.thresholds.verdict.confidence if bounds else None,
+        confidence=1 - alpha if bounds else None,
         required=-drop,
         samples=look.seen,
         of=look.of,

@@ -114,9 +114,11 @@ def _deciding(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def _rest(rules: Sequence[Rule], scope: Scope, length: int) -> list[Rule]:
-    """Cases that no gate decides on are measured in full."""
+    """Cases that nothing decides on are measured in full; with a baseline, the comparison decides on all."""
     decided = frozenset[str]().union(*(rule.cases for rule in rules))
     rest = frozenset(case.id for case in _fitting(scope, length)) - decided
+    if scope.paired:
+        rest = frozenset()
     return [Rule(cases=rest, threshold=None)] if rest or not rules else []
 
 

@@ -53,6 +53,7 @@ class Finding:
     reason: str
     score: float | None = None
     interval: tuple[float, float] | None = None
+    confidence: float | None = None
     samples: int = 0
     of: int = 0
 
@@ -94,14 +95,14 @@ class Judge:
         look = panel.look(rule, self.scores, control=self.measured.control)
         means = [result.score for result in results]
         if look.seen == 0 or any(mean is None for mean in means):
-            reason = f"{sum(mean is None for mean in means) or len(means)} of its cases have no sample yet"
+            reason = f"cases without a sample: {sum(mean is None for mean in means) or len(means)} of {len(means)}"
             return Finding(word="inconclusive", reason=reason, samples=look.seen, of=look.of)
         score = math.fsum(mean for mean in means if mean is not None) / len(means)
         values = np.array([self.scores[element] for element in panel.queue(rule.cases)[: look.seen]])
-        alpha = 1 - self.thresholds.verdict.confidence
+        alpha = interval_alpha(1 - self.thresholds.verdict.confidence, rule.alpha)
         if gate.kind == "weighted_average":
             # Its bounds hold where those of all lengths do.
-            alpha /= len(self.measured.scope.lengths)
+            alpha = (1 - self.thresholds.verdict.confidence) / len(self.measured.scope.lengths)
         low, high = interval(values, alpha=alpha, population=look.of)
         # The mean of the tasks' means is not quite the mean of the queue.
         bounds = 100 * min(low, score), 100 * max(high, score)
@@ -112,6 +113,7 @@ class Judge:
             reason=_comparison(100 * score, word, threshold) + _extent(look.seen, look.of),
             score=100 * score,
             interval=bounds,
+            confidence=1 - alpha,
             samples=look.seen,
             of=look.of,
         )
@@ -161,7 +163,12 @@ class Judge:
         word: VerdictWord = "pass" if low > required else "fail" if high <= required else "inconclusive"
         if complete:
             word = "pass" if value > required + 100 * TIE else "fail"
-        whole = Finding(word=word, reason=_comparison(value, word, required), interval=(low, high))
+        whole = Finding(
+            word=word,
+            reason=_comparison(value, word, required),
+            interval=(low, high),
+            confidence=self.thresholds.verdict.confidence,
+        )
         return self._verdict(gate, _with_counts(whole, findings), measured=value, required=required)
 
     def _verdict(
@@ -174,7 +181,7 @@ class Judge:
             length=length,
             measured=measured,
             interval=found.interval,
-            confidence=self.thresholds.verdict.confidence if found.interval else None,
+            confidence=found.confidence if found.interval else None,
             required=required,
             samples=found.samples,
             of=found.of,
@@ -182,6 +189,14 @@ class Judge:
             blocking=gate.blocking,
             reason=found.reason,
         )
+
+
+def interval_alpha(alpha: float, alpha_of_question: float) -> float:
+    """Of a two-sided interval that leaves out the threshold wherever the question was decided.
+
+    A question looks at one side only, with its share of the run's error.
+    """
+    return max(alpha, 2 * alpha_of_question)
 
 
 def element_scores(found: Mapping[int, Panel], results: Mapping[str, CaseResult]) -> dict[Element, float]:
@@ -234,6 +249,7 @@ def _with_counts(found: Finding, findings: Mapping[int, Finding]) -> Finding:
         word=found.word,
         reason=found.reason + (_extent(samples, of) if counted else ""),
         interval=found.interval,
+        confidence=found.confidence,
         samples=samples,
         of=of,
     )

@@ -125,7 +125,12 @@ def _is_sound(line: Line) -> bool:
         case Loss():
             return _are(str, line.lost, line.run)
     outcome, score, generation = line.outcome, line.outcome.score, line.outcome.generation
-    tokens = (generation.prompt_tokens, generation.generated_tokens, generation.computed_tokens)
+    tokens = (
+        generation.prompt_tokens,
+        generation.generated_tokens,
+        generation.computed_tokens,
+        generation.reused_tokens,
+    )
     return (
         _are(str, line.element, line.prompt, line.case, generation.text, generation.finish, *outcome.references)
         and ELEMENT.fullmatch(line.element) is not None

@@ -1,0 +1,163 @@
+"""How many prompt tokens are computed when what prompts share is read once.
+
+    python benchmarks/prefix_sharing.py [--length 4k] [--samples 32] [--json FILE] [--same-beginning]
+
+Two kinds of prompts, built by the project's own tasks: six queries on one object of keys and values (required: at
+most 0.2 of the tokens that reading each alone takes), and the needle tasks on essays (at most 0.65 over a case's
+samples in one call). Counts are those of the reading order on token ids; one run of a small model confirms
+that its engine computes exactly so many. Exits with 1 when a requirement is not met.
+
+With --same-beginning every sample's essays begin with the same sentence, as in RULER's own script, instead of
+at a place of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from fixtures.calibration import build, parse_spec
+from fixtures.checkpoint import inspect
+from fixtures.corpora import Corpora
+from fixtures.engines.hf import load
+from fixtures.engines.prefixes import Tokens, token_counts, visiting_order
+from fixtures.lengths import parse_length
+from fixtures.prompts import Framing, load_tokenizer
+from fixtures.records import Prompt
+from fixtures.tasks import TASKS
+from fixtures.tasks.base import Scene
+from fixtures.tasks.ruler import niah
+
+QUERIES = 6
+MOST_FOR_QUERIES = 0.2
+MOST_FOR_NEEDLES = 0.65
+OBJECT_TASK = "niah_multikey_3"
+REAL_LENGTH = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One kind of prompts: tokens when each is read alone, tokens computed, their ratio and what it may be."""
+
+    name: str
+    prompts: int
+    alone: int
+    computed: int
+    ratio: float
+    required: float | None
+
+    @property
+    def holds(self) -> bool:
+        return self.required is None or self.ratio <= self.required
+
+
+def row(name: str, prompts: int, counts: Sequence[Tokens], required: float | None) -> Row:
+    computed, alone = sum(each.computed for each in counts), sum(each.computed + each.reused for each in counts)
+    return Row(name=name, prompts=prompts, alone=alone, computed=computed, ratio=computed / alone, required=required)
+
+
+def queries(framing: Framing, length: int, many: int) -> list[Prompt]:
+    """Questions for keys spread over one object."""
+    task = TASKS[OBJECT_TASK]
+    sample = task.sample(length, 0, seed=0, tokenizer=framing, corpora=Corpora())
+    lines = sample.context.splitlines()
+    keys = [re.findall(r" for (\S+) is", lines[at * len(lines) // many])[0] for at in range(many)]
+    texts = [
+        [task.prompts[part].format(context=sample.context, query=key) for part in ("template", "answer_prefix")]
+        for key in keys
+    ]
+    return [framing.prompt(text, prefix, generation_tokens=8) for text, prefix in texts]
+
+
+def needle_prompts(framing: Framing, name: str, length: int, samples: int) -> list[Prompt]:
+    corpora = Corpora()
+    return [
+        TASKS[name].sample(length, index, seed=0, tokenizer=framing, corpora=corpora).prompt for index in range(samples)
+    ]
+
+
+def from_the_beginning(scene: Scene, room: int) -> list[str]:
+    """Essays as `niah` fills them, from the corpus's first sentence."""
+    haystack = scene.corpora.haystack
+    return scene.fill((haystack.sentence(step % haystack.size) for step in range(room)), room, text=str, joint=" ")
+
+
+def calls(prompts: Sequence[Prompt], at_once: int) -> list[Tokens]:
+    """What reading takes where so many prompts come in one call; the last one's cache is there for the next."""
+    counts: list[Tokens] = []
+    read: tuple[int, ...] = ()
+    for start in range(0, len(prompts), at_once):
+        ids = [prompt.token_ids for prompt in prompts[start : start + at_once]]
+        counts += token_counts(ids, read)
+        read = ids[visiting_order(ids, read)[-1]]
+    return counts
+
+
+def confirmed(checkpoint: Path, tokenizer: Any, framing: Framing) -> bool:
+    """Whether a model's engine computes and reuses exactly what the reading order says."""
+    torch.set_num_threads(1)
+    asked = queries(framing, REAL_LENGTH, QUERIES)
+    engine = load(inspect(str(checkpoint)), tokenizer=tokenizer, device="cpu")
+    done = list(engine.generate(asked))
+    prompt_tokens = [Tokens(each.computed_tokens - (each.generated_tokens - 1), each.reused_tokens) for each in done]
+    return tuple(prompt_tokens) == token_counts([each.token_ids for each in asked])
+
+
+def measured(framing: Framing, length: int, samples: int) -> list[Row]:
+    asked = queries(framing, length, QUERIES)
+    rows = [row(f"{OBJECT_TASK}, one object", QUERIES, calls(asked, QUERIES), MOST_FOR_QUERIES)]
+    everything: list[Prompt] = []
+    for name, needles in niah.NIAH.items():
+        if needles.haystack == "essays":
+            prompts = needle_prompts(framing, name, length, samples)
+            rows.append(row(name, samples, calls(prompts, samples), MOST_FOR_NEEDLES))
+            rows.append(row(f"{name}, 8 a call", samples, calls(prompts, 8), None))
+            everything += prompts
+    rows.append(row("all of these in one call", len(everything), calls(everything, len(everything)), None))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--length", default="4k", type=parse_length)
+    parser.add_argument("--samples", default=32, type=int)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--same-beginning", action="store_true")
+    asked = parser.parse_args()
+    beginning = patch.object(niah, "_essay", from_the_beginning) if asked.same_beginning else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, beginning:
+        checkpoint = build(parse_spec("full"), Path(folder) / "full")
+        tokenizer: Any = load_tokenizer(str(checkpoint))
+        framing = Framing(tokenizer)
+        rows = measured(framing, asked.length, asked.samples)
+        is_confirmed = confirmed(checkpoint, tokenizer, framing)
+    print(f"{'prompts':34} {'number':>6} {'alone':>9} {'computed':>9} {'ratio':>6} {'at most':>7}")
+    for each in rows:
+        required = "" if each.required is None else f"{each.required:.2f}"
+        mark = "" if each.holds else "  NOT MET"
+        print(
+            f"{each.name:34} {each.prompts:>6} {each.alone:>9,} {each.computed:>9,} {each.ratio:>6.3f} "
+            f"{required:>7}{mark}"
+        )
+    print(f"a model's engine computes what the reading order says: {'yes' if is_confirmed else 'NO'}")
+    report = {"length": asked.length, "confirmed": is_confirmed, "rows": [asdict(each) for each in rows]}
+    if asked.json:
+        asked.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    else:
+        print(json.dumps(report))
+    return 0 if is_confirmed and all(each.holds for each in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

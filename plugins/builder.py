@@ -1,0 +1,96 @@
+"""Samples, built and looked at before a model is asked; in the background while it answers others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from fixtures.corpora import Corpora
+from fixtures.engines import EngineError
+from fixtures.preflight import Inspection, PreflightError, inspect_case, problems_of
+from fixtures.prompts import Framing
+from fixtures.records import Case, Prompt, Sample
+from fixtures.tasks.base import CannotFit, Task
+from plugins.gates.panels import Element, Panel
+
+PREFLIGHT_SAMPLES = 2
+CASE_ERRORS = (CannotFit, EngineError, PreflightError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A sample to be answered: its names in the journal, by identity and by prompt."""
+
+    case: str
+    key: str
+    sample: Sample
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A sample that cannot be asked, with the reason in one line."""
+
+    case: str
+    key: str
+    reason: str
+
+
+Built = Sequence[Job | Refusal]
+
+
+class Builder:
+    """Builds samples for one worker; one at a time, since tokenizers keep what they have counted."""
+
+    def __init__(self, *, tasks: Mapping[str, Task], framing: Framing, corpora: Corpora, seed: int):
+        self.tasks = tasks
+        self.framing = framing
+        self.corpora = corpora
+        self.seed = seed
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="longctx-builder")
+
+    def inspect(self, case: Case) -> Inspection:
+        """Preflight over all samples of the case; no model is asked."""
+        samples = (self.sample(case, index) for index in range(case.samples))
+        return inspect_case(case, samples, self.tasks[case.task], self.framing)
+
+    def sample(self, case: Case, index: int) -> Sample:
+        """A function of its identity, so all workers see the same; raises CannotFit."""
+        return self.tasks[case.task].sample(
+            case.length, index, seed=self.seed, tokenizer=self.framing, corpora=self.corpora
+        )
+
+    def begin(self, panel: Panel, taken: Mapping[str, Element]) -> Future[Built]:
+        """Build these elements, by their names in the journal, while the caller does something else."""
+        return self._thread.submit(self._build, panel, tuple(taken.items()))
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _build(self, panel: Panel, taken: Iterable[tuple[str, Element]]) -> Built:
+        built: list[Job | Refusal] = []
+        for key, element in taken:
+            try:
+                built.append(self._job(panel, key, element))
+            except CASE_ERRORS as error:
+                built.append(Refusal(case=element.case, key=key, reason=str(error)))
+        return built
+
+    def _job(self, panel: Panel, key: str, element: Element) -> Job:
+        """The sample, the first ones of each case looked at before the model is asked; raises CASE_ERRORS."""
+        case = panel.cases[element.case]
+        sample = self.sample(case, element.sample)
+        if element in panel.queue({case.id})[:PREFLIGHT_SAMPLES]:
+            problems = problems_of(sample, self.tasks[case.task], self.framing)
+            if problems:
+                raise PreflightError(f"preflight: {case.id} sample {element.sample}: {problems[0]}")
+        return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt))
+
+
+def prompt_key(prompt: Prompt) -> str:
+    """What decides a greedy answer: the ids, how much may be written, where it stops and what is enough."""
+    ids = ",".join(map(str, prompt.token_ids))
+    content = f"{ids};{prompt.generation_tokens};{prompt.stop};{prompt.enough}"
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
