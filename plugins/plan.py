@@ -39,7 +39,14 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
     ]
     for length in sorted({case.length for case in cases}):
         at = [case for case in cases if case.length == length and case.id not in run.misfits]
-        memory = peak_memory_bytes(checkpoint, length, options.dtype)
+        memory = peak_memory_bytes(
+            checkpoint,
+            length,
+            options.dtype,
+            attention=options.attention,
+            prefill=options.prefill_chunk,
+            device=options.device,
+        )
         parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
         lines.append(
             f"{format_length(length):>8} {len(at):>6} {sum(case.samples for case in at):>8} "

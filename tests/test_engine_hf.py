@@ -21,7 +21,6 @@ from tiny_models import (
     LONGROPE_TURN,
     SIZES,
     VOCABULARY,
-    WINDOW,
     Ids,
     byte_tokenizer,
     prompt,
@@ -32,7 +31,8 @@ from tiny_models import (
 from tokenizers import Tokenizer, decoders, models
 from transformers import LlamaConfig, T5Config, T5ForConditionalGeneration
 
-from fixtures.checkpoint import inspect, peak_memory_bytes
+from fixtures.checkpoint import inspect
+from fixtures.chunks import SLIDING_CHUNK
 from fixtures.engines import ENGINES, EngineError, hf, loading, prefill
 from fixtures.engines.answers import Answer
 from fixtures.engines.hf import HfEngine, load
@@ -135,7 +135,7 @@ def test_facts_say_how_prompts_are_read(family: str, attention: str, said: str, 
 def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Saved) -> None:
     engine = engine_of(saved("mistral"))
     model = engine.reader.model
-    assert prefill.exact_path(engine.reader, "sdpa").chunk == prefill.SLIDING_CHUNK
+    assert prefill.exact_path(engine.reader, "sdpa").chunk == SLIDING_CHUNK
 
     def forget(_: Any, args: Any, inputs: dict[str, Any]) -> Any:
         if inputs["past_key_values"].get_seq_length():
@@ -461,14 +461,3 @@ def test_importing_the_registry_imports_no_model_library() -> None:
     code = "import sys, fixtures.engines, fixtures.checkpoint; print({'torch', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral", "gemma2", "gemma3"])
-def test_the_estimated_cache_is_the_one_that_is_filled(family: str, saved: Saved) -> None:
-    engine = engine_of(saved(family))
-    cache, _ = engine.reader.read(torch.tensor([random_prompt(400).token_ids]), chunk=None)
-    layers: list[Any] = cache.layers
-    filled = sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
-    estimate = peak_memory_bytes(inspect(str(saved(family))), 400).cache
-    # A window of W keeps W - 1 tokens.
-    assert filled <= estimate <= filled * WINDOW / (WINDOW - 1)

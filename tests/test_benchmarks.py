@@ -1,0 +1,45 @@
+"""The benchmark of prefills runs, and says so where there is nothing to measure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+from benchmarks import gpu_prefill
+
+
+def test_a_toy_model_is_measured_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.json"
+    assert gpu_prefill.main(["--toy", "--repeats", "1", "--attention", "sdpa,eager", "--json", str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert [(row["attention"], row["length_tokens"]) for row in found["rows"]] == [
+        ("sdpa", 128), ("sdpa", 256), ("eager", 128), ("eager", 256)
+    ]  # fmt: skip
+    assert all(row["tokens_per_second"] > 0 and row["ceiling_share"] > 0 for row in found["rows"])
+    assert capsys.readouterr().out.count("\n") == 6
+
+
+def test_flops_are_those_of_weights_and_causal_attention() -> None:
+    config = LlamaConfig(**gpu_prefill.TOY, num_hidden_layers=2)  # type: ignore[arg-type]  # all are int
+    model = gpu_prefill.built(config, torch.device("meta"))
+    layer = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128 + 2 * 64
+    assert gpu_prefill.prefill_flops(model, 100) == 2 * (2 * layer + 64) * 100 + 2 * 100**2 * 64 * 2
+
+
+def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu_prefill.main([]) == 0
+    assert capsys.readouterr().out == "not measured: no GPU\n"
+
+
+def test_a_peak_far_from_its_estimate_is_told() -> None:
+    row = gpu_prefill.Row(
+        attention="sdpa", length_tokens=8, chunk_tokens=None, tokens_per_second=1.0, ceiling_share=0.5,
+        peak_bytes=100, estimated_bytes=111,
+    )  # fmt: skip
+    assert not row.is_as_estimated
+    assert gpu_prefill.line(row).endswith("not within 10 %")
