@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 
-from fixtures.engines import Engine, EngineError
+from fixtures.engines import Engine, EngineError, EngineFacts
 from fixtures.records import Case, CaseResult, Generation, Outcome
 from plugins.builder import Builder, Built, Job
 from plugins.gates.panels import Element, Panel, Standing, Who
@@ -52,7 +52,15 @@ class Batch:
 class Bench:
     """A worker's place: works off the panels of its run."""
 
-    def __init__(self, run: Run, selected: Sequence[Case], *, builder: Builder, sides: Mapping[Who, Side]):
+    def __init__(
+        self,
+        run: Run,
+        selected: Sequence[Case],
+        *,
+        builder: Builder,
+        sides: Mapping[Who, Side],
+        parent: int | None = None,
+    ):
         self.run = run
         self.builder = builder
         self.sides = sides
@@ -63,7 +71,10 @@ class Bench:
             baseline_is_final="baseline" in sides and sides["baseline"].engine is None,
         )
         self.computed = 0
-        self._parent = os.getppid()
+        # What the engine says of itself; None until it was needed.
+        self.facts: EngineFacts | None = None
+        # The process that a worker belongs to; None for one that is its own master, whatever shell it came from.
+        self._parent = parent
         self._ahead: Batch | None = None
         self._broken: JournalError | None = None
 
@@ -80,6 +91,11 @@ class Bench:
         except JournalError as error:
             self._broken = error
             raise
+        finally:
+            # Whatever went wrong: a claim that outlives its work would keep everybody waiting.
+            self._ahead = None
+            for side in self.sides.values():
+                side.journal.give_all_back()
 
     def close(self) -> None:
         """Give back what was claimed, and sign off."""
@@ -92,7 +108,9 @@ class Bench:
     def help(self) -> None:
         """Work on all panels until none wants anything, for a worker that has no case of its own left."""
         for panel in self.ledger.panels.values():
-            for case in tuple(panel.cases.values())[:1]:
+            self.ledger.refresh()
+            failures = self.ledger.failures(panel)
+            for case in [case for case in panel.cases.values() if case.id not in failures][:1]:
                 self.measure(case)
 
     def _measured(self, case: Case, panel: Panel) -> CaseResult:
@@ -102,9 +120,8 @@ class Bench:
             standing = self.ledger.standing(panel)
             error = self.ledger.failures(panel).get(case.id)
             if error is not None or not standing.wanted or self._is_late():
-                self._drop_ahead()
                 return self._result(case, panel, standing, error)
-            if os.getppid() != self._parent:
+            if self._parent is not None and os.getppid() != self._parent:
                 raise Stopped("the run that this worker belongs to has ended")
             if self._work(panel, standing):
                 wait = WAIT_SECONDS
@@ -159,15 +176,12 @@ class Bench:
         _give_back(ahead)
         return None
 
-    def _drop_ahead(self) -> None:
-        if self._ahead is not None:
-            _give_back(self._ahead)
-            self._ahead = None
-
     def _engine(self, side: Side) -> Engine:
         assert side.engine is not None
         engine = side.engine()
         side.journal.note_facts(asdict(engine.facts))
+        if side is self.sides["model"]:
+            self.facts = engine.facts
         return engine
 
     def _answer(self, batch: Batch, built: Built) -> None:
@@ -193,8 +207,10 @@ class Bench:
                 self._keep(batch.side.journal, open_jobs.pop(0), generation)
                 self.computed += 1
         except EngineError as error:
-            for job in open_jobs:
-                _fail(batch.side.journal, job.case, job.key, str(error))
+            # It speaks of the first that has no answer; the others are asked again.
+            _fail(batch.side.journal, open_jobs[0].case, open_jobs[0].key, str(error))
+            for job in open_jobs[1:]:
+                batch.side.journal.give_back(job.key)
 
     def _keep(self, journal: Journal, job: Job, generation: Generation) -> None:
         sample = job.sample

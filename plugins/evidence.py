@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,7 @@ class Evidence:
 
 EVIDENCE = pytest.StashKey[Evidence]()
 BENCH = pytest.StashKey[Bench]()
+HELPED = "longctx_helped_samples"
 COLLECTED = pytest.StashKey["Collector"]()
 
 
@@ -80,11 +83,13 @@ class Measure:
         self.request.node.stash[EVIDENCE] = Evidence(
             result=result,
             execution=journal.subject.execution,
-            facts=next((from_json(EngineFacts, facts) for facts in journal.facts), None),
+            facts=self.bench.facts or next((from_json(EngineFacts, facts) for facts in journal.facts), None),
             computed_samples=self.bench.computed - before,
         )
         if result.error is not None:
             pytest.fail(result.error, pytrace=False)
+        if not result.outcomes:
+            pytest.skip("no sample was begun in time")
 
 
 @pytest.fixture(scope="session")
@@ -110,9 +115,15 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     config = session.config
     helps = RUN in config.stash and hasattr(config, "workerinput") and not config.stash[RUN].options.preflight
     if helps and not (config.option.maxfail or session.shouldfail or session.shouldstop):
-        # Whoever has a test of that case is told, and tells it.
-        with suppress(JournalError, EngineError, Stopped):
-            bench_of(session).help()
+        # Whatever goes wrong here goes wrong for those who have a test of that case, and they tell it.
+        with suppress(Exception):
+            bench = bench_of(session)
+            before = bench.computed
+            try:
+                bench.help()
+            finally:
+                # xdist gives it to every worker.
+                config.workeroutput[HELPED] = bench.computed - before  # type: ignore[attr-defined]
     return ended
 
 
@@ -138,6 +149,7 @@ def bench_of(session: pytest.Session) -> Bench:
             ),
             # A run that only inspects keeps no journal.
             sides={} if run.options.preflight else _sides(config, run),
+            parent=os.getppid() if hasattr(config, "workerinput") else None,
         )
     return config.stash[BENCH]
 
@@ -189,7 +201,18 @@ class Collector:
         self.run = config.stash[RUN]
         self.selected: tuple[Case, ...] = ()
         self.evidence: dict[str, Evidence] = {}
+        self.helped_samples = 0
         config.stash[COLLECTED] = self
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Counts what the worker answered beside its own cases."""
+        self.helped_samples += int(getattr(node, "workeroutput", {}).get(HELPED, 0))
+
+    @property
+    def computed_samples(self) -> int:
+        """How many samples this run answered itself, as far as its workers could tell."""
+        return self.helped_samples + sum(found.computed_samples for found in self.evidence.values())
 
     @property
     def results(self) -> dict[str, CaseResult]:

@@ -81,6 +81,7 @@ class Run:
             misfits=frozenset(self.misfits),
             seed=self.options.seed,
             paired=self.baseline is not None,
+            baseline_is_final=self.baseline is not None and self.baseline.checkpoint is None,
             full=self.options.full,
         )
 

@@ -101,8 +101,10 @@ def run_of(model: Path, **changed: Any) -> Run:
 
 
 @contextmanager
-def bench_of(model: Path, engine: Engine, directory: Path) -> Iterator[tuple[Bench, Case]]:
-    """A bench for one case, which is given too; its journal is kept in `directory`."""
+def bench_of(
+    model: Path, engine: Engine, directory: Path, *, cases: int = 1, parent: int | None = None
+) -> Iterator[tuple[Bench, Case]]:
+    """A bench for the first cases, the first of which is given too; its journal is kept in `directory`."""
     run = run_of(model, journal=str(directory))
     subject = Subject(model=run.options.model, fingerprint=run.checkpoint.fingerprint, execution={"engine": "fake"})
     with Presence(directory, run.id) as presence:
@@ -111,9 +113,10 @@ def bench_of(model: Path, engine: Engine, directory: Path) -> Iterator[tuple[Ben
         yield (
             Bench(
                 run,
-                [case],
+                run.cases[:cases],
                 builder=Builder(tasks=TASKS, framing=framing_of(model), corpora=Corpora(), seed=run.options.seed),
                 sides={"model": side},
+                parent=parent,
             ),
             case,
         )

@@ -50,7 +50,8 @@ def test_a_plan_has_a_row_for_each_length(planned: Finished) -> None:
     assert rows["4k"].split()[1:4] == ["2", "14", f"{14 * 4096:,}"]
     assert rows["128k"].split()[1:4] == ["1", "7", f"{7 * 131072:,}"]
     memory = {length: float(re.findall(r"([\d.]+) GiB", rows[length])[0]) for length in ("4k", "128k")}
-    assert GIBIBYTES < memory["4k"] < memory["128k"]
+    # A window of 512 tokens keeps and reads no more of a longer prompt.
+    assert GIBIBYTES < memory["4k"] <= memory["128k"]
     assert f"{14 * 4096 + 7 * 131072:,}" in rows["all"]
 
 

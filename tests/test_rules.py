@@ -186,3 +186,14 @@ def test_a_panel_whose_cases_all_failed_wants_nothing() -> None:
     found = panel.standing({}, baseline={}, failed=panel.cases)
     assert (found.wanted, found.asked, found.paired, found.pairing) == ((), {}, {}, Look(None, 0, 0))
     assert set(found.rules.values()) == {Look(None, 0, 0)}
+
+
+@pytest.mark.parametrize(("final", "in_full"), [(False, False), (True, True)])
+def test_cases_that_no_gate_asks_for_are_measured_in_full_beside_a_finished_baseline(
+    final: bool, in_full: bool
+) -> None:
+    """It may have results on few of their samples, or none; one that runs too has them all."""
+    panel = panels(thresholds(), scope_of(CASES[:1], paired=True, baseline_is_final=final))[CASES[0].length]
+    asks_for_all = Rule(cases=frozenset({CASES[0].id}), threshold=None)
+    assert (replace(panel.rules[0], alpha=0.01, zone=0.0) == asks_for_all) is in_full
+    assert len(panel.standing({}, baseline={}, control={} if final else None).wanted) == (100 if final else 200)

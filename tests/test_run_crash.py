@@ -115,3 +115,12 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_that_was_finished(
     assert Counter(case["verdict"] for case in again.cases.values()) == Counter(
         case["verdict"] for case in whole.cases.values()
     )
+
+
+def test_a_case_that_is_never_tried_again_fails_the_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = finished_run(
+        tmp_path_factory, *SMALL, "--max-worker-restart=0", "-k", "niah_single_1", plugin=POISON.format(times=99),
+        thresholds="",
+    )  # fmt: skip
+    assert run.code == 1
+    assert run.cases[f"niah_single_1-{LENGTH}"]["verdict"] == "error"

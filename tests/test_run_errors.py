@@ -16,6 +16,7 @@ from runs import SCHEMA, Finished, calibrated, finished_run
 
 from fixtures.engines import EngineError
 from fixtures.records import Generation, Prompt
+from plugins.bench import Stopped
 
 CASES = 2
 
@@ -98,3 +99,49 @@ def test_a_fault_of_our_own_is_not_taken_for_an_answer(fault: Exception, tmp_pat
         pytest.raises(type(fault)),
     ):
         bench.measure(case)
+
+
+def test_after_a_fault_nobody_waits_for_what_was_begun(tmp_path: Path) -> None:
+    """Claims of a worker that lives on would keep the other cases of its panel waiting for ever."""
+
+    class Faulty(Answerer):
+        def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+            yield from super().generate(prompts)
+            if self.asked == 2:
+                raise ZeroDivisionError
+
+    with bench_of(chat_checkpoint(tmp_path), Faulty(), tmp_path / "journal", cases=2) as (bench, case):
+        with pytest.raises(ZeroDivisionError):
+            bench.measure(case)
+        assert not list((tmp_path / "journal").glob("*/claims/*"))
+        other = bench.measure(bench.run.cases[1])
+    assert len(other.outcomes) == other.case.samples
+
+
+def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
+    """Prompts of many cases are asked together; one that cannot be answered says nothing of the others."""
+
+    class Picky(Answerer):
+        facts = replace(Answerer.facts, batch_size=6)
+
+        def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+            for prompt in prompts:
+                if "special magic word" in prompt.text:
+                    raise EngineError("token id 9 is outside the vocabulary")
+                yield from super().generate([prompt])
+
+    with bench_of(chat_checkpoint(tmp_path), Picky(), tmp_path / "journal", cases=3) as (bench, _):
+        found = [bench.measure(case) for case in bench.run.cases[:3]]
+    assert [result.case.task for result in found] == ["niah_single_1", "niah_single_2", "niah_single_3"]
+    assert [result.error for result in found] == [None, None, "token id 9 is outside the vocabulary"]
+
+
+@pytest.mark.parametrize("parent", [None, 1])
+def test_only_a_worker_ends_with_the_process_that_started_it(parent: int | None, tmp_path: Path) -> None:
+    """A run in the background outlives its shell."""
+    with bench_of(chat_checkpoint(tmp_path), Answerer(), tmp_path / "journal", parent=parent) as (bench, case):
+        if parent is None:
+            assert bench.measure(case).error is None
+        else:
+            with pytest.raises(Stopped):
+                bench.measure(case)

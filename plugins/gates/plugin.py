@@ -62,6 +62,8 @@ def judge(session: pytest.Session) -> None:
     for report in (each for pair in reports for each in pair):
         config.hook.pytest_runtest_logreport(report=report)
     failed = any(report.failed for pair in reports for report in pair)
+    # A case that was to be tried again and never was has failed nowhere else.
+    failed |= any(case.id not in collected.results for case in collected.selected)
     if session.exitstatus == pytest.ExitCode.OK and failed:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

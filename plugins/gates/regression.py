@@ -95,6 +95,8 @@ def _regression(judge: Judge, panel: Panel) -> Verdict:
         word, reason = "error", "a case came back without a result"
     elif look.seen == 0:
         reason = "no sample has a result of both"
+        if judge.measured.scope.baseline_is_final:
+            word, reason = "not measured", "the baseline's journal has no result on these samples"
     else:
         queue = panel.queue(panel.cases)[: look.seen]
         found = np.array([judge.scores[element] - baseline[element] for element in queue])

@@ -23,7 +23,8 @@ class Scope:
     `lengths` are those of the whole run, `cases` those that were selected, `misfits` the ids of
     cases that cannot be built. `suite_tasks` are all tasks of the suite with their aspects: a gate
     on the suite or on an aspect needs each of them. `claimed_length` is None where the checkpoint
-    does not say. `paired`: there is a baseline. `full`: no verdict ends a panel early.
+    does not say. `paired`: there is a baseline, and `baseline_is_final` that none of its samples will come.
+    `full`: no verdict ends a panel early.
     """
 
     lengths: tuple[int, ...]
@@ -34,6 +35,7 @@ class Scope:
     misfits: Collection[str] = field(default_factory=frozenset)
     seed: int = 0
     paired: bool = False
+    baseline_is_final: bool = False
     full: bool = False
 
     def at(self, length: int) -> dict[str, Case]:
@@ -114,10 +116,10 @@ def _deciding(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def _rest(rules: Sequence[Rule], scope: Scope, length: int) -> list[Rule]:
-    """Cases that nothing decides on are measured in full; with a baseline, the comparison decides on all."""
+    """Cases that nothing decides on are measured in full; with a baseline that runs too, the comparison decides."""
     decided = frozenset[str]().union(*(rule.cases for rule in rules))
     rest = frozenset(case.id for case in _fitting(scope, length)) - decided
-    if scope.paired:
+    if scope.paired and not scope.baseline_is_final:
         rest = frozenset()
     return [Rule(cases=rest, threshold=None)] if rest or not rules else []
 

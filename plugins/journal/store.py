@@ -137,12 +137,16 @@ class Journal:
         """Remove this worker's claim without a result; harmless where there is none."""
         self._writer().give_back(element)
 
+    def give_all_back(self) -> None:
+        """Remove all of this worker's claims; harmless for a reader and in a forked process."""
+        if self._claims is not None and self._claims.presence.pid == os.getpid():
+            self._claims.give_all_back()
+
     def close(self) -> None:
         """Give all claims back; harmless twice, for a reader, and in a forked process."""
-        if self._claims is None or self.presence is None or self.presence.pid != os.getpid():
-            return
-        self._claims.give_all_back()
-        self._let_go()
+        self.give_all_back()
+        if self._claims is not None and self._claims.presence.pid == os.getpid():
+            self._let_go()
 
     @property
     def _run(self) -> str:

@@ -62,7 +62,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             diagnoses=judged.diagnoses,
             facts=next((found.facts for found in evidence if found.facts), None),
             execution=next((found.execution for found in evidence if found.execution), None),
-            computed_samples=sum(found.computed_samples for found in evidence),
+            computed_samples=collected.computed_samples,
             started=started,
             seconds=time.monotonic() - clock,
         )
