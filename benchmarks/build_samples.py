@@ -144,8 +144,8 @@ def _tokenizers(path: str | None) -> Iterator[tuple[str, Any]]:
     if path is not None:
         yield Path(path).name[:12], load_tokenizer(path, option="--tokenizer")
         return
-    yield "calibration", PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>")  # type: ignore[no-untyped-call]
-    yield "prose 32k", PreTrainedTokenizerFast(tokenizer_object=_trained(), bos_token="<s>")  # type: ignore[no-untyped-call]
+    yield "calibration", PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>")  # type: ignore[no-untyped-call]  # untyped there
+    yield "prose 32k", PreTrainedTokenizerFast(tokenizer_object=_trained(), bos_token="<s>")  # type: ignore[no-untyped-call]  # untyped there
 
 
 def _trained() -> Tokenizer:

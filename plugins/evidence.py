@@ -123,7 +123,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
                 bench.help()
             finally:
                 # xdist gives it to every worker.
-                config.workeroutput[HELPED] = bench.computed - before  # type: ignore[attr-defined]
+                config.workeroutput[HELPED] = bench.computed - before  # type: ignore[attr-defined]  # xdist sets it
     return ended
 
 
