@@ -107,6 +107,16 @@ def test_a_gate_ends_its_panel_as_soon_as_it_is_decided(early: Finished) -> None
     assert computed(early) < 2 * PLANNED
 
 
+def test_a_score_from_few_samples_is_marked(early: Finished, full: Finished) -> None:
+    """A reader of the table takes 100.0 for a measurement, whatever it was taken from."""
+    few = [case for case in early.report["cases"] if case["samples"] < 10]
+    assert few
+    row = next(line for line in early.output.splitlines() if line.startswith(TASK))
+    assert row.count("~") == len(few)
+    assert "~ from fewer than 10 samples" in early.output
+    assert "~" not in full.output
+
+
 def test_everything_is_measured_when_asked_for_and_the_verdicts_are_the_same(early: Finished, full: Finished) -> None:
     assert full.report["run"]["options"]["full"] is True
     assert early.report["run"]["options"]["full"] is False

@@ -17,6 +17,7 @@ INDENT = 11
 NAME_WIDTH = 18
 CELL_WIDTH = 8
 SHOWN_CASES = 5
+FEW_SAMPLES = 10
 TEXT_WIDTH = 28
 WORD_MARKUP = {"pass": {"green": True}, "not measured": {"yellow": True}}
 
@@ -86,6 +87,8 @@ def _table(document: Document) -> list[Line]:
         lines.append((_row("= mean", [_cell(ruler["scores"][str(length)]) for length in lengths]), {"bold": True}))
     if ruler["wavg_inc"] is not None:
         lines.append((f"{'= wAvg':<{NAME_WIDTH}}inc {ruler['wavg_inc']:.1f}, dec {ruler['wavg_dec']:.1f}", {}))
+    if any(map(_is_rough, cases)):
+        lines.append((f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all", {}))
     return lines
 
 
@@ -175,7 +178,12 @@ def _short_id(case: dict[str, Any]) -> str:
 
 
 def _case_cell(case: dict[str, Any]) -> str:
-    return "error" if case["verdict"] == "error" else _cell(case["score"])
+    return "error" if case["verdict"] == "error" else f"{'~' if _is_rough(case) else ''}{_cell(case['score'])}"
+
+
+def _is_rough(case: dict[str, Any]) -> bool:
+    """Whether a verdict of its panel came so early that the case itself was hardly seen."""
+    return bool(0 < case["samples"] < min(case["planned"], FEW_SAMPLES))
 
 
 def _cell(score: float | None) -> str:
