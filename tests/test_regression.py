@@ -60,6 +60,15 @@ def test_the_same_answers_pass_at_each_length_and_soon() -> None:
         assert each.reason.endswith(f": no loss of 10 points (0 worse, 0 better of {each.samples} pairs)")
 
 
+def test_a_finished_baseline_without_results_is_not_measured_and_one_that_ran_out_is_open() -> None:
+    """Nothing compared is nothing passed, whatever an open comparison counts as."""
+    found = judge(COARSE, replace(PAIRED, baseline_is_final=True), SHARES)
+    verdicts = regression_verdicts(found)
+    assert {each.verdict for each in verdicts} == {"not measured"}
+    assert all(blocks(each, COARSE, narrowed=False) for each in verdicts)
+    assert set(told(judge(COARSE, PAIRED, SHARES, most=dict.fromkeys(LENGTHS, 0)))) == {"inconclusive"}
+
+
 def test_a_planted_drop_fails_where_it_was_planted() -> None:
     found = regression_verdicts(compared({1024: 0.9, 2048: 0.6, 4096: 0.95}))
     assert [each.verdict for each in found] == ["pass", "fail", "pass"]

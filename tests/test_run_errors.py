@@ -106,9 +106,10 @@ def test_after_a_fault_nobody_waits_for_what_was_begun(tmp_path: Path) -> None:
 
     class Faulty(Answerer):
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
-            yield from super().generate(prompts)
             if self.asked == 2:
+                self.asked += 1
                 raise ZeroDivisionError
+            yield from super().generate(prompts)
 
     with bench_of(chat_checkpoint(tmp_path), Faulty(), tmp_path / "journal", cases=2) as (bench, case):
         with pytest.raises(ZeroDivisionError):
@@ -122,7 +123,7 @@ def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
     """Prompts of many cases are asked together; one that cannot be answered says nothing of the others."""
 
     class Picky(Answerer):
-        facts = replace(Answerer.facts, batch_size=6)
+        facts = replace(Answerer.facts, batch_size=9)
 
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
             for prompt in prompts:

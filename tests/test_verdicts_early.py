@@ -65,6 +65,18 @@ def test_a_budget_leaves_a_close_call_open() -> None:
     assert open_.reason.endswith("is not yet told from 80 (60 of 300 samples)")
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_interval_leaves_out_the_threshold_where_a_gate_is_decided(seed: int) -> None:
+    """Also with one length only, where the question has all of the error to itself."""
+    scope = scope_of([each for each in MANY if each.length == 2048], lengths=(2048,))
+    for share in (0.65, 0.92):
+        (found,) = judge(thresholds(LEVEL), scope, {2048: share}, seed=seed).verdicts()
+        assert found.interval is not None
+        if found.samples < found.of:
+            low, high = found.interval
+            assert (low >= 80) if found.verdict == "pass" else (high <= 80)
+
+
 def test_a_gap_ends_what_counts() -> None:
     """A case that came back with less than the others bounds the evidence, not what is known of the others."""
     found = judge(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 60))

@@ -20,7 +20,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-CONFIDENCE = 0.99
 # Means closer than this are equal: above what summing 100 000 scores in floating point loses, and far
 # below one step of a score. A mean that equals its threshold must not pass for 0.1 + 0.2 > 0.3.
 TIE = 1e-10
