@@ -83,8 +83,9 @@ def test_keys_and_values_are_distinct_where_thousands_are_drawn() -> None:
 
 
 @pytest.mark.parametrize("task", ESSAYS)
-def test_every_sample_has_another_text_around_its_needles(task: str) -> None:
-    texts = [NEEDLE.sub("", found.context).split(". ") for found in samples(task, 6)]
+def test_every_block_of_samples_has_another_text_around_its_needles(task: str) -> None:
+    """Sixteen share one, so that a model reads it once; RULER's own script has one for all."""
+    texts = [NEEDLE.sub("", sample(task, index=index).context).split(". ") for index in range(0, 96, 16)]
     assert all(len(set(text)) > 0.95 * len(text) for text in texts)
     assert all(len(set(one) & set(other)) < 0.1 * len(one) for one, other in combinations(texts, 2))
 

@@ -58,6 +58,25 @@ def test_a_needle_among_essays_stands_at_one_of_forty_depths(task: str) -> None:
     assert {draft.depths[0] for draft in found} == {step / 39 for step in range(40)}
 
 
+@pytest.mark.parametrize("task", ["niah_single_2", "niah_multikey_1", "niah_single_1"])
+def test_the_depths_of_sixteen_samples_cover_the_whole_text(task: str) -> None:
+    found = drafts(task, 64, room=1500)
+    for start in range(0, 64, 16):
+        ranks = sorted(draft.rank[0] / draft.rank[1] for draft in found[start : start + 16] if draft.rank)
+        assert len(ranks) == 16
+        assert all(-0.03 <= rank - place / 16 <= 1 / 16 for place, rank in enumerate(ranks))
+    assert [draft.rank for draft in found[:16]] != [draft.rank for draft in found[16:32]]
+
+
+def test_sixteen_samples_share_the_text_around_their_needles() -> None:
+    texts = [
+        re.sub(f" ?{NEEDLE.pattern}", "", draft.context).strip()[:400]
+        for draft in drafts("niah_single_2", 48, room=1500)
+    ]
+    assert [len(set(texts[start : start + 16])) for start in (0, 16, 32)] == [1, 1, 1]
+    assert len(set(texts)) == 3
+
+
 @pytest.mark.parametrize("task", ["niah_multivalue", "niah_multiquery"])
 def test_all_needles_of_a_sample_are_spread_alike(task: str) -> None:
     found = drafts(task, 200, room=0)
