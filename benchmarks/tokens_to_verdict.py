@@ -26,6 +26,7 @@ MODELS = ("calibration:full", "calibration:512")
 GATES = """
 [[gate]]
 name = "needles"
+kind = "level"
 tasks = [
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
 ]
@@ -66,7 +67,7 @@ def report_of(model: str, lengths: str, samples: int, *further: str) -> dict[str
         ]  # fmt: skip
         ended = subprocess.run(command, cwd=REPOSITORY, env=inherited, capture_output=True, check=False)
         if not report.exists():
-            raise RuntimeError(ended.stdout.decode(errors="replace")[-2000:])
+            raise RuntimeError((ended.stdout + ended.stderr).decode(errors="replace")[-2000:])
         found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
         return found
 
