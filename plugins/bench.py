@@ -87,7 +87,7 @@ class Bench:
         if self._broken is not None:
             raise self._broken
         try:
-            return self._measured(case, self.ledger.panels[case.length])
+            return self._measured(case, self.ledger.panels[case.family, case.length])
         except JournalError as error:
             self._broken = error
             raise

@@ -8,7 +8,7 @@ from fixtures.checkpoint import Checkpoint
 from fixtures.engines import execution
 from fixtures.records import Case
 from plugins.gates.panels import Element, Panel, Standing, Who
-from plugins.gates.rules import panels
+from plugins.gates.rules import PanelKey, panels
 from plugins.journal import Journal, Subject
 from plugins.run import Run
 
@@ -32,15 +32,16 @@ class Ledger:
         self.journals = journals
         self.baseline_is_final = baseline_is_final
         self.panels = panels(run.thresholds, run.scope(selected))
-        self._keys: dict[int, Mapping[Element, str]] = {}
+        self._keys: dict[PanelKey, Mapping[Element, str]] = {}
 
     def keys(self, panel: Panel) -> Mapping[Element, str]:
         """The names of the panel's elements in the journals."""
-        if panel.length not in self._keys:
-            self._keys[panel.length] = {
+        place = (panel.family, panel.length)
+        if place not in self._keys:
+            self._keys[place] = {
                 element: self.run.key(panel.cases[element.case], element.sample) for element in panel.order
             }
-        return self._keys[panel.length]
+        return self._keys[place]
 
     def refresh(self) -> int:
         """Read what was appended; the number of new results. Raises JournalError."""

@@ -9,7 +9,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fixtures.engines import EngineError
@@ -18,6 +17,7 @@ from fixtures.records import Case
 from plugins.baseline import finished_journal
 from plugins.evidence import COLLECTED
 from plugins.gates.panels import Element, Panel, Standing, Who
+from plugins.gates.rules import RULER, PanelKey
 from plugins.gates.statistics import interval
 from plugins.journal import Journal, JournalError
 from plugins.ledger import Ledger, subject
@@ -40,14 +40,16 @@ class Pace:
 def panel_line(panel: Panel, standing: Standing, scores: Mapping[Element, float], pace: Pace) -> str:
     """Length, samples done, mean with its interval, verdicts so far, speed and the longest it can take."""
     planned = len(panel.order)
-    parts = [f"{format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
+    name = "" if panel.family == RULER else f"{panel.family} "
+    parts = [f"{name + format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
     deciding = [rule for rule in panel.rules if rule.threshold is not None]
     for rule in deciding[:1]:
         look = standing.rules[rule]
-        values = np.array([scores[element] for element in panel.queue(rule.cases)[: look.seen]])
+        pool = panel.pool(rule.cases)
+        values = pool.values(scores, look.pieces)
         if len(values):
-            low, high = interval(values, alpha=0.01, population=look.of)
-            parts.append(f"{100 * values.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]")
+            low, high = (100 * pool.scale * end for end in interval(values, alpha=0.01, population=len(pool.pieces)))
+            parts.append(f"{100 * pool.scale * values.mean():.1f} [{low:.1f}, {min(100, high):.1f}]")
     decisions = [standing.rules[rule].decision for rule in deciding]
     parts += ["/".join(decision.verdict if decision else "open" for decision in decisions)] if decisions else []
     if standing.pairing is not None:
@@ -68,21 +70,21 @@ class Watcher:
         self.ledger = ledger
         self.clock = clock
         self._open = dict(ledger.panels)
-        self._seen: dict[int, tuple[int, int, float]] = {}
+        self._seen: dict[PanelKey, tuple[int, int, float]] = {}
 
     def look(self) -> Iterator[tuple[str, bool]]:
         """(line, whether the panel is done) of panels that were begun, the shortest length first."""
         self.ledger.refresh()
-        for length, panel in tuple(self._open.items()):
+        for key, panel in tuple(self._open.items()):
             scores = self.ledger.scores(panel)
             samples, tokens = len(scores), self._tokens(panel)
-            first = self._seen.setdefault(length, (samples, tokens, self.clock()))
+            first = self._seen.setdefault(key, (samples, tokens, self.clock()))
             standing = self.ledger.standing(panel)
             if scores or not standing.wanted:
                 pace = Pace(samples=samples - first[0], tokens=tokens - first[1], seconds=self.clock() - first[2])
                 yield panel_line(panel, standing, scores, pace), not standing.wanted
             if not standing.wanted:
-                del self._open[length]
+                del self._open[key]
             else:
                 # Panels are worked off one after the other; two overlap while one is left.
                 break

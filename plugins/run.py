@@ -20,7 +20,7 @@ from fixtures.identity import stable_hash
 from fixtures.lengths import LengthError, parse_length
 from fixtures.prompts import Framing, TokenizerError, load_tokenizer
 from fixtures.records import Case, Options
-from fixtures.tasks import TASKS, load_tasks
+from fixtures.tasks import FAMILIES, TASKS, load_tasks
 from fixtures.tasks.base import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
 from plugins.baseline import Baseline, BaselineError, read_baseline
@@ -83,6 +83,7 @@ class Run:
             paired=self.baseline is not None,
             baseline_is_final=self.baseline is not None and self.baseline.checkpoint is None,
             full=self.options.full,
+            families=FAMILIES,
         )
 
 
@@ -115,7 +116,7 @@ def _read_run(config: pytest.Config) -> Run:
     if not option.model:
         raise pytest.UsageError(NO_MODEL)
     thresholds = _path(config, option.thresholds) or str(config.rootpath / "thresholds.toml")
-    read_thresholds = load_thresholds(Path(thresholds), known_tasks=TASKS)
+    read_thresholds = load_thresholds(Path(thresholds), known_tasks=FAMILIES)
     lengths = None if option.lengths is None else parse_lengths(option.lengths)
     tasks = load_tasks(_path(config, option.prompts))
     corpora = load_corpora(_path(config, option.data_dir))

@@ -17,7 +17,7 @@ from fixtures.corpora import Corpora
 from fixtures.engines import Engine, EngineFacts
 from fixtures.prompts import Framing, load_tokenizer
 from fixtures.records import Case, Generation, Options, Prompt
-from fixtures.tasks import TASKS
+from fixtures.tasks import FAMILIES, TASKS
 from plugins.bench import Bench, Side
 from plugins.builder import Builder
 from plugins.gates.thresholds import SHIPPED, load_thresholds
@@ -94,7 +94,7 @@ def run_of(model: Path, **changed: Any) -> Run:
         corpora="c",
         prompts="p",
         samples="s",
-        thresholds=load_thresholds(SHIPPED, known_tasks=TASKS),
+        thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES),
         baseline=None,
         deadline=None,
     )

@@ -18,8 +18,8 @@ REFERENCE = Reference(
     source="a model", scores={"mean": 80.0, "retrieval": 90.0, "tracing": 50.0, "aggregation": 50.0, "qa": 50.0}
 )
 LEVEL = Gate(
-    name="level", kind="level", aspect=None, tasks=(), above=None, blocking=True, lengths=(), at_least=None,
-    rising=False,
+    name="level", kind="level", aspect=None, category=None, tasks=(), above=None, blocking=True, lengths=(),
+    at_least=None, rising=False,
 )  # fmt: skip
 GENERATION = Generation(
     text="", prompt_tokens=1, generated_tokens=1, computed_tokens=2, reused_tokens=0, finish="stop", seconds=0.0
@@ -160,13 +160,18 @@ def judge(
 ) -> Judge:
     """A run in which all tasks score a share at a length, in order, ended after `most` elements of a length."""
     results: dict[str, CaseResult] = {}
-    for length, panel in panels(given, scope).items():
+    for length, panel in by_length(given, scope).items():
         truth: dict[Who, Scores] = {"model": drawn(panel, dict.fromkeys(panel.cases, shares[length]), seed)}
         if baseline is not None:
             truth["baseline"] = drawn(panel, dict.fromkeys(panel.cases, baseline[length]), seed)
         work = Work(panel, truth)
         results |= work.results(work.in_order((most or {}).get(length)))
     return Judge(given, Measured(scope=scope, results=results))
+
+
+def by_length(given: Thresholds, scope: Scope) -> dict[int, Panel]:
+    """The panels of a run of one family."""
+    return {panel.length: panel for panel in panels(given, scope).values()}
 
 
 def scope_of(cases: Collection[Case], **changed: object) -> Scope:

@@ -70,7 +70,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.progress": (
         "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",
-        "plugins.gates.panels", "plugins.gates.statistics", "plugins.journal", "plugins.ledger", "plugins.run",
+        "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.statistics", "plugins.journal", "plugins.ledger",
+        "plugins.run",
     ),
     "plugins.plan": (
         "fixtures.cases", "fixtures.checkpoint", "fixtures.lengths", "fixtures.records", "plugins.evidence",

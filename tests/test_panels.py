@@ -26,7 +26,7 @@ def ids(*tasks: str) -> frozenset[str]:
 
 
 def panel_of(samples: int, *rules: Rule, tasks: tuple[str, ...] = TASKS, seed: int = 0, full: bool = False) -> Panel:
-    return Panel(1024, [case(task, 1024, samples) for task in tasks], seed=seed, rules=rules, full=full)
+    return Panel("ruler", 1024, [case(task, 1024, samples) for task in tasks], seed=seed, rules=rules, full=full)
 
 
 @st.composite
@@ -93,6 +93,7 @@ def test_a_failed_case_does_not_hold_up_the_rest(work: Work, workers: int, seed:
     assert found.wanted == ()
     assume(broken.failed)
     rest = Panel(
+        "ruler",
         1024,
         [of for name, of in panel.cases.items() if name != failing],
         seed=0,
@@ -158,7 +159,7 @@ def test_a_question_gets_the_answer_that_it_would_get_alone(work: Work) -> None:
     together, panel = work.in_order(), work.panel
     assert set(together.rules) == {rule for rule in panel.rules if rule.driving}
     for rule, look in together.rules.items():
-        alone = Panel(1024, tuple(panel.cases.values()), seed=0, rules=[rule], full=panel.full)
+        alone = Panel("ruler", 1024, tuple(panel.cases.values()), seed=0, rules=[rule], full=panel.full)
         found = Work(alone, {"model": work.truth["model"]}, work.control).in_order()
         assert found.rules == {rule: look}
 
@@ -226,7 +227,7 @@ def test_nothing_is_said_before_a_few_elements(tasks: tuple[str, ...], least: in
 
 def test_nothing_is_said_before_the_rarest_case_was_seen() -> None:
     rare, common = case("a", 1024, 1), case("b", 1024, 400)
-    panel = Panel(1024, [rare, common], seed=1, rules=[Rule(cases=ids("a", "b"), threshold=0.0)])
+    panel = Panel("ruler", 1024, [rare, common], seed=1, rules=[Rule(cases=ids("a", "b"), threshold=0.0)])
     place = panel.order.index(Element(rare.id, 0)) + 1
     assert place > 26
     assert panel.look(panel.rules[0], dict.fromkeys(panel.order, 1.0)).seen == place
@@ -237,7 +238,7 @@ def test_a_gap_ends_the_evidence() -> None:
     scores = {element: 1.0 for place, element in enumerate(panel.order) if place != 30}
     assert panel.look(panel.rules[0], scores).seen <= 30
     scores = {element: 1.0 for place, element in enumerate(panel.order) if place != 10}
-    assert panel.look(panel.rules[0], scores) == Look(None, 10, 200)
+    assert panel.look(panel.rules[0], scores) == Look(None, 10, 200, 10)
     assert panel.standing(scores).wanted == (("model", panel.order[10]),)
 
 
@@ -307,7 +308,7 @@ def test_a_finished_baseline_ends_the_comparison_where_its_results_end() -> None
     work = Work(panel, {"model": truth}, control=known)
     found = work.in_order()
     assert found.wanted == ()
-    assert found.pairing == Look(None, 70, 400)
+    assert found.pairing == Look(None, 70, 400, 70)
     assert len(work.journal["model"]) == 70
 
 

@@ -15,7 +15,7 @@ from queues import ASPECTS, LENGTHS, Work, case, drawn, judge, outcome, result, 
 from fixtures.records import Case, CaseResult
 from plugins.gates.panels import Element
 from plugins.gates.plugin import blocks
-from plugins.gates.regression import Diagnosis, baseline_scores, diagnoses, differences, regression_verdicts
+from plugins.gates.regression import Diagnosis, baseline_scores, diagnoses, regression_verdicts
 from plugins.gates.rules import panels
 from plugins.gates.statistics import log_below, log_dropped
 from plugins.gates.thresholds import Regression, Thresholds
@@ -86,7 +86,7 @@ def test_a_planted_drop_fails_where_it_was_planted() -> None:
 def test_losses_and_gains_that_balance_are_no_drop() -> None:
     """Every fifth answer changed, half of them for the better."""
     scope = scope_of(MANY, paired=True)
-    panel = panels(COARSE, scope)[1024]
+    panel = panels(COARSE, scope)["ruler", 1024]
     baseline = drawn(panel, dict.fromkeys(panel.cases, 0.5))
     places = {element: place for place, element in enumerate(panel.order)}
     changed = {
@@ -153,7 +153,7 @@ def test_pairs_are_those_of_the_workers() -> None:
     """What the verdict is computed from is what stopped the run, in the queue's order and not the cases'."""
     found = compared({1024: 0.9, 2048: 0.8, 4096: 0.5})
     baseline = baseline_scores(found.measured.results)
-    for each, (length, panel) in zip(regression_verdicts(found), found.panels.items(), strict=True):
+    for each, ((_, length), panel) in zip(regression_verdicts(found), found.panels.items(), strict=True):
         look = panel.standing(found.scores, baseline=baseline).pairing
         assert look is not None
         assert (each.length, each.samples) == (length, look.seen)
@@ -164,9 +164,9 @@ def test_a_baseline_ends_where_its_scores_end() -> None:
     of = case("vt", 1024, 4)
     outcomes = (outcome(3, 1.0), outcome(0, 0.25), outcome(2, 0.0))
     found = CaseResult(case=of, outcomes=outcomes, seconds=0.0, baseline=(0.5, 0.5))
-    assert differences(found).tolist() == [0.5, -0.25]
+    assert found.differences == (0.5, -0.25)
     assert baseline_scores({of.id: found}) == {Element(of.id, 3): 0.5, Element(of.id, 0): 0.5}
-    assert differences(replace(found, baseline=())).tolist() == []
+    assert replace(found, baseline=()).differences == ()
 
 
 # One case after the other: what is known of each.

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queues import ASPECTS, LENGTHS, LEVEL, case, judge, scope_of, thresholds
+from queues import ASPECTS, LENGTHS, LEVEL, by_length, case, judge, scope_of, thresholds
 
 from fixtures.records import Case
-from plugins.gates.panels import Look, Panel, Rule
-from plugins.gates.rules import HEADLINE, Scope, lengths_of, panels, rule_of, tasks_of, threshold_of
+from plugins.gates.panels import Look, Rule
+from plugins.gates.rules import HEADLINE, Scope, lengths_of, rule_of, tasks_of, threshold_of
 from plugins.gates.thresholds import Certainty, Gate, Regression
 
 CASES = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
@@ -25,7 +25,7 @@ def ids(length: int, *tasks: str) -> frozenset[str]:
 
 
 def rules_of(*gates: Gate, scope: Scope | None = None) -> dict[int, tuple[Rule, ...]]:
-    found = panels(thresholds(*gates), scope or scope_of(CASES))
+    found = by_length(thresholds(*gates), scope or scope_of(CASES))
     return {length: panel.rules for length, panel in found.items()}
 
 
@@ -102,7 +102,7 @@ def test_cases_that_no_gate_decides_on_are_measured_in_full() -> None:
 
 def test_a_case_that_cannot_be_built_has_no_place_in_a_queue() -> None:
     misfit = case("n1", 1024).id
-    found = panels(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
+    found = by_length(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
     assert misfit not in found[1024].cases
     assert not any(misfit in rule.cases for rule in found[1024].rules)
     assert [rule.cases for rule in found[1024].rules] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
@@ -111,7 +111,7 @@ def test_a_case_that_cannot_be_built_has_no_place_in_a_queue() -> None:
 def test_a_gate_that_drives_nothing_is_asked_like_the_others() -> None:
     scope = scope_of(CASES)
     given = replace(thresholds(NEEDLES), verdict=Certainty(zone=2.0))
-    panel = panels(given, scope)[1024]
+    panel = by_length(given, scope)[1024]
     assert rule_of(NEEDLES, scope, 1024, panel) is panel.rules[1]
     tracing = replace(LEVEL, aspect="tracing", blocking=False)
     other = Rule(cases=ids(1024, "vt"), threshold=0.5, zone=0.02, alpha=panel.rules[0].alpha, driving=False)
@@ -124,7 +124,7 @@ def test_the_file_says_how_sure_a_verdict_is() -> None:
     given = replace(
         thresholds(), verdict=Certainty(confidence=0.95, zone=1.0), regression=Regression(drop=3.0, blocking=False)
     )
-    found = panels(given, scope_of(CASES, paired=True, full=True, seed=5))
+    found = by_length(given, scope_of(CASES, paired=True, full=True, seed=5))
     rules = {rule for panel in found.values() for rule in panel.rules}
     assert {round(0.05 / rule.alpha, 6) for rule in rules} == {3}
     assert {rule.zone for rule in rules} == {0.01}
@@ -133,13 +133,13 @@ def test_the_file_says_how_sure_a_verdict_is() -> None:
     assert {(each.drop, each.clear) for each in pairings if each} == {(0.03, 0.015)}
     assert {round(0.05 / each.alpha, 6) for each in pairings if each} == {3}
     assert all(panel.full for panel in found.values())
-    assert found[1024].order != panels(given, scope_of(CASES))[1024].order
+    assert found[1024].order != by_length(given, scope_of(CASES))[1024].order
 
 
 def test_pairs_are_asked_for_only_with_a_baseline() -> None:
-    assert all(panel.pairing is None for panel in panels(thresholds(), scope_of(CASES)).values())
+    assert all(panel.pairing is None for panel in by_length(thresholds(), scope_of(CASES)).values())
     one = scope_of([each for each in CASES if each.length == 2048], paired=True)
-    (panel,) = panels(thresholds(), one).values()
+    (panel,) = by_length(thresholds(), one).values()
     assert panel.pairing is not None
     assert panel.pairing.alpha == pytest.approx(0.01)
 
@@ -147,15 +147,15 @@ def test_pairs_are_asked_for_only_with_a_baseline() -> None:
 def test_the_order_is_the_same_for_every_checkpoint_and_every_file() -> None:
     scope = scope_of(CASES)
     others = (replace(scope, claimed_length=None), replace(scope, paired=True), replace(scope, full=True))
-    orders = {panels(thresholds(*gates), each)[1024].order for gates in ((), (NEEDLES,)) for each in others}
-    assert orders == {panels(thresholds(), scope)[1024].order}
+    orders = {by_length(thresholds(*gates), each)[1024].order for gates in ((), (NEEDLES,)) for each in others}
+    assert orders == {by_length(thresholds(), scope)[1024].order}
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.sets(st.sampled_from(CASES), min_size=1), st.lists(st.sampled_from([LEVEL, NEEDLES, AVERAGE, REACH])))
 def test_every_selected_case_has_a_question(selected: set[Case], gates: list[Gate]) -> None:
     scope = scope_of([each for each in CASES if each in selected])
-    found = panels(thresholds(*gates), scope)
+    found = by_length(thresholds(*gates), scope)
     assert {name for panel in found.values() for name in panel.cases} == {each.id for each in selected}
     for panel in found.values():
         assert frozenset[str]().union(*(rule.cases for rule in panel.rules)) == set(panel.cases)
@@ -175,17 +175,17 @@ def test_a_gate_knows_its_tasks_lengths_and_threshold() -> None:
 
 
 def test_a_panel_takes_cases_of_its_length_alone() -> None:
-    found: dict[int, Panel] = panels(thresholds(), scope_of(CASES[::-1]))
+    found = by_length(thresholds(), scope_of(CASES[::-1]))
     assert list(found) == list(LENGTHS)
     for length, panel in found.items():
         assert {each.length for each in panel.cases.values()} == {length} == {panel.length}
 
 
 def test_a_panel_whose_cases_all_failed_wants_nothing() -> None:
-    panel = panels(thresholds(NEEDLES), scope_of(CASES, paired=True))[1024]
+    panel = by_length(thresholds(NEEDLES), scope_of(CASES, paired=True))[1024]
     found = panel.standing({}, baseline={}, failed=panel.cases)
-    assert (found.wanted, found.asked, found.paired, found.pairing) == ((), {}, {}, Look(None, 0, 0))
-    assert set(found.rules.values()) == {Look(None, 0, 0)}
+    assert (found.wanted, found.asked, found.paired, found.pairing) == ((), {}, {}, Look(None, 0, 0, 0))
+    assert set(found.rules.values()) == {Look(None, 0, 0, 0)}
 
 
 @pytest.mark.parametrize(("final", "in_full"), [(False, False), (True, True)])
@@ -193,7 +193,7 @@ def test_cases_that_no_gate_asks_for_are_measured_in_full_beside_a_finished_base
     final: bool, in_full: bool
 ) -> None:
     """It may have results on few of their samples, or none; one that runs too has them all."""
-    panel = panels(thresholds(), scope_of(CASES[:1], paired=True, baseline_is_final=final))[CASES[0].length]
+    panel = by_length(thresholds(), scope_of(CASES[:1], paired=True, baseline_is_final=final))[CASES[0].length]
     asks_for_all = Rule(cases=frozenset({CASES[0].id}), threshold=None)
     assert (replace(panel.rules[0], alpha=0.01, zone=0.0) == asks_for_all) is in_full
     assert len(panel.standing({}, baseline={}, control={} if final else None).wanted) == (100 if final else 200)

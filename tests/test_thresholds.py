@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.tasks import TASKS
+from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import SHIPPED, Certainty, Regression, Thresholds, ThresholdsError, load_thresholds
 
 LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
@@ -68,11 +68,11 @@ BROKEN = {
 def load(tmp_path: Path, text: str) -> Thresholds:
     path = tmp_path / "t.toml"
     path.write_text(text)
-    return load_thresholds(path, known_tasks=TASKS)
+    return load_thresholds(path, known_tasks=FAMILIES)
 
 
 def test_the_shipped_file_holds_the_papers_figures() -> None:
-    shipped = load_thresholds(SHIPPED, known_tasks=TASKS)
+    shipped = load_thresholds(SHIPPED, known_tasks=FAMILIES)
     assert shipped.references["aligned"].scores == {
         "mean": 85.6, "retrieval": 96.9, "tracing": 89.7, "aggregation": 84.8, "qa": 49.7
     }  # fmt: skip
@@ -95,7 +95,7 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ThresholdsError, match=r"cannot read .*nowhere.toml \(No such file"):
-        load_thresholds(tmp_path / "nowhere.toml", known_tasks=TASKS)
+        load_thresholds(tmp_path / "nowhere.toml", known_tasks=FAMILIES)
 
 
 def test_gates_alone_use_the_shipped_yardstick(tmp_path: Path) -> None:
@@ -155,5 +155,5 @@ def test_the_ends_of_a_range_belong_to_it(tmp_path: Path, text: str) -> None:
 
 
 def test_the_shipped_file_uses_the_documented_certainty() -> None:
-    shipped = load_thresholds(SHIPPED, known_tasks=TASKS)
+    shipped = load_thresholds(SHIPPED, known_tasks=FAMILIES)
     assert (shipped.verdict, shipped.regression) == (Certainty(), Regression())

@@ -42,7 +42,7 @@ def test_gates_say_what_stopped_the_workers(shares: tuple[float, ...], seed: int
     found = judge(thresholds(*gates), scope_of(MANY), asked, most=dict.fromkeys(LENGTHS, most), seed=seed)
     verdicts = iter(found.verdicts())
     for gate, length in itertools.product(gates, LENGTHS):
-        standing = found.panels[length].standing(found.scores)
+        standing = found.panels["ruler", length].standing(found.scores)
         (look,) = [
             look
             for rule, look in standing.rules.items()
@@ -81,7 +81,7 @@ def test_a_gap_ends_what_counts() -> None:
     """A case that came back with less than the others bounds the evidence, not what is known of the others."""
     found = judge(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 60))
     short = replace(found.measured.results["test_ruler[vt-1024]"], outcomes=())
-    queue = found.panels[1024].order
+    queue = found.panels["ruler", 1024].order
     for count in range(1, 4):
         (*_, last) = itertools.islice((e for e in queue if e.case == short.case.id), count + 1)
         short = replace(short, outcomes=found.measured.results[short.case.id].outcomes[:count])

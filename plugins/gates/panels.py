@@ -2,18 +2,21 @@
 
 All samples of a panel stand in one queue, in one random order that depends on nothing but their
 identity. Evidence is read over the finished part of the queue from its start, never in order of
-completion: finishing early and being right are not independent.
+completion: finishing early and being right are not independent. Samples that share a context stand
+together and are one piece of evidence, with their mean.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import islice, takewhile
+from functools import cached_property
+from itertools import groupby, islice, takewhile
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fixtures.identity import stable_hash
 from fixtures.records import Case
@@ -58,11 +61,45 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the finished part of a queue says: `seen` of its `of` elements were looked at."""
+    """What the finished part of a queue says: `seen` of its `of` elements were looked at, in `pieces` of evidence."""
 
     decision: Decision | None
     seen: int
     of: int
+    pieces: int
+
+
+class Pool:
+    """A queue as evidence: its elements by pieces, each with a weight of at most 1.
+
+    A panel's mean is that of its cases' means. Where they differ in size, a piece of a smaller case
+    weighs more; `scale` times the mean of the weighted values is the panel's mean.
+    """
+
+    def __init__(self, queue: Sequence[Element], cases: Mapping[str, Case]):
+        grouped = groupby(queue, key=lambda element: (element.case, element.sample // cases[element.case].group))
+        self.pieces = tuple(tuple(elements) for _, elements in grouped)
+        counts = Counter(piece[0].case for piece in self.pieces)
+        self.scale = len(self.pieces) / (len(counts) * min(counts.values())) if counts else 1.0
+        self._weights = {case: min(counts.values()) / count for case, count in counts.items()}
+        unseen, at = set(counts), 0
+        while unseen:
+            unseen.discard(self.pieces[at][0].case)
+            at += 1
+        # A few before a first look, and one of every case, so that each has a score.
+        self.least = max(at, LEAST_POOLED_ELEMENTS if len(counts) > 1 else LEAST_ELEMENTS)
+
+    def values(self, scores: Mapping[Element, float], pieces: int | None = None) -> NDArray[np.float64]:
+        """The weighted means of the first finished pieces, 0 to 1 (or -1 to 1): so many, or all there are."""
+        finished = takewhile(lambda piece: all(element in scores for element in piece), self.pieces[:pieces])
+        return np.array(
+            [self._weights[piece[0].case] * sum(map(scores.__getitem__, piece)) / len(piece) for piece in finished],
+            dtype=np.float64,
+        )
+
+    def elements(self, pieces: int) -> int:
+        """How many elements the first pieces hold."""
+        return sum(map(len, self.pieces[:pieces]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +119,11 @@ class Standing:
 
 
 class Panel:
-    """The cases at one length and what is asked of them."""
+    """The cases of one family at one length and what is asked of them."""
 
     def __init__(
         self,
+        family: str,
         length: int,
         cases: Sequence[Case],
         *,
@@ -94,6 +132,7 @@ class Panel:
         pairing: Pairing | None = None,
         full: bool = False,
     ):
+        self.family = family
         self.length = length
         self.cases = {case.id: case for case in cases}
         self.rules = tuple(rules)
@@ -101,12 +140,13 @@ class Panel:
         self.full = full
         self._seed = seed
         self._sequences: dict[frozenset[str], tuple[Element, ...]] = {}
+        self._pools: dict[frozenset[str], Pool] = {}
 
     @cached_property
     def order(self) -> tuple[Element, ...]:
         """All elements. Leaving out a case, or asking for more samples, never reorders the others."""
         ranked = [
-            (stable_hash("queue", self._seed, case.task, case.length, index), case.id, index)
+            (stable_hash("queue", self._seed, case.task, case.length, index // case.group), case.id, index)
             for case in self.cases.values()
             for index in range(case.samples)
         ]
@@ -118,6 +158,13 @@ class Panel:
         if chosen not in self._sequences:
             self._sequences[chosen] = tuple(element for element in self.order if element.case in chosen)
         return self._sequences[chosen]
+
+    def pool(self, cases: Collection[str]) -> Pool:
+        """The same elements as evidence."""
+        chosen = frozenset(cases)
+        if chosen not in self._pools:
+            self._pools[chosen] = Pool(self.queue(chosen), self.cases)
+        return self._pools[chosen]
 
     def look(
         self,
@@ -131,44 +178,44 @@ class Panel:
 
         `control` are a known baseline's scores; they help where they are known for all elements.
         """
-        queue = self.queue(rule.cases.difference(failed))
-        done = list(takewhile(scores.__contains__, queue))
+        pool = self.pool(rule.cases.difference(failed))
+        of = len(pool.pieces)
+        values = pool.values(scores)
         decision = None
-        if rule.threshold is not None and queue:
-            values = np.array([scores[element] for element in done])
-            known = None
-            if control is not None and all(element in control for element in queue):
-                known = np.array([control[element] for element in queue])
+        if rule.threshold is not None and of:
+            known = None if control is None else pool.values(control)
             decision = decide_level(
                 values,
-                rule.threshold,
+                rule.threshold / pool.scale,
                 alpha=rule.alpha,
-                population=len(queue),
-                zone=rule.zone,
+                population=of,
+                zone=rule.zone / pool.scale,
                 # With everything asked for, only the exact comparison counts.
-                least=len(queue) + 1 if self.full else _least(queue),
-                control=known,
+                least=of + 1 if self.full else pool.least,
+                control=known if known is not None and len(known) == of else None,
             )
-        seen = len(done) if decision is None else decision.at
-        return Look(decision, seen, len(queue))
+        pieces = len(values) if decision is None else decision.at
+        return Look(decision, pool.elements(pieces), pool.elements(of), pieces)
 
     def look_at_pairs(
         self, scores: Mapping[Element, float], baseline: Mapping[Element, float], *, failed: Collection[str] = ()
     ) -> Look:
         """The evidence of the panel's pairing, over elements that both have finished."""
         assert self.pairing is not None
-        queue = self.queue(frozenset(self.cases).difference(failed))
-        done = list(takewhile(lambda element: element in scores and element in baseline, queue))
-        differences = np.array([scores[element] - baseline[element] for element in done])
+        pool = self.pool(frozenset(self.cases).difference(failed))
+        of = len(pool.pieces)
+        differences = pool.values(
+            {element: scores[element] - baseline[element] for element in scores.keys() & baseline}
+        )
         decision = decide_paired(
             differences,
-            drop=self.pairing.drop,
-            clear=self.pairing.clear,
+            drop=self.pairing.drop / pool.scale,
+            clear=self.pairing.clear / pool.scale,
             alpha=self.pairing.alpha,
-            least=min(len(queue), _least(queue)),
+            least=min(of, pool.least),
         )
-        seen = len(done) if decision is None or self.full else decision.at
-        return Look(decision, seen, len(queue))
+        pieces = len(differences) if decision is None or self.full else decision.at
+        return Look(decision, pool.elements(pieces), pool.elements(of), pieces)
 
     def standing(
         self,
@@ -214,18 +261,6 @@ class Panel:
             if element in missing
         )
         return Standing(asked, paired, tuple(islice(wanted, LOOK_AHEAD)), looks, pairs)
-
-
-@cache
-def _least(queue: tuple[Element, ...]) -> int:
-    """Elements before a first look: a few, and one of every case, so that each has a score."""
-    unseen = {element.case for element in queue}
-    least = LEAST_POOLED_ELEMENTS if len(unseen) > 1 else LEAST_ELEMENTS
-    for place, element in enumerate(queue, start=1):
-        unseen.discard(element.case)
-        if not unseen:
-            return max(least, place)
-    return least
 
 
 def _count(asked: dict[str, int], elements: Iterable[Element]) -> None:

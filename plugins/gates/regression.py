@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fixtures.lengths import format_length
 from fixtures.records import CaseResult, Verdict, VerdictWord
 from plugins.gates.panels import Element, Panel
+from plugins.gates.rules import RULER
 from plugins.gates.statistics import e_bh, interval, log_below, log_dropped, paired_interval
 from plugins.gates.verdicts import Judge, interval_alpha
 
@@ -61,13 +61,6 @@ def diagnoses(judge: Judge) -> dict[str, Diagnosis]:
     }
 
 
-def differences(result: CaseResult) -> NDArray[np.float64]:
-    """Score minus the baseline's, -1 to 1, in the order of the queue."""
-    values = [outcome.score.value for outcome in result.outcomes]
-    pairs = zip(values, result.baseline, strict=False)
-    return np.array([value - other for value, other in pairs], dtype=np.float64)
-
-
 def baseline_scores(results: Mapping[str, CaseResult]) -> dict[Element, float]:
     """The baseline's scores, each at its place in the queue."""
     return {
@@ -79,7 +72,7 @@ def baseline_scores(results: Mapping[str, CaseResult]) -> dict[Element, float]:
 
 def _regression(judge: Judge, panel: Panel) -> Verdict:
     # Those that cannot be built are in no queue, but the mean without them is not the panel's.
-    cases = judge.measured.scope.at(panel.length).values()
+    cases = [case for case in judge.measured.scope.at(panel.length).values() if case.family == panel.family]
     results = [judge.measured.results.get(case.id) for case in cases]
     broken = next((result for result in results if result is not None and result.error is not None), None)
     baseline = baseline_scores(judge.measured.results)
@@ -98,16 +91,17 @@ def _regression(judge: Judge, panel: Panel) -> Verdict:
         if judge.measured.scope.baseline_is_final:
             word, reason = "not measured", "the baseline's journal has no result on these samples"
     else:
-        queue = panel.queue(panel.cases)[: look.seen]
-        found = np.array([judge.scores[element] - baseline[element] for element in queue])
-        low, high = paired_interval(found, alpha=alpha)
-        value, bounds = 100 * math.fsum(found) / len(found), (100 * low, 100 * high)
+        pool = panel.pool(panel.cases)
+        both = judge.scores.keys() & baseline
+        found = pool.values({element: judge.scores[element] - baseline[element] for element in both}, look.pieces)
+        low, high = (max(-1.0, min(1.0, pool.scale * end)) for end in paired_interval(found, alpha=alpha))
+        value, bounds = 100 * pool.scale * math.fsum(found) / len(found), (100 * low, 100 * high)
         said = {"pass": "no loss of", "fail": "a loss of more than half of"}.get(word, "neither shown nor ruled out:")
         worse, better = int((found < 0).sum()), int((found > 0).sum())
-        flips = f"{worse} worse, {better} better of {look.seen} pairs"
+        flips = f"{worse} worse, {better} better of {look.pieces} pairs"
         reason = f"{value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]: {said} {drop:g} points ({flips})"
     return Verdict(
-        name=f"regression at {format_length(panel.length)}",
+        name=f"regression{'' if panel.family == RULER else f' of {panel.family}'} at {format_length(panel.length)}",
         kind=KIND,
         length=panel.length,
         measured=value,
@@ -134,19 +128,19 @@ def _shown(
 def _log_below(result: CaseResult, floor: float | None) -> float | None:
     if floor is None:
         return None
-    values = np.array([outcome.score.value for outcome in result.outcomes])
-    return log_below(values, floor / 100, population=result.case.samples)
+    values = np.array(result.evidence)
+    return log_below(values, floor / 100, population=result.case.samples // result.case.group)
 
 
 def _log_dropped(result: CaseResult) -> float | None:
-    found = differences(result)
+    found = np.array(result.differences)
     return log_dropped(found) if len(found) else None
 
 
 def _diagnosis(result: CaseResult, judge: Judge, floor: float | None, *, below: bool, dropped: bool) -> Diagnosis:
     alpha = 1 - judge.thresholds.verdict.confidence
-    low, high = interval(np.array([outcome.score.value for outcome in result.outcomes]), alpha=alpha)
-    found = differences(result)
+    low, high = interval(np.array(result.evidence), alpha=alpha)
+    found = np.array(result.differences)
     pairs = len(found)
     between = paired_interval(found, alpha=alpha) if pairs else None
     assert result.score is not None

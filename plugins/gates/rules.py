@@ -9,10 +9,13 @@ from fixtures.records import Case
 from plugins.gates.panels import Pairing, Panel, Rule
 from plugins.gates.thresholds import Gate, Reference, Thresholds
 
-# The whole suite against the yardstick is always asked where all its tasks were selected.
+# A family of tasks and a length.
+PanelKey = tuple[str, int]
+RULER = "ruler"
+# All of RULER against the yardstick is always asked where all its tasks were selected.
 HEADLINE = Gate(
-    name="effective length", kind="effective_length", aspect=None, tasks=(), above=None, blocking=True, lengths=(),
-    at_least=None, rising=False,
+    name="effective length", kind="effective_length", aspect=None, category=None, tasks=(), above=None, blocking=True,
+    lengths=(), at_least=None, rising=False,
 )  # fmt: skip
 
 
@@ -21,10 +24,10 @@ class Scope:
     """A run as gates see it before anything was measured.
 
     `lengths` are those of the whole run, `cases` those that were selected, `misfits` the ids of
-    cases that cannot be built. `suite_tasks` are all tasks of the suite with their aspects: a gate
-    on the suite or on an aspect needs each of them. `claimed_length` is None where the checkpoint
-    does not say. `paired`: there is a baseline, and `baseline_is_final` that none of its samples will come.
-    `full`: no verdict ends a panel early.
+    cases that cannot be built. `suite_tasks` are all tasks of RULER with their aspects: a gate
+    on the suite or on an aspect needs each of them. `families` says of every task what it is averaged with.
+    `claimed_length` is None where the checkpoint does not say. `paired`: there is a baseline, and
+    `baseline_is_final` that none of its samples will come. `full`: no verdict ends a panel early.
     """
 
     lengths: tuple[int, ...]
@@ -37,6 +40,7 @@ class Scope:
     paired: bool = False
     baseline_is_final: bool = False
     full: bool = False
+    families: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, length: int) -> dict[str, Case]:
         """The selected cases at a length, by task."""
@@ -51,7 +55,14 @@ def threshold_of(gate: Gate, scope: Scope) -> float:
 def tasks_of(gate: Gate, scope: Scope) -> tuple[str, ...]:
     if gate.tasks:
         return gate.tasks
+    if gate.category is not None:
+        return tuple(task for task, family in scope.families.items() if family == gate.category)
     return tuple(task for task, aspect in scope.suite_tasks.items() if gate.aspect in (None, aspect))
+
+
+def family_of(gate: Gate, scope: Scope) -> str:
+    """Which family's panels the gate asks; a gate on tasks names those of one family."""
+    return scope.families.get(gate.tasks[0], RULER) if gate.tasks else gate.category or RULER
 
 
 def lengths_of(gate: Gate, scope: Scope) -> tuple[int, ...]:
@@ -59,50 +70,54 @@ def lengths_of(gate: Gate, scope: Scope) -> tuple[int, ...]:
     return tuple(length for length in scope.lengths if not gate.lengths or length in gate.lengths)
 
 
-def panels(thresholds: Thresholds, scope: Scope) -> dict[int, Panel]:
-    """By length, shortest first. Cases that cannot be built have no place in a queue."""
+def panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
+    """By family and length, shortest first. Cases that cannot be built have no place in a queue."""
     driving = [HEADLINE, *(gate for gate in thresholds.gates if gate.blocking)]
-    asked = {length: _questions(driving, scope, length) for length in scope.lengths}
+    families = tuple(dict.fromkeys(case.family for case in scope.cases))
+    tested = {(case.family, case.length) for case in scope.cases}
+    keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
+    asked = {key: _questions(driving, scope, key) for key in keys}
     alpha = (1 - thresholds.verdict.confidence) / max(1, sum(len(_deciding(rules)) for rules in asked.values()))
-    tested = {case.length for case in scope.cases}
     pairing = Pairing(
         drop=thresholds.regression.drop / 100,
         clear=thresholds.regression.drop / 200,
         alpha=(1 - thresholds.verdict.confidence) / max(1, len(tested)),
     )
     return {
-        length: Panel(
-            length,
-            _fitting(scope, length),
+        key: Panel(
+            *key,
+            _fitting(scope, key),
             seed=scope.seed,
             rules=[
                 replace(rule, alpha=alpha, zone=thresholds.verdict.zone / 100)
-                for rule in (*asked[length], *_rest(asked[length], scope, length))
+                for rule in (*asked[key], *_rest(asked[key], scope, key))
             ],
             pairing=pairing if scope.paired else None,
             full=scope.full,
         )
-        for length in scope.lengths
-        if length in tested
+        for key in keys
     }
 
 
 def rule_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Rule:
     """The gate's question at a length as the panel asks it, or would ask it of a gate that drives nothing."""
-    cases, threshold = _cases(gate, scope, length), _threshold(gate, scope)
+    cases, threshold = _cases(gate, scope, (panel.family, length)), _threshold(gate, scope)
     alike = panel.rules[0]
     asked = next((rule for rule in panel.rules if (rule.cases, rule.threshold) == (cases, threshold)), None)
     return asked or Rule(cases=cases, threshold=threshold, zone=alike.zone, alpha=alike.alpha, driving=False)
 
 
-def _questions(gates: Sequence[Gate], scope: Scope, length: int) -> list[Rule]:
-    """What blocking gates ask of a length, each question once; of gates whose tasks were not all selected, nothing."""
+def _questions(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list[Rule]:
+    """What blocking gates ask of a panel, each question once; of gates whose tasks were not all selected, nothing."""
+    family, length = key
     found: dict[Rule, None] = {}
     for gate in gates:
+        if family_of(gate, scope) != family:
+            continue
         tasks = tasks_of(gate, scope)
         if not tasks or not set(scope.at(length)).issuperset(tasks) or length not in lengths_of(gate, scope):
             continue
-        found[Rule(cases=_cases(gate, scope, length), threshold=_threshold(gate, scope))] = None
+        found[Rule(cases=_cases(gate, scope, key), threshold=_threshold(gate, scope))] = None
     return list(found)
 
 
@@ -115,19 +130,19 @@ def _deciding(rules: Sequence[Rule]) -> list[Rule]:
     return [rule for rule in rules if rule.threshold is not None]
 
 
-def _rest(rules: Sequence[Rule], scope: Scope, length: int) -> list[Rule]:
+def _rest(rules: Sequence[Rule], scope: Scope, key: PanelKey) -> list[Rule]:
     """Cases that nothing decides on are measured in full; with a baseline that runs too, the comparison decides."""
     decided = frozenset[str]().union(*(rule.cases for rule in rules))
-    rest = frozenset(case.id for case in _fitting(scope, length)) - decided
+    rest = frozenset(case.id for case in _fitting(scope, key)) - decided
     if scope.paired and not scope.baseline_is_final:
         rest = frozenset()
     return [Rule(cases=rest, threshold=None)] if rest or not rules else []
 
 
-def _cases(gate: Gate, scope: Scope, length: int) -> frozenset[str]:
+def _cases(gate: Gate, scope: Scope, key: PanelKey) -> frozenset[str]:
     tasks = tasks_of(gate, scope)
-    return frozenset(case.id for case in _fitting(scope, length) if case.task in tasks)
+    return frozenset(case.id for case in _fitting(scope, key) if case.task in tasks)
 
 
-def _fitting(scope: Scope, length: int) -> list[Case]:
-    return [case for case in scope.cases if case.length == length and case.id not in scope.misfits]
+def _fitting(scope: Scope, key: PanelKey) -> list[Case]:
+    return [case for case in scope.cases if (case.family, case.length) == key and case.id not in scope.misfits]

@@ -12,11 +12,13 @@ from fixtures.lengths import LengthError, parse_length
 
 SHIPPED = Path(__file__).parents[2] / "thresholds.toml"
 ASPECTS = ("retrieval", "tracing", "aggregation", "qa")
-KINDS = ("level", "effective_length", "weighted_average")
+CATEGORIES = ("recall", "rag", "cite", "rerank", "icl", "longqa", "summ")
+KINDS = ("level", "effective_length", "weighted_average", "category")
 GATE_KEYS = {
     "level": ("name", "kind", "aspect", "tasks", "above", "blocking", "lengths"),
     "effective_length": ("name", "kind", "aspect", "tasks", "above", "blocking", "at_least"),
     "weighted_average": ("name", "kind", "aspect", "tasks", "above", "blocking", "weights"),
+    "category": ("name", "kind", "category", "above", "blocking", "lengths"),
 }
 
 
@@ -34,11 +36,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One [[gate]] table. `above` None means: the reference's score for the same tasks."""
+    """One [[gate]] table, on RULER's tasks, a `category` of HELMET, or named tasks of one of these.
+
+    `above` None means: the reference's score for the same tasks.
+    """
 
     name: str
-    kind: Literal["level", "effective_length", "weighted_average"]
+    kind: Literal["level", "effective_length", "weighted_average", "category"]
     aspect: str | None
+    category: str | None
     tasks: tuple[str, ...]
     above: float | None
     blocking: bool
@@ -86,9 +92,10 @@ class Thresholds:
     floors: Mapping[str, float] = field(default_factory=dict)
 
 
-def load_thresholds(path: Path, *, known_tasks: Mapping[str, object]) -> Thresholds:
+def load_thresholds(path: Path, *, known_tasks: Mapping[str, str]) -> Thresholds:
     """The file's content; raises ThresholdsError naming file, place, value and what is accepted.
 
+    `known_tasks` are all tasks with their families.
     A file without [reference] tables uses those of the shipped thresholds.toml.
     """
     try:
@@ -103,7 +110,7 @@ def load_thresholds(path: Path, *, known_tasks: Mapping[str, object]) -> Thresho
         raise ThresholdsError(f"--thresholds: {path}: {error}") from error
 
 
-def _thresholds(data: Mapping[str, Any], known_tasks: Mapping[str, object]) -> Thresholds:
+def _thresholds(data: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Thresholds:
     _only(data, ("reference", "verdict", "regression", "floor", "gate"), "the file")
     references = _table(data["reference"], "[reference]") if "reference" in data else _shipped_references()
     _only(references, ("aligned", "base"), "[reference]")
@@ -139,7 +146,7 @@ def _reference(kind: str, data: Any) -> Reference:
     return Reference(source=source, scores={name: _score(table, name, place) for name in ("mean", *ASPECTS)})
 
 
-def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, object]) -> Gate:
+def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
     name = _read(table, "name", "[[gate]]", str, "a name")
     place = f"[[gate]] {name!r}"
     kind = _choice(table, "kind", place, KINDS)
@@ -147,9 +154,11 @@ def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, object]) -> Gate:
     aspect = _choice(table, "aspect", place, ASPECTS) if "aspect" in table else None
     tasks = tuple(_read(table, "tasks", place, list, "a list of task names")) if "tasks" in table else ()
     _check_tasks(table, place, aspect, tasks, known_tasks)
+    category = _choice(table, "category", place, CATEGORIES) if kind == "category" else None
     above = None if table.get("above") == "reference" else _score(table, "above", place, or_reference=True)
-    if above is None and tasks:
-        raise ThresholdsError(f"{place}: above = 'reference' has no score for a list of tasks; write a number")
+    if above is None and (tasks or category):
+        what = "a list of tasks" if tasks else "a category"
+        raise ThresholdsError(f"{place}: above = 'reference' has no score for {what}; write a number")
     rising = kind == "weighted_average" and _choice(table, "weights", place, ("rising", "falling")) == "rising"
     lengths = _read(table, "lengths", place, list, 'a list such as ["8k"]') if "lengths" in table else []
     if "lengths" in table and not lengths:
@@ -158,6 +167,7 @@ def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, object]) -> Gate:
         name=name,
         kind=kind,
         aspect=aspect,
+        category=category,
         tasks=tasks,
         above=above,
         blocking=_read(table, "blocking", place, bool, "true or false") if "blocking" in table else True,
@@ -190,7 +200,7 @@ def _regression(table: Mapping[str, Any]) -> Regression:
     )
 
 
-def _floors(table: Mapping[str, Any], known: Mapping[str, object]) -> dict[str, float]:
+def _floors(table: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, float]:
     unknown = next((task for task in table if task not in known), None)
     if unknown is not None:
         raise ThresholdsError(f"[floor]: unknown task {unknown!r}; known are {', '.join(known)}")
@@ -198,7 +208,7 @@ def _floors(table: Mapping[str, Any], known: Mapping[str, object]) -> dict[str, 
 
 
 def _check_tasks(
-    table: Mapping[str, Any], place: str, aspect: str | None, tasks: tuple[Any, ...], known: Mapping[str, object]
+    table: Mapping[str, Any], place: str, aspect: str | None, tasks: tuple[Any, ...], known: Mapping[str, str]
 ) -> None:
     if aspect is not None and "tasks" in table:
         raise ThresholdsError(f"{place}: give aspect or tasks, not both")
@@ -207,6 +217,9 @@ def _check_tasks(
     unknown = next((task for task in tasks if not isinstance(task, str) or task not in known), None)
     if unknown is not None:
         raise ThresholdsError(f"{place}: unknown task {unknown!r}; known are {', '.join(known)}")
+    families = sorted({known[task] for task in tasks})
+    if len(families) > 1:
+        raise ThresholdsError(f"{place}: tasks of {' and '.join(families)} have no common mean; write a gate for each")
 
 
 def _at_least(table: Mapping[str, Any], place: str) -> int | None:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from fixtures.lengths import format_length
 from fixtures.records import CaseResult, Verdict, VerdictWord
 from plugins.gates.effective_length import (
@@ -21,7 +19,7 @@ from plugins.gates.effective_length import (
     weighted_average,
 )
 from plugins.gates.panels import Element, Panel
-from plugins.gates.rules import Scope, lengths_of, panels, rule_of, tasks_of, threshold_of
+from plugins.gates.rules import PanelKey, Scope, family_of, lengths_of, panels, rule_of, tasks_of, threshold_of
 from plugins.gates.statistics import TIE, interval
 from plugins.gates.thresholds import Gate, Thresholds
 
@@ -90,7 +88,7 @@ class Judge:
         return self._answer(gate, length, results)
 
     def _answer(self, gate: Gate, length: int, results: Sequence[CaseResult]) -> Finding:
-        panel = self.panels[length]
+        panel = self.panels[family_of(gate, self.measured.scope), length]
         rule = rule_of(gate, self.measured.scope, length, panel)
         look = panel.look(rule, self.scores, control=self.measured.control)
         means = [result.score for result in results]
@@ -98,14 +96,15 @@ class Judge:
             reason = f"cases without a sample: {sum(mean is None for mean in means) or len(means)} of {len(means)}"
             return Finding(word="inconclusive", reason=reason, samples=look.seen, of=look.of)
         score = math.fsum(mean for mean in means if mean is not None) / len(means)
-        values = np.array([self.scores[element] for element in panel.queue(rule.cases)[: look.seen]])
+        pool = panel.pool(rule.cases)
+        values = pool.values(self.scores, look.pieces)
         alpha = interval_alpha(1 - self.thresholds.verdict.confidence, rule.alpha)
         if gate.kind == "weighted_average":
             # Its bounds hold where those of all lengths do.
             alpha = (1 - self.thresholds.verdict.confidence) / len(self.measured.scope.lengths)
-        low, high = interval(values, alpha=alpha, population=look.of)
+        low, high = (pool.scale * end for end in interval(values, alpha=alpha, population=len(pool.pieces)))
         # The mean of the tasks' means is not quite the mean of the queue.
-        bounds = 100 * min(low, score), 100 * max(high, score)
+        bounds = 100 * min(low, score), 100 * max(min(1.0, high), score)
         word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
         threshold = threshold_of(gate, self.measured.scope)
         return Finding(
@@ -119,7 +118,7 @@ class Judge:
         )
 
     def _verdicts(self, gate: Gate) -> list[Verdict]:
-        if gate.kind == "level":
+        if gate.kind in ("level", "category"):
             untested = [length for length in gate.lengths if length not in self.measured.scope.lengths]
             return [self._level(gate, length) for length in sorted([*lengths_of(gate, self.measured.scope), *untested])]
         return [self._reach(gate) if gate.kind == "effective_length" else self._average(gate)]
@@ -199,12 +198,12 @@ def interval_alpha(alpha: float, alpha_of_question: float) -> float:
     return max(alpha, 2 * alpha_of_question)
 
 
-def element_scores(found: Mapping[int, Panel], results: Mapping[str, CaseResult]) -> dict[Element, float]:
+def element_scores(found: Mapping[PanelKey, Panel], results: Mapping[str, CaseResult]) -> dict[Element, float]:
     """The scores that came back, each at its place in the queue."""
     return {
         Element(result.case.id, outcome.index): outcome.score.value
         for result in results.values()
-        if result.case.length in found
+        if (result.case.family, result.case.length) in found
         for outcome in result.outcomes
     }
 
