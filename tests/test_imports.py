@@ -88,7 +88,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.report.plugin": ("plugins.report", "plugins.gates.plugin", "plugins.evidence", "plugins.run"),
     "tests_longctx": ("fixtures",),
 }  # fmt: skip
-# Who may know these at all; of the network nobody.
+# Who may know these at all; of the network only the command that fetches data, which no run starts.
 GUESTS: dict[str, tuple[str, ...]] = {
     "pytest": (
         "fixtures.session", "plugins.run", "plugins.options", "plugins.workers", "plugins.evidence",
@@ -98,7 +98,11 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "xdist": (),
     "torch": ("fixtures.engines", "plugins.workers"),
     "transformers": ("fixtures.engines", "fixtures.prompts"),
-    "requests": (), "httpx": (), "aiohttp": (), "urllib": (), "http": (), "socket": (), "huggingface_hub": (),
+    # It reads local copies of hub data sets; fetching is the one that downloads them.
+    "datasets": ("fixtures.corpora.published.hub",),
+    "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
+    "huggingface_hub": ("fixtures.corpora.fetching",),
+    "requests": (), "httpx": (), "aiohttp": (), "socket": (),
     "pickle": (),
 }  # fmt: skip
 PURE = (
