@@ -106,6 +106,7 @@ def plain_ndcg(ranking: list[str], relevance: dict[str, int], k: int) -> float:
     return discounted(gains) / discounted(best) if any(best[:k]) else 0.0
 
 
+@settings(deadline=None)
 @given(RANKINGS, RELEVANCE, st.sampled_from([1, 3, 10]))
 def test_ndcg_is_linear_in_the_gain(ranking: list[str], relevance: dict[str, int], k: int) -> None:
     value = ndcg(ranking, relevance, k)
@@ -113,6 +114,7 @@ def test_ndcg_is_linear_in_the_gain(ranking: list[str], relevance: dict[str, int
     assert 0 <= value <= 1 + 1e-12
 
 
+@settings(deadline=None)
 @given(OUTPUTS, RELEVANCE.filter(bool))
 def test_ndcg_is_trec_evals_for_scores_that_fall_with_the_rank(output: str, relevance: dict[str, int]) -> None:
     ranking = parse_ranking(output)
@@ -152,14 +154,14 @@ def subsequence_f1(output: str, reference: str) -> float:
     return 2 * shared / (len(one) + len(other)) if shared else 0.0
 
 
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(TEXT, st.lists(TEXT, min_size=1, max_size=3))
 def test_rouge_l_is_the_best_f1_of_a_common_subsequence(output: str, references: list[str]) -> None:
     expected = max(subsequence_f1(output, reference) for reference in references)
     assert rouge_l(output, references) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(st.text(max_size=40) | TEXT, st.text(max_size=40) | TEXT)
 def test_rouge_l_is_that_of_rouge_score_with_stems(output: str, reference: str) -> None:
     scorer = RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True)
