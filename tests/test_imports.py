@@ -103,10 +103,13 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
     "huggingface_hub": ("fixtures.corpora.fetching",),
     "requests": (), "httpx": (), "aiohttp": (), "socket": (),
+    "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
+    "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
     "pickle": (),
 }  # fmt: skip
 PURE = (
-    "fixtures.tasks", "fixtures.scoring", "fixtures.scoring.match", "fixtures.corpora", "fixtures.checkpoint",
+    "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.checkpoint",
+    *(f"fixtures.scoring.{name}" for name in ("match", "parsing", "rouge", "ranking", "citations", "choice")),
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
     "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.regression", "plugins.journal", "plugins.baseline",
 )  # fmt: skip
@@ -191,4 +194,15 @@ def test_pure_modules_load_neither_torch_nor_transformers_nor_pytest(module: str
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
     )
+    assert ended.stdout.strip() == ""
+
+
+def test_scorers_load_what_is_slow_only_when_they_score() -> None:
+    scorers = [module for module in FILES if within(module, "fixtures.scoring")]
+    slow = {"nltk", "rouge_score", "pytrec_eval", "numpy", "scipy", "punkt"}
+    script = f"import sys, {', '.join(scorers)}; print(*({slow} & set(sys.modules)))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert len(scorers) > 6
     assert ended.stdout.strip() == ""
