@@ -89,6 +89,7 @@ def run_of(model: Path, **changed: Any) -> Run:
         options=options,
         checkpoint=inspect(str(model)),
         cases=plan(options, TASKS, Corpora()),
+        unavailable={},
         misfits={},
         chat=framing_of(model).chat,
         corpora="c",

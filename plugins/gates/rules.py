@@ -60,9 +60,9 @@ def tasks_of(gate: Gate, scope: Scope) -> tuple[str, ...]:
     return tuple(task for task, aspect in scope.suite_tasks.items() if gate.aspect in (None, aspect))
 
 
-def family_of(gate: Gate, scope: Scope) -> str:
+def family_of(gate: Gate, families: Mapping[str, str]) -> str:
     """Which family's panels the gate asks; a gate on tasks names those of one family."""
-    return scope.families.get(gate.tasks[0], RULER) if gate.tasks else gate.category or RULER
+    return families.get(gate.tasks[0], RULER) if gate.tasks else gate.category or RULER
 
 
 def lengths_of(gate: Gate, scope: Scope) -> tuple[int, ...]:
@@ -112,7 +112,7 @@ def _questions(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list[Rule]
     family, length = key
     found: dict[Rule, None] = {}
     for gate in gates:
-        if family_of(gate, scope) != family:
+        if family_of(gate, scope.families) != family:
             continue
         tasks = tasks_of(gate, scope)
         if not tasks or not set(scope.at(length)).issuperset(tasks) or length not in lengths_of(gate, scope):
