@@ -127,6 +127,8 @@ def test_known_citations(output: str, expected: tuple[float, float], strict: boo
         (f"It says owl [1]. It says owl [{'9' * 5000}].", None, (0.5, 1), (0.5, 0.5)),
         # The same passage again weighs a good sentence double.
         ("It says owl [1][1]. It says elk [1].", None, (0.5, 2 / 3), (0.5, 0.5)),
+        # Nor does a repeated one make room for a fourth.
+        ("It says owl and elk [1][1][1][2].", None, (0, 0), (0, 0)),
         # An answer without a sentence.
         ("", None, None, (0, 0)),
         (" \n\n", None, None, (0, 0)),
