@@ -16,6 +16,7 @@ from fixtures.scoring.citations import (
     premise,
     recall_5,
     sentences,
+    splitter,
     statements,
     string_em,
     tidy,
@@ -206,6 +207,13 @@ def test_citations_are_read_as_written() -> None:
 def test_sentences_are_split_as_nltk_does(text: str, expected: tuple[str, ...]) -> None:
     """As NLTK 3.10 splits them with its own punkt_tab, the citation after a full stop included."""
     assert sentences(text) == expected
+
+
+def test_the_splitter_has_all_of_nltks_english_model() -> None:
+    """The counts are those of NLTK's punkt_tab; the last one grows as NLTK meets new words."""
+    model = splitter()._params
+    assert (len(model.abbrev_types), len(model.collocations), len(model.sent_starters)) == (156, 37, 39)
+    assert len(model.ortho_context) >= 20366
 
 
 @FIRST_LOADS
