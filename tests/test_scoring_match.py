@@ -196,6 +196,7 @@ def choose(output: str, right: int) -> tuple[float, float]:
         ("The.", 0, 1, 0),
         ("Answer:\nB", 0, 1, 0),
         ("Tom", 0, 1, 0),
+        ("A. Tommy", 0, 1, 0),
         ("B. Tommy or A. Tommy", 0, 1, 0),
         ("\n".join(OPTIONS), 2, 1, 0),
         ("A. Tom, or C. The house", 0, 1, 0),
