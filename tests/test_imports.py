@@ -100,7 +100,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     # It reads local copies of hub data sets; fetching is the one that downloads them.
     "datasets": ("fixtures.corpora.published.hub",),
     "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
-    "huggingface_hub": ("fixtures.corpora.fetching",),
+    "huggingface_hub": ("fixtures.corpora.fetching",), "httpx2": ("fixtures.corpora.fetching",),
     "requests": (), "httpx": (), "aiohttp": (), "socket": (),
     "pickle": (),
 }  # fmt: skip
