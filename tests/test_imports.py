@@ -103,9 +103,9 @@ GUESTS: dict[str, tuple[str, ...]] = {
     # It reads local copies of hub data sets; fetching is the one that downloads them.
     "datasets": ("fixtures.corpora.published.hub",),
     "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
-    "huggingface_hub": ("fixtures.corpora.fetching",),
+    "huggingface_hub": ("fixtures.corpora.fetching",), "httpx2": ("fixtures.corpora.fetching",),
     "openai": ("fixtures.scoring.judge.client",),
-    "requests": (), "httpx": (), "httpx2": (), "aiohttp": (), "socket": (),
+    "requests": (), "httpx": (), "aiohttp": (), "socket": (),
     "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
     "pickle": (),
