@@ -18,6 +18,7 @@ from fixtures.corpora.names import Apart
 from fixtures.corpora.slots import entries, parse_slots
 
 REPOSITORY = Path(__file__).parents[1]
+ENTITIES = world._entities
 DIGEST = """
 import hashlib
 from fixtures.corpora import world
@@ -122,6 +123,24 @@ def test_paragraphs_are_plain_prose(questions: QuestionSet) -> None:
 def test_the_question_sets_share_one_pool_and_are_built_once() -> None:
     assert world.generated_single_hop() is world.generated_single_hop()
     assert world.generated_single_hop().paragraphs is world.generated_two_hop().paragraphs
+
+
+def test_a_question_words_no_more_than_its_own_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first sample of a run does not wait for the whole world."""
+    worded: list[int] = []
+
+    def entities(place: int) -> tuple[world.Entity, world.Entity]:
+        worded.append(place)
+        return ENTITIES(place)
+
+    monkeypatch.setattr(world, "_entities", entities)
+    questions = world.generated_two_hop.__wrapped__()
+    asked = questions.questions[4321]
+    assert set(worded) == {asked.gold[1]}
+    assert asked == world.generated_two_hop().questions[4321]
+    worded.clear()
+    assert len(questions.questions[10:14]) == 4
+    assert len(set(worded)) == 2
 
 
 def test_the_world_does_not_depend_on_the_process() -> None:

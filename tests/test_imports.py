@@ -25,7 +25,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.checkpoint": ("fixtures.memory", "fixtures.weights"),
     "fixtures.seams": (),
     "fixtures.assembly": ("fixtures.seams",),
-    "fixtures.prompts": ("fixtures.records", "fixtures.identity", "fixtures.assembly"),
+    "fixtures.plain_tokenizers": (),
+    "fixtures.prompts": (
+        "fixtures.records", "fixtures.identity", "fixtures.assembly", "fixtures.plain_tokenizers",
+    ),
     "fixtures.corpora": ("fixtures.records", "fixtures.identity"),
     "fixtures.scoring": ("fixtures.records",),
     "fixtures.scoring.judge": ("fixtures.records",),

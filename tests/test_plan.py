@@ -27,6 +27,14 @@ def unloadable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+HEAVY = """
+import sys
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line(f"heavy: {sorted({'torch', 'transformers'} & set(sys.modules))}")
+"""
+
+
 @pytest.fixture(scope="module")
 def planned(unloadable: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """One task at three lengths, of which one is too short, and another at one length; with workers."""
@@ -43,6 +51,23 @@ def test_a_plan_runs_nothing_and_loads_nothing(planned: Finished) -> None:
     assert "Traceback" not in planned.output + planned.errors
     assert not list(planned.folder.glob("written/*"))
     assert not (planned.folder / "journal").exists()
+
+
+def test_a_plan_imports_no_torch(tmp_path: Path) -> None:
+    """It takes longer to import than all that a plan does."""
+    (tmp_path / "heavy.py").write_text(HEAVY)
+    found = start(tmp_path, "-p", "heavy", "--plan", "--model", str(calibrated("512")), "--lengths", "4k,128k")
+    assert found.code == 0
+    assert "heavy: ['transformers']" in found.output.splitlines()
+
+
+def test_a_list_of_cases_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    (tmp_path / "heavy.py").write_text(HEAVY)
+    model = ("--model", str(calibrated("512")), "--lengths", "4k,128k")
+    found = start(tmp_path, "-p", "heavy", "--collect-only", "-q", *model)
+    assert found.code == 0
+    assert "tests_longctx/test_ruler.py::test_ruler[qa_2-128k]" in found.output.splitlines()
+    assert "heavy: []" in found.output.splitlines()
 
 
 def test_a_plan_has_a_row_for_each_length(planned: Finished) -> None:

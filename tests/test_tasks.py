@@ -119,26 +119,46 @@ def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str
     assert found.prompt.length_tokens + found.prompt.generation_tokens <= found.length
 
 
+def case(task: str, length: int, samples: int) -> Case:
+    return Case(
+        id=f"test_ruler[{task}-{length}]",
+        suite="ruler",
+        category=TASKS[task].category,
+        task=task,
+        length=length,
+        samples=samples,
+        source="archive",
+        generation_tokens=TASKS[task].generation_tokens,
+    )
+
+
 def test_cases_that_cannot_fit_are_known_before_the_run() -> None:
-    cases = [
-        Case(
-            id=f"test_ruler[{name}-{length}]",
-            suite="ruler",
-            category=task.category,
-            task=name,
-            length=length,
-            samples=2,
-            source="archive",
-            generation_tokens=task.generation_tokens,
-        )
-        for name, task in TASKS.items()
-        for length in (150, 2048)
-    ]
+    cases = [case(name, length, 2) for name in TASKS for length in (150, 2048)]
     found = misfits(cases, TASKS, seed=0, framing=framing(), corpora=GENERATED)
     assert list(found) == [case.id for case in cases if case.length == 150]
     assert all(
         line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(TASKS, found.values(), strict=True)
     )
+
+
+@every_task
+def test_a_case_is_known_not_to_fit_if_any_of_its_samples_does_not(task: str) -> None:
+    """At lengths around what the first sample takes, of which some fit and others do not."""
+    counted = framing("pieces")
+
+    def fits(length: int, index: int) -> bool:
+        try:
+            TASKS[task].shortest(length, index, seed=1, tokenizer=counted, corpora=GENERATED)
+        except CannotFit:
+            return False
+        return True
+
+    _, prompt = TASKS[task].shortest(4000, 0, seed=1, tokenizer=counted, corpora=GENERATED)
+    needed = prompt.length_tokens + prompt.generation_tokens
+    cases = [case(task, length, 12) for length in (needed - 2, needed + 4, needed + needed // 20, 6 * needed)]
+    unfit = [case.id for case in cases if not all(fits(case.length, index) for index in range(case.samples))]
+    assert list(misfits(cases, TASKS, seed=1, framing=counted, corpora=GENERATED)) == unfit
+    assert cases[-1].id not in unfit
 
 
 # --- identity ---

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tiny_tokenizers import GENERATED, framing, samples
 
 from fixtures.corpora import Corpora, load_corpora
+from fixtures.prompts import Framing
 from fixtures.scoring.match import states
 from fixtures.tasks import TASKS
 
@@ -95,6 +97,35 @@ def test_a_gold_paragraph_without_the_answer_stands_once_too(tmp_path: Path) -> 
     counts = Counter(documents_of(found.context))
     assert counts["Mill\nIda built the mill."] == counts["Ida\nIda was born in Aln."] == 1
     assert counts["Fog\nFog is wet."] == counts.total() - 2 > 50
+
+
+@pytest.mark.parametrize("order", [(0, 5, 2), (30, 2, 5, 0), (5, 5, 0, 2)])
+def test_a_question_does_not_depend_on_which_were_asked_before(small_set: Corpora, order: tuple[int, ...]) -> None:
+    """Also where the index is past the last question that fits; four of five do."""
+    fresh = Framing(framing().tokenizer)
+
+    def question(index: int) -> str:
+        draft, _ = TASKS["qa_1"].shortest(1024, index, seed=3, tokenizer=fresh, corpora=small_set)
+        return draft.question
+
+    asked = {index: question(index) for index in order}
+    alone = [TASKS["qa_1"].shortest(1024, index, seed=3, tokenizer=framing(), corpora=small_set) for index in range(4)]
+    assert asked == {index: alone[index % 4][0].question for index in order}
+    assert len({draft.question for draft, _ in alone}) == 4
+
+
+def test_a_case_looks_at_each_question_once(small_set: Corpora) -> None:
+    looked_at: list[list[str]] = []
+
+    class Watched(Framing):
+        def count(self, pieces: Sequence[str], *, joint: str) -> list[int]:
+            looked_at.append([*pieces])
+            return super().count(pieces, joint=joint)
+
+    fresh = Watched(framing().tokenizer)
+    for index in (3, 0, 1, 2, 3):
+        TASKS["qa_1"].shortest(1024, index, seed=5, tokenizer=fresh, corpora=small_set)
+    assert 4 <= len(looked_at) <= len(small_set.squad.questions)
 
 
 def test_a_question_that_holds_its_answer_is_never_asked(small_set: Corpora) -> None:
