@@ -127,7 +127,7 @@ def draft(task: str, index: int, *, room: int, length: int = 1024) -> Draft:
         corpora=GENERATED,
         prompts=chosen.prompts,
     )
-    return chosen.compose(scene, room)
+    return chosen.compose(scene)(room)
 
 
 def drafts(task: str, count: int, *, room: int, length: int = 1024) -> list[Draft]:
