@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.seams": (),
     "fixtures.assembly": ("fixtures.seams",),
     "fixtures.prompts": ("fixtures.records", "fixtures.identity", "fixtures.assembly"),
-    "fixtures.corpora": ("fixtures.records", "fixtures.identity"),
+    "fixtures.corpora": ("fixtures.records", "fixtures.identity", "fixtures.scoring"),
     "fixtures.scoring": ("fixtures.records",),
     "fixtures.engines": ("fixtures.records", "fixtures.checkpoint", "fixtures.chunks", "fixtures.identity"),
     "fixtures.tasks": (
@@ -101,7 +101,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "pickle": (),
 }  # fmt: skip
 PURE = (
-    "fixtures.tasks", "fixtures.scoring", "fixtures.scoring.match", "fixtures.corpora", "fixtures.checkpoint",
+    "fixtures.tasks", "fixtures.scoring", "fixtures.scoring.match", "fixtures.scoring.facts", "fixtures.corpora",
+    "fixtures.corpora.archive", "fixtures.checkpoint",
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
     "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.regression", "plugins.journal", "plugins.baseline",
 )  # fmt: skip
