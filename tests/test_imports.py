@@ -29,7 +29,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.prompts": (
         "fixtures.records", "fixtures.identity", "fixtures.assembly", "fixtures.plain_tokenizers",
     ),
-    "fixtures.corpora": ("fixtures.records", "fixtures.identity"),
+    "fixtures.corpora": ("fixtures.records", "fixtures.identity", "fixtures.scoring"),
     "fixtures.scoring": ("fixtures.records",),
     "fixtures.scoring.judge": ("fixtures.records",),
     "fixtures.engines": ("fixtures.records", "fixtures.checkpoint", "fixtures.chunks", "fixtures.identity"),
@@ -114,8 +114,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "pickle": (),
 }  # fmt: skip
 PURE = (
-    "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.checkpoint",
-    *(f"fixtures.scoring.{name}" for name in ("match", "parsing", "rouge", "ranking", "citations", "choice")),
+    "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.corpora.archive", "fixtures.checkpoint",
+    *(f"fixtures.scoring.{name}" for name in ("match", "parsing", "rouge", "ranking", "citations", "choice", "facts")),
     "fixtures.scoring.judge", "fixtures.scoring.entailment",
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
     "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.regression", "plugins.journal", "plugins.baseline",
