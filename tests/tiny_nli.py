@@ -13,8 +13,8 @@ from tiny_models import wrapped
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, T5Config, T5ForConditionalGeneration
 
-WORDS = ("<pad>", "</s>", "<unk>", "0", "1", "premise:", "hypothesis:", "KEY", "w")
-PAD, END, _, ZERO, ONE, _, _, KEY, _ = range(len(WORDS))
+WORDS = ("<pad>", "</s>", "<unk>", "0", "1", "premise:", "hypothesis:", "KEY", "TOO", "w")
+PAD, END, _, ZERO, ONE, _, _, KEY, TOO, _ = range(len(WORDS))
 WIDTH = 8
 LIMIT = 128
 
@@ -30,8 +30,11 @@ def word_tokenizer(**special: Any) -> Any:
     return wrapped(tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", **special)
 
 
-def save_classifier(path: Path, labels: Sequence[str], *, yes: int, no: int) -> Path:
-    """BERT that averages what it reads: label `yes` wins with KEY anywhere in the input, else label `no`."""
+def save_classifier(path: Path, labels: Sequence[str], *, yes: int, no: int, keys: int = 1) -> Path:
+    """BERT that averages what it reads: label `yes` wins with KEY anywhere in the input, else label `no`.
+
+    With two `keys` it takes TOO as well.
+    """
     config = BertConfig(
         vocab_size=len(WORDS),
         hidden_size=WIDTH,
@@ -49,10 +52,12 @@ def save_classifier(path: Path, labels: Sequence[str], *, yes: int, no: int) -> 
             if "LayerNorm.weight" not in name:
                 parameter.zero_()
         model.bert.embeddings.word_embeddings.weight[KEY, 0] = 1.0
+        model.bert.embeddings.word_embeddings.weight[TOO, 1] = 1.0
         for linear in (layer.attention.self.value, layer.attention.output.dense, model.bert.pooler.dense):
             linear.weight.copy_(torch.eye(WIDTH))
-        model.classifier.weight[yes, 0] = 9.0
-        model.classifier.bias[no] = 1.0
+        model.classifier.weight[yes, :keys] = 9.0
+        # One of two keys brings 5.7, both 17.
+        model.classifier.bias[no] = 1.0 if keys == 1 else 11.0
     model.save_pretrained(path)
     word_tokenizer().save_pretrained(path)
     return path
