@@ -92,6 +92,12 @@ def test_a_fence_is_in_none_of_the_parts(texts: list[str]) -> None:
     assert code == fence_code(labelled)
 
 
+def test_a_fence_that_a_part_does_hold_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With codes of two digits, of which a part holds all but one."""
+    monkeypatch.setattr("fixtures.scoring.judge.rubrics.CODE_BYTES", 1)
+    assert fence_code({"a": " ".join(f"{code:02X}" for code in range(256) if code != 0x5E)}) == "5e"
+
+
 @pytest.fixture
 def server() -> Iterator[ChatServer]:
     with ChatServer().serving() as serving:
