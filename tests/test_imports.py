@@ -197,7 +197,7 @@ def test_what_runs_a_model_is_imported_only_when_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_load_no_torch_no_pytest_and_nothing_of_the_network(module: str) -> None:
-    heavy = {"torch", "transformers", "pytest", "_pytest", "openai", "httpx2"}
+    heavy = {"torch", "transformers", "datasets", "pytest", "_pytest", "openai", "httpx2"}
     script = f"import sys, {module}; print(*({heavy} & set(sys.modules)))"
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
