@@ -128,7 +128,7 @@ def event(
 
 
 EVENTS = (
-    event("let", "1750", "let, leased, lease", "rented", A, MILL, B),
+    event("let", "1750", "let, leased, lease, rented out", "rented, leased", A, MILL, B),
     event("fire", "1752", "burned down, set fire to, fire", "", B, MILL),
     event("suit", "1753", "sued, suit, filed", "", A, B, optional=("Ammel",)),
     event("paid", "1756", "paid", "received", B, ("1600", "1,600"), A),
@@ -140,6 +140,11 @@ TOLD = [
     ("In 1750 the plaintiff leased the Brask Mill to the defendant.", {"let"}),
     ("Vaun rented Brask Mill from Tolle.", {"let"}),
     ("Tolle rented Brask Mill from Vaun.", set()),
+    ("Vaun leased Brask Mill from Tolle.", {"let"}),
+    ("Tolle leased Brask Mill from Vaun.", set()),
+    ("Vaun leased Brask Mill to Tolle.", set()),
+    ("Tolle rented out Brask Mill to Vaun.", {"let"}),
+    ("Vaun rented out Brask Mill to Tolle.", set()),
     ("Hedric Vaun burned down Brask Mill in 1752.", {"fire"}),
     ("Brask Mill was burned down by the defendant.", {"fire"}),
     ("The defendant set fire to the mill at Brask in 1752.", {"fire"}),
@@ -193,6 +198,11 @@ SUMMARIES = [
     ("Ora Tolle sued Hedric Vaun with the help of Jovor Nesalo in 1753.", 0.2, 0, 1),
     ("Vaun burned down Brask Mill in 1752. " * 4, 0.2, 1, 0),
     ("Vaun the the the the the burned down Brask Mill in 1752.", 0.2, 1, 0),
+    ("Ora Tolle sued Hedric Vaun in 1753. Vaun was sued.", 0.2, 1, 1),
+    ("Ora Tolle sued Hedric Vaun in 1753. Vaun sued as well.", 0.2, 0.5, 1),
+    ("Ora Tolle sued Hedric Vaun in 1753. She sold Brask Mill to Mirel Dost in 1757.", 0.4, 1, 1),
+    ("Ora Tolle sued Hedric Vaun in 1753. She sold Brask Mill in 1757.", 0.2, 1, 1),
+    ("Ora Tolle sued Hedric Vaun in 1753. Mirel Dost sold Brask Mill in 1757.", 0.2, 0.5, 1),
     ("Once upon a time there was a town, and everybody in it was happy.", 0, 0, 1),
 ]
 
