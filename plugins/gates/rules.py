@@ -89,8 +89,15 @@ def panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
             _fitting(scope, key),
             seed=scope.seed,
             rules=[
-                replace(rule, alpha=alpha, zone=thresholds.verdict.zone / 100)
-                for rule in (*asked[key], *_rest(asked[key], scope, key))
+                *(replace(rule, alpha=alpha, zone=thresholds.verdict.zone / 100) for rule in asked[key]),
+                *(
+                    replace(
+                        rule,
+                        alpha=1 - thresholds.verdict.confidence,
+                        precision=thresholds.verdict.precision / 100,
+                    )
+                    for rule in _rest(asked[key], scope, key)
+                ),
             ],
             pairing=pairing if scope.paired else None,
             full=scope.full,
@@ -131,7 +138,10 @@ def _deciding(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def _rest(rules: Sequence[Rule], scope: Scope, key: PanelKey) -> list[Rule]:
-    """Cases that nothing decides on are measured in full; with a baseline that runs too, the comparison decides."""
+    """Cases that nothing decides on are measured until their mean is known well enough.
+
+    With a baseline that runs too, the comparison decides.
+    """
     decided = frozenset[str]().union(*(rule.cases for rule in rules))
     rest = frozenset(case.id for case in _fitting(scope, key)) - decided
     if scope.paired and not scope.baseline_is_final:
