@@ -20,7 +20,7 @@ from fixtures.corpora.archive.chronicles import Chronicle
 from fixtures.corpora.archive.draws import Draws
 from fixtures.corpora.archive.entities import Ref, World
 from fixtures.corpora.archive.lexical import LexicalIndex
-from fixtures.corpora.archive.longqa import FEWEST_PARAGRAPHS
+from fixtures.corpora.archive.longqa import FEWEST_PARAGRAPHS, plot_questions
 from fixtures.corpora.archive.schemes import SHAPES, scheme_plan
 from fixtures.corpora.shapes import DocumentQuestion, Labelled, Passage, PassageQuestion
 from fixtures.scoring.facts import Evidence, citation_score, split_items, split_sentences, summary_score
@@ -66,7 +66,7 @@ def first_of_type(question: str, text: str) -> str:
 
 @pytest.fixture(scope="module")
 def asked() -> dict[str, list[PassageQuestion]]:
-    return {name: [passage_questions(name)[i] for i in range(40)] for name in (*RAG, *CITED)}
+    return {name: [passage_questions(name)[i] for i in range(32)] for name in (*RAG, *CITED)}
 
 
 @pytest.mark.parametrize("name", RAG)
@@ -126,9 +126,9 @@ def test_negatives_never_repeat_and_begin_with_namesakes(asked: dict[str, list[P
 @pytest.mark.parametrize("name", RAG)
 def test_who_sees_no_context_scores_at_chance(name: str, asked: dict[str, list[PassageQuestion]]) -> None:
     """The best constant answer: what is most often right for the other half of the questions."""
-    forms = Counter(form for question in asked[name][:20] for form in question.answers[0])
+    forms = Counter(form for question in asked[name][:16] for form in question.answers[0])
     guess = " ".join(form for form, _ in forms.most_common(3))
-    assert share([is_right(guess, question) for question in asked[name][20:]]) <= 0.1
+    assert share([is_right(guess, question) for question in asked[name][16:]]) <= 0.1
 
 
 @pytest.mark.parametrize(("name", "most"), [("nq", 0.8), ("triviaqa", 0.8), ("popqa", 0.9), ("hotpotqa", 0.3)])
@@ -282,6 +282,29 @@ def test_the_evidence_of_a_document_tells_the_answer(name: str, documents: dict[
         assert not states(question.question, answer)
 
 
+def test_what_is_asked_of_a_landmark_does_not_change_in_its_paragraph() -> None:
+    """Replayed from the happenings: whoever owns, lives or holds is the same before and after the paragraph."""
+    for index in range(6):
+        events = Chronicle(WORLD, f"replay-{index}", 200).happened(200)
+        marks = {event.thing: event.paragraph for event in events if event.kind == "landmark"}
+        dated = [found for found in plot_questions(events, Draws(index)) if found.kind in ("owner_at", "place_at")]
+        assert len(dated) > 50
+        for found in dated:
+            fields = dict(found.fields)
+            at = marks[fields["landmark"]]
+            for end in (at, at + 1):
+                state = ""
+                for event in (event for event in events if event.paragraph < end):
+                    if found.kind == "owner_at" and event.thing == fields["thing"]:
+                        owner = {"find": event.who, "give": event.other}.get(event.kind)
+                        state = owner.name if owner else ""
+                    elif found.kind == "place_at" and event.who and event.who.name == fields["who"]:
+                        state = (
+                            event.town if event.kind in ("arrive", "move") else "" if event.kind == "leave" else state
+                        )
+                assert state == found.answers[0]
+
+
 def test_options_are_four_different_ones_that_stand_in_the_text(documents: dict[str, list[DocumentQuestion]]) -> None:
     letters = Counter(question.answers[0] for question in documents["infbench_mc"])
     assert set(letters) == set("ABCD")
@@ -304,7 +327,7 @@ def test_a_word_matcher_stays_under_the_oracle_on_documents(documents: dict[str,
 
 @pytest.mark.parametrize("paragraphs", [PARAGRAPHS, 160])
 def test_who_sees_the_last_quarter_loses_what_stands_before_it(paragraphs: int) -> None:
-    questions = [long_documents("narrativeqa").question(i, paragraphs) for i in range(80)]
+    questions = [long_documents("narrativeqa").question(i, paragraphs) for i in range(60)]
     depths = [min(question.depths) for question in questions]
     assert share([depth >= 0.75 for depth in depths]) <= 0.4
     assert all(share([low <= depth < low + 0.25 for depth in depths]) >= 0.08 for low in (0, 0.25, 0.5, 0.74))
