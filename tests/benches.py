@@ -77,6 +77,7 @@ def options_of(model: str, **changed: Any) -> Options:
         "length_tokenizer": None, "data_dir": None, "prompts": None, "thresholds": str(SHIPPED),
         "trust_remote_code": False, "preflight": False, "journal": "/nonexistent/journal", "full": True,
         "budget_minutes": None, "baseline": None, "gpus_per_worker": 1,
+        "scoring": "strict", "judge_model": None, "judge_url": None, "nli_model": None,
     }  # fmt: skip
     return Options(**settings | changed)
 
