@@ -71,7 +71,7 @@ def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
 def options_of(model: str, **changed: Any) -> Options:
     """Few samples of every task at 1k, all of them."""
     settings: dict[str, Any] = {
-        "model": model, "model_path": model, "suite": "all", "lengths": (1024,), "samples": SAMPLES, "seed": 0,
+        "model": model, "model_path": model, "suite": "ruler", "lengths": (1024,), "samples": SAMPLES, "seed": 0,
         "engine": "auto", "device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0,
         "prefill_chunk": "auto", "chat": "auto",
         "length_tokenizer": None, "data_dir": None, "prompts": None, "thresholds": str(SHIPPED),

@@ -7,15 +7,18 @@ import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, framing, sample
 
 from fixtures.cases import misfits
 from fixtures.preflight import fill
 from fixtures.prompts import Framing
 from fixtures.records import Case, Sample
-from fixtures.tasks.base import CannotFit
+from fixtures.tasks.base import CannotFit, Stock
 
 REPOSITORY = Path(__file__).parents[1]
 QA = ("qa_1", "qa_2")
@@ -99,6 +102,38 @@ def test_no_sample_of_many_is_short() -> None:
     """At 4096 tokens the public generator leaves most samples of several needles under 0.9."""
     fills = [fill(sample("niah_multikey_1", 4096, index)) for index in range(24)]
     assert 0.97 <= min(fills) <= max(fills) <= 1
+
+
+@given(random=st.randoms(use_true_random=False), rooms=st.lists(st.integers(-5, 9000), min_size=1, max_size=4))
+def test_a_stock_fills_any_room_first_come_first_taken_and_counts_each_unit_once(
+    random: Random, rooms: list[int]
+) -> None:
+    costs = random.choices(range(1, 101), k=random.choice((10, 400)))
+    counted: list[int] = []
+
+    def count(block: list[int]) -> list[int]:
+        counted.extend(block)
+        return [costs[unit] for unit in block]
+
+    stock = Stock(iter(range(len(costs))), count)
+    for room in rooms:
+        assert stock.fill(room) == greedily(costs, room)
+    assert counted == list(range(len(counted)))
+
+
+def greedily(costs: list[int], room: int) -> list[int]:
+    """The same, plainly: up to 64 units may be passed over."""
+    taken: list[int] = []
+    passed_over = 0
+    for unit, cost in enumerate(costs):
+        if cost <= room:
+            taken.append(unit)
+            room -= cost
+        else:
+            passed_over += 1
+        if room <= 0 or passed_over == 64:
+            break
+    return taken
 
 
 # --- what cannot fit ---
