@@ -74,8 +74,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.ledger", "plugins.run",
     ),
     "plugins.evidence": (
-        "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder", "plugins.gates.panels",
-        "plugins.journal", "plugins.ledger", "plugins.run", "plugins.workers",
+        "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder",
+        "plugins.gates.panels", "plugins.journal", "plugins.ledger", "plugins.run", "plugins.workers",
     ),
     "plugins.progress": (
         "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",
