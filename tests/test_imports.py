@@ -47,12 +47,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.journal": ("fixtures.records", "fixtures.identity"),
     "plugins.gates": ("fixtures.records", "fixtures.lengths"),
     "plugins.gates.panels": ("fixtures.records", "fixtures.identity", "plugins.gates.statistics"),
+    "plugins.assistants": (
+        "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "fixtures.scoring.judge", "fixtures.tasks",
+        "plugins.journal",
+    ),
     "plugins.baseline": ("fixtures.records", "fixtures.checkpoint", "plugins.journal"),
     # The one place where options, files and checkpoints become values; all below take it from here.
     "plugins.run": (
         "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
         "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.tasks",
-        "plugins.baseline", "plugins.gates.rules", "plugins.gates.thresholds",
+        "fixtures.scoring.judge", "plugins.assistants", "plugins.baseline", "plugins.gates.rules",
+        "plugins.gates.thresholds",
     ),
     "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
@@ -62,15 +67,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.builder": (
         "fixtures.corpora", "fixtures.engines", "fixtures.preflight", "fixtures.prompts", "fixtures.records",
-        "fixtures.tasks", "plugins.gates.panels",
+        "fixtures.scoring.judge", "fixtures.tasks", "plugins.gates.panels",
     ),
     "plugins.bench": (
         "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.gates.panels", "plugins.journal",
         "plugins.ledger", "plugins.run",
     ),
     "plugins.evidence": (
-        "fixtures", "plugins.baseline", "plugins.bench", "plugins.builder", "plugins.gates.panels", "plugins.journal",
-        "plugins.ledger", "plugins.run", "plugins.workers",
+        "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder",
+        "plugins.gates.panels", "plugins.journal", "plugins.ledger", "plugins.run", "plugins.workers",
     ),
     "plugins.progress": (
         "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",
