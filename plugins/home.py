@@ -16,8 +16,8 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
 PATH_OPTIONS = (
-    "--model", "--length-tokenizer", "--data-dir", "--prompts", "--thresholds", "--journal", "--baseline", "--nli-model",
-    "--report-json",
+    "--model", "--length-tokenizer", "--data-dir", "--prompts", "--thresholds", "--journal", "--baseline",
+    "--nli-model", "--report-json",
 )  # fmt: skip
 
 
