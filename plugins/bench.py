@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 from fixtures.engines import Engine, EngineError, EngineFacts
-from fixtures.records import Case, CaseResult, Generation, Outcome
-from plugins.builder import Builder, Built, Job
+from fixtures.records import Case, CaseResult, Generation, Outcome, Score
+from plugins.builder import SCORE_ERRORS, Builder, Built, Job
 from plugins.gates.panels import Element, Panel, Standing, Who
 from plugins.journal import Entry, Journal, JournalError
 from plugins.ledger import Ledger
@@ -47,6 +47,13 @@ class Batch:
     engine: Engine
     taken: Mapping[str, Element]
     built: Future[Built]
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """Why an answer has no score, in one line."""
+
+    reason: str
 
 
 class Bench:
@@ -187,6 +194,7 @@ class Bench:
     def _answer(self, batch: Batch, built: Built) -> None:
         """Results into the journal; a case that cannot be answered is written down as failed."""
         asked: list[Job] = []
+        answered: list[tuple[Job, Generation]] = []
         journal = batch.side.journal
         for job in built:
             # The same prompt may have been answered under another name.
@@ -194,29 +202,54 @@ class Bench:
             if not isinstance(job, Job):
                 _fail(journal, job.case, job.key, job.reason)
             elif known is not None:
-                self._keep(journal, job, known.outcome.generation)
+                answered.append((job, known.outcome.generation))
             else:
                 asked.append(job)
+        self._keep_all(journal, answered)
         if asked:
             self._generate(batch, asked)
 
     def _generate(self, batch: Batch, asked: Sequence[Job]) -> None:
         open_jobs = list(asked)
+        answered: list[tuple[Job, Generation]] = []
         try:
             for generation in batch.engine.generate([job.sample.prompt for job in asked]):
-                self._keep(batch.side.journal, open_jobs.pop(0), generation)
+                job = open_jobs.pop(0)
                 self.computed += 1
+                if self.builder.is_assisted(job.sample):
+                    # A judge is asked about all of them at once, and not while the model waits.
+                    answered.append((job, generation))
+                else:
+                    self._keep(batch.side.journal, job, generation, self._scored(job, generation))
         except EngineError as error:
             # It speaks of the first that has no answer; the others are asked again.
             _fail(batch.side.journal, open_jobs[0].case, open_jobs[0].key, str(error))
             for job in open_jobs[1:]:
                 batch.side.journal.give_back(job.key)
+        self._keep_all(batch.side.journal, answered)
 
-    def _keep(self, journal: Journal, job: Job, generation: Generation) -> None:
+    def _keep_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:
+        """Scored at the same time, since a judge takes several questions at once."""
+        if answered:
+            with ThreadPoolExecutor(max_workers=len(answered)) as together:
+                scores = list(together.map(self._scored, *zip(*answered, strict=True)))
+            for (job, generation), score in zip(answered, scores, strict=True):
+                self._keep(journal, job, generation, score)
+
+    def _scored(self, job: Job, generation: Generation) -> Score | Unscored:
+        try:
+            return self.builder.score(job.sample, generation.text)
+        except SCORE_ERRORS as error:
+            return Unscored(str(error))
+
+    def _keep(self, journal: Journal, job: Job, generation: Generation, score: Score | Unscored) -> None:
         sample = job.sample
+        if isinstance(score, Unscored):
+            _fail(journal, job.case, job.key, score.reason)
+            return
         outcome = Outcome(
             index=sample.index,
-            score=self.builder.tasks[sample.task].score(sample, generation.text),
+            score=score,
             generation=generation,
             references=sample.references,
             depths=sample.depths,

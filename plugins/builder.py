@@ -7,16 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from fixtures.corpora import Corpora
+from fixtures.corpora import Corpora, CorpusError
 from fixtures.engines import EngineError
 from fixtures.preflight import Inspection, PreflightError, inspect_case, problems_of
 from fixtures.prompts import Framing
-from fixtures.records import Case, Prompt, Sample
-from fixtures.tasks.base import CannotFit, Task
+from fixtures.records import Case, Prompt, Sample, Score
+from fixtures.scoring.judge import JudgeError
+from fixtures.tasks.base import Assistants, CannotFit, Task
 from plugins.gates.panels import Element, Panel
 
 PREFLIGHT_SAMPLES = 2
-CASE_ERRORS = (CannotFit, EngineError, PreflightError)
+CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError)
+NO_ASSISTANTS = Assistants()
+# What can go wrong while an answer is scored: a judge or a model of entailment that does not serve.
+SCORE_ERRORS = (JudgeError, EngineError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +48,20 @@ Built = Sequence[Job | Refusal]
 class Builder:
     """Builds samples for one worker; one at a time, since tokenizers keep what they have counted."""
 
-    def __init__(self, *, tasks: Mapping[str, Task], framing: Framing, corpora: Corpora, seed: int):
+    def __init__(
+        self,
+        *,
+        tasks: Mapping[str, Task],
+        framing: Framing,
+        corpora: Corpora,
+        seed: int,
+        assistants: Assistants = NO_ASSISTANTS,
+    ):
         self.tasks = tasks
         self.framing = framing
         self.corpora = corpora
         self.seed = seed
+        self.assistants = assistants
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="longctx-builder")
 
     def inspect(self, case: Case) -> Inspection:
@@ -66,8 +79,21 @@ class Builder:
         """Build these elements, by their names in the journal, while the caller does something else."""
         return self._thread.submit(self._build, panel, tuple(taken.items()))
 
+    def score(self, sample: Sample, text: str) -> Score:
+        """By rule, or on published text with an assistant where the task needs one; raises SCORE_ERRORS."""
+        task = self.tasks[sample.task]
+        if task.assisted is not None and task.needs_assistant(sample.source):
+            return task.assisted(sample, text, self.assistants)
+        return task.score(sample, text)
+
+    def is_assisted(self, sample: Sample) -> bool:
+        """Whether scoring takes as long as a judge does."""
+        return self.tasks[sample.task].needs_assistant(sample.source)
+
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
+        if self.assistants.judge is not None:
+            self.assistants.judge.close()
 
     def _build(self, panel: Panel, taken: Iterable[tuple[str, Element]]) -> Built:
         built: list[Job | Refusal] = []

@@ -18,7 +18,10 @@ from fixtures.corpora import load_corpora
 from fixtures.engines import EngineError, EngineFacts
 from fixtures.preflight import Inspection
 from fixtures.records import Case, CaseResult, from_json, to_json
+from fixtures.scoring.judge import JudgeError
 from fixtures.tasks import load_tasks
+from fixtures.tasks.base import Assistants
+from plugins.assistants import open_assistants, replies_of
 from plugins.baseline import finished_journal
 from plugins.bench import Bench, Side, Stopped
 from plugins.builder import CASE_ERRORS, Builder
@@ -142,16 +145,27 @@ def bench_of(session: pytest.Session) -> Bench:
             run,
             cases_of(run, [item.nodeid for item in session.items]),
             builder=Builder(
-                tasks=load_tasks(run.options.prompts),
+                tasks=load_tasks(run.options.prompts, run.options.scoring),
                 framing=load_framing(run.options, run.options.model_path),
                 corpora=load_corpora(run.options.data_dir),
                 seed=run.options.seed,
+                assistants=_assistants(run),
             ),
             # A run that only inspects keeps no journal.
             sides={} if run.options.preflight else _sides(config, run),
             parent=os.getppid() if hasattr(config, "workerinput") else None,
         )
     return config.stash[BENCH]
+
+
+def _assistants(run: Run) -> Assistants:
+    """None for a run that only inspects; raises JournalError for a judge that cannot be asked."""
+    if run.options.preflight:
+        return Assistants()
+    try:
+        return open_assistants(run.options, replies_of(run.options, f"{run.id}-{os.getpid()}"))
+    except JudgeError as error:
+        raise JournalError(str(error)) from error
 
 
 def _sides(config: pytest.Config, run: Run) -> dict[Who, Side]:

@@ -21,6 +21,7 @@ CHOICES = {
     "engine": ("auto", *ENGINES),
     "dtype": ("auto", "bfloat16", "float16", "float32", "bf16", "fp16", "fp32"),
     "chat": ("auto", "on", "off"),
+    "scoring": ("strict", "paper"),
 }
 LEAST = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1}
 
@@ -29,9 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("longctx", "long-context evaluation")
     add = group.addoption
     add("--model", metavar="PATH", help="checkpoint directory, or calibration:full, calibration:4k, ...")
-    add("--suite", default="all", metavar="NAME", help="which tasks: ruler or all (default: all)")
+    add("--suite", default="all", metavar="NAME", help="which tasks: ruler, helmet or all (default: all)")
     add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, as far as the model claims)")
-    add("--samples", default=500, metavar="N", help="samples per case (default: 500, as in the paper)")
+    add("--samples", default=500, metavar="N", help="questions per case, at most (default: 500)")
     add("--seed", default=0, metavar="N", help="another seed, other samples (default: 0)")
     add("--engine", default="auto", metavar="NAME", help="what runs the model (default: auto)")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:1 (default: auto, one per worker)")
@@ -49,6 +50,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--budget", metavar="MINUTES", help="begin no sample after this time; what is open then is inconclusive")
     add("--baseline", metavar="REPORT|PATH", help="compare sample by sample with a JSON report or a checkpoint")
     add("--gpus-per-worker", default=1, metavar="N", help="GPUs that each worker of -n takes (default: 1)")
+    add("--scoring", default="strict", metavar="NAME", help="strict, or paper: to the letter (default: strict)")
+    add(
+        "--judge-model", metavar="NAME", help="model that judges answers on published texts, by the name its server has"
+    )
+    add(
+        "--judge-url",
+        metavar="URL",
+        help="its OpenAI-compatible server (key: LONGCTX_JUDGE_KEY; at OpenAI also OPENAI_API_KEY)",
+    )
+    add("--nli-model", metavar="PATH", help="local model of entailment that checks citations of published texts")
     add("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings along")
     add("--preflight", action="store_true", help="check every sample of the run; load no model")
     add("--plan", action="store_true", help="print cases, tokens and memory; load no model, run nothing")
@@ -83,16 +94,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = [
             case for case in metafunc.config.stash[RUN].cases if case.id.startswith(f"{metafunc.function.__name__}[")
         ]
-        marked = [
-            pytest.param(case, id=parameter_id(case), marks=getattr(pytest.mark, case.category)) for case in cases
-        ]
-        metafunc.parametrize("case", marked)
+        lacking = metafunc.config.stash[RUN].unavailable
+        metafunc.parametrize("case", [_parameter(case, lacking.get(case.id)) for case in cases])
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Shortest first: workers share a length evenly, so nothing is gained by beginning with the long ones."""
     items.sort(key=lambda item: found.length if (found := case_of(item)) else 0)
+
+
+def _parameter(case: Case, lacks: str | None) -> Any:
+    marks = [getattr(pytest.mark, case.category), *([pytest.mark.skip(reason=lacks)] if lacks else [])]
+    return pytest.param(case, id=parameter_id(case), marks=marks)
 
 
 def parameter_id(case: Case) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures import calibration
-from fixtures.cases import misfits, plan, samples_fingerprint
+from fixtures.cases import misfits, plan, samples_fingerprint, unavailable
 from fixtures.checkpoint import Checkpoint, CheckpointError, inspect
 from fixtures.corpora import CorpusError, load_corpora
 from fixtures.engines import EngineError
@@ -20,16 +20,18 @@ from fixtures.identity import stable_hash
 from fixtures.lengths import LengthError, parse_length
 from fixtures.prompts import Framing, TokenizerError, load_tokenizer
 from fixtures.records import Case, Options
+from fixtures.scoring.judge import JudgeError
 from fixtures.tasks import FAMILIES, TASKS, load_tasks
 from fixtures.tasks.base import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
+from plugins.assistants import scored_by
 from plugins.baseline import Baseline, BaselineError, read_baseline
-from plugins.gates.rules import Scope
+from plugins.gates.rules import Scope, family_of
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 
 USER_ERRORS = (
-    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, EngineError, LengthError,
-    PromptsError, ThresholdsError, TokenizerError,
+    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, EngineError, JudgeError,
+    LengthError, PromptsError, ThresholdsError, TokenizerError,
 )  # fmt: skip
 NO_MODEL = (
     "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
@@ -41,16 +43,17 @@ NO_MODEL = (
 class Run:
     """What one pytest run measures.
 
-    `id` is another one for each start. `misfits` are cases that cannot fit their length, with the
-    reason. `corpora` and `prompts` are fingerprints; `samples` is that of everything samples are
-    made from: equal ones mean the same prompts. `deadline` is a time of the clock (Unix seconds)
-    after which no sample is begun.
+    `id` is another one for each start. `unavailable` are cases that lack data or a judge, `misfits` those
+    that cannot fit their length, with the reason. `corpora` and `prompts` are fingerprints; `samples` is that of
+    everything samples are made from, and what scores them: equal ones mean the same prompts. `deadline` is a time
+    of the clock (Unix seconds) after which no sample is begun.
     """
 
     id: str
     options: Options
     checkpoint: Checkpoint
     cases: tuple[Case, ...]
+    unavailable: dict[str, str]
     misfits: dict[str, str]
     chat: bool
     corpora: str
@@ -65,6 +68,11 @@ class Run:
         """What decides how an engine computes, as engines take it."""
         names = ("engine", "device", "dtype", "attention", "batch_size", "prefill_chunk")
         return {name: getattr(self.options, name) for name in names}
+
+    @property
+    def available(self) -> tuple[Case, ...]:
+        """The cases that can be measured, with the data and the judge there are."""
+        return tuple(case for case in self.cases if case.id not in self.unavailable)
 
     def key(self, case: Case, index: int) -> str:
         """A sample's name in the journal; the same for all models that read the same samples."""
@@ -98,9 +106,9 @@ def case_of(item: pytest.Item) -> Case | None:
 
 
 def cases_of(run: Run, node_ids: Sequence[str]) -> tuple[Case, ...]:
-    """The run's cases that a list of collected tests holds."""
+    """The run's cases that a list of collected tests holds, but those that lack what they need."""
     names = {node_id.rpartition("::")[2] for node_id in node_ids}
-    return tuple(case for case in run.cases if case.id in names)
+    return tuple(case for case in run.available if case.id in names)
 
 
 def read_run(config: pytest.Config) -> Run:
@@ -118,7 +126,7 @@ def _read_run(config: pytest.Config) -> Run:
     thresholds = _path(config, option.thresholds) or str(config.rootpath / "thresholds.toml")
     read_thresholds = load_thresholds(Path(thresholds), known_tasks=FAMILIES)
     lengths = None if option.lengths is None else parse_lengths(option.lengths)
-    tasks = load_tasks(_path(config, option.prompts))
+    tasks = load_tasks(_path(config, option.prompts), option.scoring)
     corpora = load_corpora(_path(config, option.data_dir))
     model_path = _model_path(config, option.model)
     checkpoint = inspect(model_path, trust_remote_code=option.trust_remote_code)
@@ -147,15 +155,22 @@ def _read_run(config: pytest.Config) -> Run:
         budget_minutes=None if option.budget is None else float(option.budget),
         baseline=option.baseline,
         gpus_per_worker=int(option.gpus_per_worker),
+        scoring=option.scoring,
+        judge_model=option.judge_model,
+        judge_url=option.judge_url,
+        nli_model=_path(config, option.nli_model),
     )
+    scorers = scored_by(options)
     cases = plan(options, tasks, corpora)
+    lacking = unavailable(cases, tasks, corpora, options)
     if option.collectonly:
         # The cases are known without a tokenizer, which takes seconds to import.
-        return _listed(options, checkpoint, cases, read_thresholds)
+        return _listed(options, checkpoint, cases, lacking, read_thresholds)
     framing = load_framing(options, options.model_path)
-    samples = samples_fingerprint(tasks, corpora, framing)
+    samples = samples_fingerprint(tasks, corpora, framing, scored_by=scorers)
     baseline = _baseline(config, options, samples)
-    unfit = misfits(cases, tasks, seed=options.seed, framing=framing, corpora=corpora)
+    measurable = [case for case in cases if case.id not in lacking]
+    unfit = misfits(measurable, tasks, seed=options.seed, framing=framing, corpora=corpora)
     narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
     if unfit and not narrowed:
         raise pytest.UsageError(next(iter(unfit.values())))
@@ -164,24 +179,34 @@ def _read_run(config: pytest.Config) -> Run:
         options=options,
         checkpoint=checkpoint,
         cases=cases,
+        unavailable=lacking,
         misfits=unfit,
         chat=framing.chat,
         corpora=corpora.fingerprint,
         prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
         samples=samples,
-        thresholds=read_thresholds,
+        thresholds=concerning(read_thresholds, cases),
         baseline=baseline,
         deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
     )
 
 
-def _listed(options: Options, checkpoint: Checkpoint, cases: tuple[Case, ...], thresholds: Thresholds) -> Run:
+def concerning(thresholds: Thresholds, cases: Sequence[Case]) -> Thresholds:
+    """The gates on what a run has: one of HELMET alone is not asked for RULER's effective length."""
+    families = {case.family for case in cases}
+    return replace(thresholds, gates=tuple(gate for gate in thresholds.gates if family_of(gate, FAMILIES) in families))
+
+
+def _listed(
+    options: Options, checkpoint: Checkpoint, cases: tuple[Case, ...], lacking: dict[str, str], thresholds: Thresholds
+) -> Run:
     """A run whose cases are listed and not measured."""
     return Run(
         id="",
         options=options,
         checkpoint=checkpoint,
         cases=cases,
+        unavailable=lacking,
         misfits={},
         chat=False,
         corpora="",
@@ -202,7 +227,8 @@ def _baseline(config: pytest.Config, options: Options, samples: str) -> Baseline
     path = _model_path(config, given, option="--baseline")
     checkpoint = inspect(path, option="--baseline", trust_remote_code=options.trust_remote_code)
     framing = load_framing(options, path, option="--baseline")
-    if samples_fingerprint(load_tasks(options.prompts), load_corpora(options.data_dir), framing) != samples:
+    tasks, corpora = load_tasks(options.prompts, options.scoring), load_corpora(options.data_dir)
+    if samples_fingerprint(tasks, corpora, framing, scored_by=scored_by(options)) != samples:
         raise BaselineError(
             f"--baseline: {given} has another tokenizer or chat template than --model, so no sample could be paired; "
             "give a checkpoint of the same family, or fix the chat template with --chat"

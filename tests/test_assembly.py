@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_tokenizers import BOS, GENERATED, KINDS, UNKNOWN, wrapped
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from fixtures.assembly import Ids, Kept, WholeReader, WordReader, plain_ids, reader_for
+from fixtures.assembly import PIECE_CHARACTERS, Ids, Kept, WholeReader, WordReader, plain_ids, reader_for
 from fixtures.prompts import Framing
 from fixtures.records import Prompt
 from fixtures.seams import seams_of
@@ -168,7 +168,7 @@ def test_a_tokenizer_without_seams_is_given_whole_texts(name: str) -> None:
 @settings(max_examples=150, deadline=None)
 def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) -> None:
     tokenizer = tokenizer_of(name)
-    reader = reader_for(tokenizer, most_kept=30) if name == "no fast tokenizer" else _reader(name)
+    reader = reader_for(tokenizer, most_kept=8) if name == "no fast tokenizer" else _reader(name)
     whole = plain_ids(tokenizer, texts)
     assert [list(reader.ids(text)) for text in texts] == whole
     assert reader.lengths(texts) == [len(ids) for ids in whole]
@@ -177,7 +177,7 @@ def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) 
 @cache
 def _reader(name: str) -> Any:
     """Kept between examples, so that what one text taught is used for the next."""
-    return reader_for(tokenizer_of(name), most_kept=30)
+    return reader_for(tokenizer_of(name), most_kept=8)
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -268,15 +268,15 @@ def test_what_is_kept_stays_within_bounds_and_what_comes_again_stays() -> None:
     for new in range(500):
         assert kept["again"] == (5,)
         assert kept[f"new {new}"]
-        assert len(kept) + len(kept._aside) <= 20
+        assert sum(map(len, (*kept, *kept._aside))) <= 20 * PIECE_CHARACTERS
     assert made.count("again") == 1
     assert len(made) == 501
 
 
-def test_a_long_text_counts_as_many_pieces_and_a_very_long_one_is_not_kept() -> None:
-    kept = Kept(lambda text: (len(text),), most=20)
+def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_kept() -> None:
+    kept = Kept(lambda text: (len(text),), most=100)
     for new in range(50):
         assert kept[f"{new}" + " word" * 400]
-        assert len(kept) + len(kept._aside) <= 4
+        assert sum(map(len, (*kept, *kept._aside))) <= 100 * PIECE_CHARACTERS
     assert kept["word " * 1000] == (5000,)
     assert "word " * 1000 not in kept

@@ -48,7 +48,7 @@ def judge(session: pytest.Session) -> None:
         return
     found = judged(run, collected)
     config.stash[JUDGED] = found
-    narrowed = len(collected.selected) < len(run.cases)
+    narrowed = len(collected.selected) < len(run.available)
     place = Path(run.options.thresholds).name
     reports = [
         *(gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in found.verdicts),

@@ -88,7 +88,7 @@ class Judge:
         return self._answer(gate, length, results)
 
     def _answer(self, gate: Gate, length: int, results: Sequence[CaseResult]) -> Finding:
-        panel = self.panels[family_of(gate, self.measured.scope), length]
+        panel = self.panels[family_of(gate, self.measured.scope.families), length]
         rule = rule_of(gate, self.measured.scope, length, panel)
         look = panel.look(rule, self.scores, control=self.measured.control)
         means = [result.score for result in results]

@@ -4,6 +4,7 @@
     DIR/<subject key>/<worker>.jsonl     results, one line each; only this worker ever writes the file
     DIR/<subject key>/claims/<element>   work in flight; holds the worker's name
     DIR/workers/<worker>.json            who the worker is; touched every few seconds while it lives
+    DIR/judge/judge-<worker>.jsonl       replies of judges, by what they were asked; of all subjects
 
 Workers need nothing but a shared directory, which may be a network file system: files are created
 exclusively, renamed, appended to by one process each, and never locked. A result is in the journal
@@ -17,6 +18,7 @@ results are kept and every reader chooses the same one.
 from plugins.journal.files import JournalError
 from plugins.journal.lines import Entry, Subject
 from plugins.journal.presence import HEARTBEAT_SECONDS, LEASE_SECONDS, Presence
+from plugins.journal.replies import Replies
 from plugins.journal.store import Journal
 
-__all__ = ["HEARTBEAT_SECONDS", "LEASE_SECONDS", "Entry", "Journal", "JournalError", "Presence", "Subject"]
+__all__ = ["HEARTBEAT_SECONDS", "LEASE_SECONDS", "Entry", "Journal", "JournalError", "Presence", "Replies", "Subject"]

@@ -23,6 +23,7 @@ from plugins.gates.effective_length import (
 from plugins.gates.regression import Diagnosis
 from plugins.gates.rules import HEADLINE
 from plugins.gates.verdicts import HALF, Judge, Measured, settled_scores
+from plugins.report.helmet import helmet
 from plugins.run import Run
 
 SCHEMA = "longctx-report/1"
@@ -61,6 +62,7 @@ def document(finished: Finished) -> dict[str, Any]:
         "cases": [_case(finished, case) for case in measured.scope.cases],
         "gates": [to_json(verdict) for verdict in finished.verdicts],
         "ruler": _ruler(finished.judge),
+        "helmet": helmet(finished.judge, finished.run.cases, finished.run.unavailable, finished.run.options.scoring),
         "regression": _regression(finished),
     }
 
@@ -100,7 +102,7 @@ def _run(finished: Finished) -> dict[str, Any]:
         "options": to_json(run.options),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": finished.facts and finished.facts.hardware,
-        "partial": len(cases) < len(run.cases) or any(case.id not in measured.results for case in cases),
+        "partial": len(cases) < len(run.available) or any(case.id not in measured.results for case in cases),
         "tokens": {
             "prompt": sum(generation.prompt_tokens for generation in generations),
             "generated": sum(generation.generated_tokens for generation in generations),

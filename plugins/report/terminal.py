@@ -14,7 +14,7 @@ Document = dict[str, Any]
 Line = tuple[str, dict[str, bool]]
 COLUMNS = 100
 INDENT = 11
-NAME_WIDTH = 18
+NAME_WIDTH = 22
 CELL_WIDTH = 8
 SHOWN_CASES = 5
 FEW_SAMPLES = 10
@@ -51,7 +51,9 @@ def _headline(document: Document) -> list[Line]:
     how = ", ".join(part for part in (model["architecture"], model["dtype"], model["attention"], chat) if part)
     lines = [_line("model", f"{_tail(model['name'], 40)} ({how})")]
     claimed = f"claimed {_tokens(ruler['claimed_length'])}"
-    if ruler["effective_length_label"] is None:
+    if all(case["suite"] == "helmet" for case in document["cases"]):
+        lines.append(_line("claimed", _tokens(ruler["claimed_length"])))
+    elif ruler["effective_length_label"] is None:
         open_at = [length for length, word in ruler["verdicts"].items() if word == "inconclusive"]
         why = "not measured: it needs all RULER tasks at every length"
         if len(open_at) and set(ruler["verdicts"].values()) <= {"pass", "fail", "inconclusive"}:
@@ -83,6 +85,13 @@ def _table(document: Document) -> list[Line]:
     for aspect, scores in ruler["aspects"].items():
         if any(score is not None for score in scores.values()):
             lines.append((_row(f"= {aspect}", [_cell(scores[str(length)]) for length in lengths]), {}))
+    helmet = document["helmet"] or {"categories": {}, "average": {}}
+    for category, scores in helmet["categories"].items():
+        if any(score is not None for score in scores.values()):
+            lines.append((_row(f"= {category}", [_cell(scores[str(length)]) for length in lengths]), {}))
+    if any(score is not None for score in helmet["average"].values()):
+        averages = [_cell(helmet["average"][str(length)]) for length in lengths]
+        lines.append((_row("= HELMET", averages), {"bold": True}))
     if any(score is not None for score in ruler["scores"].values()):
         lines.append((_row("= mean", [_cell(ruler["scores"][str(length)]) for length in lengths]), {"bold": True}))
     if ruler["wavg_inc"] is not None:

@@ -1,0 +1,136 @@
+"""A real HTTP server on this machine that answers chat completions as a test wants it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One response; `cut` drops the connection in the middle of the body."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_seconds: float = 0.0
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What came in."""
+
+    path: str
+    authorization: str | None
+    headers: str
+    body: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return str(self.body["messages"][-1]["content"])
+
+
+def completion(text: str | None, *, finish: str = "stop", delay_seconds: float = 0.0) -> Response:
+    """A chat completion that says this."""
+    message = {"role": "assistant", "content": text}
+    body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"} | {
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}]
+    }
+    return in_json(body, delay_seconds=delay_seconds)
+
+
+def in_json(body: object, *, status: int = 200, delay_seconds: float = 0.0, **headers: str) -> Response:
+    """Header names are given with underscores."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(
+        status=status,
+        body=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"} | named,
+        delay_seconds=delay_seconds,
+    )
+
+
+class ChatServer:
+    """Gives the responses of `queue` first, in their order, then what `answer` says to each request."""
+
+    def __init__(self) -> None:
+        self.queue: list[Response] = []
+        self.answer: Callable[[Request], Response] = lambda _: completion("nothing")
+        self.requests: list[Request] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    @contextmanager
+    def serving(self) -> Iterator[ChatServer]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(POLL_SECONDS,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def _respond(self, request: Request) -> Response:
+        with self._lock:
+            self.requests.append(request)
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            response = self.queue.pop(0) if self.queue else self.answer(request)
+        self._ended.wait(response.delay_seconds)
+        with self._lock:
+            self.at_once -= 1
+        return response
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                response = server._respond(
+                    Request(
+                        path=self.path,
+                        authorization=self.headers["Authorization"],
+                        headers=str(self.headers),
+                        body=body,
+                    )
+                )
+                try:
+                    self._send(response)
+                except OSError:  # The client has given up waiting.
+                    self.close_connection = True
+
+            def _send(self, response: Response) -> None:
+                self.send_response(response.status)
+                for name, value in response.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(response.body)))
+                self.end_headers()
+                half = len(response.body) // 2
+                self.wfile.write(response.body[:half] if response.cut else response.body)
+                self.close_connection |= response.cut
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class calls it so
+                pass
+
+        return Handler

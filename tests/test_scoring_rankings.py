@@ -1,0 +1,176 @@
+"""Rankings, NDCG and ROUGE-L, against the packages that define them and against plain implementations."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytrec_eval import RelevanceEvaluator
+from rouge_score.rouge_scorer import RougeScorer
+
+from fixtures.scoring.ranking import ndcg, parse_ranking
+from fixtures.scoring.rouge import rouge_l
+
+IDENTIFIERS = st.sampled_from([str(number) for number in (*range(12), 7130104, 7130105, 8421)])
+RANKINGS = st.lists(IDENTIFIERS, max_size=14)
+RELEVANCE = st.dictionaries(IDENTIFIERS, st.integers(0, 3), max_size=12)
+OUTPUTS = st.lists(
+    st.sampled_from(
+        ["1", "22", "7130104", " > ", ">", "\n>", "[ID: ", "] ", "ID", "id", ", ", "Ranking:", "\u0663", "-"]
+    )
+).map("".join)
+
+
+# --- rankings ---
+
+
+def walked_runs(output: str) -> list[str]:
+    """Every run of `id > id > …`: numbers with nothing but one `>` between them."""
+    text = "".join(letter for letter in output if letter not in "[]:").lower().replace("id", "")
+    runs: list[list[int]] = []
+    for number in re.finditer(r"\d+", text):
+        start, end = number.span()
+        if runs and text[runs[-1][1] : start].strip() == ">":
+            runs[-1][1] = end
+        else:
+            runs.append([start, end])
+    return [text[start:end] for start, end in runs]
+
+
+@given(OUTPUTS)
+def test_a_ranking_is_the_longest_run_with_first_mentions(output: str) -> None:
+    runs = walked_runs(output)
+    longest = max(runs, key=len, default="")
+    most = max(runs, key=lambda run: len(run.split(">")), default="")
+    assert parse_ranking(output) == first_mentions(longest)
+    assert parse_ranking(output, strict=True) == first_mentions(most)
+
+
+def first_mentions(run: str) -> tuple[str, ...]:
+    names: list[str] = []
+    for part in run.split(">"):
+        if part.strip() and part.strip() not in names:
+            names.append(part.strip())
+    return tuple(names)
+
+
+@given(RANKINGS, st.sampled_from(["{}", "ID{}", "[ID: {}]", "id {}"]), st.sampled_from([" > ", ">", "\n>  "]))
+def test_a_ranking_is_read_as_it_was_written(ranking: list[str], form: str, gap: str) -> None:
+    written = f"Ranking: {gap.join(form.format(name) for name in ranking)}\nI hope this helps."
+    assert parse_ranking(written) == parse_ranking(written, strict=True) == tuple(dict.fromkeys(ranking))
+
+
+@pytest.mark.parametrize(
+    ("output", "paper", "strict"),
+    [
+        ("", (), ()),
+        ("none of them", (), ()),
+        ("ID3 > ID1 > ID3 > ID2", ("3", "1", "2"), ("3", "1", "2")),
+        ("1 > 2, 4 > 5", ("1", "2"), ("1", "2")),
+        ("1 > 2\n3 > 4 > 5", ("3", "4", "5"), ("3", "4", "5")),
+        ("007 > 7", ("007", "7"), ("007", "7")),
+        ("passage 3 > passage 1", ("3",), ("3",)),
+        ("1 > 2 >", ("1", "2"), ("1", "2")),
+        (f"1 > 2 {'9' * 5000}", ("9" * 5000,), ("1", "2")),
+        ("\u0663 > \u0664", ("\u0663", "\u0664"), ("\u0663", "\u0664")),
+    ],
+)
+def test_known_rankings(output: str, paper: tuple[str, ...], strict: tuple[str, ...]) -> None:
+    assert parse_ranking(output) == paper
+    assert parse_ranking(output, strict=True) == strict
+
+
+def test_reading_a_ranking_takes_time_in_proportion() -> None:
+    """A model may repeat itself up to its last token."""
+    assert parse_ranking("1 > " * 50_000 + " " * 50_000) == ("1",)
+
+
+# --- NDCG ---
+
+
+def plain_ndcg(ranking: list[str], relevance: dict[str, int], k: int) -> float:
+    seen: list[str] = []
+    gains = []
+    for name in ranking:
+        if name not in seen:
+            seen.append(name)
+            gains.append(relevance.get(name, 0))
+    best = sorted(relevance.values(), reverse=True)
+
+    def discounted(values: list[int]) -> float:
+        return sum(value / math.log2(place + 2) for place, value in enumerate(values[:k]))
+
+    return discounted(gains) / discounted(best) if any(best[:k]) else 0.0
+
+
+@settings(deadline=None)
+@given(RANKINGS, RELEVANCE, st.sampled_from([1, 3, 10]))
+def test_ndcg_is_linear_in_the_gain(ranking: list[str], relevance: dict[str, int], k: int) -> None:
+    value = ndcg(ranking, relevance, k)
+    assert value == pytest.approx(plain_ndcg(ranking, relevance, k), abs=1e-9)
+    assert 0 <= value <= 1 + 1e-12
+
+
+@settings(deadline=None)
+@given(OUTPUTS, RELEVANCE.filter(bool))
+def test_ndcg_is_trec_evals_for_scores_that_fall_with_the_rank(output: str, relevance: dict[str, int]) -> None:
+    ranking = parse_ranking(output)
+    run = {name: float(-place) for place, name in enumerate(ranking)}
+    expected = RelevanceEvaluator({"q": relevance}, {"ndcg_cut.10"}).evaluate({"q": run})["q"]["ndcg_cut_10"]
+    assert ndcg(ranking, relevance) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_best_order_scores_1_and_unknown_passages_take_a_place() -> None:
+    relevance = {"a": 3, "b": 2, "c": 0}
+    assert ndcg(["a", "b", "c"], relevance) == 1
+    assert ndcg(["x", "a"], {"a": 3}) == pytest.approx(1 / math.log2(3))
+    assert ndcg([], relevance) == ndcg(["c", "x"], relevance) == ndcg(["c"], {"c": 0}) == ndcg(["a"], {}) == 0
+
+
+def test_no_place_at_all_is_an_error() -> None:
+    with pytest.raises(ValueError, match="k: 0 places"):
+        ndcg(["a"], {"a": 1}, k=0)
+
+
+# --- ROUGE-L ---
+
+WORDS = st.lists(st.sampled_from(["cat", "dog", "ran", "to", "The", "x1", "\n", "-", "é", ".", "sat"]), max_size=9)
+TEXT = WORDS.map(" ".join)
+
+
+def subsequence_f1(output: str, reference: str) -> float:
+    """F1 of the longest common subsequence; the words used here are their own stems."""
+    one, other = (re.findall("[a-z0-9]+", text.lower()) for text in (output, reference))
+    longest = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for row, word in enumerate(one):
+        for column, match in enumerate(other):
+            longest[row + 1][column + 1] = (
+                longest[row][column] + 1 if word == match else max(longest[row][column + 1], longest[row + 1][column])
+            )
+    shared = longest[-1][-1]
+    return 2 * shared / (len(one) + len(other)) if shared else 0.0
+
+
+@settings(deadline=None, max_examples=60)
+@given(TEXT, st.lists(TEXT, min_size=1, max_size=3))
+def test_rouge_l_is_the_best_f1_of_a_common_subsequence(output: str, references: list[str]) -> None:
+    expected = max(subsequence_f1(output, reference) for reference in references)
+    assert rouge_l(output, references) == pytest.approx(expected, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(max_size=40) | TEXT, st.text(max_size=40) | TEXT)
+def test_rouge_l_is_that_of_rouge_score_with_stems(output: str, reference: str) -> None:
+    scorer = RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True)
+    assert rouge_l(output, [reference]) == scorer.score(reference, output)["rougeL"].fmeasure
+    assert rouge_l(output, reference) == rouge_l(output, [reference])
+
+
+def test_rouge_l_compares_stems_and_nothing_scores_0() -> None:
+    assert rouge_l("running dogs", ["run dog"]) == 1
+    assert rouge_l("", ["dog"]) == rouge_l("...", ["dog"]) == rouge_l("dog", [""]) == rouge_l("犬", ["犬"]) == 0
+    with pytest.raises(ValueError, match="references: there are none"):
+        rouge_l("dog", [])
