@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fixtures.checkpoint import inspect
-from fixtures.records import Options
-from fixtures.scoring.judge import Judge, JudgedEntailment, JudgeError, JudgeSettings, fingerprint
-from fixtures.tasks.base import Assistants
+from fixtures.records import Case, Options
+from fixtures.scoring.judge import (
+    Judge,
+    JudgeCost,
+    Judged,
+    JudgedAnswer,
+    JudgedClaim,
+    JudgedEntailment,
+    JudgedSummary,
+    JudgeError,
+    JudgeSettings,
+    estimate,
+    fingerprint,
+)
+from fixtures.tasks.base import Assistants, Task
 from plugins.journal import Replies
+
+# Of a typical sample, for an estimate of the cost.
+PASSAGE_WORDS, POINT_WORDS, POINTS, SENTENCES, SENTENCE_CHARACTERS = 300, 20, 10, 6, 200
 
 
 def scored_by(options: Options) -> tuple[str, ...]:
@@ -44,3 +61,35 @@ def replies_of(options: Options, name: str | None) -> Replies:
 
 def _settings(options: Options) -> JudgeSettings | None:
     return None if options.judge_model is None else JudgeSettings(model=options.judge_model, url=options.judge_url)
+
+
+def judge_cost(options: Options, cases: Sequence[Case], tasks: Mapping[str, Task]) -> JudgeCost | None:
+    """What judging all samples of these cases takes at most, replies that are kept aside; None where nothing is judged.
+
+    Answers are taken to be as long as they may become.
+    """
+    settings = _settings(options)
+    judged = [case for case in cases if tasks[case.task].needs_assistant(case.source)]
+    if options.nli_model is not None:
+        judged = [case for case in judged if tasks[case.task].assistant == "judge"]
+    if settings is None or not judged:
+        return None
+    costs = [(case.samples, estimate(settings, _typical(case, tasks[case.task]))) for case in judged]
+    return JudgeCost(
+        model=settings.model,
+        calls=sum(samples * cost.calls for samples, cost in costs),
+        prompt_tokens=sum(samples * cost.prompt_tokens for samples, cost in costs),
+        most_reply_tokens=sum(samples * cost.most_reply_tokens for samples, cost in costs),
+    )
+
+
+def _typical(case: Case, task: Task) -> list[Judged[Any]]:
+    """What one sample puts before the judge."""
+    answer = "word " * case.generation_tokens
+    if task.assistant == "entailment":
+        # Each sentence with its passages together, and each of up to three passages alone and left out.
+        return [JudgedClaim(premise="word " * PASSAGE_WORDS, claim=answer[:SENTENCE_CHARACTERS])] * (7 * SENTENCES)
+    if task.category == "summ":
+        points = ("word " * POINT_WORDS,) * POINTS
+        return [JudgedSummary(subject="a text", key_points=points, reference=answer, summary=answer)]
+    return [JudgedAnswer(question="word " * POINT_WORDS, references=("word",), answer=answer)]

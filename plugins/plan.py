@@ -10,8 +10,10 @@ from fixtures.cases import case_tokens
 from fixtures.checkpoint import peak_memory_bytes
 from fixtures.lengths import format_length
 from fixtures.records import Case
+from fixtures.tasks import TASKS
+from plugins.assistants import judge_cost
 from plugins.evidence import COLLECTED
-from plugins.run import RUN, Run
+from plugins.run import RUN, Run, cases_of
 
 GIB = 2**30
 
@@ -20,6 +22,18 @@ GIB = 2**30
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Runs nothing under --plan."""
     return True if session.config.option.plan and RUN in session.config.stash else None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A judge may cost money: what it will be asked at most is said before it is."""
+    config = session.config
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if RUN not in config.stash or hasattr(config, "workerinput") or reporter is None or config.option.collectonly:
+        return
+    run = config.stash[RUN]
+    cost = judge_cost(run.options, cases_of(run, [item.nodeid for item in session.items]) or run.available, TASKS)
+    if cost is not None:
+        reporter.write_line(str(cost))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

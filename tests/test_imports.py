@@ -83,8 +83,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.run",
     ),
     "plugins.plan": (
-        "fixtures.cases", "fixtures.checkpoint", "fixtures.lengths", "fixtures.records", "plugins.evidence",
-        "plugins.run",
+        "fixtures.cases", "fixtures.checkpoint", "fixtures.lengths", "fixtures.records", "fixtures.tasks",
+        "plugins.assistants", "plugins.evidence", "plugins.run",
     ),
     "plugins.gates.plugin": (
         "fixtures.records", "plugins.gates", "plugins.baseline", "plugins.evidence", "plugins.run",
