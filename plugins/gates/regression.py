@@ -42,6 +42,11 @@ class Diagnosis:
         return self.below or self.dropped
 
 
+def name_of(panel: Panel) -> str:
+    """The name of the comparison's verdict at the panel's length."""
+    return f"regression{'' if panel.family == RULER else f' of {panel.family}'} at {format_length(panel.length)}"
+
+
 def regression_verdicts(judge: Judge) -> tuple[Verdict, ...]:
     """One verdict for each length; none without a baseline."""
     if not judge.measured.scope.paired:
@@ -101,7 +106,7 @@ def _regression(judge: Judge, panel: Panel) -> Verdict:
         flips = f"{worse} worse, {better} better of {look.pieces} pairs"
         reason = f"{value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]: {said} {drop:g} points ({flips})"
     return Verdict(
-        name=f"regression{'' if panel.family == RULER else f' of {panel.family}'} at {format_length(panel.length)}",
+        name=name_of(panel),
         kind=KIND,
         length=panel.length,
         measured=value,

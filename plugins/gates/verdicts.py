@@ -19,7 +19,17 @@ from plugins.gates.effective_length import (
     weighted_average,
 )
 from plugins.gates.panels import Element, Panel
-from plugins.gates.rules import PanelKey, Scope, family_of, lengths_of, panels, rule_of, tasks_of, threshold_of
+from plugins.gates.rules import (
+    PanelKey,
+    Scope,
+    family_of,
+    lengths_of,
+    name_at,
+    panels,
+    rule_of,
+    tasks_of,
+    threshold_of,
+)
 from plugins.gates.statistics import TIE, interval
 from plugins.gates.thresholds import Gate, Thresholds
 
@@ -128,7 +138,7 @@ class Judge:
         return self._verdict(
             gate,
             found,
-            name=f"{gate.name} at {format_length(length)}",
+            name=name_at(gate, length),
             length=length,
             measured=found.score,
             required=threshold_of(gate, self.measured.scope),

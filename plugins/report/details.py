@@ -1,0 +1,61 @@
+"""What pictures need beyond the JSON document: aspects with their bounds, evidence curves, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from plugins.gates.curves import Curve, curves
+from plugins.gates.rules import HEADLINE
+from plugins.report.document import Finished
+from plugins.report.samples import Samples, samples_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A mean over lengths, 0 to 100, with its bounds and threshold; None where it was not measured."""
+
+    name: str
+    scores: Mapping[int, float | None]
+    intervals: Mapping[int, tuple[float, float] | None]
+    threshold: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """`confidence` is that of the means' bounds, `aspects` are RULER's, `curves` are by the verdict's name."""
+
+    confidence: float
+    aspects: tuple[Series, ...]
+    curves: Mapping[str, tuple[Curve, ...]]
+    samples: Samples
+
+
+def details(finished: Finished) -> Details:
+    """From the same run as the document."""
+    judge = finished.judge
+    scope = judge.measured.scope
+    return Details(
+        confidence=judge.thresholds.verdict.confidence,
+        aspects=tuple(
+            _series(finished, aspect) for aspect in dict.fromkeys(scope.suite_tasks.values()) if _is_tested(finished)
+        ),
+        curves=curves(judge),
+        samples=samples_of(scope.cases, judge.measured.results),
+    )
+
+
+def _series(finished: Finished, aspect: str) -> Series:
+    judge = finished.judge
+    scope = judge.measured.scope
+    findings = {length: judge.finding(replace(HEADLINE, aspect=aspect), length) for length in scope.lengths}
+    return Series(
+        name=aspect,
+        scores={length: found.score for length, found in findings.items()},
+        intervals={length: found.interval for length, found in findings.items()},
+        threshold=scope.reference.scores.get(aspect),
+    )
+
+
+def _is_tested(finished: Finished) -> bool:
+    return any(case.suite == "ruler" for case in finished.judge.measured.scope.cases)
