@@ -200,6 +200,19 @@ class Judge:
         )
 
 
+def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:
+    """Whether the verdict fails the run.
+
+    In a run narrowed by -k or -m an unmeasured gate is no surprise; in a whole one it asks for
+    lengths that --lengths leaves out, and passing over that would claim more than was seen.
+    """
+    if verdict.verdict == "inconclusive":
+        rules = thresholds.regression if verdict.kind == "regression" else thresholds.verdict
+        return verdict.blocking and rules.inconclusive == "fail"
+    failing = ("fail", "error") if narrowed else ("fail", "error", "not measured")
+    return verdict.blocking and verdict.verdict in failing
+
+
 def interval_alpha(alpha: float, alpha_of_question: float) -> float:
     """Of a two-sided interval that leaves out the threshold wherever the question was decided.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from plugins.gates.curves import Curve, curves
 from plugins.gates.rules import HEADLINE
+from plugins.gates.verdicts import blocks
 from plugins.report.document import Finished
 from plugins.report.samples import Samples, samples_of
 
@@ -23,9 +24,13 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """`confidence` is that of the means' bounds, `aspects` are RULER's, `curves` are by the verdict's name."""
+    """`confidence` is that of the means' bounds, `failing` are the gates and cases that fail the run.
+
+    `aspects` are RULER's, `curves` are by the verdict's name.
+    """
 
     confidence: float
+    failing: tuple[str, ...]
     aspects: tuple[Series, ...]
     curves: Mapping[str, tuple[Curve, ...]]
     samples: Samples
@@ -37,12 +42,24 @@ def details(finished: Finished) -> Details:
     scope = judge.measured.scope
     return Details(
         confidence=judge.thresholds.verdict.confidence,
+        failing=_failing(finished),
         aspects=tuple(
             _series(finished, aspect) for aspect in dict.fromkeys(scope.suite_tasks.values()) if _is_tested(finished)
         ),
         curves=curves(judge),
         samples=samples_of(scope.cases, judge.measured.results),
     )
+
+
+def _failing(finished: Finished) -> tuple[str, ...]:
+    """By the same rules as the exit code."""
+    thresholds, scope = finished.judge.thresholds, finished.judge.measured.scope
+    narrowed = len(scope.cases) < len(finished.run.available)
+    gates = [each.name for each in finished.verdicts if blocks(each, thresholds, narrowed=narrowed)]
+    results = finished.judge.measured.results
+    lost = [case.id for case in scope.cases if case.id not in results or results[case.id].error is not None]
+    bad = [name for name, found in finished.diagnoses.items() if found.bad and thresholds.regression.cases == "fail"]
+    return (*gates, *lost, *bad)
 
 
 def _series(finished: Finished, aspect: str) -> Series:

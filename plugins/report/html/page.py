@@ -34,7 +34,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         model=document["model"],
         run=document["run"],
         ruler=document["ruler"],
-        headline=views.headline(document),
+        headline=views.headline(document, details),
         ladder=views.ladder(document),
         effective=views.effective(document),
         cost=views.cost(document),

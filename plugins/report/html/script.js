@@ -19,16 +19,18 @@
   const result = (row) => row.failure || (row.score < 100 ? "below 100" : "right");
   const distinct = (values) => [...new Set(values)];
 
+  // A field may be called "length", which is a property of the list of fields itself.
+  const field = (name) => form.elements.namedItem(name);
   const option = (select, value, text) => {
     const element = make("option", "", text);
     element.value = value;
     select.append(element);
   };
-  distinct(rows.map((row) => row.task)).forEach((task) => option(form.elements.task, task, task));
+  distinct(rows.map((row) => row.task)).forEach((task) => option(field("task"), task, task));
   distinct(rows.map((row) => row.length)).sort((a, b) => a - b)
-    .forEach((length) => option(form.elements.length, length, short(length)));
+    .forEach((length) => option(field("length"), length, short(length)));
   distinct(rows.map((row) => row.failure).filter(Boolean)).sort()
-    .forEach((kind) => option(form.elements.failure, kind, kind));
+    .forEach((kind) => option(field("failure"), kind, kind));
 
   const fits = (row) => {
     const wanted = Object.fromEntries(new FormData(form));
@@ -179,7 +181,7 @@
     if (!link) return;
     form.reset();
     for (const name of ["task", "length", "flip"]) {
-      if (link.dataset[name] && form.elements[name]) form.elements[name].value = link.dataset[name];
+      if (link.dataset[name] && field(name)) field(name).value = link.dataset[name];
     }
     setTimeout(filter);
   });

@@ -15,6 +15,8 @@ from plugins.report.text import one_line, visible
 Document = Mapping[str, Any]
 KINDS = ("right", "incomplete", "distractor", "copied", "wrong", "refused", "empty")
 LOWEST_CASES = 12
+TITLES = {"pass": "Holds", "fail": "Fails", "open": "Undecided"}
+CASE_WORDS = {"fail": "shown to be bad", "error": "without a score"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,9 @@ def short_length(length: int | None) -> str:
 
 def number(value: float | None, sign: bool = False) -> str:
     """One decimal, as every other report has it."""
-    return "–" if value is None else f"{value:+.1f}" if sign else f"{value:.1f}"
+    if value is None:
+        return "–"
+    return f"{value:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0") if sign else f"{value:.1f}"
 
 
 def bounds(interval: Sequence[float] | None, sign: bool = False) -> str:
@@ -74,26 +78,17 @@ def lengths_of(document: Document) -> list[int]:
     return sorted({case["length"] for case in document["cases"]})
 
 
-def headline(document: Document) -> dict[str, Any]:
-    """The verdict in one line, and the few numbers that say why."""
+def headline(document: Document, details: Details) -> dict[str, Any]:
+    """The verdict in one line, as the exit code has it, and why."""
     blocking = [gate for gate in document["gates"] if gate["blocking"]]
     words = Counter(gate["verdict"] for gate in blocking)
-    bad = sum(case["verdict"] == "fail" for case in document["cases"])
-    broken = sum(case["verdict"] == "error" for case in document["cases"])
-    if words["fail"] or words["error"] or bad or broken:
-        word = "fail"
-    else:
-        word = "open" if words["inconclusive"] or words["not measured"] or not blocking else "pass"
-    said = [f"{words[name]} of {len(blocking)} blocking gates: {name}" for name in words if name != "pass"]
-    said += [f"{bad} cases shown to be bad"] if bad else []
-    said += [f"{broken} cases without a score"] if broken else []
-    if not said:
-        said = [f"all {len(blocking)} blocking gates hold" if len(blocking) != 1 else "its one blocking gate holds"]
-    return {
-        "word": word,
-        "title": {"pass": "Holds", "fail": "Fails", "open": "Undecided"}[word],
-        "said": "; ".join(said) if blocking or bad or broken else "no gate blocks this run",
-    }
+    failing = set(details.failing)
+    cases = Counter(case["verdict"] for case in document["cases"] if case["id"] in failing)
+    said = [f"{words[name]} {name}" for name in ("fail", "error", "not measured", "inconclusive", "pass") if words[name]]
+    gates = f"blocking gates: {', '.join(said)}" if said else "no gate blocks this run"
+    shown = [f"{cases[word]} cases {told}" for word, told in CASE_WORDS.items() if cases[word]]
+    word = "fail" if failing else "pass" if words["pass"] else "open"
+    return {"word": word, "title": TITLES[word], "said": "; ".join((gates, *shown))}
 
 
 def ladder(document: Document) -> list[dict[str, Any]]:
@@ -303,26 +298,44 @@ def helmet_bars(document: Document) -> dict[str, Any] | None:
 
 
 def gates(document: Document, details: Details) -> list[dict[str, Any]]:
-    """Every gate with the charts of its evidence."""
-    found = []
+    """Gates by name, each with its verdicts by length and the charts of their evidence."""
+    groups: dict[str, list[Any]] = {}
     for gate in document["gates"]:
-        charts: list[tuple[str, Evidence, str]] = []
-        for curve in details.curves.get(gate["name"], ()):
-            told = "undecided" if curve.decided is None else f"decided at {curve.decided:,} of {curve.of:,}"
-            charts.append((short_length(curve.length), evidence(curve), "all compared" if curve.exact else told))
-        is_length, signed = gate["kind"] == "effective_length", gate["kind"] == "regression"
-        measured, required = gate["measured"], gate["required"]
-        found.append(
-            {
-                **gate,
-                "charts": charts,
-                "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
-                "asked": short_length(int(required)) if is_length else f"{required:+g}" if signed else f"{required:g}",
-                "bounds": bounds(gate["interval"], signed),
-                "reason": visible(gate["reason"]),
-            }
-        )
-    return found
+        at = "" if gate["length"] is None else f" at {format_length(gate['length'])}"
+        groups.setdefault(gate["name"].removesuffix(at), []).append(_gate(gate, details))
+    failing = set(details.failing)
+    return [
+        {
+            "name": name,
+            "verdicts": verdicts,
+            "asked": verdicts[0]["asked"],
+            "blocking": verdicts[0]["blocking"],
+            "open": verdicts[0]["blocking"] and name == verdicts[0]["name"]
+            or any(each["name"] in failing for each in verdicts),
+        }
+        for name, verdicts in groups.items()
+    ]
+
+
+def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
+    charts: list[tuple[str, Evidence, str]] = []
+    for curve in details.curves.get(gate["name"], ()):
+        told = "undecided" if curve.decided is None else f"decided at {curve.decided:,} of {curve.of:,}"
+        charts.append((short_length(curve.length), evidence(curve), "all were compared" if curve.exact else told))
+    is_length, signed = gate["kind"] == "effective_length", gate["kind"] == "regression"
+    measured, required = gate["measured"], gate["required"]
+    asked = f"above {required:g}"
+    if is_length or signed:
+        asked = f"at least {short_length(int(required))}" if is_length else f"no loss of {-required:g} points"
+    return {
+        **gate,
+        "at": "" if gate["length"] is None else short_length(gate["length"]),
+        "charts": charts,
+        "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
+        "asked": asked,
+        "bounds": bounds(gate["interval"], signed),
+        "reason": visible(gate["reason"]),
+    }
 
 
 def comparison(document: Document) -> dict[str, Any] | None:
@@ -342,13 +355,16 @@ def comparison(document: Document) -> dict[str, Any] | None:
         style = difference_class(found["difference"]) + (" bad" if found["dropped"] else "")
         return Cell(text=number(found["difference"], True), style=style, title=said, task=task, length=length)
 
-    tasks = dict.fromkeys(case["task"] for case in document["cases"])
-    rows = tuple(Row(name=task, cells=tuple(cell(task, length) for length in lengths)) for task in tasks)
+    def table(suite: str) -> Table:
+        tasks = dict.fromkeys(case["task"] for case in document["cases"] if case["suite"] == suite)
+        rows = tuple(Row(name=task, cells=tuple(cell(task, length) for length in lengths)) for task in tasks)
+        return Table(name=suite.upper(), columns=tuple(map(short_length, lengths)), rows=rows)
+
     return {
         "name": visible(regression["baseline"]["name"]),
         "fingerprint": regression["baseline"]["fingerprint"],
         "drop": regression["drop"],
-        "table": Table(name="Difference to the baseline", columns=tuple(map(short_length, lengths)), rows=rows),
+        "tables": [table(suite) for suite in dict.fromkeys(case["suite"] for case in document["cases"])],
         "worse": _total(cases.values(), lambda each: each["worse"]),
         "better": _total(cases.values(), lambda each: each["better"]),
         "pairs": _total(cases.values(), lambda each: each["pairs"]),
