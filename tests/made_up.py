@@ -52,9 +52,15 @@ def options_of(**changed: Any) -> Options:
 def cases_of(options: Options) -> tuple[Case, ...]:
     return tuple(
         Case(
-            id=f"test_{task.suite}[{task.name}-{length}]", suite=task.suite, category=task.category, task=task.name,
-            length=length, samples=options.samples, source="archive", generation_tokens=32,
-        )  # fmt: skip
+            id=f"test_{task.suite}[{task.name}-{length}]",
+            suite=task.suite,
+            category=task.category,
+            task=task.name,
+            length=length,
+            samples=options.samples,
+            source="archive",
+            generation_tokens=32,
+        )
         for task in TASKS.values()
         if options.suite in ("all", task.suite)
         for length in options.lengths
@@ -111,7 +117,11 @@ def result_of(case: Case, lengths: tuple[int, ...], texts: tuple[str, ...], pair
 
 
 def finished(
-    *, texts: tuple[str, ...] = (), paired: bool = False, results: Mapping[str, CaseResult] | None = None, **changed: Any
+    *,
+    texts: tuple[str, ...] = (),
+    paired: bool = False,
+    results: Mapping[str, CaseResult] | None = None,
+    **changed: Any,
 ) -> Finished:
     """A run with these options, all samples answered; `texts` are what the model says, in turn."""
     options = options_of(**changed)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from plugins.gates.panels import Pool, Rule
-from plugins.gates.regression import baseline_scores, name_of
+from plugins.gates.panels import Element, Panel, Pool, Rule
+from plugins.gates.regression import baseline_scores, name_of, of_panel
 from plugins.gates.rules import family_of, lengths_of, name_at, rule_of, tasks_of
 from plugins.gates.statistics import Floats, level_evidence, paired_evidence
 from plugins.gates.thresholds import Gate
@@ -48,18 +49,11 @@ def curves(judge: Judge) -> dict[str, tuple[Curve, ...]]:
             name = gate.name if gate.kind == "effective_length" else name_at(gate, length)
             curve = _level(judge, gate, length, known)
             found.setdefault(name, []).extend([curve] if curve else [])
-    for panel in judge.panels.values() if judge.measured.scope.paired else ():
-        look = panel.look_at_pairs(judge.scores, baseline := baseline_scores(judge.measured.results))
-        assert panel.pairing is not None
-        pool = panel.pool(panel.cases)
-        both = judge.scores.keys() & baseline
-        values = pool.values({element: judge.scores[element] - baseline[element] for element in both}, look.pieces)
-        if len(values):
-            drop, clear = panel.pairing.drop / pool.scale, panel.pairing.clear / pool.scale
-            evidence = paired_evidence(values, drop=drop, clear=clear)
-            decided = look.decision.at if look.decision else None
-            curve = _curve(panel.length, pool, evidence, alpha=panel.pairing.alpha, decided=decided, exact=False)
-            found[name_of(panel)] = [curve]
+    if judge.measured.scope.paired:
+        baseline = baseline_scores(judge.measured.results)
+        for panel in judge.panels.values():
+            paired = _paired(panel, of_panel(panel, judge.scores), of_panel(panel, baseline))
+            found[name_of(panel)] = [paired] if paired else []
     return {name: tuple(each) for name, each in found.items() if each}
 
 
@@ -90,6 +84,19 @@ def _level(judge: Judge, gate: Gate, length: int, known: dict[tuple[int, Rule], 
         exact = look.decision is not None and look.decision.at == of
         known[length, rule] = _curve(length, pool, evidence, alpha=rule.alpha, decided=decided, exact=exact)
     return known[length, rule]
+
+
+def _paired(panel: Panel, scores: Mapping[Element, float], baseline: Mapping[Element, float]) -> Curve | None:
+    """None without a pair."""
+    look, pool = panel.look_at_pairs(scores, baseline), panel.pool(panel.cases)
+    differences = {element: scores[element] - baseline[element] for element in scores.keys() & baseline}
+    values = pool.values(differences, look.pieces)
+    if not len(values) or panel.pairing is None:
+        return None
+    drop, clear = panel.pairing.drop / pool.scale, panel.pairing.clear / pool.scale
+    evidence = paired_evidence(values, drop=drop, clear=clear)
+    decided = look.decision.at if look.decision else None
+    return _curve(panel.length, pool, evidence, alpha=panel.pairing.alpha, decided=decided, exact=False)
 
 
 def _curve(

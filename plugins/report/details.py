@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from fixtures.records import VerdictWord
 from plugins.gates.curves import Curve, curves
 from plugins.gates.rules import HEADLINE
 from plugins.gates.verdicts import blocks
@@ -19,6 +20,7 @@ class Series:
     name: str
     scores: Mapping[int, float | None]
     intervals: Mapping[int, tuple[float, float] | None]
+    words: Mapping[int, VerdictWord]
     threshold: float | None
 
 
@@ -70,6 +72,7 @@ def _series(finished: Finished, aspect: str) -> Series:
         name=aspect,
         scores={length: found.score for length, found in findings.items()},
         intervals={length: found.interval for length, found in findings.items()},
+        words={length: found.word for length, found in findings.items()},
         threshold=scope.reference.scores.get(aspect),
     )
 

@@ -12,7 +12,13 @@ from plugins.report.text import one_line
 
 # What GitHub's Markdown gives a meaning to within a line, addresses and mentions included; a backslash takes it away.
 SIGNS = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
-WORDS = {"pass": "✅ pass", "fail": "❌ fail", "error": "⚠️ error", "inconclusive": "❔ open", "not measured": "– not measured"}
+WORDS = {
+    "pass": "✅ pass",
+    "fail": "❌ fail",
+    "error": "⚠️ error",
+    "inconclusive": "❔ open",
+    "not measured": "- not measured",
+}
 LOWEST_CASES = 5
 MOST_GATES = 12
 
@@ -138,14 +144,14 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(case: Mapping[str, Any] | None) -> str:
     if case is None:
-        return "–"
+        return "-"
     if case["verdict"] == "error":
         return "error"
     return _number(case["score"]) + (" ▼" if case["verdict"] == "fail" else "")
 
 
 def _number(score: float | None) -> str:
-    return "–" if score is None else f"{score:.1f}"
+    return "-" if score is None else f"{score:.1f}"
 
 
 def _length(length: int) -> str:

@@ -166,7 +166,8 @@ def _check_writable(option: str, target: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise pytest.UsageError(
-            f"--{option.replace('_', '-')}: cannot write {target} ({error.strerror}); give a file in a directory that can be written"
+            f"--{option.replace('_', '-')}: cannot write {target} ({error.strerror}); "
+            "give a file in a directory that can be written"
         ) from error
 
 

@@ -51,7 +51,7 @@ def samples_of(
             if found is None:
                 continue
             row = _row(*found)
-            size = len(json.dumps(row, separators=(",", ":"))) + 1
+            size = _size(row)
             if size <= left:
                 chosen.append(row)
                 left -= size
@@ -73,19 +73,28 @@ def samples_of(
     )
 
 
+def _size(row: Mapping[str, Any]) -> int:
+    """Bytes in the page, where each sign of markup takes six."""
+    text = json.dumps(row, separators=(",", ":"))
+    return len(text) + 5 * sum(map(text.count, "<>&")) + 1
+
+
 def _in_order(result: CaseResult) -> Iterator[tuple[Case, Outcome, float | None, Answer | None, bool]]:
     """What is worth most to a reader first: what flipped, what is wrong, a few that are right."""
     answers = {answer.index: answer for answer in result.flipped}
     pairs = _pairs(result)
     # Those for which the baseline's answer is at hand come first.
-    flipped = sorted((p for p in pairs if p[1] not in (None, p[0].score.value)), key=lambda p: p[0].index not in answers)
+    flipped = [pair for pair in pairs if pair[1] not in (None, pair[0].score.value)]
+    flipped.sort(key=lambda pair: pair[0].index not in answers)
     rest = [pair for pair in pairs if pair[1] in (None, pair[0].score.value)]
     wrong = [pair for pair in rest if pair[0].score.value < 1]
     # One that says what was asked comes first.
     wrong.sort(key=lambda pair: pair[0].excerpt is None)
-    right = sorted((p for p in rest if p[0].score.value == 1), key=lambda p: p[0].excerpt is None)[:RIGHT_PER_CASE]
+    right = [pair for pair in rest if pair[0].score.value == 1]
+    right = sorted(right, key=lambda pair: pair[0].excerpt is None)[:RIGHT_PER_CASE]
     for at, (outcome, other) in enumerate((*flipped, *wrong, *right)):
-        yield result.case, outcome, other, answers.get(outcome.index), at < EXCERPTS_PER_CASE or outcome in right
+        excerpted = at < EXCERPTS_PER_CASE or at >= len(flipped) + len(wrong)
+        yield result.case, outcome, other, answers.get(outcome.index), excerpted
 
 
 def _pairs(result: CaseResult) -> list[tuple[Outcome, float | None]]:

@@ -73,4 +73,6 @@ def write_wandb(project: str, document: Mapping[str, Any]) -> None:
             started.log(scalars(document), step=run["step"] or 0)
     except wandb.Error as error:
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise ScalarsError(f"--wandb: {project} cannot be written ({reason}); log in, or set WANDB_MODE=offline") from error
+        raise ScalarsError(
+            f"--wandb: {project} cannot be written ({reason}); log in, or set WANDB_MODE=offline"
+        ) from error

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 # step_1000, checkpoint-500, global_step2000, iter_0001000, ckpt.300: a word, and its number after it.
-STEP = re.compile(r"(?:^|[/\\_.\-])(?:global[_-]?)?(?:steps?|checkpoint|ckpt|iter(?:ation)?)[_.\-]?([0-9]{1,18})(?![0-9])")
+STEP = re.compile(
+    r"(?:^|[/\\_.\-])(?:global[_-]?)?(?:steps?|checkpoint|ckpt|iter(?:ation)?)[_.\-]?([0-9]{1,18})(?![0-9])"
+)
 
 
 def step_of(path: str) -> int | None:

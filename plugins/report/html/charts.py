@@ -15,6 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
 EVIDENCE_WIDTH, EVIDENCE_HEIGHT = 260, 120
 # Below this every score is high, and half the axis shows more.
 HIGH = 52.0
+MOST_LABELS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +97,12 @@ def line(
     def y(score: float) -> float:
         return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - (score - floor) / (unit - floor)), 1)
 
+    labelled = telling(scores)
     points = [
         Point(
             x=round(x, 1),
             y=y(score),
-            label=f"{score:.1f}",
+            label=f"{score:.1f}" if at in labelled else "",
             above=_label_above(scores, at),
             word=words[at] if at < len(words) else None,
         )
@@ -113,9 +115,20 @@ def line(
         path=" ".join(f"{point.x},{point.y}" for point in points),
         bands=tuple(_bands(known, y, step)),
         threshold=None if threshold is None else y(threshold),
-        ticks_x=tuple((round(x, 1), label) for at, (x, label) in enumerate(zip(xs, labels, strict=True)) if at % every == 0),
+        ticks_x=tuple(
+            (round(x, 1), label) for at, (x, label) in enumerate(zip(xs, labels, strict=True)) if at % every == 0
+        ),
         ticks_y=tuple((y(tick), f"{tick:g}") for tick in (floor + (unit - floor) * part / 4 for part in range(5))),
     )
+
+
+def telling(values: Sequence[float | None]) -> set[int]:
+    """Which points get their number: all where there is room, else both ends, the lowest and the highest."""
+    known = [at for at, value in enumerate(values) if value is not None]
+    if len(values) <= MOST_LABELS or not known:
+        return set(known)
+    ranked = sorted(known, key=lambda at: values[at] or 0.0)
+    return {known[0], known[-1], ranked[0], ranked[-1]}
 
 
 def evidence(curve: Curve) -> Evidence:

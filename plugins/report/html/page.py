@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from plugins.report.details import Details
 from plugins.report.html import views
-from plugins.report.html.charts import SHADES, shade_rules
+from plugins.report.html.charts import shade_rules
 from plugins.report.text import visible
 
 # What could end the block, or an old parser's line.
@@ -29,7 +29,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
     return render(
         "report.html.j2",
         script=_part("script.js"),
-        title=f"{views.visible(document['model']['name'])} – long context",
+        title=f"{visible(document['model']['name'])}: long context",
         document=document,
         model=document["model"],
         run=document["run"],
@@ -57,19 +57,18 @@ def render(template: str, *, script: str = "", **values: Any) -> str:
     """A template with the shared style; its policy allows this style and this script and nothing else."""
     style = f"{_part('style.css')}\n{shade_rules()}"
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src {repr(_hash(script)) if script else repr('none')}; "
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script) if script else 'none'}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    text = _environment().get_template(template).render(
-        style=Markup(style), script=Markup(script), policy=policy, shades=SHADES, **values
-    )  # noqa: S704  # both are our own files
-    return text
+    # Both are our own files.
+    parts = {"style": Markup(style), "script": Markup(script)}
+    return _environment().get_template(template).render(policy=policy, **parts, **values)
 
 
 def embedded(data: Any) -> Markup:
     """JSON that nothing can break out of, whatever it says: ASCII, without the signs of markup."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return Markup(text.translate(ESCAPES))  # noqa: S704  # no sign of markup is left in it
+    return Markup(text.translate(ESCAPES))
 
 
 @cache

@@ -23,7 +23,7 @@ CASE_WORDS = {"fail": "shown to be bad", "error": "without a score"}
 class Cell:
     """One place of a table: what it says, its style, what more there is to say, and the case it is of."""
 
-    text: str = "–"
+    text: str = "-"
     style: str = "none"
     title: str = ""
     task: str = ""
@@ -66,12 +66,12 @@ def short_length(length: int | None) -> str:
 def number(value: float | None, sign: bool = False) -> str:
     """One decimal, as every other report has it."""
     if value is None:
-        return "–"
+        return "-"
     return f"{value:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0") if sign else f"{value:.1f}"
 
 
 def bounds(interval: Sequence[float] | None, sign: bool = False) -> str:
-    return "–" if interval is None else f"{number(interval[0], sign)} to {number(interval[1], sign)}"
+    return "-" if interval is None else f"{number(interval[0], sign)} to {number(interval[1], sign)}"
 
 
 def lengths_of(document: Document) -> list[int]:
@@ -84,7 +84,9 @@ def headline(document: Document, details: Details) -> dict[str, Any]:
     words = Counter(gate["verdict"] for gate in blocking)
     failing = set(details.failing)
     cases = Counter(case["verdict"] for case in document["cases"] if case["id"] in failing)
-    said = [f"{words[name]} {name}" for name in ("fail", "error", "not measured", "inconclusive", "pass") if words[name]]
+    said = [
+        f"{words[name]} {name}" for name in ("fail", "error", "not measured", "inconclusive", "pass") if words[name]
+    ]
     gates = f"blocking gates: {', '.join(said)}" if said else "no gate blocks this run"
     shown = [f"{cases[word]} cases {told}" for word, told in CASE_WORDS.items() if cases[word]]
     word = "fail" if failing else "pass" if words["pass"] else "open"
@@ -150,7 +152,8 @@ def score_charts(document: Document, details: Details) -> list[Chart]:
         if any(score is not None for score in series.scores.values()):
             scores = [series.scores.get(length) for length in lengths]
             intervals = [series.intervals.get(length) for length in lengths]
-            charts.append(_chart(series.name, lengths, scores, intervals, series.threshold, []))
+            words = [series.words.get(length) for length in lengths]
+            charts.append(_chart(series.name, lengths, scores, intervals, series.threshold, words))
     return charts
 
 
@@ -242,7 +245,7 @@ def depth_tables(document: Document) -> list[Table]:
                 columns=tuple(map(short_length, lengths)),
                 rows=tuple(
                     Row(
-                        name=f"{tenth * 10}–{tenth * 10 + 10} %",
+                        name=f"{tenth * 10}-{tenth * 10 + 10} %",
                         cells=tuple(_depth_cell(found.get((length, (tenth + 0.5) / 10))) for length in lengths),
                     )
                     for tenth in range(10)
@@ -282,7 +285,9 @@ def helmet_bars(document: Document) -> dict[str, Any] | None:
     helmet = document["helmet"]
     if helmet is None:
         return None
-    measured = [n for n in lengths_of(document) if any(s.get(str(n)) is not None for s in helmet["categories"].values())]
+    measured = [
+        n for n in lengths_of(document) if any(s.get(str(n)) is not None for s in helmet["categories"].values())
+    ]
     if not measured:
         return None
     key = str(measured[-1])
@@ -291,9 +296,7 @@ def helmet_bars(document: Document) -> dict[str, Any] | None:
         missing = helmet["missing"].get(category, {}).get(key, {})
         interval = helmet["intervals"].get(category, {}).get(key)
         why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        bars.append(
-            {"name": category, "score": scores.get(key), "interval": interval, "why": one_line(why, 160)}
-        )
+        bars.append({"name": category, "score": scores.get(key), "interval": interval, "why": one_line(why, 160)})
     return {"length": short_length(measured[-1]), "bars": bars, "average": helmet["average"].get(key)}
 
 
@@ -310,7 +313,7 @@ def gates(document: Document, details: Details) -> list[dict[str, Any]]:
             "verdicts": verdicts,
             "asked": verdicts[0]["asked"],
             "blocking": verdicts[0]["blocking"],
-            "open": verdicts[0]["blocking"] and name == verdicts[0]["name"]
+            "open": (verdicts[0]["blocking"] and name == verdicts[0]["name"])
             or any(each["name"] in failing for each in verdicts),
         }
         for name, verdicts in groups.items()
@@ -324,6 +327,7 @@ def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
         charts.append((short_length(curve.length), evidence(curve), "all were compared" if curve.exact else told))
     is_length, signed = gate["kind"] == "effective_length", gate["kind"] == "regression"
     measured, required = gate["measured"], gate["required"]
+    shown = short_length(int(measured)) if is_length and measured else number(measured, signed)
     asked = f"above {required:g}"
     if is_length or signed:
         asked = f"at least {short_length(int(required))}" if is_length else f"no loss of {-required:g} points"
@@ -331,7 +335,7 @@ def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
         **gate,
         "at": "" if gate["length"] is None else short_length(gate["length"]),
         "charts": charts,
-        "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
+        "shown": shown,
         "asked": asked,
         "bounds": bounds(gate["interval"], signed),
         "reason": visible(gate["reason"]),
@@ -351,7 +355,9 @@ def comparison(document: Document) -> dict[str, Any] | None:
         found = cases.get(ids.get((task, length), ""))
         if found is None or found["difference"] is None:
             return Cell()
-        said = f"{bounds(found['interval'], True)}; {found['worse']} worse, {found['better']} better of {found['pairs']}"
+        said = (
+            f"{bounds(found['interval'], True)}; {found['worse']} worse, {found['better']} better of {found['pairs']}"
+        )
         style = difference_class(found["difference"]) + (" bad" if found["dropped"] else "")
         return Cell(text=number(found["difference"], True), style=style, title=said, task=task, length=length)
 
