@@ -69,7 +69,10 @@ def write_wandb(project: str, document: Mapping[str, Any]) -> None:
     model, run = document["model"], document["run"]
     config = {"model": model["name"], "fingerprint": model["fingerprint"], "seed": run["seed"], "step": run["step"]}
     try:
-        with wandb.init(project=project, name=Path(model["path"]).name, job_type="longctx", config=config) as started:
+        settings = wandb.Settings(silent=True)
+        with wandb.init(
+            project=project, name=Path(model["path"]).name, job_type="longctx", config=config, settings=settings
+        ) as started:
             started.log(scalars(document), step=run["step"] or 0)
     except wandb.Error as error:
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
