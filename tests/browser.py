@@ -36,9 +36,7 @@ class Browser:
         """Opens the file in a window of this width."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.command("Emulation.setDeviceMetricsOverride", size)
-        self.command(
-            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        )
+        self.command("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
         self._ask("/url", {"url": page.resolve().as_uri()})
 
     def run(self, script: str) -> Any:

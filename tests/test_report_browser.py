@@ -91,7 +91,9 @@ def test_filters_find_what_they_say(opened: Browser, pages: dict[str, Path]) -> 
 def test_a_cell_of_the_heatmap_leads_to_its_samples(opened: Browser, pages: dict[str, Path]) -> None:
     opened.show(pages["compared"])
     opened.run("document.querySelector('#tasks a[data-task=cwe][data-length=\"32768\"]').click()")
-    found = opened.run("return new Promise(done => setTimeout(() => done(document.getElementById('rows').innerText), 50))")
+    found = opened.run(
+        "return new Promise(done => setTimeout(() => done(document.getElementById('rows').innerText), 50))"
+    )
     assert found.splitlines()
     assert all("cwe 32K" in line for line in found.splitlines())
 

@@ -46,17 +46,12 @@ def samples_of(
     queues = [_in_order(results[case.id]) for case in cases if case.id in results]
     chosen: list[dict[str, Any]] = []
     left = budget_bytes
-    for rank in zip_longest(*queues):
-        for found in rank:
-            if found is None:
-                continue
-            row = _row(*found)
-            size = _size(row)
-            if size <= left:
-                chosen.append(row)
-                left -= size
-        if left < ANSWER_CHARACTERS:
+    for found in (each for rank in zip_longest(*queues) for each in rank if each is not None):
+        row = _row(*found)
+        left -= _size(row)
+        if left < 0:
             break
+        chosen.append(row)
     places = {case.id: at for at, case in enumerate(cases)}
     by_id = {case.id: (case.task, case.length) for case in cases}
     chosen.sort(key=lambda row: (places[row["case"]], row["index"]))

@@ -14,7 +14,7 @@ def visible(text: str, most: int | None = None) -> str:
 
     Line ends and tabs stay. The result can be encoded and holds no character without a glyph of its own.
     """
-    shown = text if most is None else text[:most]
+    shown = (text if most is None else text[:most]).replace("\r\n", "\n")
     if shown.isascii() and shown.isprintable():
         return shown
     return "".join(map(_visible, shown))
