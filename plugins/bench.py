@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from fixtures.engines import Engine, EngineError, EngineFacts
-from fixtures.records import Case, CaseResult, Generation, Outcome, Score
+from fixtures.excerpts import excerpt_of
+from fixtures.records import Answer, Case, CaseResult, Generation, Outcome, Score
 from plugins.builder import SCORE_ERRORS, Builder, Built, Job
 from plugins.gates.panels import Element, Panel, Standing, Who
 from plugins.journal import Entry, Journal, JournalError
@@ -22,6 +23,11 @@ BATCH_PROMPT_TOKENS = 32_768
 LEFT_TO_CLAIM_AHEAD = 64
 # A sample that took this many workers with it would take them all.
 MOST_LOSSES = 3
+# Reports show what was asked where an answer is wrong, and for a few that are right.
+EXCERPTS_OF_RIGHT = 3
+# Of a case's samples on which the model and its baseline differ, so many are shown side by side.
+MOST_FLIPPED = 100
+ANSWER_CHARACTERS = 2000
 WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
 
@@ -253,6 +259,7 @@ class Bench:
             generation=generation,
             references=sample.references,
             depths=sample.depths,
+            excerpt=excerpt_of(sample) if score.value < 1 or sample.index < EXCERPTS_OF_RIGHT else None,
         )
         journal.append(Entry(element=job.key, prompt=job.prompt, case=job.case, index=sample.index, outcome=outcome))
 
@@ -264,8 +271,39 @@ class Bench:
         if paired := standing.paired.get(case.id, 0):
             scores = self.ledger.scores(panel, "baseline")
             baseline = tuple(scores[element] for element in queue[:paired])
-        seconds = sum(outcome.generation.seconds for outcome in outcomes)
-        return CaseResult(case=case, outcomes=outcomes, seconds=seconds, error=error, baseline=baseline)
+        others = self._others(panel, queue, outcomes, baseline)
+        return CaseResult(
+            case=case,
+            # What was right here and wrong there has its excerpt there.
+            outcomes=tuple(
+                replace(each, excerpt=others[each.index].excerpt)
+                if each.excerpt is None and each.index in others
+                else each
+                for each in outcomes
+            ),
+            seconds=sum(outcome.generation.seconds for outcome in outcomes),
+            error=error,
+            baseline=baseline,
+            flipped=tuple(
+                Answer(index=index, text=other.generation.text[:ANSWER_CHARACTERS], failure=other.score.failure)
+                for index, other in others.items()
+            ),
+        )
+
+    def _others(
+        self, panel: Panel, queue: Sequence[Element], outcomes: Sequence[Outcome], baseline: Sequence[float]
+    ) -> dict[int, Outcome]:
+        """The baseline's outcomes, by index, of the first samples on which the two scores differ."""
+        differ = [
+            element
+            for element, outcome, score in zip(queue, outcomes, baseline, strict=False)
+            if outcome.score.value != score
+        ]
+        keys = self.ledger.keys(panel)
+        return {
+            element.sample: self.sides["baseline"].journal.entries[keys[element]].outcome
+            for element in differ[:MOST_FLIPPED]
+        }
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline

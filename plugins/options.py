@@ -60,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="its OpenAI-compatible server (key: LONGCTX_JUDGE_KEY; at OpenAI also OPENAI_API_KEY)",
     )
     add("--nli-model", metavar="PATH", help="local model of entailment that checks citations of published texts")
+    add("--step", metavar="N", help="training step that reports name (default: from the path, as in step_1000)")
     add("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings along")
     add("--preflight", action="store_true", help="check every sample of the run; load no model")
     add("--plan", action="store_true", help="print cases, tokens and memory; load no model, run nothing")
@@ -132,6 +133,8 @@ def _check_values(option: argparse.Namespace) -> None:
         given = str(getattr(option, name))
         if not re.fullmatch(r"[0-9]{1,18}", given) or int(given) < least:
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {given!r}; give a whole number from {least} on")
+    if option.step is not None and not re.fullmatch(r"[0-9]{1,18}", option.step):
+        raise pytest.UsageError(f"--step: {option.step!r}; give the training step as a whole number from 0 on")
     if option.prefill_chunk not in ("auto", "whole") and not re.fullmatch(r"[1-9][0-9]{0,8}", option.prefill_chunk):
         raise pytest.UsageError(
             f"--prefill-chunk: {option.prefill_chunk!r}; give auto, whole or a number of tokens from 1 on"

@@ -159,6 +159,7 @@ def _read_run(config: pytest.Config) -> Run:
         judge_model=option.judge_model,
         judge_url=option.judge_url,
         nli_model=_path(config, option.nli_model),
+        step=None if option.step is None else int(option.step),
     )
     scorers = scored_by(options)
     cases = plan(options, tasks, corpora)

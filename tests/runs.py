@@ -118,7 +118,7 @@ def finished_run(
     plugin: str = "",
     own_journal: bool = False,
 ) -> Finished:
-    """The run with these arguments, with JSON and JUnit reports; only the first who asks has to wait for it.
+    """The run with these arguments, with all its reports; only the first who asks has to wait for it.
 
     `thresholds` is the text of a thresholds file, `plugin` the source of a plugin for the run and its workers.
     Runs share one journal, unless they ask for their own or have a plugin, which may change what they find.
@@ -136,7 +136,9 @@ def finished_run(
             if thresholds is not None:
                 (folder / "gates.toml").write_text(thresholds)
                 gates = ["--thresholds", f"{folder}/gates.toml"]
-            reports = ["--report-json", f"{folder}/report.json", "--junitxml", f"{folder}/junit.xml"]
+            names = {"--report-json": "report.json", "--report-html": "report.html", "--report-md": "report.md"}
+            reports = [f"{option}={folder}/{name}" for option, name in names.items()]
+            reports.append(f"--junitxml={folder}/junit.xml")
             journal = folder / "journal" if own_journal or plugin else shared / "journal"
             start(folder, "-p", "run_spy", "-p", "run_plugin", *reports, *gates, *arguments, journal=journal)
     return Finished(folder)

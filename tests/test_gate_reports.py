@@ -8,9 +8,10 @@ import pytest
 from queues import thresholds
 
 from fixtures.records import Verdict, VerdictWord
-from plugins.gates.plugin import REPORTED_ONLY, blocks, case_reports, gate_reports
+from plugins.gates.plugin import REPORTED_ONLY, case_reports, gate_reports
 from plugins.gates.regression import Diagnosis
 from plugins.gates.thresholds import Certainty, Regression, Thresholds
+from plugins.gates.verdicts import blocks
 
 WORDS: tuple[VerdictWord, ...] = ("pass", "fail", "inconclusive", "error", "not measured")
 BAD = Diagnosis(

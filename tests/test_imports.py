@@ -42,6 +42,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "fixtures.preflight": ("fixtures.records", "fixtures.tasks", "fixtures.scoring", "fixtures.prompts"),
     "fixtures.calibration": ("fixtures.tasks", "fixtures.corpora", "fixtures.identity", "fixtures.lengths"),
+    "fixtures.excerpts": ("fixtures.records",),
     "fixtures.session": ("fixtures.engines", "plugins.run", "plugins.workers"),
     "plugins.home": (),
     "plugins.journal": ("fixtures.records", "fixtures.identity"),
@@ -70,8 +71,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.scoring.judge", "fixtures.tasks", "plugins.gates.panels",
     ),
     "plugins.bench": (
-        "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.gates.panels", "plugins.journal",
-        "plugins.ledger", "plugins.run",
+        "fixtures.engines", "fixtures.excerpts", "fixtures.records", "plugins.builder", "plugins.gates.panels",
+        "plugins.journal", "plugins.ledger", "plugins.run",
     ),
     "plugins.evidence": (
         "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder",
@@ -95,6 +96,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.run",
     ),
     "plugins.report.plugin": ("plugins.report", "plugins.gates.plugin", "plugins.evidence", "plugins.run"),
+    # How model text is made harmless, and what a path says of a training step, need nothing of the rest.
+    "plugins.report.text": (),
+    "plugins.report.steps": (),
     "tests_longctx": ("fixtures",),
 }  # fmt: skip
 # Who may know these at all. Of the network: the command that fetches data, which no run starts, and the module that
@@ -113,6 +117,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
     "huggingface_hub": ("fixtures.corpora.fetching",), "httpx2": ("fixtures.corpora.fetching",),
     "openai": ("fixtures.scoring.judge.client",),
+    # Dashboards are written where a run asked for them, and nowhere else.
+    "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
     "requests": (), "httpx": (), "aiohttp": (), "socket": (),
     "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
@@ -123,7 +129,8 @@ PURE = (
     *(f"fixtures.scoring.{name}" for name in ("match", "parsing", "rouge", "ranking", "citations", "choice", "facts")),
     "fixtures.scoring.judge", "fixtures.scoring.entailment",
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
-    "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.regression", "plugins.journal", "plugins.baseline",
+    "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.regression", "plugins.gates.curves",
+    "plugins.journal", "plugins.baseline", "plugins.report.text",
 )  # fmt: skip
 
 

@@ -14,12 +14,11 @@ from queues import ASPECTS, LENGTHS, Work, case, drawn, judge, outcome, result, 
 
 from fixtures.records import Case, CaseResult
 from plugins.gates.panels import Element
-from plugins.gates.plugin import blocks
 from plugins.gates.regression import Diagnosis, baseline_scores, diagnoses, regression_verdicts
 from plugins.gates.rules import panels
 from plugins.gates.statistics import log_below, log_dropped
 from plugins.gates.thresholds import Regression, Thresholds
-from plugins.gates.verdicts import Judge, Measured
+from plugins.gates.verdicts import Judge, Measured, blocks
 
 MANY = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
 PAIRED = scope_of(MANY, paired=True)

@@ -95,11 +95,13 @@ def test_wrong_use_is_one_line(name: str, here: Path) -> None:
     assert re.fullmatch(line, refusal((*filled, *workers), here))
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["report_json", "report_html", "report_md"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_run(option: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    told = rf"^--{option.replace('_', '-')}: cannot write .* \(.*\); give a file [^\n]*$"
     for target in (tmp_path, tmp_path / "file" / "r.json"):
-        with pytest.raises(pytest.UsageError, match=r"^--report-json: cannot write .* \(.*\); give a file [^\n]*$"):
-            check_writable(target)
+        with pytest.raises(pytest.UsageError, match=told):
+            check_writable(option, target)
 
 
 def pickled(folder: Path) -> None:

@@ -15,7 +15,7 @@ from plugins.evidence import COLLECTED, Collector
 from plugins.gates.panels import Element
 from plugins.gates.regression import Diagnosis, diagnoses, regression_verdicts
 from plugins.gates.thresholds import Thresholds
-from plugins.gates.verdicts import Judge, Measured
+from plugins.gates.verdicts import Judge, Measured, blocks
 from plugins.run import RUN, Run
 
 JUDGED = pytest.StashKey["Judged"]()
@@ -87,19 +87,6 @@ def control_scores(run: Run) -> dict[Element, float] | None:
         for index in range(case.samples)
         if (key := run.key(case, index)) in journal.entries
     }
-
-
-def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:
-    """Whether the verdict fails the run.
-
-    In a run narrowed by -k or -m an unmeasured gate is no surprise; in a whole one it asks for
-    lengths that --lengths leaves out, and passing over that would claim more than was seen.
-    """
-    if verdict.verdict == "inconclusive":
-        rules = thresholds.regression if verdict.kind == "regression" else thresholds.verdict
-        return verdict.blocking and rules.inconclusive == "fail"
-    failing = ("fail", "error") if narrowed else ("fail", "error", "not measured")
-    return verdict.blocking and verdict.verdict in failing
 
 
 def case_reports(

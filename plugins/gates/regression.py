@@ -42,11 +42,17 @@ class Diagnosis:
         return self.below or self.dropped
 
 
+def name_of(panel: Panel) -> str:
+    """The name of the comparison's verdict at the panel's length."""
+    return f"regression{'' if panel.family == RULER else f' of {panel.family}'} at {format_length(panel.length)}"
+
+
 def regression_verdicts(judge: Judge) -> tuple[Verdict, ...]:
     """One verdict for each length; none without a baseline."""
     if not judge.measured.scope.paired:
         return ()
-    return tuple(_regression(judge, panel) for panel in judge.panels.values())
+    baseline = baseline_scores(judge.measured.results)
+    return tuple(_regression(judge, panel, of_panel(panel, baseline)) for panel in judge.panels.values())
 
 
 def diagnoses(judge: Judge) -> dict[str, Diagnosis]:
@@ -70,13 +76,18 @@ def baseline_scores(results: Mapping[str, CaseResult]) -> dict[Element, float]:
     }
 
 
-def _regression(judge: Judge, panel: Panel) -> Verdict:
+def of_panel(panel: Panel, scores: Mapping[Element, float]) -> dict[Element, float]:
+    """Those of the panel's elements; a run of many panels would otherwise go through all for each."""
+    return {element: scores[element] for element in panel.order if element in scores}
+
+
+def _regression(judge: Judge, panel: Panel, baseline: Mapping[Element, float]) -> Verdict:
     # Those that cannot be built are in no queue, but the mean without them is not the panel's.
     cases = [case for case in judge.measured.scope.at(panel.length).values() if case.family == panel.family]
     results = [judge.measured.results.get(case.id) for case in cases]
     broken = next((result for result in results if result is not None and result.error is not None), None)
-    baseline = baseline_scores(judge.measured.results)
-    look = panel.look_at_pairs(judge.scores, baseline)
+    scores = of_panel(panel, judge.scores)
+    look = panel.look_at_pairs(scores, baseline)
     word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
     value, bounds = None, None
     assert panel.pairing is not None
@@ -92,8 +103,8 @@ def _regression(judge: Judge, panel: Panel) -> Verdict:
             word, reason = "not measured", "the baseline's journal has no result on these samples"
     else:
         pool = panel.pool(panel.cases)
-        both = judge.scores.keys() & baseline
-        found = pool.values({element: judge.scores[element] - baseline[element] for element in both}, look.pieces)
+        both = scores.keys() & baseline
+        found = pool.values({element: scores[element] - baseline[element] for element in both}, look.pieces)
         low, high = (max(-1.0, min(1.0, pool.scale * end)) for end in paired_interval(found, alpha=alpha))
         value, bounds = 100 * pool.scale * math.fsum(found) / len(found), (100 * low, 100 * high)
         said = {"pass": "no loss of", "fail": "a loss of more than half of"}.get(word, "neither shown nor ruled out:")
@@ -101,7 +112,7 @@ def _regression(judge: Judge, panel: Panel) -> Verdict:
         flips = f"{worse} worse, {better} better of {look.pieces} pairs"
         reason = f"{value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]: {said} {drop:g} points ({flips})"
     return Verdict(
-        name=f"regression{'' if panel.family == RULER else f' of {panel.family}'} at {format_length(panel.length)}",
+        name=name_of(panel),
         kind=KIND,
         length=panel.length,
         measured=value,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fixtures.lengths import format_length
 from fixtures.records import Case
 from plugins.gates.panels import Pairing, Panel, Rule
 from plugins.gates.thresholds import Certainty, Gate, Reference, Thresholds
@@ -50,6 +51,11 @@ class Scope:
 def threshold_of(gate: Gate, scope: Scope) -> float:
     """0 to 100: the gate's number, or the yardstick's score for its tasks."""
     return gate.above if gate.above is not None else scope.reference.scores[gate.aspect or "mean"]
+
+
+def name_at(gate: Gate, length: int) -> str:
+    """The name of a gate's verdict at one length."""
+    return f"{gate.name} at {format_length(length)}"
 
 
 def tasks_of(gate: Gate, scope: Scope) -> tuple[str, ...]:

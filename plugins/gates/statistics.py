@@ -93,6 +93,22 @@ def decide_level(
 
     Raises ValueError for what lies outside its range, and for a control of another size.
     """
+    above, below = level_evidence(scores, threshold, population=population, zone=zone, control=control)
+    decision = _first(above, below, alpha=alpha, least=least)
+    x = _within(scores, 0.0)
+    if decision is None and x.size == population:
+        exceeds = math.fsum(x) > population * (threshold + TIE)
+        return Decision(verdict="pass" if exceeds else "fail", at=population)
+    return decision
+
+
+def level_evidence(
+    scores: ArrayLike, threshold: float, *, population: int, zone: float = 0.0, control: ArrayLike | None = None
+) -> tuple[Floats, Floats]:
+    """The two log e-values behind `decide_level`, for "above" and for "not above", after each score but the last.
+
+    The last of the population has none: with it the mean is known. Raises ValueError as `decide_level` does.
+    """
     if not (0 <= threshold <= 1 and 0 <= zone <= 1):
         raise ValueError(f"threshold {threshold!r} ± {zone!r}: both run from 0 to 1")
     x = _within(scores, 0.0)
@@ -104,11 +120,7 @@ def decide_level(
     # Where the zone reaches past 0 or 1 the null would be impossible, and the verdict given for nothing.
     above = _log_level(early, max(0.0, threshold - zone), population, known)
     below = _log_level(1 - early, max(0.0, 1 - threshold - zone), population, None if known is None else 1 - known)
-    decision = _first(above, below, alpha=alpha, least=least)
-    if decision is None and x.size == population:
-        exceeds = math.fsum(x) > population * (threshold + TIE)
-        return Decision(verdict="pass" if exceeds else "fail", at=population)
-    return decision
+    return above, below
 
 
 def decide_paired(
@@ -122,10 +134,15 @@ def decide_paired(
 
     Raises ValueError for differences outside [-1, 1], and unless 0 <= clear < drop <= 1.
     """
+    return _first(*paired_evidence(differences, drop=drop, clear=clear), alpha=alpha, least=least)
+
+
+def paired_evidence(differences: ArrayLike, *, drop: float, clear: float) -> tuple[Floats, Floats]:
+    """The two log e-values behind `decide_paired`, for "holds up" and for "does not", after each difference."""
     if not 0 <= clear < drop <= 1:
         raise ValueError(f"drop {drop!r} with clear {clear!r}: give 0 <= clear < drop <= 1")
     x = (_within(differences, -1.0) + 1) / 2
-    return _first(log_evidence(x, (1 - drop) / 2), log_evidence(1 - x, (1 + clear) / 2), alpha=alpha, least=least)
+    return log_evidence(x, (1 - drop) / 2), log_evidence(1 - x, (1 + clear) / 2)
 
 
 def log_dropped(differences: ArrayLike, *, clear: float = 0.0) -> float:

@@ -19,7 +19,17 @@ from plugins.gates.effective_length import (
     weighted_average,
 )
 from plugins.gates.panels import Element, Panel
-from plugins.gates.rules import PanelKey, Scope, family_of, lengths_of, panels, rule_of, tasks_of, threshold_of
+from plugins.gates.rules import (
+    PanelKey,
+    Scope,
+    family_of,
+    lengths_of,
+    name_at,
+    panels,
+    rule_of,
+    tasks_of,
+    threshold_of,
+)
 from plugins.gates.statistics import TIE, interval
 from plugins.gates.thresholds import Gate, Thresholds
 
@@ -128,7 +138,7 @@ class Judge:
         return self._verdict(
             gate,
             found,
-            name=f"{gate.name} at {format_length(length)}",
+            name=name_at(gate, length),
             length=length,
             measured=found.score,
             required=threshold_of(gate, self.measured.scope),
@@ -188,6 +198,19 @@ class Judge:
             blocking=gate.blocking,
             reason=found.reason,
         )
+
+
+def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:
+    """Whether the verdict fails the run.
+
+    In a run narrowed by -k or -m an unmeasured gate is no surprise; in a whole one it asks for
+    lengths that --lengths leaves out, and passing over that would claim more than was seen.
+    """
+    if verdict.verdict == "inconclusive":
+        rules = thresholds.regression if verdict.kind == "regression" else thresholds.verdict
+        return verdict.blocking and rules.inconclusive == "fail"
+    failing = ("fail", "error") if narrowed else ("fail", "error", "not measured")
+    return verdict.blocking and verdict.verdict in failing
 
 
 def interval_alpha(alpha: float, alpha_of_question: float) -> float:

@@ -137,6 +137,7 @@ def _is_sound(line: Line) -> bool:
         and _are(int, line.index, outcome.index, *tokens)
         and all(map(_is_number, (score.value, generation.seconds, *score.parts.values(), *outcome.depths)))
         and (score.failure is None or _are(str, score.failure))
+        and (outcome.excerpt is None or _are(str, *to_json(outcome.excerpt).values()))
     )
 
 

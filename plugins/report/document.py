@@ -24,6 +24,7 @@ from plugins.gates.regression import Diagnosis
 from plugins.gates.rules import HEADLINE
 from plugins.gates.verdicts import HALF, Judge, Measured, settled_scores
 from plugins.report.helmet import helmet
+from plugins.report.steps import step_of
 from plugins.run import Run
 
 SCHEMA = "longctx-report/1"
@@ -95,6 +96,7 @@ def _run(finished: Finished) -> dict[str, Any]:
     return {
         "started": finished.started,
         "seconds": round(finished.seconds, 3),
+        "step": run.options.step if run.options.step is not None else step_of(run.options.model_path),
         "seed": run.options.seed,
         "corpora": run.corpora,
         "prompts": run.prompts,

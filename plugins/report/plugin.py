@@ -1,4 +1,4 @@
-"""Writes the reports when a run has ended: JSON (--report-json), JUnit properties, the terminal summary."""
+"""Writes the reports when a run has ended: JSON, HTML, Markdown, JUnit properties, the terminal, dashboards."""
 
 from __future__ import annotations
 
@@ -14,23 +14,41 @@ import pytest
 
 from plugins.evidence import COLLECTED, EVIDENCE
 from plugins.gates.plugin import JUDGED
+from plugins.report.details import details
 from plugins.report.document import Finished, case_entry, document
+from plugins.report.markdown import markdown
+from plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from plugins.report.terminal import inspection_lines, summary_lines
 from plugins.run import RUN, case_of
 
 CLOCK = pytest.StashKey[tuple[str, float]]()
 DOCUMENT = pytest.StashKey[dict[str, Any]]()
+TROUBLES = pytest.StashKey[list[str]]()
+FILES = ("report_json", "report_html", "report_md")
+DASHBOARDS = ("tensorboard", "wandb")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("longctx").addoption("--report-json", metavar="FILE", help="write the report as JSON")
+    add = parser.getgroup("longctx").addoption
+    add("--report-json", metavar="FILE", help="write the report as JSON")
+    add("--report-html", metavar="FILE", help="write the report as one page to look at, offline")
+    add("--report-md", metavar="FILE", help="write a short report in Markdown, as for a pull request")
+    add("--tensorboard", metavar="DIR", help="write the scores as TensorBoard scalars, by training step")
+    add("--wandb", metavar="PROJECT", help="log the scores to a project of Weights & Biases, by training step")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CLOCK] = (datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic())
-    target = _target(config)
-    if RUN in config.stash and target and not config.option.plan and not hasattr(config, "workerinput"):
-        _check_writable(target)
+    if RUN not in config.stash or config.option.plan or hasattr(config, "workerinput"):
+        return
+    for option, target in _targets(config).items():
+        _check_writable(option, target)
+    for option in DASHBOARDS:
+        if getattr(config.option, option):
+            try:
+                check_extra(option)
+            except ScalarsError as error:
+                raise pytest.UsageError(str(error)) from error
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,23 +72,31 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     collected, judged, (started, clock) = config.stash[COLLECTED], config.stash[JUDGED], config.stash[CLOCK]
     evidence = collected.evidence.values()
-    written = document(
-        Finished(
-            run=config.stash[RUN],
-            judge=judged.judge,
-            verdicts=judged.verdicts,
-            diagnoses=judged.diagnoses,
-            facts=next((found.facts for found in evidence if found.facts), None),
-            execution=next((found.execution for found in evidence if found.execution), None),
-            computed_samples=collected.computed_samples,
-            started=started,
-            seconds=time.monotonic() - clock,
-        )
+    finished = Finished(
+        run=config.stash[RUN],
+        judge=judged.judge,
+        verdicts=judged.verdicts,
+        diagnoses=judged.diagnoses,
+        facts=next((found.facts for found in evidence if found.facts), None),
+        execution=next((found.execution for found in evidence if found.execution), None),
+        computed_samples=collected.computed_samples,
+        started=started,
+        seconds=time.monotonic() - clock,
     )
+    written = document(finished)
     config.stash[DOCUMENT] = written
     _describe_in_junit(config, written)
-    if target := _target(config):
+    targets = _targets(config)
+    if target := targets.get("report_json"):
         write_json(target, written)
+    if target := targets.get("report_md"):
+        write(target, markdown(written, holds=session.exitstatus == pytest.ExitCode.OK))
+    if target := targets.get("report_html"):
+        # Its templates take a while to import.
+        from plugins.report.html.page import page
+
+        write(target, page(written, details(finished)))
+    config.stash[TROUBLES] = _to_dashboards(config, written)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -85,8 +111,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("long context")
     for line, markup in lines:
         terminalreporter.write_line(line, **markup)
-    if DOCUMENT in config.stash and (target := _target(config)):
+    for target in _targets(config).values() if DOCUMENT in config.stash else ():
         terminalreporter.write_line(f"report     {target}")
+    for trouble in config.stash.get(TROUBLES, ()):
+        terminalreporter.write_line(trouble, red=True)
 
 
 def case_properties(entry: dict[str, Any]) -> list[tuple[str, object]]:
@@ -98,18 +126,37 @@ def case_properties(entry: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def write_json(target: Path, written: dict[str, Any]) -> None:
-    """Whole or not at all: a reader never sees half a report."""
+    """The document, as ASCII; raises ValueError for a number that JSON cannot say."""
+    write(target, json.dumps(written, indent=1, allow_nan=False) + "\n")
+
+
+def write(target: Path, text: str) -> None:
+    """Whole or not at all: a reader never sees half a report. A lone surrogate is written as a question mark."""
     partial = target.with_name(f".{target.name}.{os.getpid()}")
-    partial.write_text(json.dumps(written, indent=1, allow_nan=False) + "\n", encoding="ascii")
+    partial.write_text(text, encoding="utf-8", errors="replace")
     partial.replace(target)
 
 
-def _target(config: pytest.Config) -> Path | None:
-    given = config.option.report_json
-    return Path(config.invocation_params.dir, given) if given else None
+def _targets(config: pytest.Config) -> dict[str, Path]:
+    """The files that were asked for, by option."""
+    given = {option: getattr(config.option, option) for option in FILES}
+    return {option: Path(config.invocation_params.dir, name) for option, name in given.items() if name}
 
 
-def _check_writable(target: Path) -> None:
+def _to_dashboards(config: pytest.Config, written: dict[str, Any]) -> list[str]:
+    """What went wrong with them: files that are written must not be lost to a server that does not answer."""
+    troubles = []
+    try:
+        if config.option.tensorboard:
+            write_tensorboard(Path(config.invocation_params.dir, config.option.tensorboard), written)
+        if config.option.wandb:
+            write_wandb(config.option.wandb, written)
+    except (ScalarsError, OSError) as error:
+        troubles.append(str(error))
+    return troubles
+
+
+def _check_writable(option: str, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
@@ -119,7 +166,8 @@ def _check_writable(target: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise pytest.UsageError(
-            f"--report-json: cannot write {target} ({error.strerror}); give a file in a directory that can be written"
+            f"--{option.replace('_', '-')}: cannot write {target} ({error.strerror}); "
+            "give a file in a directory that can be written"
         ) from error
 
 

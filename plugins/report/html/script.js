@@ -1,0 +1,190 @@
+"use strict";
+(() => {
+  const PAGE = 50;
+  const rows = JSON.parse(document.getElementById("data").textContent).rows;
+  const form = document.getElementById("filters");
+  const body = document.getElementById("rows");
+  const more = document.getElementById("more");
+  let found = [];
+  let shown = 0;
+
+  const make = (tag, style, text) => {
+    const element = document.createElement(tag);
+    if (style) element.className = style;
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  const short = (length) =>
+    length % 1048576 === 0 ? `${length / 1048576}M` : length % 1024 === 0 ? `${length / 1024}K` : `${length}`;
+  const result = (row) => row.failure || (row.score < 100 ? "below 100" : "right");
+  const distinct = (values) => [...new Set(values)];
+
+  // A field may be called "length", which is a property of the list of fields itself.
+  const field = (name) => form.elements.namedItem(name);
+  const option = (select, value, text) => {
+    const element = make("option", "", text);
+    element.value = value;
+    select.append(element);
+  };
+  distinct(rows.map((row) => row.task)).forEach((task) => option(field("task"), task, task));
+  distinct(rows.map((row) => row.length)).sort((a, b) => a - b)
+    .forEach((length) => option(field("length"), length, short(length)));
+  distinct(rows.map((row) => row.failure).filter(Boolean)).sort()
+    .forEach((kind) => option(field("failure"), kind, kind));
+
+  const fits = (row) => {
+    const wanted = Object.fromEntries(new FormData(form));
+    if (wanted.task && row.task !== wanted.task) return false;
+    if (wanted.length && row.length !== Number(wanted.length)) return false;
+    if (wanted.failure === "*" && row.score >= 100) return false;
+    if (wanted.failure === "-" && row.score < 100) return false;
+    if (wanted.failure && !"*-".includes(wanted.failure) && row.failure !== wanted.failure) return false;
+    if (!wanted.flip) return true;
+    if (!row.flip) return false;
+    return wanted.flip === "any" || (wanted.flip === "worse") === (row.score < row.flip.score);
+  };
+
+  const marked = (text, needles) => {
+    const box = make("div", "said");
+    box.dir = "auto";
+    const wanted = needles.filter(Boolean).sort((a, b) => b.length - a.length)
+      .map((needle) => needle.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    if (!text) box.append(make("span", "gap", "(nothing)"));
+    else if (!wanted.length) box.append(text);
+    else text.split(new RegExp(`(${wanted.join("|")})`, "gi"))
+      .forEach((part, at) => box.append(at % 2 ? make("mark", "", part) : part));
+    return box;
+  };
+  const headed = (parent, title, ...children) => {
+    const section = make("div");
+    section.append(make("h4", "", title), ...children);
+    parent.append(section);
+    return section;
+  };
+  const context = (found) => {
+    const box = make("div", "said");
+    box.dir = "auto";
+    const gap = () => make("span", "gap", " … ");
+    box.append(found.head || "", gap());
+    if (found.needle) box.append(found.before || "", make("mark", "", found.needle), found.after || "", gap());
+    box.append(found.tail || "");
+    return box;
+  };
+
+  const detail = (row) => {
+    const box = make("div", "sample");
+    const excerpt = row.excerpt || {};
+    if (excerpt.question) {
+      const asked = make("div", "said", excerpt.question);
+      asked.dir = "auto";
+      headed(box, "Question", asked);
+    }
+    const expected = make("p");
+    row.expected.forEach((text, at) => {
+      const credit = row.found[at];
+      const chip = make("span", `chip ${credit < 0 ? "" : credit >= 1 ? "hit" : "miss"}`);
+      chip.textContent = `${credit < 0 ? "" : credit >= 1 ? "✓ " : "✕ "}${text}`;
+      expected.append(chip);
+    });
+    if (row.others) expected.append(make("span", "gap", `and ${row.others} more`));
+    headed(box, "Expected", expected);
+    const sides = make("div", "sides");
+    const said = headed(sides, `Answer, ${row.score} (${result(row)})`, marked(row.got, row.expected));
+    if (row.more) said.append(make("p", "gap", `… ${row.more.toLocaleString("en")} more characters`));
+    if (row.flip) {
+      const other = row.flip.got === undefined
+        ? make("p", "gap", "its answer is in the journal") : marked(row.flip.got, row.expected);
+      headed(sides, `Baseline, ${row.flip.score}${row.flip.failure ? ` (${row.flip.failure})` : ""}`, other);
+    }
+    box.append(sides);
+    if (row.depth !== undefined) headed(box, "Place of the needle", depth(row.depth));
+    if (excerpt.head) headed(box, "Context, both ends and around the needle", context(excerpt));
+    return box;
+  };
+  const depth = (share) => {
+    const box = make("p", "", `${(100 * share).toFixed(1)} % of the context`);
+    const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    drawing.setAttribute("viewBox", "0 0 300 10");
+    drawing.setAttribute("aria-hidden", "true");
+    for (const [style, x, width] of [["track", 0, 300], ["fill", Math.max(0, 300 * share - 2), 4]]) {
+      const part = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      part.setAttribute("class", style);
+      part.setAttribute("x", x);
+      part.setAttribute("width", width);
+      part.setAttribute("height", 10);
+      drawing.append(part);
+    }
+    drawing.setAttribute("class", "depthbar");
+    box.append(drawing);
+    return box;
+  };
+
+  const line = (row) => {
+    const element = make("tr");
+    const button = make("button", "", `${row.task} ${short(row.length)} #${row.index}`);
+    button.type = "button";
+    button.setAttribute("aria-expanded", "false");
+    const head = make("th");
+    head.scope = "row";
+    head.append(button);
+    const verdict = result(row) + (row.flip ? (row.score < row.flip.score ? ", was better" : ", was worse") : "");
+    const got = make("td", "wide cut", row.got || "(nothing)");
+    got.dir = "auto";
+    element.append(head, make("td", "", row.score.toFixed(1)), make("td", "", verdict),
+      make("td", "wide", row.depth === undefined ? "" : row.depth.toFixed(2)),
+      make("td", "wide cut", row.expected.join(", ")), got);
+    button.addEventListener("click", () => {
+      const open = button.getAttribute("aria-expanded") === "true";
+      button.setAttribute("aria-expanded", String(!open));
+      if (open) element.nextSibling.remove();
+      else {
+        const cell = make("td");
+        cell.colSpan = 6;
+        cell.append(detail(row));
+        const below = make("tr", "detail");
+        below.append(cell);
+        element.after(below);
+      }
+    });
+    return element;
+  };
+
+  const grow = () => {
+    body.append(...found.slice(shown, shown + PAGE).map(line));
+    shown = Math.min(found.length, shown + PAGE);
+    more.hidden = shown >= found.length;
+    document.getElementById("count").textContent =
+      `${found.length.toLocaleString("en")} samples${shown < found.length ? `, the first ${shown} listed` : ""}`;
+  };
+  const filter = () => {
+    found = rows.filter(fits);
+    shown = 0;
+    body.replaceChildren();
+    grow();
+  };
+
+  form.addEventListener("change", filter);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(filter));
+  more.addEventListener("click", grow);
+  body.addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    const buttons = [...body.querySelectorAll("button")];
+    const next = buttons[buttons.indexOf(event.target) + (event.key === "ArrowDown" ? 1 : -1)];
+    if (next) {
+      event.preventDefault();
+      next.focus();
+    }
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-task], a[data-flip]");
+    if (!link) return;
+    form.reset();
+    for (const name of ["task", "length", "flip"]) {
+      if (link.dataset[name] && field(name)) field(name).value = link.dataset[name];
+    }
+    setTimeout(filter);
+  });
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
+  filter();
+})();

@@ -1,0 +1,399 @@
+"""The document as what templates draw: headline, tables of coloured cells, charts, gates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fixtures.lengths import format_length
+from plugins.report.details import Details
+from plugins.report.html.charts import Evidence, Line, difference_class, evidence, line, shade, stack
+from plugins.report.text import one_line, visible
+
+Document = Mapping[str, Any]
+KINDS = ("right", "incomplete", "distractor", "copied", "wrong", "refused", "empty")
+LOWEST_CASES = 12
+TITLES = {"pass": "Holds", "fail": "Fails", "open": "Undecided"}
+CASE_WORDS = {"fail": "shown to be bad", "error": "without a score"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One place of a table: what it says, its style, what more there is to say, and the case it is of."""
+
+    text: str = "-"
+    style: str = "none"
+    title: str = ""
+    task: str = ""
+    length: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """`kind` is "task" or "mean"."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    kind: str = "task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows over columns, under one heading."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A line chart with its numbers."""
+
+    name: str
+    line: Line
+    note: str
+    rows: tuple[tuple[str, str, str], ...]
+
+
+def short_length(length: int | None) -> str:
+    """8192 is 8K, as the terminal writes it."""
+    return "unknown" if length is None else format_length(length).upper()
+
+
+def number(value: float | None, sign: bool = False) -> str:
+    """One decimal, as every other report has it."""
+    if value is None:
+        return "-"
+    return f"{value:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0") if sign else f"{value:.1f}"
+
+
+def bounds(interval: Sequence[float] | None, sign: bool = False) -> str:
+    return "-" if interval is None else f"{number(interval[0], sign)} to {number(interval[1], sign)}"
+
+
+def lengths_of(document: Document) -> list[int]:
+    return sorted({case["length"] for case in document["cases"]})
+
+
+def headline(document: Document, details: Details) -> dict[str, Any]:
+    """The verdict in one line, as the exit code has it, and why."""
+    blocking = [gate for gate in document["gates"] if gate["blocking"]]
+    words = Counter(gate["verdict"] for gate in blocking)
+    failing = set(details.failing)
+    cases = Counter(case["verdict"] for case in document["cases"] if case["id"] in failing)
+    said = [
+        f"{words[name]} {name}" for name in ("fail", "error", "not measured", "inconclusive", "pass") if words[name]
+    ]
+    gates = f"blocking gates: {', '.join(said)}" if said else "no gate blocks this run"
+    shown = [f"{cases[word]} cases {told}" for word, told in CASE_WORDS.items() if cases[word]]
+    word = "fail" if failing else "pass" if words["pass"] else "open"
+    return {"word": word, "title": TITLES[word], "said": "; ".join((gates, *shown))}
+
+
+def ladder(document: Document) -> list[dict[str, Any]]:
+    """The tested lengths with RULER's verdict at each, and whether the model claims it."""
+    ruler = document["ruler"]
+    claimed = ruler["claimed_length"]
+    return [
+        {
+            "label": short_length(length),
+            "word": ruler["verdicts"].get(str(length), "not measured"),
+            "score": number(ruler["scores"].get(str(length))),
+            "claimed": claimed is None or length <= claimed,
+        }
+        for length in lengths_of(document)
+    ]
+
+
+def effective(document: Document) -> str:
+    """The effective length with its sign, or why there is none."""
+    label = document["ruler"]["effective_length_label"]
+    if label is None:
+        words = set(document["ruler"]["verdicts"].values())
+        return "undecided" if words and words <= {"pass", "fail", "inconclusive"} else "not measured"
+    sign = label[0] if label[0] in "<>" else ""
+    return f"{sign}{short_length(int(label.removeprefix(sign)))}"
+
+
+def cost(document: Document) -> dict[str, str]:
+    tokens, cases = document["run"]["tokens"], document["cases"]
+    samples, planned = sum(case["samples"] for case in cases), sum(case["planned"] for case in cases)
+    share = "a full run"
+    if samples != planned and tokens["computed"]:
+        share = f"1/{tokens['full_run_equivalent'] / tokens['computed']:.1f} of a full run"
+    return {
+        "tokens": f"{tokens['computed']:,}",
+        "share": share,
+        "samples": f"{samples:,} of {planned:,}",
+        "reused": f"{tokens['reused']:,}",
+    }
+
+
+def score_charts(document: Document, details: Details) -> list[Chart]:
+    """RULER's mean, then its aspects."""
+    ruler, lengths = document["ruler"], lengths_of(document)
+    keys = [str(length) for length in lengths]
+    charts = []
+    if any(ruler["scores"].get(key) is not None for key in keys):
+        charts.append(
+            _chart(
+                "RULER mean",
+                lengths,
+                [ruler["scores"].get(key) for key in keys],
+                [ruler["intervals"].get(key) for key in keys],
+                ruler["threshold"],
+                [ruler["verdicts"].get(key) for key in keys],
+            )
+        )
+    for series in details.aspects:
+        if any(score is not None for score in series.scores.values()):
+            scores = [series.scores.get(length) for length in lengths]
+            intervals = [series.intervals.get(length) for length in lengths]
+            words = [series.words.get(length) for length in lengths]
+            charts.append(_chart(series.name, lengths, scores, intervals, series.threshold, words))
+    return charts
+
+
+def _chart(
+    name: str,
+    lengths: Sequence[int],
+    scores: Sequence[float | None],
+    intervals: Sequence[Sequence[float] | None],
+    threshold: float | None,
+    words: Sequence[str | None],
+) -> Chart:
+    labels = [short_length(length) for length in lengths]
+    return Chart(
+        name=name,
+        line=line(labels, scores, intervals, threshold=threshold, words=words),
+        note="" if threshold is None else f"threshold {threshold:g}",
+        rows=tuple(
+            (label, number(score), bounds(interval))
+            for label, score, interval in zip(labels, scores, intervals, strict=True)
+        ),
+    )
+
+
+def task_tables(document: Document) -> list[Table]:
+    """Tasks by length: RULER's with the means of its aspects, each of HELMET's categories with its own."""
+    lengths, tables = lengths_of(document), []
+    ruler, helmet = document["ruler"], document["helmet"]
+    if ruler_cases := [case for case in document["cases"] if case["suite"] == "ruler"]:
+        means = {f"{aspect} mean": scores for aspect, scores in ruler["aspects"].items()} | {
+            "RULER mean": ruler["scores"]
+        }
+        tables.append(_task_table("RULER", ruler_cases, lengths, means))
+    if helmet:
+        cases = [case for case in document["cases"] if case["suite"] == "helmet"]
+        means = {f"{category} mean": scores for category, scores in helmet["categories"].items()}
+        tables.append(_task_table("HELMET", cases, lengths, means | {"HELMET average": helmet["average"]}))
+    return tables
+
+
+def _task_table(name: str, cases: Sequence[Any], lengths: Sequence[int], means: Mapping[str, Any]) -> Table:
+    by_place = {(case["task"], case["length"]): case for case in cases}
+    rows = [
+        Row(name=task, cells=tuple(_case_cell(by_place.get((task, length))) for length in lengths))
+        for task in dict.fromkeys(case["task"] for case in cases)
+    ]
+    rows += [
+        Row(name=mean, kind="mean", cells=tuple(_score_cell(scores.get(str(length))) for length in lengths))
+        for mean, scores in means.items()
+        if any(score is not None for score in scores.values())
+    ]
+    return Table(name=name, columns=tuple(map(short_length, lengths)), rows=tuple(rows))
+
+
+def _case_cell(case: Mapping[str, Any] | None) -> Cell:
+    if case is None:
+        return Cell(title="not planned")
+    place = {"task": case["task"], "length": case["length"]}
+    if case["verdict"] == "error":
+        return Cell(text="error", style="error", title=one_line(case["error"] or "", 200), **place)
+    if case["score"] is None:
+        return Cell(title="no sample was begun", **place)
+    said = f"{bounds(case['interval'])}, {case['samples']} of {case['planned']} samples"
+    bad = case["verdict"] == "fail"
+    return Cell(
+        text=number(case["score"]),
+        style=f"s{shade(case['score'])}{' bad' if bad else ''}",
+        title=f"{said}{'; ' + case['decided_by'] if bad else ''}",
+        **place,
+    )
+
+
+def _score_cell(score: float | None, title: str = "") -> Cell:
+    return Cell(title=title) if score is None else Cell(text=number(score), style=f"s{shade(score)}", title=title)
+
+
+def depth_tables(document: Document) -> list[Table]:
+    """For each task whose references have a place: tenths of the context by length."""
+    lengths, tables = lengths_of(document), []
+    for task in dict.fromkeys(case["task"] for case in document["cases"] if case["by_depth"]):
+        found = {
+            (case["length"], each["depth"]): each
+            for case in document["cases"]
+            if case["task"] == task
+            for each in case["by_depth"]
+        }
+        tables.append(
+            Table(
+                name=task,
+                columns=tuple(map(short_length, lengths)),
+                rows=tuple(
+                    Row(
+                        name=f"{tenth * 10}-{tenth * 10 + 10} %",
+                        cells=tuple(_depth_cell(found.get((length, (tenth + 0.5) / 10))) for length in lengths),
+                    )
+                    for tenth in range(10)
+                ),
+            )
+        )
+    return tables
+
+
+def _depth_cell(found: Mapping[str, Any] | None) -> Cell:
+    if found is None:
+        return Cell(text="")
+    return Cell(text=f"{found['score']:.0f}", style=f"s{shade(found['score'])}", title=f"{found['samples']} asked")
+
+
+def failures(document: Document) -> list[dict[str, Any]]:
+    """Shares of what became of the samples, by suite and length; every kind with its count."""
+    found = []
+    for suite in dict.fromkeys(case["suite"] for case in document["cases"]):
+        for length in lengths_of(document):
+            cases = [case for case in document["cases"] if (case["suite"], case["length"]) == (suite, length)]
+            counts = Counter[str]()
+            for case in cases:
+                counts.update(case["failures"])
+            total = sum(case["samples"] for case in cases)
+            counts["right"] = total - counts.total()
+            if total:
+                parts = stack(counts, total, KINDS, 300)
+                found.append(
+                    {"suite": suite, "label": short_length(length), "total": total, "counts": counts, "parts": parts}
+                )
+    return found
+
+
+def helmet_bars(document: Document) -> dict[str, Any] | None:
+    """Categories at the longest length at which one has a score, with bounds, or why one has none."""
+    helmet = document["helmet"]
+    if helmet is None:
+        return None
+    measured = [
+        n for n in lengths_of(document) if any(s.get(str(n)) is not None for s in helmet["categories"].values())
+    ]
+    if not measured:
+        return None
+    key = str(measured[-1])
+    bars = []
+    for category, scores in helmet["categories"].items():
+        missing = helmet["missing"].get(category, {}).get(key, {})
+        interval = helmet["intervals"].get(category, {}).get(key)
+        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        bars.append({"name": category, "score": scores.get(key), "interval": interval, "why": one_line(why, 160)})
+    return {"length": short_length(measured[-1]), "bars": bars, "average": helmet["average"].get(key)}
+
+
+def gates(document: Document, details: Details) -> list[dict[str, Any]]:
+    """Gates by name, each with its verdicts by length and the charts of their evidence."""
+    groups: dict[str, list[Any]] = {}
+    for gate in document["gates"]:
+        at = "" if gate["length"] is None else f" at {format_length(gate['length'])}"
+        groups.setdefault(gate["name"].removesuffix(at), []).append(_gate(gate, details))
+    failing = set(details.failing)
+    return [
+        {
+            "name": name,
+            "verdicts": verdicts,
+            "asked": verdicts[0]["asked"],
+            "blocking": verdicts[0]["blocking"],
+            "open": (verdicts[0]["blocking"] and name == verdicts[0]["name"])
+            or any(each["name"] in failing for each in verdicts),
+        }
+        for name, verdicts in groups.items()
+    ]
+
+
+def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
+    charts: list[tuple[str, Evidence, str]] = []
+    for curve in details.curves.get(gate["name"], ()):
+        told = "undecided" if curve.decided is None else f"decided at {curve.decided:,} of {curve.of:,}"
+        charts.append((short_length(curve.length), evidence(curve), "all were compared" if curve.exact else told))
+    is_length, signed = gate["kind"] == "effective_length", gate["kind"] == "regression"
+    measured, required = gate["measured"], gate["required"]
+    shown = short_length(int(measured)) if is_length and measured else number(measured, signed)
+    asked = f"above {required:g}"
+    if is_length or signed:
+        asked = f"at least {short_length(int(required))}" if is_length else f"no loss of {-required:g} points"
+    return {
+        **gate,
+        "at": "" if gate["length"] is None else short_length(gate["length"]),
+        "charts": charts,
+        "shown": shown,
+        "asked": asked,
+        "bounds": bounds(gate["interval"], signed),
+        "reason": visible(gate["reason"]),
+    }
+
+
+def comparison(document: Document) -> dict[str, Any] | None:
+    """The differences to the baseline, by task and length."""
+    regression = document["regression"]
+    if regression is None:
+        return None
+    lengths = lengths_of(document)
+    ids = {(case["task"], case["length"]): case["id"] for case in document["cases"]}
+    cases = regression["cases"]
+
+    def cell(task: str, length: int) -> Cell:
+        found = cases.get(ids.get((task, length), ""))
+        if found is None or found["difference"] is None:
+            return Cell()
+        said = (
+            f"{bounds(found['interval'], True)}; {found['worse']} worse, {found['better']} better of {found['pairs']}"
+        )
+        style = difference_class(found["difference"]) + (" bad" if found["dropped"] else "")
+        return Cell(text=number(found["difference"], True), style=style, title=said, task=task, length=length)
+
+    def table(suite: str) -> Table:
+        tasks = dict.fromkeys(case["task"] for case in document["cases"] if case["suite"] == suite)
+        rows = tuple(Row(name=task, cells=tuple(cell(task, length) for length in lengths)) for task in tasks)
+        return Table(name=suite.upper(), columns=tuple(map(short_length, lengths)), rows=rows)
+
+    return {
+        "name": visible(regression["baseline"]["name"]),
+        "fingerprint": regression["baseline"]["fingerprint"],
+        "drop": regression["drop"],
+        "tables": [table(suite) for suite in dict.fromkeys(case["suite"] for case in document["cases"])],
+        "worse": _total(cases.values(), lambda each: each["worse"]),
+        "better": _total(cases.values(), lambda each: each["better"]),
+        "pairs": _total(cases.values(), lambda each: each["pairs"]),
+    }
+
+
+def _total(cases: Iterable[Any], value: Callable[[Any], int]) -> int:
+    return sum(map(value, cases))
+
+
+def lowest(document: Document) -> list[dict[str, Any]]:
+    """The cases with the lowest scores, each with its first wrong sample, for a reader without a script."""
+    wrong = sorted(
+        (case for case in document["cases"] if case["examples"]), key=lambda case: (case["score"] or 0, case["length"])
+    )
+    return [
+        {
+            "case": case,
+            "length": short_length(case["length"]),
+            "kinds": ", ".join(f"{count} {kind}" for kind, count in case["failures"].items()),
+            "expected": one_line(", ".join(case["examples"][0]["expected"]), 60),
+            "got": one_line(case["examples"][0]["got"], 80),
+            "depth": case["examples"][0]["depth"],
+        }
+        for case in wrong[:LOWEST_CASES]
+    ]

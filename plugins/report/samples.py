@@ -1,0 +1,133 @@
+"""Samples as compact rows that a page can filter: the wrong and the flipped ones first, within a size.
+
+What models and files said is made visible here, once; rows hold nothing that a page would have to clean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from fixtures.records import Answer, Case, CaseResult, Excerpt, Outcome
+from plugins.report.text import visible
+
+BUDGET_BYTES = 5_000_000
+RIGHT_PER_CASE = 3
+EXCERPTS_PER_CASE = 6
+ANSWER_CHARACTERS = 600
+REFERENCES = 12
+REFERENCES_CHARACTERS = 480
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """The rows that fit, and how many there were: below 100, flipped against a baseline, and in all."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    wrong: int
+    flipped: int
+    all: int
+    wrong_shown: int
+    flipped_shown: int
+
+    @property
+    def left_out(self) -> int:
+        """How many wrong samples are not among the rows."""
+        return self.wrong - self.wrong_shown
+
+
+def samples_of(
+    cases: Sequence[Case], results: Mapping[str, CaseResult], *, budget_bytes: int = BUDGET_BYTES
+) -> Samples:
+    """Rows of all cases in turn, so that each has its share of the budget, in the order of cases and queues."""
+    queues = [_in_order(results[case.id]) for case in cases if case.id in results]
+    chosen: list[dict[str, Any]] = []
+    left = budget_bytes
+    for found in (each for rank in zip_longest(*queues) for each in rank if each is not None):
+        row = _row(*found)
+        left -= _size(row)
+        if left < 0:
+            break
+        chosen.append(row)
+    places = {case.id: at for at, case in enumerate(cases)}
+    by_id = {case.id: (case.task, case.length) for case in cases}
+    chosen.sort(key=lambda row: (places[row["case"]], row["index"]))
+    for row in chosen:
+        row["task"], row["length"] = by_id[row.pop("case")]
+    pairs = [(outcome, other) for result in results.values() for outcome, other in _pairs(result)]
+    return Samples(
+        rows=tuple(chosen),
+        wrong=sum(outcome.score.value < 1 for outcome, _ in pairs),
+        flipped=sum(other is not None and other != outcome.score.value for outcome, other in pairs),
+        all=len(pairs),
+        wrong_shown=sum(row["score"] < 100 for row in chosen),
+        flipped_shown=sum("flip" in row for row in chosen),
+    )
+
+
+def _size(row: Mapping[str, Any]) -> int:
+    """Bytes in the page, where each sign of markup takes six."""
+    text = json.dumps(row, separators=(",", ":"))
+    return len(text) + 5 * sum(map(text.count, "<>&")) + 1
+
+
+def _in_order(result: CaseResult) -> Iterator[tuple[Case, Outcome, float | None, Answer | None, bool]]:
+    """What is worth most to a reader first: what flipped, what is wrong, a few that are right."""
+    answers = {answer.index: answer for answer in result.flipped}
+    pairs = _pairs(result)
+    # Those for which the baseline's answer is at hand come first.
+    flipped = [pair for pair in pairs if pair[1] not in (None, pair[0].score.value)]
+    flipped.sort(key=lambda pair: pair[0].index not in answers)
+    rest = [pair for pair in pairs if pair[1] in (None, pair[0].score.value)]
+    wrong = [pair for pair in rest if pair[0].score.value < 1]
+    # One that says what was asked comes first.
+    wrong.sort(key=lambda pair: pair[0].excerpt is None)
+    right = [pair for pair in rest if pair[0].score.value == 1]
+    right = sorted(right, key=lambda pair: pair[0].excerpt is None)[:RIGHT_PER_CASE]
+    for at, (outcome, other) in enumerate((*flipped, *wrong, *right)):
+        excerpted = at < EXCERPTS_PER_CASE or at >= len(flipped) + len(wrong)
+        yield result.case, outcome, other, answers.get(outcome.index), excerpted
+
+
+def _pairs(result: CaseResult) -> list[tuple[Outcome, float | None]]:
+    """Every outcome with the baseline's score, None where there is none."""
+    return list(
+        zip(result.outcomes, (*result.baseline, *[None] * (len(result.outcomes) - len(result.baseline))), strict=False)
+    )
+
+
+def _row(case: Case, outcome: Outcome, other: float | None, answer: Answer | None, excerpted: bool) -> dict[str, Any]:
+    """A sample as the page's script takes it; what it does not have is left out. Scores are 0 to 100."""
+    text, score = outcome.generation.text, outcome.score
+    most = REFERENCES_CHARACTERS // max(1, min(REFERENCES, len(outcome.references)))
+    row: dict[str, Any] = {
+        "case": case.id,
+        "index": outcome.index,
+        "score": round(100 * score.value, 2),
+        "expected": [visible(reference, most) for reference in outcome.references[:REFERENCES]],
+        "found": [round(score.parts.get(reference, -1.0), 3) for reference in outcome.references[:REFERENCES]],
+        "got": visible(text, ANSWER_CHARACTERS),
+    }
+    if len(text) > ANSWER_CHARACTERS:
+        row["more"] = len(text) - ANSWER_CHARACTERS
+    if len(outcome.references) > REFERENCES:
+        row["others"] = len(outcome.references) - REFERENCES
+    if score.failure:
+        row["failure"] = score.failure
+    if outcome.depths:
+        row["depth"] = round(outcome.depths[0], 3)
+    if excerpted and outcome.excerpt is not None:
+        row["excerpt"] = _excerpt(outcome.excerpt)
+    if other is not None and other != score.value:
+        row["flip"] = {"score": round(100 * other, 2)}
+        if answer is not None:
+            row["flip"] |= {"got": visible(answer.text, ANSWER_CHARACTERS), "failure": answer.failure}
+    return row
+
+
+def _excerpt(found: Excerpt) -> dict[str, str]:
+    names = ("question", "head", "before", "needle", "after", "tail")
+    return {name: visible(text, 480) for name in names if (text := getattr(found, name))}

@@ -1,0 +1,199 @@
+"""One run whose model says what could break a report: every form of it is whole, and all of them say the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from jsonschema import Draft202012Validator
+from made_up import NASTY
+from runs import SCHEMA, Finished, finished_run
+
+LENGTHS = (900, 1000)
+# Every second answer is replaced.
+SPEAKER = f"""
+from dataclasses import replace
+
+from plugins.bench import Bench
+
+NASTY = {NASTY!r}
+keep = Bench._keep
+said = []
+
+def speak(self, journal, job, generation, score):
+    if job.sample.index % 2:
+        generation = replace(generation, text=NASTY[len(said) % len(NASTY)])
+        said.append(generation)
+        score = self._scored(job, generation)
+    keep(self, journal, job, generation, score)
+
+Bench._keep = speak
+"""
+# JUnit's elements as Jenkins' xunit plugin (junit-10.xsd) and pytest know them: what may stand in each, and its
+# attributes; those without which it is not valid come first.
+JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
+    "testsuites": ({"testsuite"}, set(), {"name"}),
+    "testsuite": (
+        {"properties", "testcase"},
+        {"name", "tests", "failures", "errors"},
+        {"skipped", "time", "timestamp", "hostname"},
+    ),
+    "properties": ({"property"}, set(), set()),
+    "property": (set(), {"name", "value"}, set()),
+    "testcase": (
+        {"properties", "skipped", "error", "failure", "system-out", "system-err"},
+        {"name"},
+        {"classname", "time", "file", "line"},
+    ),
+    "failure": (set(), set(), {"message", "type"}),
+    "skipped": (set(), set(), {"message", "type"}),
+}
+
+
+class Tables(HTMLParser):
+    """The text of a page's tables by id, or by caption, row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, list[list[str]]] = {}
+        self.rows: list[list[str]] = []
+        self.name = ""
+        self.inside = ""
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self.rows, self.name = [], dict(attributes).get("id") or ""
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td") and self.rows:
+            self.rows[-1].append("")
+        self.inside = tag if tag in ("th", "td", "caption") else self.inside
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self.found[self.name] = self.rows
+        self.inside = "" if tag == self.inside else self.inside
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "caption" and not self.name:
+            self.name = data
+        elif self.inside in ("th", "td") and self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    size = ("--suite", "ruler", "--lengths", ",".join(map(str, LENGTHS)), "--samples", "2", "--full", "--step", "1200")
+    return finished_run(tmp_path_factory, "--model", "calibration:900", *size, plugin=SPEAKER)
+
+
+@pytest.fixture(scope="module")
+def texts(spoken: Finished) -> dict[str, str]:
+    """The page and the Markdown, by suffix."""
+    return {suffix: (spoken.folder / f"report{suffix}").read_text(encoding="utf-8") for suffix in (".html", ".md")}
+
+
+@pytest.fixture(scope="module")
+def tables(texts: dict[str, str]) -> dict[str, list[list[str]]]:
+    reader = Tables()
+    reader.feed(texts[".html"])
+    return reader.found
+
+
+def shown(score: float | None) -> str:
+    return "-" if score is None else f"{score:.1f}"
+
+
+def pipes(markdown: str) -> dict[str, list[str]]:
+    """A Markdown table's cells by the first one of each row."""
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in markdown.splitlines() if line.startswith("| ")]
+    return {row[0].strip().replace("\\", "").strip("*"): [cell.strip() for cell in row[1:]] for row in rows}
+
+
+def test_the_run_went_through_and_its_json_follows_the_schema(spoken: Finished) -> None:
+    assert spoken.code in (0, 1), spoken.errors
+    Draft202012Validator(SCHEMA).validate(spoken.report)
+    assert spoken.report["run"]["step"] == 1200
+    got = [example["got"] for case in spoken.report["cases"] for example in case["examples"]]
+    assert any("<script>" in text for text in got)
+    assert any("\ud800" in text for text in got)
+    assert any("\x00" in text for text in got)
+
+
+def test_every_case_has_the_same_score_everywhere(
+    spoken: Finished, texts: dict[str, str], tables: dict[str, list[list[str]]]
+) -> None:
+    page = {row[0]: row for row in tables["cases"][1:]}
+    heat = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
+    markdown = pipes(texts[".md"])
+    terminal = {line.split()[0]: line.split() for line in spoken.output.splitlines() if line.split()}
+    assert len(page) == len(spoken.cases) == 13 * len(LENGTHS)
+    for case in spoken.report["cases"]:
+        score, at = shown(case["score"]), LENGTHS.index(case["length"])
+        assert shown(float(spoken.properties(case["id"])["score"])) == score
+        assert page[case["id"]][1] == score
+        assert page[case["id"]][3:5] == [str(case["samples"]), str(case["planned"])]
+        assert heat[case["task"]][at].removesuffix(" ▼") == score
+        assert markdown[case["task"]][at].removesuffix(" ▼") == score
+        assert terminal[case["task"]][-len(LENGTHS) :][at] == score
+
+
+def test_means_and_the_headline_are_the_same_everywhere(
+    spoken: Finished, texts: dict[str, str], tables: dict[str, list[list[str]]]
+) -> None:
+    ruler = spoken.report["ruler"]
+    heat = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
+    markdown = pipes(texts[".md"])
+    terminal = {line.split()[1]: line.split()[2:] for line in spoken.output.splitlines() if line.startswith("= ")}
+    for name, scores in (*ruler["aspects"].items(), ("mean", ruler["scores"])):
+        row = [shown(scores[str(length)]) for length in LENGTHS]
+        assert heat["RULER mean" if name == "mean" else f"{name} mean"] == row
+        assert markdown["RULER mean" if name == "mean" else name] == row
+        assert terminal[name] == row
+    label = ruler["effective_length_label"]
+    assert label is not None
+    assert f'id="effective">{label.replace("<", "&lt;")}</p>' in texts[".html"]
+    assert f"Effective length **{label.replace('<', '&lt;')}**" in texts[".md"]
+    assert re.search(rf"^effective +{re.escape(label)}, claimed", spoken.output, re.MULTILINE)
+    root = ElementTree.parse(spoken.folder / "junit.xml")
+    told = {each.get("name"): each.get("value") for each in root.findall("./testsuite/properties/property")}
+    assert told["ruler.effective_length"] == label
+
+
+def test_the_verdict_and_the_cost_are_the_same_everywhere(spoken: Finished, texts: dict[str, str]) -> None:
+    tokens = f"{spoken.report['run']['tokens']['computed']:,}"
+    assert all(tokens in text for text in (*texts.values(), spoken.output))
+    assert ('<p class="verdict fail">' in texts[".html"]) == (spoken.code == 1) == ("### ❌" in texts[".md"])
+    for gate in spoken.report["gates"]:
+        assert gate["reason"].replace("<", "&lt;") in texts[".html"]
+        assert spoken.properties(f"gate[{gate['name']}]")["verdict"] == gate["verdict"]
+
+
+def test_the_junit_file_follows_its_schema(spoken: Finished) -> None:
+    for element in ElementTree.parse(spoken.folder / "junit.xml").getroot().iter():
+        children, needed, allowed = JUNIT[element.tag]
+        assert {child.tag for child in element} <= children
+        assert needed <= set(element.attrib) <= needed | allowed
+
+
+def test_no_report_holds_what_a_reader_could_not_take(spoken: Finished, texts: dict[str, str]) -> None:
+    for text in texts.values():
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
+        assert "<img" not in text
+        assert "document.title='run'</script>" not in text
+    assert max(map(len, spoken.output.splitlines())) <= 100 or "FAILED" in spoken.output
+    assert json.loads((spoken.folder / "report.json").read_text(encoding="ascii"))
+
+
+def test_what_was_asked_stands_beside_a_wrong_answer(spoken: Finished, texts: dict[str, str]) -> None:
+    """Kept with the result, so that no context has to be built again."""
+    rows = json.loads(texts[".html"].partition('id="data">')[2].partition("</script>")[0])["rows"]
+    needles = [row for row in rows if row["task"] == "niah_single_1" and row["score"] < 100]
+    assert needles
+    for row in needles:
+        assert row["excerpt"]["needle"] == row["expected"][0]
+        assert "special magic" in row["excerpt"]["question"]
+        assert len(json.dumps(row["excerpt"])) < 1500
