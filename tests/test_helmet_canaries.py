@@ -49,7 +49,7 @@ def floor(task: str, found: list[Sample]) -> float:
         return 0.2
     if task == "popqa":
         return 1 / 6
-    return ECHO / 4096 + 2 / 40 if task in NEEDLES else 0.0
+    return ECHO / 4096 + 2 / 40 + 1 / SAMPLES if task in NEEDLES else 0.0
 
 
 def shuffled(found: Sample) -> str:
