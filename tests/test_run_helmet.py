@@ -15,12 +15,14 @@ KEY = "sk-planted-4f1e9a77c0ffee5ecret"
 # A calibration checkpoint answers what RULER asks of needles, and nothing else.
 SENTENCE = "The grass is green. The sky is blue."
 NEEDLE = "One of the special magic numbers for mighty-clerk is: 1234567."
-PROMPTS = """
+PROMPTS = '''
 [multi_lexsum]
-template = "{demonstrations}{context}\\nWhat is the special magic number for mighty-clerk mentioned in the provided text?"
+template = """
+{demonstrations}{context}
+What is the special magic number for mighty-clerk mentioned in the provided text?"""
 demonstration = "{answer}\\n"
 answer_prefix = "The special magic number for mighty-clerk mentioned in the provided text is"
-"""
+'''
 CASES = [
     {
         "id": f"case-{number}",
