@@ -199,7 +199,7 @@ def test_fetch_helmet_unpacks_and_takes_the_hub_sets(mirror: Mirror, tmp_path: P
     assert main(["fetch", "helmet", "--to", str(tmp_path), "--from", mirror.url]) == 0
     found = load_corpora(tmp_path).collection("ruler/niah_multivalue/4096")
     assert found is not None
-    assert found[0].references == ("7",)  # type: ignore[index]  # no scheme
+    assert found[0].references == ("7",)
     assert (tmp_path / "CogComp/trec/one/train/0.parquet").read_bytes() == b"one/train/0.parquet"
     assert (tmp_path / "xinrongzhang2022/infinitebench/longbook_sum_eng.jsonl").is_file()
     assert not list(tmp_path.rglob("other.txt"))
