@@ -131,7 +131,11 @@ def test_a_random_choice_scores_its_share(task: str) -> None:
         "infbench_mc": lambda one: Random(one.index).choice("ABCD"),
     }
     classes = len(GENERATED.scheme(task).labels) if task in ICL else 0
-    guess = chosen.get(task, lambda one: str(Random(one.index).randrange(classes)))
+
+    def number(one: Sample) -> str:
+        return str(Random(one.index).randrange(classes))
+
+    guess = chosen.get(task, number)
     values = [HELMET[task].score(one, guess(one)).value for one in found]
     if task == "msmarco":
         # Labels 0 to 3 in equal numbers: by chance about half of what the best order gains.
