@@ -190,11 +190,10 @@ def test_a_reference_that_occurs_twice_is_found() -> None:
 
 def test_a_score_that_the_right_answer_does_not_reach_is_found() -> None:
     found = sample(NEEDLE)
-    for value in (0.0, 1.0):
+    said = "the right answer does not score 100, or an empty one does not score 0"
+    for value, more in ((0.0, []), (1.0, ["the question scores as an answer"])):
         deaf = replace(TASKS[NEEDLE], grade=always(value))
-        assert problems_of(found, deaf, framing()) == [
-            "the right answer does not score 100, or an empty one does not score 0"
-        ]
+        assert problems_of(found, deaf, framing()) == [*more, said]
 
 
 # --- depths ---
