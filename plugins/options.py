@@ -90,6 +90,14 @@ def pytest_configure_node(node: Any) -> None:
         node.workerinput["longctx"] = to_json(node.config.stash[RUN])
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A family without cases in this run has no tests either: they would count as skipped."""
+    if RUN not in config.stash or collection_path.parent != config.rootpath / CASES_DIRECTORY:
+        return None
+    family = collection_path.stem.removeprefix("test_")
+    return True if family not in {case.family for case in config.stash[RUN].cases} else None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames and RUN in metafunc.config.stash:
         cases = [
