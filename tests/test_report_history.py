@@ -25,7 +25,8 @@ from plugins.report.steps import step_of
     [
         ("/models/run/step_1000", 1000), ("runs/checkpoint-500", 500), ("global_step2000/hf", 2000),
         ("iter_0001000", 1000), ("ckpt.300", 300), ("a/step_5/b/step_70/model", 70), ("Step-12", 12),
-        ("steps_3.json", 3), ("llama-3.1-8b", None), ("/models/footstep_9", None), ("v2/model", None), ("stepping-2", None), ("", None),
+        ("steps_3.json", 3), ("llama-3.1-8b", None), ("/models/footstep_9", None), ("v2/model", None),
+        ("stepping-2", None), ("", None),
     ],
 )  # fmt: skip
 def test_a_path_says_its_step(path: str, step: int | None) -> None:

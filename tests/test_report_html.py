@@ -235,6 +235,15 @@ def test_evidence_of_a_comparison_reaches_its_bar() -> None:
     assert curve.of == 200 * 13
 
 
+def test_a_run_of_single_samples_has_a_page() -> None:
+    """A task alone in its panel has one piece of evidence, which is all of it."""
+    run = finished(samples=1, suite="ruler", lengths=(4096,))
+    drawn = curves(run.judge)
+    assert "tracing at 4k" not in drawn
+    assert len(drawn["mean at 4k"]) == 1
+    assert "tracing" in page_of(run)
+
+
 @given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=30))
 def test_marks_stay_within_the_chart(scores: list[float | None]) -> None:
     labels = [str(at) for at in range(len(scores))]

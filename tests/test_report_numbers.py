@@ -13,7 +13,7 @@ from made_up import NASTY
 from runs import SCHEMA, Finished, finished_run
 
 LENGTHS = (900, 1000)
-# Every second answer is replaced.
+# The answers at the longer length are replaced.
 SPEAKER = f"""
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ keep = Bench._keep
 said = []
 
 def speak(self, journal, job, generation, score):
-    if job.sample.index % 2:
+    if job.sample.length == {LENGTHS[-1]}:
         generation = replace(generation, text=NASTY[len(said) % len(NASTY)])
         said.append(generation)
         score = self._scored(job, generation)
@@ -86,7 +86,7 @@ class Tables(HTMLParser):
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    size = ("--suite", "ruler", "--lengths", ",".join(map(str, LENGTHS)), "--samples", "2", "--full", "--step", "1200")
+    size = ("--suite", "ruler", "--lengths", ",".join(map(str, LENGTHS)), "--samples", "1", "--full", "--step", "1200")
     return finished_run(tmp_path_factory, "--model", "calibration:900", *size, plugin=SPEAKER)
 
 
