@@ -197,3 +197,24 @@ def test_what_was_asked_stands_beside_a_wrong_answer(spoken: Finished, texts: di
         assert row["excerpt"]["needle"] == row["expected"][0]
         assert "special magic" in row["excerpt"]["question"]
         assert len(json.dumps(row["excerpt"])) < 1500
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A checkpoint that does not reach the length against one that does."""
+    models = ("--model", "calibration:512", "--baseline", "calibration:900", "--lengths", "900", "--samples", "4")
+    return finished_run(tmp_path_factory, *models, "-k", "niah_single_2 or niah_single_3", "--full")
+
+
+def test_what_the_baseline_said_instead_is_kept(compared: Finished) -> None:
+    assert compared.code in (0, 1), compared.errors
+    page = (compared.folder / "report.html").read_text(encoding="utf-8")
+    rows = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["rows"]
+    regression = compared.report["regression"]["cases"]
+    flips = [row for row in rows if "flip" in row]
+    assert len(flips) == sum(case["worse"] + case["better"] for case in regression.values()) > 0
+    for row in flips:
+        assert row["score"] < row["flip"]["score"] == 100
+        assert row["expected"][0] in row["flip"]["got"]
+        assert row["expected"][0] not in row["got"]
+        assert row["excerpt"]["needle"] == row["expected"][0]
