@@ -116,14 +116,25 @@ def result_of(case: Case, lengths: tuple[int, ...], texts: tuple[str, ...], pair
     return CaseResult(case=case, outcomes=outcomes, seconds=1.0, baseline=baseline, flipped=answers)
 
 
+def begun(judge: Judge, result: CaseResult, most: int) -> CaseResult:
+    """The case's part of the first elements of its panel's queue."""
+    order = judge.panels[result.case.family, result.case.length].order[:most]
+    by_index = {outcome.index: outcome for outcome in result.outcomes}
+    return replace(result, outcomes=tuple(by_index[each.sample] for each in order if each.case == result.case.id))
+
+
 def finished(
     *,
     texts: tuple[str, ...] = (),
     paired: bool = False,
     results: Mapping[str, CaseResult] | None = None,
+    most: int | None = None,
     **changed: Any,
 ) -> Finished:
-    """A run with these options, all samples answered; `texts` are what the model says, in turn."""
+    """A run with these options, all samples answered; `texts` are what the model says, in turn.
+
+    With `most`, only the first so many of each length's queue were answered.
+    """
     options = options_of(**changed)
     cases = cases_of(options)
     baseline = Baseline(name="runs/step_500", fingerprint="b" * 32, journal="/nonexistent", checkpoint=CHECKPOINT)
@@ -134,6 +145,9 @@ def finished(
     )  # fmt: skip
     found = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
     judge = Judge(run.thresholds, Measured(scope=run.scope(cases), results=found))
+    if most is not None:
+        found = {name: begun(judge, result, most) for name, result in found.items()}
+        judge = Judge(run.thresholds, Measured(scope=run.scope(cases), results=found))
     return Finished(
         run=run, judge=judge, verdicts=(*judge.verdicts(), *regression_verdicts(judge)), diagnoses=diagnoses(judge),
         facts=FACTS, execution={"engine": "hf"}, computed_samples=sum(case.samples for case in cases),

@@ -235,6 +235,27 @@ def test_evidence_of_a_comparison_reaches_its_bar() -> None:
     assert curve.of == 200 * 13
 
 
+def test_a_run_that_ended_early_shows_how_sure_it_is() -> None:
+    run = finished(samples=200, suite="ruler", lengths=(4096, 32768), most=400, full=False)
+    text = page_of(run)
+    assert 'class="band"' in text
+    assert "of a full run" in text
+    low, high = document(run)["ruler"]["intervals"]["32768"]
+    assert high - low > 1
+    assert f"{low:.1f} to {high:.1f}" in text
+    assert re.search(r"decided at \d+ of 2,600", text)
+    assert '<span class="word fail">' in text
+
+
+def test_a_run_of_single_samples_has_a_page() -> None:
+    """A task alone in its panel has one piece of evidence, which is all of it."""
+    run = finished(samples=1, suite="ruler", lengths=(4096,))
+    drawn = curves(run.judge)
+    assert "tracing at 4k" not in drawn
+    assert len(drawn["mean at 4k"]) == 1
+    assert "tracing" in page_of(run)
+
+
 @given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=30))
 def test_marks_stay_within_the_chart(scores: list[float | None]) -> None:
     labels = [str(at) for at in range(len(scores))]

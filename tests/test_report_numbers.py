@@ -13,7 +13,7 @@ from made_up import NASTY
 from runs import SCHEMA, Finished, finished_run
 
 LENGTHS = (900, 1000)
-# Every second answer is replaced.
+# The answers at the longer length are replaced.
 SPEAKER = f"""
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ keep = Bench._keep
 said = []
 
 def speak(self, journal, job, generation, score):
-    if job.sample.index % 2:
+    if job.sample.length == {LENGTHS[-1]}:
         generation = replace(generation, text=NASTY[len(said) % len(NASTY)])
         said.append(generation)
         score = self._scored(job, generation)
@@ -86,7 +86,7 @@ class Tables(HTMLParser):
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    size = ("--suite", "ruler", "--lengths", ",".join(map(str, LENGTHS)), "--samples", "2", "--full", "--step", "1200")
+    size = ("--suite", "ruler", "--lengths", ",".join(map(str, LENGTHS)), "--samples", "1", "--full", "--step", "1200")
     return finished_run(tmp_path_factory, "--model", "calibration:900", *size, plugin=SPEAKER)
 
 
@@ -197,3 +197,24 @@ def test_what_was_asked_stands_beside_a_wrong_answer(spoken: Finished, texts: di
         assert row["excerpt"]["needle"] == row["expected"][0]
         assert "special magic" in row["excerpt"]["question"]
         assert len(json.dumps(row["excerpt"])) < 1500
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A checkpoint that does not reach the length against one that does."""
+    models = ("--model", "calibration:512", "--baseline", "calibration:900", "--lengths", "900", "--samples", "4")
+    return finished_run(tmp_path_factory, *models, "-k", "niah_single_2 or niah_single_3", "--full")
+
+
+def test_what_the_baseline_said_instead_is_kept(compared: Finished) -> None:
+    assert compared.code in (0, 1), compared.errors
+    page = (compared.folder / "report.html").read_text(encoding="utf-8")
+    rows = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["rows"]
+    regression = compared.report["regression"]["cases"]
+    flips = [row for row in rows if "flip" in row]
+    assert len(flips) == sum(case["worse"] + case["better"] for case in regression.values()) > 0
+    for row in flips:
+        assert row["score"] < row["flip"]["score"] == 100
+        assert row["expected"][0] in row["flip"]["got"]
+        assert row["expected"][0] not in row["got"]
+        assert row["excerpt"]["needle"] == row["expected"][0]

@@ -28,6 +28,10 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no samples": ((*MODEL, "--samples", "0"), "--samples: '0'; give a whole number from 1 on"),
     "a word for a number": ((*MODEL, "--samples", "many"), "--samples: 'many'; give a whole number from 1 on"),
     "a negative seed": ((*MODEL, "--seed", "-1"), "--seed: '-1'; give a whole number from 0 on"),
+    "a word for a step": (
+        (*MODEL, "--step", "last"),
+        "--step: 'last'; give the training step as a whole number from 0 on",
+    ),
     "no budget": ((*MODEL, "--budget", "0"), "--budget: '0'; give a number of minutes above 0, such as 30 or 2.5"),
     "a word for a budget": ((*MODEL, "--budget", "soon"), "--budget: 'soon'; give a number of minutes above 0, .*"),
     "no GPU": ((*MODEL, "--gpus-per-worker", "0"), "--gpus-per-worker: '0'; give a whole number from 1 on"),

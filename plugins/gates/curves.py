@@ -82,7 +82,9 @@ def _level(judge: Judge, gate: Gate, length: int, known: dict[tuple[int, Rule], 
         )
         decided = look.decision.at if look.decision else None
         exact = look.decision is not None and look.decision.at == of
-        known[length, rule] = _curve(length, pool, evidence, alpha=rule.alpha, decided=decided, exact=exact)
+        # The last of a population is no bet, so a single sample draws nothing.
+        if evidence[0].size:
+            known[length, rule] = _curve(length, pool, evidence, alpha=rule.alpha, decided=decided, exact=exact)
     return known[length, rule]
 
 

@@ -42,7 +42,7 @@ class Samples:
 def samples_of(
     cases: Sequence[Case], results: Mapping[str, CaseResult], *, budget_bytes: int = BUDGET_BYTES
 ) -> Samples:
-    """Rows of all cases in turn, so that each has its share of the budget, in the order of cases and queues."""
+    """Rows of all cases in turn, so that each has its share of the budget; the wrong ones first, by case and index."""
     queues = [_in_order(results[case.id]) for case in cases if case.id in results]
     chosen: list[dict[str, Any]] = []
     left = budget_bytes
@@ -54,7 +54,7 @@ def samples_of(
         chosen.append(row)
     places = {case.id: at for at, case in enumerate(cases)}
     by_id = {case.id: (case.task, case.length) for case in cases}
-    chosen.sort(key=lambda row: (places[row["case"]], row["index"]))
+    chosen.sort(key=lambda row: (row["score"] == 100, places[row["case"]], row["index"]))
     for row in chosen:
         row["task"], row["length"] = by_id[row.pop("case")]
     pairs = [(outcome, other) for result in results.values() for outcome, other in _pairs(result)]

@@ -15,7 +15,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from plugins.report.details import Details
-from plugins.report.html import views
+from plugins.report.html import tables, views
 from plugins.report.html.charts import shade_rules
 from plugins.report.text import visible
 
@@ -39,13 +39,13 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         effective=views.effective(document),
         cost=views.cost(document),
         charts=views.score_charts(document, details),
-        tables=views.task_tables(document),
-        depths=views.depth_tables(document),
+        tables=tables.task_tables(document),
+        depths=tables.depth_tables(document),
         failures=views.failures(document),
         kinds=views.KINDS,
         helmet=views.helmet_bars(document),
         gates=views.gates(document, details),
-        comparison=views.comparison(document),
+        comparison=tables.comparison(document),
         lowest=views.lowest(document),
         samples=details.samples,
         confidence=details.confidence,
@@ -81,9 +81,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": views.number,
-        "bounds": views.bounds,
-        "length": views.short_length,
+        "number": tables.number,
+        "bounds": tables.bounds,
+        "length": tables.short_length,
         "visible": visible,
     }
     return environment

@@ -105,6 +105,7 @@
     const box = make("p", "", `${(100 * share).toFixed(1)} % of the context`);
     const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     drawing.setAttribute("viewBox", "0 0 300 10");
+    drawing.setAttribute("preserveAspectRatio", "none");
     drawing.setAttribute("aria-hidden", "true");
     for (const [style, x, width] of [["track", 0, 300], ["fill", Math.max(0, 300 * share - 2), 4]]) {
       const part = document.createElementNS("http://www.w3.org/2000/svg", "rect");

@@ -5,7 +5,8 @@ from __future__ import annotations
 from plugins.report.history import History, Track
 from plugins.report.html.charts import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, Point, line, telling
 from plugins.report.html.page import render
-from plugins.report.html.views import Chart, bounds, number, short_length
+from plugins.report.html.tables import bounds, number, short_length
+from plugins.report.html.views import Chart
 from plugins.report.text import visible
 
 
