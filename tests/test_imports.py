@@ -30,9 +30,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.records", "fixtures.identity", "fixtures.assembly", "fixtures.plain_tokenizers",
     ),
     "fixtures.corpora": ("fixtures.records", "fixtures.identity", "fixtures.scoring"),
+    "fixtures.serving": (),
     "fixtures.scoring": ("fixtures.records",),
-    "fixtures.scoring.judge": ("fixtures.records",),
-    "fixtures.engines": ("fixtures.records", "fixtures.checkpoint", "fixtures.chunks", "fixtures.identity"),
+    "fixtures.scoring.judge": ("fixtures.records", "fixtures.serving"),
+    "fixtures.engines": (
+        "fixtures.records", "fixtures.checkpoint", "fixtures.chunks", "fixtures.identity", "fixtures.serving",
+    ),
     "fixtures.tasks": (
         "fixtures.records", "fixtures.corpora", "fixtures.scoring", "fixtures.prompts", "fixtures.identity",
     ),
@@ -93,7 +96,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tests_longctx": ("fixtures",),
 }  # fmt: skip
 # Who may know these at all. Of the network: the command that fetches data, which no run starts, and the module that
-# asks a judge, through one client that times out, waits as the server says and is easy to keep keys in.
+# asks servers, through one client that times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "pytest": (
         "fixtures.session", "plugins.run", "plugins.options", "plugins.workers", "plugins.evidence",
@@ -107,7 +110,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "datasets": ("fixtures.corpora.published.hub",),
     "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
     "huggingface_hub": ("fixtures.corpora.fetching",), "httpx2": ("fixtures.corpora.fetching",),
-    "openai": ("fixtures.scoring.judge.client",),
+    "openai": ("fixtures.serving.client",),
     "requests": (), "httpx": (), "aiohttp": (), "socket": (),
     "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
