@@ -52,12 +52,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.gates.panels": ("fixtures.records", "fixtures.identity", "plugins.gates.statistics"),
     "plugins.baseline": ("fixtures.records", "fixtures.checkpoint", "plugins.journal"),
     # The one place where options, files and checkpoints become values; all below take it from here.
+    "plugins.servers": (
+        "fixtures.checkpoint", "fixtures.engines", "fixtures.identity", "fixtures.prompts", "fixtures.records",
+        "fixtures.serving",
+    ),
     "plugins.run": (
         "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
-        "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.tasks",
-        "plugins.baseline", "plugins.gates.rules", "plugins.gates.thresholds",
+        "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.serving",
+        "fixtures.tasks", "plugins.baseline", "plugins.gates.rules", "plugins.gates.thresholds", "plugins.servers",
     ),
-    "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run"),
+    "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run", "plugins.servers"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
     "plugins.ledger": (
         "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels", "plugins.gates.rules",
@@ -99,7 +103,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # asks servers, through one client that times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "pytest": (
-        "fixtures.session", "plugins.run", "plugins.options", "plugins.workers", "plugins.evidence",
+        "fixtures.session", "plugins.run", "plugins.servers", "plugins.options", "plugins.workers", "plugins.evidence",
         "plugins.progress", "plugins.plan", "plugins.gates.plugin", "plugins.report.plugin", "tests_longctx",
     ),
     "_pytest": ("plugins.report.plugin",),
@@ -111,7 +115,9 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
     "huggingface_hub": ("fixtures.corpora.fetching",), "httpx2": ("fixtures.corpora.fetching",),
     "openai": ("fixtures.serving.client",),
-    "requests": (), "httpx": (), "aiohttp": (), "socket": (),
+    "requests": (), "httpx": (), "aiohttp": (),
+    # To find a free port; nothing is sent.
+    "socket": ("fixtures.serving.command",),
     "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
     "pickle": (),
