@@ -166,7 +166,7 @@ def test_a_model_that_takes_no_temperature_is_asked_without_and_says_so(server: 
 
 
 def test_openai_itself_needs_a_key() -> None:
-    with pytest.raises(EngineError, match="no key for .*; set LONGCTX_API_KEY"):
+    with pytest.raises(EngineError, match=r"no key for .*; set LONGCTX_API_KEY"):
         connect("https://api.openai.com/v1", timeout_seconds=1, retries=0)
 
 

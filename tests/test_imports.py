@@ -69,7 +69,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.builder": (
         "fixtures.corpora", "fixtures.engines", "fixtures.preflight", "fixtures.prompts", "fixtures.records",
-        "fixtures.tasks", "plugins.gates.panels",
+        "fixtures.scoring.failures", "fixtures.tasks", "plugins.gates.panels",
     ),
     "plugins.bench": (
         "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.gates.panels", "plugins.journal",
