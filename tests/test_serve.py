@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import PYTEST, REPOSITORY, calibrated, start
+from runs import PYTEST, REPOSITORY, Finished, calibrated, start
 
 from fixtures.calibration import SOLVED
 from fixtures.checkpoint import inspect
@@ -115,24 +116,39 @@ def test_three_processes_on_one_journal_ask_one_server_each_sample_once(
     baseline = tmp_path / "hf"
     baseline.mkdir()
     assert start(baseline, *what, "--full", "--report-json", f"{baseline}/report.json").code == 0
-    at = ("--engine=openai", f"--base-url={url}", "--full", f"--journal={journal}")
+    at = ("--engine=openai", f"--base-url={url}", "--full")
+    settings = tmp_path / "settings.sh"
+    settings.write_text(
+        f"MODEL={model}\nJOURNAL={journal}\nOPTIONS=({shlex.join([*what[1:], *at, '-v', '--tb=long'])})\n"
+    )
+    environment = os.environ | {
+        "LONGCTX_SETTINGS": str(settings),
+        "LONGCTX_PYTEST": str(PYTEST),
+        "LONGCTX_WORKERS": "0",
+        "LONGCTX_REPORT": str(tmp_path / "gate.json"),
+    }
     running = [
         subprocess.Popen(
-            [str(PYTEST), *what, *at, "-v", "--tb=long"],
+            ["bash", "ci/slurm/array.sh"],
             cwd=REPOSITORY,
+            env=environment | {"SLURM_ARRAY_TASK_ID": str(task)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        for _ in range(3)
+        for task in range(3)
     ]
     printed = [process.communicate(timeout=200)[0].decode() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], printed
     entries = [json.loads(line) for file in journal.glob("*/*.jsonl") for line in file.read_text().splitlines()]
     elements = [entry["element"] for entry in entries if "element" in entry]
     assert len(elements) == len(set(elements)) == 8
-    reading = ("--report-json", f"{tmp_path}/report.json", f"--baseline={baseline}/report.json")
-    ended = start(tmp_path, *what, *at, *reading, journal=journal)
-    assert ended.code == 0, ended.output + ended.errors
+    settings.write_text(settings.read_text().replace("--tb=long", f"--baseline={baseline}/report.json"))
+    gate = subprocess.run(
+        ["bash", "ci/slurm/gate.sh"], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert gate.returncode == 0, gate.stdout + gate.stderr
+    (tmp_path / "report.json").write_text((tmp_path / "gate.json").read_text())
+    ended = Finished(tmp_path)
     assert ended.report["run"]["computed_samples"] == 0
     assert (ended.report["model"]["engine"], ended.report["model"]["execution"]["prefix"]) == ("openai", "continued")
     compared = ended.report["regression"]["cases"].values()
