@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--full", action="store_true", help="all samples of every case, whatever is already certain")
     add("--budget", metavar="MINUTES", help="begin no sample after this time; what is open then is inconclusive")
     add("--baseline", metavar="REPORT|PATH", help="compare sample by sample with a JSON report or a checkpoint")
-    add("--gpus-per-worker", default=1, metavar="N", help="GPUs that each worker of -n takes (default: 1)")
+    add("--gpus-per-worker", default=1, metavar="N", help="GPUs for one model, layers spread over them (default: 1)")
     add("--scoring", default="strict", metavar="NAME", help="strict, or paper: to the letter (default: strict)")
     add(
         "--judge-model", metavar="NAME", help="model that judges answers on published texts, by the name its server has"

@@ -14,6 +14,8 @@ from plugins.evidence import COLLECTED
 from plugins.run import RUN, Run
 
 GIB = 2**30
+# With a tenth left for what no estimate sees.
+USUAL_GPU_BYTES = 80 * GIB
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -63,4 +65,6 @@ def _memory(run: Run, length: int) -> str:
         device=options.device,
     )
     parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
-    return f"{memory.total / GIB:.2f} GiB ({parts}: weights, cache, activations)"
+    gpus = -(-memory.total * 11 // (10 * USUAL_GPU_BYTES))
+    needs = f"; --gpus-per-worker {gpus} with {USUAL_GPU_BYTES // GIB} GiB each" if gpus > 1 else ""
+    return f"{memory.total / GIB:.2f} GiB ({parts}: weights, cache, activations{needs})"

@@ -76,7 +76,8 @@ class Run:
         if self.endpoint is not None:
             return {"engine": "openai", "endpoint": self.endpoint, "timeout_seconds": options.request_timeout} | both
         names = ("device", "dtype", "attention", "prefill_chunk")
-        return {"engine": "hf"} | {name: getattr(options, name) for name in names} | both
+        own = {name: getattr(options, name) for name in names} | {"gpus": options.gpus_per_worker}
+        return {"engine": "hf"} | own | both
 
     @property
     def available(self) -> tuple[Case, ...]:
