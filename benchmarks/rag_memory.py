@@ -110,9 +110,9 @@ def _work(
     collection = load_corpora(folder).collection("nq")
     assert collection is not None
     opened = time.process_time()
-    chosen = range(number, len(collection), workers)[:questions]  # type: ignore[arg-type]  # no scheme
+    chosen = range(number, len(collection), workers)[:questions]
     for index in chosen:
-        question = collection[index]  # type: ignore[index]  # no scheme
+        question = collection[index]
         assert len(question.others) == PASSAGES - 1
         assert [one.title for one in question.gold] == ["Gold"]
     asked = time.process_time()

@@ -62,7 +62,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add(
         "--judge-model", metavar="NAME", help="model that judges answers on published texts, by the name its server has"
     )
-    add("--judge-url", metavar="URL", help="its OpenAI-compatible server (key: LONGCTX_JUDGE_KEY or OPENAI_API_KEY)")
+    add(
+        "--judge-url",
+        metavar="URL",
+        help="its OpenAI-compatible server (key: LONGCTX_JUDGE_KEY; at OpenAI also OPENAI_API_KEY)",
+    )
     add("--nli-model", metavar="PATH", help="local model of entailment that checks citations of published texts")
     add("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings along")
     add("--preflight", action="store_true", help="check every sample of the run; load no model")

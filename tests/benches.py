@@ -71,12 +71,13 @@ def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
 def options_of(model: str, **changed: Any) -> Options:
     """Few samples of every task at 1k, all of them."""
     settings: dict[str, Any] = {
-        "model": model, "model_path": model, "suite": "all", "lengths": (1024,), "samples": SAMPLES, "seed": 0,
+        "model": model, "model_path": model, "suite": "ruler", "lengths": (1024,), "samples": SAMPLES, "seed": 0,
         "engine": "auto", "device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0,
         "prefill_chunk": "auto", "chat": "auto",
         "length_tokenizer": None, "data_dir": None, "prompts": None, "thresholds": str(SHIPPED),
         "trust_remote_code": False, "preflight": False, "journal": "/nonexistent/journal", "full": True,
         "budget_minutes": None, "baseline": None, "gpus_per_worker": 1,
+        "scoring": "strict", "judge_model": None, "judge_url": None, "nli_model": None,
     }  # fmt: skip
     return Options(**settings | changed)
 

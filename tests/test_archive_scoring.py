@@ -79,7 +79,7 @@ CITED = [
 @pytest.mark.parametrize(("answer", "recall", "precision"), CITED)
 def test_citations_are_scored_as_by_hand(answer: str, recall: float, precision: float) -> None:
     found = citation_score(split_sentences(answer), CLAIMS, SHOWN, QUESTION)
-    assert (found.recall, found.precision) == (pytest.approx(recall), pytest.approx(precision))
+    assert [found.recall, found.precision] == pytest.approx([recall, precision])
 
 
 LIST_CLAIMS = (
@@ -106,7 +106,7 @@ LISTED = [
 @pytest.mark.parametrize(("answer", "recall", "precision"), LISTED)
 def test_lists_are_scored_as_by_hand(answer: str, recall: float, precision: float) -> None:
     found = citation_score(split_items(answer), LIST_CLAIMS, LIST_SHOWN, "Which books were written by Ora Tolle?")
-    assert (found.recall, found.precision) == (pytest.approx(recall), pytest.approx(precision))
+    assert [found.recall, found.precision] == pytest.approx([recall, precision])
 
 
 def person(name: str, *more: str) -> tuple[str, ...]:
@@ -115,31 +115,36 @@ def person(name: str, *more: str) -> tuple[str, ...]:
 
 A, B, D = person("Ora Tolle", "the plaintiff"), person("Hedric Vaun", "the defendant"), person("Mirel Dost")
 MILL = ("Brask Mill", "Brask")
+
+
+def event(
+    name: str, year: str, verbs: str, inverse: str, *parts: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> Event:
+    """Directed where it begins and ends with people."""
+    return Event(
+        id=name, verbs=tuple(verbs.split(", ")), inverse=tuple(filter(None, inverse.split(", "))), parts=parts,
+        years=(year,), directed=parts[-1] != MILL, optional=optional,
+    )  # fmt: skip
+
+
 EVENTS = (
-    Event(id="let", verbs=("let", "leased", "lease"), inverse=("rented",), parts=(A, MILL, B), years=("1750",), directed=True),
-    Event(id="fire", verbs=("burned down", "set fire to", "fire"), parts=(B, MILL), years=("1752",)),
-    Event(
-        id="suit", verbs=("sued", "suit", "filed"), parts=(A, B), years=("1753",), directed=True, optional=("Ammel", *A, *B)
-    ),
-    Event(
-        id="paid", verbs=("paid",), inverse=("received",), parts=(B, ("1600", "1,600"), A), years=("1756",), directed=True
-    ),
-    Event(id="sale", verbs=("sold", "sale"), inverse=("bought",), parts=(A, MILL, D), years=("1757",), directed=True),
-)  # fmt: skip
-MINOR = (
-    Event(
-        id="minor",
-        verbs=("visited",),
-        parts=(person("Jovor Nesalo"), person("Elvo Brark")),
-        years=("1754",),
-        directed=True,
-    ),
+    event("let", "1750", "let, leased, lease, rented out", "rented, leased", A, MILL, B),
+    event("fire", "1752", "burned down, set fire to, fire", "", B, MILL),
+    event("suit", "1753", "sued, suit, filed", "", A, B, optional=("Ammel",)),
+    event("paid", "1756", "paid", "received", B, ("1600", "1,600"), A),
+    event("sale", "1757", "sold, sale", "bought", A, MILL, D),
 )
+MINOR = (event("minor", "1754", "visited", "", person("Jovor Nesalo"), person("Elvo Brark")),)
 TOLD = [
     ("Ora Tolle let Brask Mill to Hedric Vaun in 1750.", {"let"}),
     ("In 1750 the plaintiff leased the Brask Mill to the defendant.", {"let"}),
     ("Vaun rented Brask Mill from Tolle.", {"let"}),
     ("Tolle rented Brask Mill from Vaun.", set()),
+    ("Vaun leased Brask Mill from Tolle.", {"let"}),
+    ("Tolle leased Brask Mill from Vaun.", set()),
+    ("Vaun leased Brask Mill to Tolle.", set()),
+    ("Tolle rented out Brask Mill to Vaun.", {"let"}),
+    ("Vaun rented out Brask Mill to Tolle.", set()),
     ("Hedric Vaun burned down Brask Mill in 1752.", {"fire"}),
     ("Brask Mill was burned down by the defendant.", {"fire"}),
     ("The defendant set fire to the mill at Brask in 1752.", {"fire"}),
@@ -193,6 +198,11 @@ SUMMARIES = [
     ("Ora Tolle sued Hedric Vaun with the help of Jovor Nesalo in 1753.", 0.2, 0, 1),
     ("Vaun burned down Brask Mill in 1752. " * 4, 0.2, 1, 0),
     ("Vaun the the the the the burned down Brask Mill in 1752.", 0.2, 1, 0),
+    ("Ora Tolle sued Hedric Vaun in 1753. Vaun was sued.", 0.2, 1, 1),
+    ("Ora Tolle sued Hedric Vaun in 1753. Vaun sued as well.", 0.2, 0.5, 1),
+    ("Ora Tolle sued Hedric Vaun in 1753. She sold Brask Mill to Mirel Dost in 1757.", 0.4, 1, 1),
+    ("Ora Tolle sued Hedric Vaun in 1753. She sold Brask Mill in 1757.", 0.2, 1, 1),
+    ("Ora Tolle sued Hedric Vaun in 1753. Mirel Dost sold Brask Mill in 1757.", 0.2, 0.5, 1),
     ("Once upon a time there was a town, and everybody in it was happy.", 0, 0, 1),
 ]
 
@@ -200,7 +210,7 @@ SUMMARIES = [
 @pytest.mark.parametrize(("summary", "recall", "precision", "fluency"), SUMMARIES)
 def test_summaries_are_scored_as_by_hand(summary: str, recall: float, precision: float, fluency: float) -> None:
     found = summary_score(summary, EVENTS, (*EVENTS, *MINOR))
-    assert (found.recall, found.precision, found.fluency) == (pytest.approx(recall), pytest.approx(precision), fluency)
+    assert [found.recall, found.precision, found.fluency] == pytest.approx([recall, precision, fluency])
     assert found.value == pytest.approx(
         fluency * 2 * recall * precision / (recall + precision) if recall + precision else 0.0
     )
@@ -224,15 +234,13 @@ def test_initials_and_citations_do_not_end_a_sentence() -> None:
 def test_a_claim_of_nothing_is_empty_and_a_false_one_is_none() -> None:
     assert claims_of("A ship.", CLAIMS) == frozenset()
     assert claims_of("Hedric Vaun led the one of 1752.", CLAIMS) is None
-    assert claims_of("Hedric Vaun led it.", CLAIMS) == {"v2"}
+    assert claims_of("Hedric Vaun led it.", CLAIMS) == frozenset(("v2",))
 
 
 def test_a_year_that_is_asked_for_is_its_own_cue() -> None:
-    claims = [
-        Claim(id=f"e{i}", values=(year,), cues=(name,))
-        for i, (name, year) in enumerate((("First", "1750"), ("Second", "1760")))
-    ]
-    assert claims_of("The First set out in 1750, the Second in 1760.", claims) == {"e0", "e1"}
+    years = (("First", "1750"), ("Second", "1760"))
+    claims = [Claim(id=f"e{i}", values=(year,), cues=(name,)) for i, (name, year) in enumerate(years)]
+    assert claims_of("The First set out in 1750, the Second in 1760.", claims) == frozenset(("e0", "e1"))
     assert claims_of("The First set out in 1760.", claims) is None
 
 

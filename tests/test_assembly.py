@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache
 from hashlib import sha256
@@ -14,20 +14,31 @@ from hypothesis import strategies as st
 from tiny_tokenizers import BOS, GENERATED, KINDS, UNKNOWN, wrapped
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from fixtures.assembly import WholeReader, WordReader, plain_ids, reader_for
+from fixtures.assembly import PIECE_CHARACTERS, Ids, Kept, WholeReader, WordReader, plain_ids, reader_for
 from fixtures.prompts import Framing
 from fixtures.records import Prompt
+from fixtures.seams import seams_of
 from fixtures.tasks import TASKS
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# Of GPT-4o: what is shortened stays with the word before it.
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Of DeepSeek's expressions the one that takes a digit with the letters after it, and the one that comes before it.
+DIGIT_AND_LETTERS = r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\p{N}{1,3}| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+DIGITS_FIRST = r"\p{N}{1,3}"
 # Of tokenizers that know a few merges only.
 LENGTH = 16384
 TEMPLATE = "{{ bos_token }}<|user|>{{ messages[0]['content'] }}<|end|>\n<|assistant|>"
 TURNS = ("<|user|>", "<|end|>", "<|assistant|>")
 MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "o n", "r e", ". Ċ", "Ġ 1", "1 2", "- a")
+# Pieces that no word may be cut into where the expression keeps them in one.
+OVER_SEAMS = ("4 b", "1 d", "d 9", "x '", "' s", "A .", ". B", "- d", "3 4", "34 5", "9 n", "a n")
 # Of prompt.text and prompt.token_ids of sample(LENGTH, index, seed=5) with `bytes_of(LLAMA3)`, from before ids were
 # assembled: neither may change.
 DIGESTS = {
@@ -47,14 +58,14 @@ DIGESTS = {
 }
 
 
-def bytes_of(pattern: str, *, normalizer: Any = None, prefix: bool = False) -> Any:
+def bytes_of(*patterns: str, normalizer: Any = None, prefix: bool = False, merges: Sequence[str] = MERGES) -> Any:
     """Byte-level BPE with a handful of merges, the same for ever."""
-    merges = [tuple(merge.split()) for merge in MERGES]
-    tokens = [BOS, "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(merge) for merge in merges)]
-    tokenizer = Tokenizer(models.BPE({token: at for at, token in enumerate(tokens)}, merges))  # type: ignore[arg-type]
+    pairs = [tuple(merge.split()) for merge in merges]
+    tokens = [BOS, "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in pairs)]
+    tokenizer = Tokenizer(models.BPE({token: at for at, token in enumerate(tokens)}, pairs))  # type: ignore[arg-type]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns),
             pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
         ]
     )
@@ -87,6 +98,9 @@ def metaspace(scheme: Any, *, split: bool) -> Any:
 
 ASSEMBLED: dict[str, Callable[[], Any]] = {
     "llama 3": lambda: bytes_of(LLAMA3),
+    "gpt 4o": lambda: bytes_of(GPT4O, merges=OVER_SEAMS),
+    "a digit with letters": lambda: bytes_of(DIGIT_AND_LETTERS, merges=OVER_SEAMS),
+    "digits first": lambda: bytes_of(DIGITS_FIRST, DIGIT_AND_LETTERS, merges=OVER_SEAMS),
     "normalized": lambda: bytes_of(LLAMA3, normalizer=normalizers.Sequence([normalizers.NFKC()])),
     "lower case": lambda: bytes_of(LLAMA3, normalizer=normalizers.Lowercase()),
     "space before each piece": lambda: bytes_of(LLAMA3, prefix=True),
@@ -124,7 +138,8 @@ WORDS = st.sampled_from(
     ["the", "a", "end", "x's", "don't", "12", "3456789", "4b1d-99d0.", "tall-tree", "is:", "(see", "7).\nOne", "\n", "",
      "\t", "é", "naïve", "“so”", "…", "日本", "안녕", "e\u0301", "\u0301x", "\u00a0", "▁", "a▁b",
      "<s>", "<|user|>", "<|end|>", "x<|end|>", "<|end|>y",
-     "</s>.", "\u017f", "ﬁ", "İ", "😀", "-a", ".\n\n", "\r\n", "\u0627", "²", "A.B-c", "'s", "_x_", "a-", "Z" * 210]
+     "</s>.", "\u017f", "ﬁ", "İ", "😀", "-a", ".\n\n", "\r\n", "\u0627", "²", "A.B-c", "'s", "_x_", "a-", "Z" * 210,
+     "4b1d4b-1d9", "x9's", "345x", "9nd"]
 )  # fmt: skip
 TEXTS = st.lists(WORDS, max_size=12).flatmap(
     lambda words: st.lists(
@@ -153,7 +168,7 @@ def test_a_tokenizer_without_seams_is_given_whole_texts(name: str) -> None:
 @settings(max_examples=150, deadline=None)
 def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) -> None:
     tokenizer = tokenizer_of(name)
-    reader = reader_for(tokenizer, most_kept=30) if name == "no fast tokenizer" else _reader(name)
+    reader = reader_for(tokenizer, most_kept=8) if name == "no fast tokenizer" else _reader(name)
     whole = plain_ids(tokenizer, texts)
     assert [list(reader.ids(text)) for text in texts] == whole
     assert reader.lengths(texts) == [len(ids) for ids in whole]
@@ -162,7 +177,7 @@ def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) 
 @cache
 def _reader(name: str) -> Any:
     """Kept between examples, so that what one text taught is used for the next."""
-    return reader_for(tokenizer_of(name), most_kept=30)
+    return reader_for(tokenizer_of(name), most_kept=8)
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -213,3 +228,55 @@ def test_what_others_set_on_the_fast_tokenizer_cuts_no_prompt() -> None:
     tokenizer.backend_tokenizer.enable_truncation(2)
     tokenizer.backend_tokenizer.enable_padding(length=50)
     assert other.prompt("A number of words.", "It is", generation_tokens=1) == expected
+
+
+def test_texts_read_again_are_encoded_once() -> None:
+    """The words of a paragraph, those of another one, and uuids of runs that came before."""
+    encoded: list[str] = []
+    tokenizer = bytes_of(LLAMA3)
+    seams = seams_of(tokenizer.backend_tokenizer)
+    assert seams is not None
+    reader = WordReader(Counting(tokenizer.backend_tokenizer, encoded), seams, most_kept=1000)
+    reader.ids("Document 1:\nThe end of 12ab-34cd. and 34ab-12ab.\n\nDocument 2:\nA tall tree.")
+    encoded.clear()
+    reader.ids("Document 2:\nThe end of 34ab-34cd.\n\nDocument 1:\nA tall and tall tree.")
+    assert encoded == []
+
+
+class Counting:
+    """A fast tokenizer that lists what it is asked for."""
+
+    def __init__(self, fast: Any, encoded: list[str]) -> None:
+        self._fast, self._encoded = fast, encoded
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fast, name)
+
+    def encode(self, text: str, **options: Any) -> Any:
+        self._encoded.append(text)
+        return self._fast.encode(text, **options)
+
+
+def test_what_is_kept_stays_within_bounds_and_what_comes_again_stays() -> None:
+    made: list[str] = []
+
+    def make(text: str) -> Ids:
+        made.append(text)
+        return (len(text),)
+
+    kept = Kept(make, most=20)
+    for new in range(500):
+        assert kept["again"] == (5,)
+        assert kept[f"new {new}"]
+        assert sum(map(len, (*kept, *kept._aside))) <= 20 * PIECE_CHARACTERS
+    assert made.count("again") == 1
+    assert len(made) == 501
+
+
+def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_kept() -> None:
+    kept = Kept(lambda text: (len(text),), most=100)
+    for new in range(50):
+        assert kept[f"{new}" + " word" * 400]
+        assert sum(map(len, (*kept, *kept._aside))) <= 100 * PIECE_CHARACTERS
+    assert kept["word " * 1000] == (5000,)
+    assert "word " * 1000 not in kept

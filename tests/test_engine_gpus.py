@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers.utils import import_utils
 
 from fixtures.engines import EngineError, loading
 from fixtures.engines.loading import check_room
@@ -19,7 +20,7 @@ CUDA = torch.device("cuda:2")
 @pytest.fixture
 def gpus_of_80(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: (79 * GIB, 80 * GIB))
-    monkeypatch.setattr(loading.import_utils, "is_accelerate_available", lambda: True)
+    monkeypatch.setattr(import_utils, "is_accelerate_available", lambda: True)
 
 
 def test_weights_that_have_no_room_are_refused_with_the_numbers() -> None:
@@ -44,7 +45,7 @@ def test_layers_go_to_the_workers_own_gpus_and_leave_room_for_the_cache() -> Non
 
 @pytest.mark.usefixtures("gpus_of_80")
 def test_several_gpus_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading.import_utils, "is_accelerate_available", lambda: False)
+    monkeypatch.setattr(import_utils, "is_accelerate_available", lambda: False)
     with pytest.raises(EngineError, match="need the accelerate package"):
         loading._placement(SEVENTY, CUDA, torch.bfloat16, 2)
 

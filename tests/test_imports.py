@@ -50,6 +50,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.journal": ("fixtures.records", "fixtures.identity"),
     "plugins.gates": ("fixtures.records", "fixtures.lengths"),
     "plugins.gates.panels": ("fixtures.records", "fixtures.identity", "plugins.gates.statistics"),
+    "plugins.assistants": (
+        "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "fixtures.scoring.judge", "fixtures.tasks",
+        "plugins.journal",
+    ),
     "plugins.baseline": ("fixtures.records", "fixtures.checkpoint", "plugins.journal"),
     # The one place where options, files and checkpoints become values; all below take it from here.
     "plugins.servers": (
@@ -59,7 +63,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.run": (
         "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
         "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.serving",
-        "fixtures.tasks", "plugins.baseline", "plugins.gates.rules", "plugins.gates.thresholds", "plugins.servers",
+        "fixtures.tasks", "fixtures.scoring.judge", "plugins.assistants", "plugins.baseline", "plugins.gates.rules",
+        "plugins.gates.thresholds", "plugins.servers",
     ),
     "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run", "plugins.servers"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
@@ -69,15 +74,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.builder": (
         "fixtures.corpora", "fixtures.engines", "fixtures.preflight", "fixtures.prompts", "fixtures.records",
-        "fixtures.scoring.failures", "fixtures.tasks", "plugins.gates.panels",
+        "fixtures.scoring.failures", "fixtures.scoring.judge", "fixtures.tasks", "plugins.gates.panels",
     ),
     "plugins.bench": (
         "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.gates.panels", "plugins.journal",
         "plugins.ledger", "plugins.run",
     ),
     "plugins.evidence": (
-        "fixtures", "plugins.baseline", "plugins.bench", "plugins.builder", "plugins.gates.panels", "plugins.journal",
-        "plugins.ledger", "plugins.run", "plugins.workers",
+        "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder",
+        "plugins.gates.panels", "plugins.journal", "plugins.ledger", "plugins.run", "plugins.workers",
     ),
     "plugins.progress": (
         "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",
@@ -206,7 +211,7 @@ def test_what_runs_a_model_is_imported_only_when_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_load_no_torch_no_pytest_and_nothing_of_the_network(module: str) -> None:
-    heavy = {"torch", "transformers", "pytest", "_pytest", "openai", "httpx2"}
+    heavy = {"torch", "transformers", "datasets", "pytest", "_pytest", "openai", "httpx2"}
     script = f"import sys, {module}; print(*({heavy} & set(sys.modules)))"
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60

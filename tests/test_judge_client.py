@@ -24,6 +24,7 @@ from fixtures.scoring.judge import (
     JudgeError,
     JudgeSettings,
 )
+from fixtures.scoring.judge.client import ChatClient
 from plugins.journal import Replies
 
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
@@ -305,11 +306,12 @@ def test_an_undecided_claim_is_an_error_and_not_false(server: ChatServer) -> Non
     ("environment", "sent"),
     [
         ({}, "Bearer none"),
-        ({"OPENAI_API_KEY": f" {KEY}\n"}, f"Bearer {KEY}"),
+        ({"LONGCTX_JUDGE_KEY": f" {KEY}\n"}, f"Bearer {KEY}"),
+        ({"OPENAI_API_KEY": "sk-admin"}, "Bearer none"),
         ({"OPENAI_API_KEY": "another", "LONGCTX_JUDGE_KEY": KEY}, f"Bearer {KEY}"),
         ({"LONGCTX_JUDGE_KEY": " ", "OPENAI_ADMIN_KEY": "sk-admin"}, "Bearer none"),
     ],
-    ids=["no key", "fallback", "own key first", "blank"],
+    ids=["no key", "own key", "another server's key", "own key first", "blank"],
 )
 def test_the_key_comes_from_the_environment(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], sent: str
@@ -320,6 +322,26 @@ def test_the_key_comes_from_the_environment(
     decided(server)
     assert [request.authorization for request in server.requests] == [sent]
     assert "sk-admin" not in server.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        (None, f"Bearer {KEY}"),
+        ("https://api.openai.com/v1", f"Bearer {KEY}"),
+        ("https://api.openai.com", f"Bearer {KEY}"),
+        ("https://api.openai.com.example.org/v1", "Bearer none"),
+        ("http://api.openai.com/v1", "Bearer none"),
+        ("https://example.org/https://api.openai.com/v1", "Bearer none"),
+    ],
+)
+def test_connection._openais_key_is_kept_for_openai(monkeypatch: pytest.MonkeyPatch, url: str | None, sent: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    client = ChatClient(JudgeSettings(model="m", url=url))
+    try:
+        assert client._openai.auth_headers == {"Authorization": sent}
+    finally:
+        client.close()
 
 
 def test_openai_itself_is_not_asked_without_a_key() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from benches import options_of
 from runs import Finished, calibrated, sparse_weights, start
+from tiny_tokenizers import RULER
 
 from fixtures.cases import case_tokens, plan
 from fixtures.corpora import Corpora
-from fixtures.tasks import TASKS
 
 GIBIBYTES = 3
 OPTIONS = options_of("/m", lengths=(4096, 5000, 131072), samples=7)
@@ -86,23 +86,23 @@ def test_a_plan_says_what_cannot_run(planned: Finished) -> None:
 
 
 def test_every_task_is_planned_at_every_length() -> None:
-    cases = plan(OPTIONS, TASKS, Corpora())
-    assert {(case.task, case.length) for case in cases} == {(task, n) for task in TASKS for n in OPTIONS.lengths}
+    cases = plan(OPTIONS, RULER, Corpora())
+    assert {(case.task, case.length) for case in cases} == {(task, n) for task in RULER for n in OPTIONS.lengths}
     assert {case.samples for case in cases} == {7}
     assert len({case.id for case in cases}) == len(cases)
 
 
 def test_ids_are_the_documented_ones() -> None:
-    ids = [case.id for case in plan(OPTIONS, TASKS, Corpora()) if case.task == "niah_single_2"]
+    ids = [case.id for case in plan(OPTIONS, RULER, Corpora()) if case.task == "niah_single_2"]
     assert ids == ["test_ruler[niah_single_2-4k]", "test_ruler[niah_single_2-5000]", "test_ruler[niah_single_2-128k]"]
 
 
 def test_ids_depend_on_task_and_length_alone() -> None:
     other = replace(OPTIONS, model="n", samples=1, seed=9, suite="ruler")
-    ids = [[case.id for case in plan(options, TASKS, Corpora())] for options in (OPTIONS, other)]
+    ids = [[case.id for case in plan(options, RULER, Corpora())] for options in (OPTIONS, other)]
     assert ids[0] == ids[1]
 
 
 def test_a_case_costs_its_samples_times_its_length() -> None:
-    case = plan(OPTIONS, TASKS, Corpora())[0]
+    case = plan(OPTIONS, RULER, Corpora())[0]
     assert case_tokens(case) == 7 * 4096

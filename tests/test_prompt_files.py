@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_tokenizers import GENERATED, framing, sample
+from tiny_tokenizers import GENERATED, RULER, framing, sample
 
 from fixtures.tasks import TASKS, load_tasks
 from fixtures.tasks.prompt_files import PromptsError, placeholders
@@ -66,7 +66,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, missing: str) -> No
 
 def test_an_override_changes_the_prompt_of_its_task_alone(write: Write) -> None:
     tasks = load_tasks(str(write("[niah_single_2]\nanswer_prefix = 'For {query} it is'\n[cwe]\n")))
-    for name, task in tasks.items():
+    for name in RULER:
+        task = tasks[name]
         own = task.sample(1024, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
         if name == "niah_single_2":
             assert own.prompt.text.endswith(f" For {own.question} it is")
@@ -104,7 +105,7 @@ def test_an_answer_prefix_may_be_left_empty(write: Write) -> None:
 def test_the_files_own_tables_are_accepted() -> None:
     path = Path(__file__).parents[1] / "fixtures" / "tasks" / "ruler" / "prompts.toml"
     assert load_tasks(str(path)) == TASKS
-    assert list(PROMPTS) == list(TASKS)
+    assert list(PROMPTS) == list(RULER)
 
 
 def test_placeholders_are_what_stands_in_braces() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from benches import SAMPLES, Answerer, bench_of, chat_checkpoint
 from runs import sparse_weights, start
-
-from fixtures.tasks import TASKS
+from tiny_tokenizers import RULER
 
 CUTS = "{{ bos_token }}{% for message in messages %}<|user|>{{ message.content[:400] }}<|end|>{% endfor %}"
 LENGTHS = ("--lengths", "1k", "--samples", "3")
@@ -19,8 +18,8 @@ def test_a_sound_run_is_green_and_loads_no_model(tmp_path: Path) -> None:
     sparse_weights(model / "model.safetensors", 1)
     run = start(tmp_path, "--preflight", "--model", str(model), *LENGTHS, "--report-json", f"{tmp_path}/r.json")
     assert run.code == 0, run.output
-    assert run.counts == {"passed": len(TASKS)}
-    assert f"{len(TASKS)} cases, {3 * len(TASKS)} samples: no cases with problems" in run.output
+    assert run.counts == {"passed": len(RULER)}
+    assert f"{len(RULER)} cases, {3 * len(RULER)} samples: no cases with problems" in run.output
     assert not (tmp_path / "r.json").exists()
     assert not (tmp_path / "journal").exists()
 
@@ -30,7 +29,7 @@ def test_a_template_that_cuts_the_text_fails_every_case_in_one_line(tmp_path: Pa
     selection = ("-k", "niah_single_1 or fwe", "--junitxml", f"{tmp_path}/junit.xml")
     run = start(tmp_path, "--preflight", "--model", str(model), *LENGTHS, *selection)
     assert run.code == 1
-    assert run.counts == {"failed": 2, "deselected": len(TASKS) - 2}
+    assert run.counts == {"failed": 2, "deselected": len(RULER) - 2}
     assert "Traceback" not in run.output + run.errors
     for task in ("niah_single_1", "fwe"):
         failure = run.junit[f"test_ruler[{task}-1k]"].find("failure")

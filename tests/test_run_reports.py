@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 from runs import NEEDLES, REPOSITORY, SCHEMA, Finished, calibrated, finished_run
+from tiny_tokenizers import RULER
 
 from fixtures.checkpoint import inspect
 from fixtures.lengths import format_length
-from fixtures.tasks import TASKS
 from plugins.report.plugin import write_json
 
 REACH, BEYOND = 900, 1800
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_does_not_reach_what_is_asked_fails_the_run(whole: Fin
     assert failure is not None
     assert failure.text == f"reach: fail: {REACH} above 85.6, asks for {BEYOND} (all 12 samples)"
     # The mean is below the yardstick at both lengths, and only reported; `left out` fails too.
-    assert whole.counts == {"passed": len(TASKS) * 2 + 1, "failed": 2, "xfailed": 2}
+    assert whole.counts == {"passed": len(RULER) * 2 + 1, "failed": 2, "xfailed": 2}
 
 
 def test_a_gate_on_a_length_that_was_left_out_fails_a_whole_run(whole: Finished) -> None:
@@ -125,12 +125,12 @@ def test_a_gate_on_a_length_that_was_left_out_fails_a_whole_run(whole: Finished)
 
 def test_a_whole_run_is_not_partial(whole: Finished) -> None:
     assert whole.report["run"]["partial"] is False
-    assert whole.cases.keys() == {f"{task}-{format_length(length)}" for task in TASKS for length in (REACH, BEYOND)}
+    assert whole.cases.keys() == {f"{task}-{format_length(length)}" for task in RULER for length in (REACH, BEYOND)}
 
 
 def test_text_from_the_data_directory_is_told_apart(whole: Finished) -> None:
     assert {case["task"]: case["source"] for case in whole.report["cases"]} == {
-        task: "published" if task == "qa_1" else "archive" for task in TASKS
+        task: "published" if task == "qa_1" else "archive" for task in RULER
     }
 
 
@@ -146,7 +146,7 @@ def test_junit_and_json_say_the_same_of_every_case(whole: Finished) -> None:
 
 def test_terminal_and_json_say_the_same_of_every_case(whole: Finished) -> None:
     rows = {line.split()[0]: line.split() for line in whole.output.splitlines() if line.split()}
-    for task in TASKS:
+    for task in RULER:
         scores = [whole.cases[f"{task}-{format_length(length)}"]["score"] for length in (REACH, BEYOND)]
         assert rows[task][-2:] == [f"{score:.1f}" for score in scores]
         assert ("*" in rows[task]) == (task in NEEDLES)
@@ -181,7 +181,7 @@ def test_the_summary_follows_from_the_cases(whole: Finished) -> None:
     assert ruler["wavg_inc"] == pytest.approx((means[REACH] + 2 * means[BEYOND]) / 3)
     assert ruler["wavg_dec"] == pytest.approx((2 * means[REACH] + means[BEYOND]) / 3)
     assert (ruler["effective_length"], ruler["effective_length_label"]) == (None, f"<{REACH}")
-    retrieval = [task for task, each in TASKS.items() if each.category == "retrieval"]
+    retrieval = [task for task, each in RULER.items() if each.category == "retrieval"]
     assert ruler["aspects"]["retrieval"][str(REACH)] == pytest.approx(
         mean(whole.cases[f"{task}-{REACH}"]["score"] for task in retrieval)
     )

@@ -7,16 +7,18 @@ import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 
 import pytest
-from tiny_tokenizers import GENERATED, KINDS, Pieces, framing, sample
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, framing, sample
 
 from fixtures.cases import misfits
 from fixtures.preflight import fill
 from fixtures.prompts import Framing
 from fixtures.records import Case, Sample
-from fixtures.tasks import TASKS
-from fixtures.tasks.base import CannotFit
+from fixtures.tasks.base import CannotFit, Stock
 
 REPOSITORY = Path(__file__).parents[1]
 QA = ("qa_1", "qa_2")
@@ -40,7 +42,7 @@ DIGESTS = {
     "qa_2": "de5fe5cead17e1b7",
 }
 
-every_task = pytest.mark.parametrize("task", TASKS)
+every_task = pytest.mark.parametrize("task", RULER)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -65,7 +67,7 @@ def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str, length: int
         assert found.prompt.length_tokens == len(found.prompt.token_ids)
         assert found.prompt.token_ids == ids_of(kind, found.prompt.text)
         assert found.prompt.token_ids.count(framing(kind).tokenizer.bos_token_id) == 1
-        assert found.prompt.generation_tokens == TASKS[task].generation_tokens
+        assert found.prompt.generation_tokens == RULER[task].generation_tokens
         assert fill(found) <= 1
         if length >= 4096:
             assert fill(found) >= (0.93 if task in COARSE else 0.97)
@@ -92,14 +94,46 @@ class Blocks(Pieces):
 @pytest.mark.parametrize("task", ["niah_single_1", "niah_single_2", "niah_multikey_2", "vt", "cwe", "fwe", "qa_1"])
 def test_a_sample_is_full_where_counts_do_not_add_up(task: str, tokenizer: Pieces) -> None:
     for index in range(3):
-        found = TASKS[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
-        assert TASKS[task].least_fill <= fill(found) <= 1
+        found = RULER[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
+        assert RULER[task].least_fill <= fill(found) <= 1
 
 
 def test_no_sample_of_many_is_short() -> None:
     """At 4096 tokens the public generator leaves most samples of several needles under 0.9."""
     fills = [fill(sample("niah_multikey_1", 4096, index)) for index in range(24)]
     assert 0.97 <= min(fills) <= max(fills) <= 1
+
+
+@given(random=st.randoms(use_true_random=False), rooms=st.lists(st.integers(-5, 9000), min_size=1, max_size=4))
+def test_a_stock_fills_any_room_first_come_first_taken_and_counts_each_unit_once(
+    random: Random, rooms: list[int]
+) -> None:
+    costs = random.choices(range(1, 101), k=random.choice((10, 400)))
+    counted: list[int] = []
+
+    def count(block: list[int]) -> list[int]:
+        counted.extend(block)
+        return [costs[unit] for unit in block]
+
+    stock = Stock(iter(range(len(costs))), count)
+    for room in rooms:
+        assert stock.fill(room) == greedily(costs, room)
+    assert counted == list(range(len(counted)))
+
+
+def greedily(costs: list[int], room: int) -> list[int]:
+    """The same, plainly: up to 64 units may be passed over."""
+    taken: list[int] = []
+    passed_over = 0
+    for unit, cost in enumerate(costs):
+        if cost <= room:
+            taken.append(unit)
+            room -= cost
+        else:
+            passed_over += 1
+        if room <= 0 or passed_over == 64:
+            break
+    return taken
 
 
 # --- what cannot fit ---
@@ -109,13 +143,13 @@ def test_no_sample_of_many_is_short() -> None:
 @pytest.mark.parametrize("length", [1, 64, 150])
 def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str, length: int) -> None:
     with pytest.raises(CannotFit) as caught:
-        TASKS[task].sample(length, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
+        RULER[task].sample(length, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
     needed = caught.value.needed_tokens
     assert needed > length
     assert str(caught.value).startswith(f"{task} at {length} tokens cannot fit: ")
     assert f"--lengths {needed}" in str(caught.value)
     # Another length draws other words, which may take a few tokens more.
-    found = TASKS[task].sample(needed + needed // 5, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
+    found = RULER[task].sample(needed + needed // 5, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
     assert found.prompt.length_tokens + found.prompt.generation_tokens <= found.length
 
 
@@ -123,21 +157,21 @@ def case(task: str, length: int, samples: int) -> Case:
     return Case(
         id=f"test_ruler[{task}-{length}]",
         suite="ruler",
-        category=TASKS[task].category,
+        category=RULER[task].category,
         task=task,
         length=length,
         samples=samples,
         source="archive",
-        generation_tokens=TASKS[task].generation_tokens,
+        generation_tokens=RULER[task].generation_tokens,
     )
 
 
 def test_cases_that_cannot_fit_are_known_before_the_run() -> None:
-    cases = [case(name, length, 2) for name in TASKS for length in (150, 2048)]
-    found = misfits(cases, TASKS, seed=0, framing=framing(), corpora=GENERATED)
+    cases = [case(name, length, 2) for name in RULER for length in (150, 2048)]
+    found = misfits(cases, RULER, seed=0, framing=framing(), corpora=GENERATED)
     assert list(found) == [case.id for case in cases if case.length == 150]
     assert all(
-        line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(TASKS, found.values(), strict=True)
+        line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(RULER, found.values(), strict=True)
     )
 
 
@@ -148,16 +182,16 @@ def test_a_case_is_known_not_to_fit_if_any_of_its_samples_does_not(task: str) ->
 
     def fits(length: int, index: int) -> bool:
         try:
-            TASKS[task].shortest(length, index, seed=1, tokenizer=counted, corpora=GENERATED)
+            RULER[task].shortest(length, index, seed=1, tokenizer=counted, corpora=GENERATED)
         except CannotFit:
             return False
         return True
 
-    _, prompt = TASKS[task].shortest(4000, 0, seed=1, tokenizer=counted, corpora=GENERATED)
+    _, prompt = RULER[task].shortest(4000, 0, seed=1, tokenizer=counted, corpora=GENERATED)
     needed = prompt.length_tokens + prompt.generation_tokens
     cases = [case(task, length, 12) for length in (needed - 2, needed + 4, needed + needed // 20, 6 * needed)]
     unfit = [case.id for case in cases if not all(fits(case.length, index) for index in range(case.samples))]
-    assert list(misfits(cases, TASKS, seed=1, framing=counted, corpora=GENERATED)) == unfit
+    assert list(misfits(cases, RULER, seed=1, framing=counted, corpora=GENERATED)) == unfit
     assert cases[-1].id not in unfit
 
 
@@ -169,7 +203,7 @@ def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
     def drawn(order: list[int], used: Framing) -> dict[int, Sample]:
         found = {}
         for index in order:
-            found[index] = TASKS[task].sample(2048, index, seed=7, tokenizer=used, corpora=GENERATED)
+            found[index] = RULER[task].sample(2048, index, seed=7, tokenizer=used, corpora=GENERATED)
         return found
 
     upwards = drawn([0, 1, 2], Framing(Pieces()))
@@ -179,7 +213,7 @@ def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
 
 @every_task
 def test_a_plain_tokenizer_is_framed_as_the_options_default_to(task: str) -> None:
-    plain = TASKS[task].sample(2048, 0, seed=0, tokenizer=Pieces(), corpora=GENERATED)
+    plain = RULER[task].sample(2048, 0, seed=0, tokenizer=Pieces(), corpora=GENERATED)
     assert plain == sample(task, 2048, kind="pieces")
 
 
@@ -199,7 +233,7 @@ def test_a_sample_does_not_depend_on_the_process() -> None:
 
 def digest_of_all() -> str:
     """In reverse order of the registry, so that no task can lean on one before it."""
-    texts = [digest(sample(task, 1024, 3, kind="pieces")) for task in sorted(TASKS, reverse=True)]
+    texts = [digest(sample(task, 1024, 3, kind="pieces")) for task in sorted(RULER, reverse=True)]
     return sha256("".join(texts).encode()).hexdigest()
 
 
@@ -216,7 +250,7 @@ def test_another_identity_gives_another_sample(task: str) -> None:
 
 
 def test_tasks_of_one_kind_share_no_draws() -> None:
-    needles = [sample(task, 2048, kind="pieces") for task in TASKS if task.startswith("niah_")]
+    needles = [sample(task, 2048, kind="pieces") for task in RULER if task.startswith("niah_")]
     assert len({found.references for found in needles}) == len(needles)
     assert len({found.context for found in needles}) == len(needles)
 
@@ -228,4 +262,4 @@ def test_every_length_asks_the_same_questions(task: str) -> None:
 
 
 def test_samples_are_those_of_the_last_release() -> None:
-    assert {task: digest(sample(task, kind="pieces")) for task in TASKS} == DIGESTS
+    assert {task: digest(sample(task, kind="pieces")) for task in RULER} == DIGESTS

@@ -9,11 +9,10 @@ from statistics import mean
 from string import ascii_lowercase, ascii_uppercase, digits
 
 import pytest
-from tiny_tokenizers import framing, sample, samples
+from tiny_tokenizers import RULER, framing, sample, samples
 
 from fixtures.corpora.words import vocabulary
 from fixtures.records import Sample
-from fixtures.tasks import TASKS
 
 SAMPLES = 24
 LENGTH = 4096
@@ -21,7 +20,7 @@ EDGE = 16
 # The chance that a value stands in an echoed part because it was hidden there: the part is 128 of 4096 tokens, and
 # 2 of 40 depths among essays lie in it; a share of 1/24 is one sample. No other floor is above 0.
 ECHO_FLOOR = {"retrieval": 2 / 40, "tracing": 30 / LENGTH, "qa": 32 / LENGTH, "aggregation": 0.0}
-every_task = pytest.mark.parametrize("task", TASKS)
+every_task = pytest.mark.parametrize("task", RULER)
 
 
 def decoded(ids: list[int]) -> str:
@@ -77,22 +76,22 @@ def test_the_references_score_1_in_any_form(task: str) -> None:
             " ".join(f"{number}. {reference}" for number, reference in enumerate(found.references, start=1)),
             f"Sure! {found.answer_prefix} " + " and ".join(reversed(found.references)),
         ):
-            score = TASKS[task].score(found, answer)
+            score = RULER[task].score(found, answer)
             assert (score.value, score.failure) == (1, None), answer
 
 
 @every_task
 @pytest.mark.parametrize("guess", GUESSES)
 def test_a_guess_scores_about_0(task: str, guess: str) -> None:
-    scores = [TASKS[task].score(found, GUESSES[guess](found)).value for found in samples(task, SAMPLES)]
+    scores = [RULER[task].score(found, GUESSES[guess](found)).value for found in samples(task, SAMPLES)]
     assert mean(scores) <= 0.02
 
 
 @every_task
 @pytest.mark.parametrize("echo", ECHOES)
 def test_an_echo_scores_no_more_than_chance_puts_there(task: str, echo: str) -> None:
-    scores = [TASKS[task].score(found, ECHOES[echo](found)).value for found in samples(task, SAMPLES)]
-    assert mean(scores) <= 0.05 + ECHO_FLOOR[TASKS[task].category]
+    scores = [RULER[task].score(found, ECHOES[echo](found)).value for found in samples(task, SAMPLES)]
+    assert mean(scores) <= 0.05 + ECHO_FLOOR[RULER[task].category]
 
 
 # --- word lists, whose answers stand all over the context ---
@@ -114,7 +113,7 @@ def test_no_run_of_a_word_list_scores(task: str, length: int) -> None:
     for found in samples(task, 4, length):
         for echo in windows(found):
             contained += any(reference in echo for reference in found.references)
-            score = TASKS[task].score(found, echo)
+            score = RULER[task].score(found, echo)
             assert score.value == 0, echo
             assert score.failure == ("copied" if re.search(r"\w", echo) else "empty")
             assert set(score.parts.values()) == {0.0}
@@ -128,7 +127,7 @@ def test_a_run_of_a_list_that_is_numbered_anew_scores_nothing_either(length: int
         for start in range(0, len(words) - 12, 12):
             run = words[start : start + 12]
             for echo in (" ".join(run), " ".join(f"{number}. {word}" for number, word in enumerate(run, start=1))):
-                assert TASKS["cwe"].score(found, echo).value == 0, echo
+                assert RULER["cwe"].score(found, echo).value == 0, echo
 
 
 def test_a_right_answer_may_be_long_and_repeat_itself() -> None:
@@ -136,11 +135,11 @@ def test_a_right_answer_may_be_long_and_repeat_itself() -> None:
         found = sample(task)
         listed = " ".join(f"{number}. {word}" for number, word in enumerate(found.references, start=1))
         for answer in (f"{listed}\n{listed}\n{listed}", f"{found.answer_prefix} {listed}", f"{listed} 11. aardvark"):
-            assert TASKS[task].score(found, answer).value == 1
+            assert RULER[task].score(found, answer).value == 1
 
 
 def test_half_the_words_score_half() -> None:
     found = sample("cwe")
-    score = TASKS["cwe"].score(found, " ".join((*found.references[:5], "aardvark", "nothing")))
+    score = RULER["cwe"].score(found, " ".join((*found.references[:5], "aardvark", "nothing")))
     assert (score.value, score.failure) == (0.5, "incomplete")
     assert list(score.parts.values()) == [1.0] * 5 + [0.0] * 5

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from tiny_tokenizers import framing
+from tiny_tokenizers import RULER, framing
 
 from fixtures.corpora import Corpora, load_corpora
 from fixtures.preflight import problems_of
-from fixtures.tasks import TASKS
 
 ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 
@@ -25,11 +24,11 @@ def published() -> Corpora:
     return found[0]
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", RULER)
 def test_samples_of_published_texts_are_sound(task: str, published: Corpora) -> None:
     for index in range(4):
-        found = TASKS[task].sample(4096, index, seed=0, tokenizer=framing(), corpora=published)
-        assert problems_of(found, TASKS[task], framing()) == []
+        found = RULER[task].sample(4096, index, seed=0, tokenizer=framing(), corpora=published)
+        assert problems_of(found, RULER[task], framing()) == []
         assert found.source == ("published" if task in (*ESSAYS, "qa_1", "qa_2") else "archive")
 
 
@@ -38,6 +37,6 @@ def test_no_published_question_that_is_asked_holds_its_answer(task: str, publish
     """Some do: to give such a question back would score as an answer."""
     questions = published.squad if task == "qa_1" else published.hotpot
     for index in range(min(60, len(questions.questions))):
-        found, _ = TASKS[task].shortest(4096, index, seed=0, tokenizer=framing(), corpora=published)
+        found, _ = RULER[task].shortest(4096, index, seed=0, tokenizer=framing(), corpora=published)
         echo = f"{found.question} {found.answer_prefix}".lower()
         assert not any(answer.lower() in echo for answer in found.references)

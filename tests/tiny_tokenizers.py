@@ -22,6 +22,8 @@ from fixtures.tasks.base import Draft, Scene
 BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
 TOKENS = 10_000
 GENERATED = Corpora()
+RULER = {name: task for name, task in TASKS.items() if task.suite == "ruler"}
+HELMET = {name: task for name, task in TASKS.items() if task.suite == "helmet"}
 
 
 class Pieces:

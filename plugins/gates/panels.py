@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby, islice, takewhile
 from typing import Literal, NamedTuple
 
@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from fixtures.identity import stable_hash
 from fixtures.records import Case
-from plugins.gates.statistics import Decision, decide_level, decide_paired
+from plugins.gates.statistics import Decision, decide_level, decide_paired, interval
 
 Who = Literal["model", "baseline"]
 LEAST_ELEMENTS = 8
 LEAST_POOLED_ELEMENTS = 26
 # More than all workers of a large run hold at a time.
 LOOK_AHEAD = 1024
+LOOKED_AT_EVERY = 8
 
 
 class Element(NamedTuple):
@@ -40,13 +41,15 @@ class Element(NamedTuple):
 class Rule:
     """One question to a panel: is the mean of these cases above `threshold` (0 to 1)?
 
-    A threshold of None asks for all samples. Only `driving` rules decide how much is measured.
+    A threshold of None asks how high it is: for all samples, or until the mean is known to within `precision`
+    (0 to 1, on either side). Only `driving` rules decide how much is measured.
     """
 
     cases: frozenset[str]
     threshold: float | None
     zone: float = 0.0
     alpha: float = 0.01
+    precision: float = 0.0
     driving: bool = True
 
 
@@ -61,12 +64,21 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the finished part of a queue says: `seen` of its `of` elements were looked at, in `pieces` of evidence."""
+    """What the finished part of a queue says: `seen` of its `of` elements were looked at, in `pieces` of evidence.
+
+    `precise`: there was nothing to decide, and the mean is known well enough.
+    """
 
     decision: Decision | None
     seen: int
     of: int
     pieces: int
+    precise: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no further sample is wanted."""
+        return self.decision is not None or self.precise
 
 
 class Pool:
@@ -195,7 +207,10 @@ class Panel:
                 control=known if known is not None and len(known) == of else None,
             )
         pieces = len(values) if decision is None else decision.at
-        return Look(decision, pool.elements(pieces), pool.elements(of), pieces)
+        estimates = rule.threshold is None and rule.precision > 0 and not self.full
+        enough = _known_at(values, pool, rule) if estimates else None
+        pieces = enough or pieces
+        return Look(decision, pool.elements(pieces), pool.elements(of), pieces, enough is not None)
 
     def look_at_pairs(
         self, scores: Mapping[Element, float], baseline: Mapping[Element, float], *, failed: Collection[str] = ()
@@ -240,7 +255,7 @@ class Panel:
             looks[rule] = look = self.look(rule, scores, control=control, failed=failed)
             queue = self.queue(rule.cases.difference(failed))
             _count(asked, queue[: look.seen])
-            if look.decision is None:
+            if not look.is_settled:
                 model.update(element for element in queue if element not in scores)
         pairs = None
         if self.pairing is not None and baseline is not None:
@@ -261,6 +276,22 @@ class Panel:
             if element in missing
         )
         return Standing(asked, paired, tuple(islice(wanted, LOOK_AHEAD)), looks, pairs)
+
+
+def _known_at(values: NDArray[np.float64], pool: Pool, rule: Rule) -> int | None:
+    """The first look at which the mean is known well enough; looks are at fixed places, whoever takes them."""
+    width = 2 * rule.precision / pool.scale
+    for pieces in range(pool.least, len(values) + 1, LOOKED_AT_EVERY):
+        if _width(values[:pieces].tobytes(), len(pool.pieces), rule.alpha) <= width:
+            return pieces
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _width(values: bytes, population: int, alpha: float) -> float:
+    """Of the interval of the mean; a prefix of a queue is looked at again and again."""
+    low, high = interval(np.frombuffer(values), alpha=alpha, population=population)
+    return high - low
 
 
 def _count(asked: dict[str, int], elements: Iterable[Element]) -> None:

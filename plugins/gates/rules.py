@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from fixtures.records import Case
 from plugins.gates.panels import Pairing, Panel, Rule
-from plugins.gates.thresholds import Gate, Reference, Thresholds
+from plugins.gates.thresholds import Certainty, Gate, Reference, Thresholds
 
 # A family of tasks and a length.
 PanelKey = tuple[str, int]
@@ -90,7 +90,7 @@ def panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
             seed=scope.seed,
             rules=[
                 replace(rule, alpha=alpha, zone=thresholds.verdict.zone / 100)
-                for rule in (*asked[key], *_rest(asked[key], scope, key))
+                for rule in (*asked[key], *_rest(asked[key], scope, key, thresholds.verdict))
             ],
             pairing=pairing if scope.paired else None,
             full=scope.full,
@@ -130,13 +130,17 @@ def _deciding(rules: Sequence[Rule]) -> list[Rule]:
     return [rule for rule in rules if rule.threshold is not None]
 
 
-def _rest(rules: Sequence[Rule], scope: Scope, key: PanelKey) -> list[Rule]:
-    """Cases that nothing decides on are measured in full; with a baseline that runs too, the comparison decides."""
+def _rest(rules: Sequence[Rule], scope: Scope, key: PanelKey, certainty: Certainty) -> list[Rule]:
+    """Cases that nothing decides on: a category until its mean is known well enough, those of RULER in full.
+
+    With a baseline that runs too, the comparison decides.
+    """
     decided = frozenset[str]().union(*(rule.cases for rule in rules))
     rest = frozenset(case.id for case in _fitting(scope, key)) - decided
     if scope.paired and not scope.baseline_is_final:
         rest = frozenset()
-    return [Rule(cases=rest, threshold=None)] if rest or not rules else []
+    precision = 0.0 if key[0] == RULER else certainty.precision / 100
+    return [Rule(cases=rest, threshold=None, precision=precision)] if rest or not rules else []
 
 
 def _cases(gate: Gate, scope: Scope, key: PanelKey) -> frozenset[str]:

@@ -58,11 +58,13 @@ class Certainty:
     """The [verdict] table: how sure a verdict must be.
 
     `zone` (points) is the width on either side of a threshold within which a verdict may go either
-    way. `inconclusive` says how a blocking gate counts that the time budget left undecided.
+    way. `precision` (points) is how well a mean must be known that no gate asks for: to within so much on either
+    side, 0 for all samples. `inconclusive` says how a blocking gate counts that the time budget left undecided.
     """
 
     confidence: float = 0.99
     zone: float = 0.0
+    precision: float = 10.0
     inconclusive: Literal["pass", "fail"] = "fail"
 
 
@@ -178,11 +180,12 @@ def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
 
 
 def _certainty(table: Mapping[str, Any]) -> Certainty:
-    _only(table, ("confidence", "zone", "inconclusive"), "[verdict]")
+    _only(table, ("confidence", "zone", "precision", "inconclusive"), "[verdict]")
     least = Certainty()
     return Certainty(
         confidence=_number(table, "confidence", "[verdict]", least.confidence, 0.5, 0.9999),
         zone=_number(table, "zone", "[verdict]", least.zone, 0, 50),
+        precision=_number(table, "precision", "[verdict]", least.precision, 0, 50),
         inconclusive=_optional_choice(table, "inconclusive", "[verdict]", ("pass", "fail"), least.inconclusive),
     )
 

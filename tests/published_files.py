@@ -1,0 +1,94 @@
+"""Small data sets in the layouts in which HELMET's are published."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.corpora import load_corpora
+
+Write = Callable[..., Path]
+Record = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def own_caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine has in its caches is not found, and nothing is left there."""
+    for name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Puts JSON, JSON lines or raw text under a data directory; a name in .gz is compressed."""
+
+    def put(name: str, data: Any) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plain = name.removesuffix(".gz")
+        if isinstance(data, bytes):
+            content = data
+        elif plain.endswith(".jsonl"):
+            content = "".join(json.dumps(record) + "\n" for record in data).encode()
+        else:
+            content = data.encode() if isinstance(data, str) else json.dumps(data).encode()
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return path
+
+    return put
+
+
+def context(name: str, text: str = "", **more: Any) -> Record:
+    return {"id": name, "title": f"Title {name}", "text": text or f"Nothing of note in {name}."} | more
+
+
+def at_depths(
+    question: str, gold: Record, others: Sequence[Record], answers: Sequence[str] = ("Brassmere",), **more: Any
+) -> list[Record]:
+    """Six lines of one question, the gold passage at six ranks, as HELMET's dep6 files have them."""
+    lines = []
+    for depth in range(6):
+        place = round(depth * len(others) / 5)
+        contexts = [*others[:place], gold, *others[place:]]
+        lines.append({"question": question, "answers": [*answers], "ctxs": contexts, "depth": depth / 5} | more)
+    return lines
+
+
+GOLD = context("g", "The mill stands in Brassmere.")
+OTHERS = [context(f"p{n}") for n in range(9)]
+
+
+def open_set(folder: Path, name: str) -> Any:
+    found = load_corpora(folder).collection(name)
+    assert found is not None, name
+    return found
+
+
+def ids(passages: Sequence[Any]) -> list[str]:
+    return [passage.id for passage in passages]
+
+
+def book(name: int, **more: Any) -> Record:
+    return {"id": name, "context": f"Book {name}.", "input": "Who?", "answer": ["Ida"], "options": []} | more
+
+
+def small_schemes(write: Write) -> None:
+    write("icl/trec/train_5500.label", "LOC:city Where is Caf\u00e9 Aln ?\nNUM:date When ?\n".encode("iso-8859-1"))
+    write("icl/trec/TREC_10.label", "LOC:other Where ?\n")
+    write("icl/banking77/train.csv", 'text,category\n"Where, pray?\nNow!",card\nHow?,pin\n')
+    write("icl/banking77/test.csv", "text,category\nWhen?,pin\n")
+    splits = {
+        "train": [["a", "greet"]],
+        "oos_train": [["b", "oos"]],
+        "val": [["c", "greet"]],
+        "oos_val": [["d", "oos"]],
+    }
+    write("icl/clinc150/data_oos_plus.json.gz", splits | {"test": [["e", "greet"]], "oos_test": []})
+    head = "answerid;scenario;intent;answer_annotation;answer_from_anno;answer_from_user\n"
+    write("icl/nlu/train.csv", f'{head}1;alarm;query;x;list "my" alarms;<List>\n')
+    write("icl/nlu/test.csv", f"{head}2;alarm;set;x;wake me;Wake me!\n")
