@@ -335,11 +335,11 @@ def test_the_key_comes_from_the_environment(
         ("https://example.org/https://api.openai.com/v1", "Bearer none"),
     ],
 )
-def test_connection._openais_key_is_kept_for_openai(monkeypatch: pytest.MonkeyPatch, url: str | None, sent: str) -> None:
+def test_openais_key_is_kept_for_openai(monkeypatch: pytest.MonkeyPatch, url: str | None, sent: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     client = ChatClient(JudgeSettings(model="m", url=url))
     try:
-        assert client._openai.auth_headers == {"Authorization": sent}
+        assert client._connection._openai.auth_headers == {"Authorization": sent}
     finally:
         client.close()
 
