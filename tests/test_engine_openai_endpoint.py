@@ -62,7 +62,7 @@ def refused(server: ChatServer, **changes: Any) -> str:
 
 def test_a_server_that_counts_as_the_tokenizer_does_is_held_to_it_and_given_ids(server: ChatServer) -> None:
     endpoint = found(server)
-    assert (endpoint.model, endpoint.serves) == ("step_9", "/ckpt/step_9")
+    assert (endpoint.model, endpoint.serves) == ("step_9", "")
     assert (endpoint.prompts, endpoint.prefix, endpoint.counting.exact) == ("ids", "continued", True)
 
 
@@ -80,6 +80,11 @@ def test_a_server_with_another_tokenizer_is_refused_for_a_checkpoint_and_measure
     endpoint = found(server, is_own_tokenizer=False)
     assert (endpoint.prompts, endpoint.counting.exact) == ("text", False)
     assert endpoint.counting.ratio == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_weights_behind_a_mere_name_are_those_that_the_server_says(server: ChatServer) -> None:
+    endpoint = found(server, is_own_tokenizer=False)
+    assert (endpoint.serves, endpoint.counting.exact) == ("/ckpt/step_9", True)
 
 
 def test_a_server_that_doubles_the_bos_is_refused(server: ChatServer) -> None:

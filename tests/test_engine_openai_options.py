@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benches import Answerer, bench_of
 from jsonschema import Draft202012Validator
 from runs import SCHEMA, calibrated, start
 from servers import ChatServer, Request, Response, text_completion
@@ -14,6 +16,7 @@ from servers import ChatServer, Request, Response, text_completion
 from fixtures.corpora import Corpora
 from fixtures.preflight import problems_of
 from fixtures.prompts import Framing, load_tokenizer
+from fixtures.records import Generation, Prompt
 from fixtures.tasks import TASKS
 from plugins.builder import Builder
 
@@ -87,6 +90,11 @@ def test_a_prefix_that_cannot_be_continued_is_asked_for_in_the_users_turn() -> N
     assert framed().prompt("Where?", "It is", generation_tokens=4).turns is None
 
 
+def test_turns_for_a_server_are_the_same_prompt_where_the_template_is_known() -> None:
+    assert framed(keeps_turns=True).fingerprint == framed().fingerprint
+    assert framed(keeps_turns=True, chat="off").fingerprint != framed(chat="off").fingerprint
+
+
 def test_samples_of_another_way_to_begin_answers_have_another_name_and_are_sound() -> None:
     assert len({framed().fingerprint, framed(prefix="instruction").fingerprint}) == 2
     framing = framed(prefix="instruction")
@@ -104,6 +112,20 @@ def test_an_unfinished_thought_scores_nothing_and_is_a_failure_of_its_own() -> N
         score = builder.unfinished(sample)
         assert (score.value, score.failure) == (0.0, "unfinished thinking")
         assert set(score.parts) == set(builder.score(sample, "").parts)
+    builder.close()
+
+
+class Thinker(Answerer):
+    """Never comes to an answer."""
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        for generation in super().generate(prompts):
+            yield replace(generation, finish="thinking")
+
+
+def test_a_model_that_goes_on_thinking_fails_each_sample_for_that(tmp_path: Path) -> None:
+    with bench_of(calibrated("512"), Thinker(), tmp_path) as (bench, case):
+        result = bench.measure(case)
+    assert {(each.score.value, each.score.failure) for each in result.outcomes} == {(0.0, "unfinished thinking")}
     kinds = SCHEMA["properties"]["cases"]["items"]["properties"]["failures"]["propertyNames"]["enum"]
     assert "unfinished thinking" in kinds
-    builder.close()
