@@ -243,6 +243,8 @@ class Bench:
                 self._keep(journal, job, generation, score)
 
     def _scored(self, job: Job, generation: Generation) -> Score | Unscored:
+        if generation.finish == "thinking":
+            return self.builder.unfinished(job.sample)
         try:
             return self.builder.score(job.sample, generation.text)
         except SCORE_ERRORS as error:

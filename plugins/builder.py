@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fixtures.corpora import Corpora, CorpusError
 from fixtures.engines import EngineError
 from fixtures.preflight import Inspection, PreflightError, inspect_case, problems_of
 from fixtures.prompts import Framing
 from fixtures.records import Case, Prompt, Sample, Score
+from fixtures.scoring.failures import UNFINISHED
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks.base import Assistants, CannotFit, Task
 from plugins.gates.panels import Element, Panel
@@ -85,6 +86,11 @@ class Builder:
         if task.assisted is not None and task.needs_assistant(sample.source):
             return task.assisted(sample, text, self.assistants)
         return task.score(sample, text)
+
+    def unfinished(self, sample: Sample) -> Score:
+        """The score of an answer that never began: its model was still thinking when its budget ended."""
+        scored = Score(value=0.0) if self.is_assisted(sample) else self.score(sample, "")
+        return replace(scored, failure=UNFINISHED)
 
     def is_assisted(self, sample: Sample) -> bool:
         """Whether scoring takes as long as a judge does."""

@@ -146,7 +146,7 @@ def bench_of(session: pytest.Session) -> Bench:
             cases_of(run, [item.nodeid for item in session.items]),
             builder=Builder(
                 tasks=load_tasks(run.options.prompts, run.options.scoring),
-                framing=load_framing(run.options, run.options.model_path),
+                framing=load_framing(run.options, run.options.model_path, run.endpoint),
                 corpora=load_corpora(run.options.data_dir),
                 seed=run.options.seed,
                 assistants=_assistants(run),

@@ -14,6 +14,7 @@ from fixtures.engines import ENGINES, EngineError, check_settings
 from fixtures.records import Case, from_json, to_json
 from fixtures.tasks import SUITES
 from plugins.run import RUN, Run, case_of, read_run
+from plugins.servers import check_server
 
 CASES_DIRECTORY = "tests_longctx"
 CHOICES = {
@@ -21,24 +22,31 @@ CHOICES = {
     "engine": ("auto", *ENGINES),
     "dtype": ("auto", "bfloat16", "float16", "float32", "bf16", "fp16", "fp32"),
     "chat": ("auto", "on", "off"),
+    "api": ("completions", "chat"),
     "scoring": ("strict", "paper"),
 }
-LEAST = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1}
+LEAST = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1, "thinking_budget": 0}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("longctx", "long-context evaluation")
     add = group.addoption
-    add("--model", metavar="PATH", help="checkpoint directory, or calibration:full, calibration:4k, ...")
+    add("--model", metavar="PATH", help="checkpoint directory, calibration:4k, ..., or a name on a server")
     add("--suite", default="all", metavar="NAME", help="which tasks: ruler, helmet or all (default: all)")
     add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, as far as the model claims)")
     add("--samples", default=500, metavar="N", help="questions per case, at most (default: 500)")
     add("--seed", default=0, metavar="N", help="another seed, other samples (default: 0)")
     add("--engine", default="auto", metavar="NAME", help="what runs the model (default: auto)")
+    add("--base-url", metavar="URL", help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY)")
+    add("--serve", metavar="COMMAND", help="start a server first: 'vllm serve {model} --port {port}'")
+    add("--api", default="completions", metavar="NAME", help="what the server is asked: completions or chat")
+    add("--served-model", metavar="NAME", help="the model's name there (default: what the server lists for it)")
+    add("--request-timeout", default=1800, metavar="SECONDS", help="longest wait for one answer (default: 1800)")
+    add("--thinking-budget", default=0, metavar="N", help="tokens for a thought before each answer (default: 0)")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:1 (default: auto, one per worker)")
     add("--dtype", default="auto", metavar="NAME", help="float32, bfloat16 or float16 (default: as stored)")
     add("--attention", default="auto", metavar="NAME", help="a transformers attention (default: flash, else sdpa)")
-    add("--batch-size", default=0, metavar="N", help="prompts per forward pass (default: 0, chosen)")
+    add("--batch-size", default=0, metavar="N", help="prompts per forward pass, or requests at once (0: chosen)")
     add("--prefill-chunk", default="auto", metavar="N", help="prompt tokens per pass: auto, whole or N (default: auto)")
     add("--chat", default="auto", metavar="auto|on|off", help="use the chat template (default: if there is one)")
     add("--length-tokenizer", metavar="PATH", help="tokenizer that counts lengths (default: the model's)")
@@ -49,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--full", action="store_true", help="all samples of every case, whatever is already certain")
     add("--budget", metavar="MINUTES", help="begin no sample after this time; what is open then is inconclusive")
     add("--baseline", metavar="REPORT|PATH", help="compare sample by sample with a JSON report or a checkpoint")
-    add("--gpus-per-worker", default=1, metavar="N", help="GPUs that each worker of -n takes (default: 1)")
+    add("--gpus-per-worker", default=1, metavar="N", help="GPUs for one model, layers spread over them (default: 1)")
     add("--scoring", default="strict", metavar="NAME", help="strict, or paper: to the letter (default: strict)")
     add(
         "--judge-model", metavar="NAME", help="model that judges answers on published texts, by the name its server has"
@@ -149,6 +157,12 @@ def _check_values(option: argparse.Namespace) -> None:
         )
     if option.budget is not None and not _is_positive(option.budget):
         raise pytest.UsageError(f"--budget: {option.budget!r}; give a number of minutes above 0, such as 30 or 2.5")
+    if not _is_positive(str(option.request_timeout)):
+        raise pytest.UsageError(f"--request-timeout: {option.request_timeout!r}; give a number of seconds above 0")
+    try:
+        check_server(option)
+    except EngineError as error:
+        raise pytest.UsageError(str(error)) from error
     if option.device != "auto" or option.attention != "auto":
         try:
             check_settings(option.device, option.attention)

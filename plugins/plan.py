@@ -16,6 +16,8 @@ from plugins.evidence import COLLECTED
 from plugins.run import RUN, Run, cases_of
 
 GIB = 2**30
+# With a tenth left for what no estimate sees.
+USUAL_GPU_BYTES = 80 * GIB
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,25 +49,36 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
     """The plan as a table: a row for each length, and what does not fit."""
     options, checkpoint = run.options, run.checkpoint
+    served = options.base_url or options.serve
+    known = f"{checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters"
     lines = [
-        f"model      {options.model} ({checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters)",
-        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}   estimated peak memory for one prompt",
+        f"model      {options.model} ({f'on a server: {served}' if served else known})",
+        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}"
+        + ("" if served else "   estimated peak memory for one prompt"),
     ]
     for length in sorted({case.length for case in cases}):
         at = [case for case in cases if case.length == length and case.id not in run.misfits]
-        memory = peak_memory_bytes(
-            checkpoint,
-            length,
-            options.dtype,
-            attention=options.attention,
-            prefill=options.prefill_chunk,
-            device=options.device,
-        )
-        parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
-        lines.append(
+        row = (
             f"{format_length(length):>8} {len(at):>6} {sum(case.samples for case in at):>8} "
-            f"{sum(map(case_tokens, at)):>14,}   {memory.total / GIB:.2f} GiB ({parts}: weights, cache, activations)"
+            f"{sum(map(case_tokens, at)):>14,}"
         )
+        lines.append(row if served else f"{row}   {_memory(run, length)}")
     total = sum(case_tokens(case) for case in cases if case.id not in run.misfits)
     lines.append(f"{'all':>8} {len(cases):>6} {sum(case.samples for case in cases):>8} {total:>14,}")
     return lines + [f"cannot run: {run.misfits[case.id]}" for case in cases if case.id in run.misfits]
+
+
+def _memory(run: Run, length: int) -> str:
+    options = run.options
+    memory = peak_memory_bytes(
+        run.checkpoint,
+        length,
+        options.dtype,
+        attention=options.attention,
+        prefill=options.prefill_chunk,
+        device=options.device,
+    )
+    parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
+    gpus = -(-memory.total * 11 // (10 * USUAL_GPU_BYTES))
+    needs = f"; --gpus-per-worker {gpus} with {USUAL_GPU_BYTES // GIB} GiB each" if gpus > 1 else ""
+    return f"{memory.total / GIB:.2f} GiB ({parts}: weights, cache, activations{needs})"

@@ -16,11 +16,13 @@ from fixtures.cases import misfits, plan, samples_fingerprint, unavailable
 from fixtures.checkpoint import Checkpoint, CheckpointError, inspect
 from fixtures.corpora import CorpusError, load_corpora
 from fixtures.engines import EngineError
+from fixtures.engines.endpoint import Endpoint
 from fixtures.identity import stable_hash
 from fixtures.lengths import LengthError, parse_length
 from fixtures.prompts import Framing, TokenizerError, load_tokenizer
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import JudgeError
+from fixtures.serving.command import ServeError
 from fixtures.tasks import FAMILIES, TASKS, load_tasks
 from fixtures.tasks.base import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
@@ -28,10 +30,11 @@ from plugins.assistants import scored_by
 from plugins.baseline import Baseline, BaselineError, read_baseline
 from plugins.gates.rules import Scope, family_of
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
+from plugins.servers import is_served, named_only, open_endpoint
 
 USER_ERRORS = (
     BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, EngineError, JudgeError,
-    LengthError, PromptsError, ThresholdsError, TokenizerError,
+    LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
 )  # fmt: skip
 LEAST_OF_HELMET = 8192
 NO_MODEL = (
@@ -47,7 +50,8 @@ class Run:
     `id` is another one for each start. `unavailable` are cases that lack data or a judge, `misfits` those
     that cannot fit their length, with the reason. `corpora` and `prompts` are fingerprints; `samples` is that of
     everything samples are made from, and what scores them: equal ones mean the same prompts. `deadline` is a time
-    of the clock (Unix seconds) after which no sample is begun.
+    of the clock (Unix seconds) after which no sample is begun. `endpoint` is the server that is asked, None where the
+    model is loaded, or nothing is asked.
     """
 
     id: str
@@ -63,12 +67,18 @@ class Run:
     thresholds: Thresholds
     baseline: Baseline | None
     deadline: float | None
+    endpoint: Endpoint | None = None
 
     @property
     def engine_settings(self) -> dict[str, Any]:
         """What decides how an engine computes, as engines take it."""
-        names = ("engine", "device", "dtype", "attention", "batch_size", "prefill_chunk")
-        return {name: getattr(self.options, name) for name in names}
+        options = self.options
+        both = {"batch_size": options.batch_size, "thinking_tokens": options.thinking_budget}
+        if self.endpoint is not None:
+            return {"engine": "openai", "endpoint": self.endpoint, "timeout_seconds": options.request_timeout} | both
+        names = ("device", "dtype", "attention", "prefill_chunk")
+        own = {name: getattr(options, name) for name in names} | {"gpus": options.gpus_per_worker}
+        return {"engine": "hf"} | own | both
 
     @property
     def available(self) -> tuple[Case, ...]:
@@ -129,11 +139,10 @@ def _read_run(config: pytest.Config) -> Run:
     lengths = None if option.lengths is None else parse_lengths(option.lengths)
     tasks = load_tasks(_path(config, option.prompts), option.scoring)
     corpora = load_corpora(_path(config, option.data_dir))
-    model_path = _model_path(config, option.model)
-    checkpoint = inspect(model_path, trust_remote_code=option.trust_remote_code)
+    checkpoint, is_name = _checkpoint(config, option)
     options = Options(
         model=option.model,
-        model_path=model_path,
+        model_path=checkpoint.path,
         suite=option.suite,
         lengths=lengths or default_lengths(checkpoint.claimed_length),
         samples=int(option.samples),
@@ -145,7 +154,7 @@ def _read_run(config: pytest.Config) -> Run:
         batch_size=int(option.batch_size),
         prefill_chunk=str(option.prefill_chunk),
         chat=option.chat,
-        length_tokenizer=_path(config, option.length_tokenizer),
+        length_tokenizer=None if is_name else _path(config, option.length_tokenizer),
         data_dir=_path(config, option.data_dir),
         prompts=_path(config, option.prompts),
         thresholds=thresholds,
@@ -161,6 +170,12 @@ def _read_run(config: pytest.Config) -> Run:
         judge_url=option.judge_url,
         nli_model=_path(config, option.nli_model),
         step=None if option.step is None else int(option.step),
+        base_url=option.base_url,
+        serve=option.serve,
+        api=option.api,
+        served_model=option.served_model,
+        thinking_budget=int(option.thinking_budget),
+        request_timeout=float(option.request_timeout),
     )
     scorers = scored_by(options)
     cases = plan(options, tasks, corpora)
@@ -168,7 +183,12 @@ def _read_run(config: pytest.Config) -> Run:
     if option.collectonly:
         # The cases are known without a tokenizer, which takes seconds to import.
         return _listed(options, checkpoint, cases, lacking, read_thresholds)
-    framing = load_framing(options, options.model_path)
+    asks = is_served(option) and not (option.plan or option.preflight)
+    endpoint = None
+    if asks and options.api == "chat":
+        # How an answer can be begun there decides the prompts.
+        endpoint = open_endpoint(config, options, checkpoint)
+    framing = load_framing(options, options.model_path, endpoint)
     samples = samples_fingerprint(tasks, corpora, framing, scored_by=scorers)
     baseline = _baseline(config, options, samples)
     measurable = [case for case in cases if case.id not in lacking]
@@ -179,6 +199,8 @@ def _read_run(config: pytest.Config) -> Run:
     narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
     if unfit and not narrowed:
         raise pytest.UsageError(next(iter(unfit.values())))
+    if asks and endpoint is None:
+        endpoint = open_endpoint(config, options, checkpoint)
     return Run(
         id=uuid.uuid4().hex[:12],
         options=options,
@@ -186,13 +208,14 @@ def _read_run(config: pytest.Config) -> Run:
         cases=cases,
         unavailable=lacking,
         misfits=unfit,
-        chat=framing.chat,
+        chat=framing.chat or options.api == "chat",
         corpora=corpora.fingerprint,
         prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
         samples=samples,
         thresholds=concerning(read_thresholds, cases),
         baseline=baseline,
         deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
+        endpoint=endpoint,
     )
 
 
@@ -229,6 +252,11 @@ def _baseline(config: pytest.Config, options: Options, samples: str) -> Baseline
         return None
     if given.endswith(".json"):
         return read_baseline(Path(str(_path(config, given))), options, samples)
+    if is_served(config.option):
+        raise BaselineError(
+            f"--baseline: {given} is no JSON report; one server answers for one model, so measure the baseline first "
+            "(with any engine) and give its report"
+        )
     path = _model_path(config, given, option="--baseline")
     checkpoint = inspect(path, option="--baseline", trust_remote_code=options.trust_remote_code)
     framing = load_framing(options, path, option="--baseline")
@@ -256,11 +284,29 @@ def default_lengths(claimed_length: int | None) -> tuple[int, ...]:
     return claimed or (ladder[0],)
 
 
-def load_framing(options: Options, path: str, *, option: str = "--model") -> Framing:
-    """The tokenizers of a run, ready to frame prompts; raises TokenizerError."""
+def load_framing(options: Options, path: str, endpoint: Endpoint | None = None, *, option: str = "--model") -> Framing:
+    """The tokenizers of a run, ready to frame prompts as the endpoint reads them; raises TokenizerError."""
     tokenizer = load_tokenizer(path, option=option, trust_remote_code=options.trust_remote_code)
     counter = options.length_tokenizer and load_tokenizer(options.length_tokenizer, option="--length-tokenizer")
-    return Framing(tokenizer, chat=options.chat, length_tokenizer=counter or None)  # type: ignore[arg-type]  # one of CHOICES
+    framing = Framing(
+        tokenizer,
+        chat=options.chat,  # type: ignore[arg-type]  # one of CHOICES
+        length_tokenizer=counter or None,
+        # A thought comes before the answer, so nothing of the answer can stand there already.
+        prefix="instruction" if options.thinking_budget else "continued" if endpoint is None else endpoint.prefix,
+        keeps_turns=options.api == "chat",
+    )
+    if options.thinking_budget and not (framing.chat or options.api == "chat"):
+        raise TokenizerError("--thinking-budget: only models with a chat template think; use it with --chat on")
+    return framing
+
+
+def _checkpoint(config: pytest.Config, option: Any) -> tuple[Checkpoint, bool]:
+    """The model, and whether nothing is known of it but its name on a server."""
+    path = _model_path(config, option.model)
+    if is_served(option) and not Path(path).exists():
+        return named_only(option.model, _path(config, option.length_tokenizer)), True
+    return inspect(path, trust_remote_code=option.trust_remote_code), False
 
 
 def _model_path(config: pytest.Config, model: str, *, option: str = "--model") -> str:

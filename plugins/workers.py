@@ -105,8 +105,9 @@ def _load(config: pytest.Config, checkpoint: Checkpoint) -> Engine:
     run = config.stash[RUN]
     settings = run.engine_settings
     name = settings.pop("engine")
-    settings["device"] = _place(run, checkpoint, getattr(config, "workerinput", {}).get("longctx_slot", 0))
-    return ENGINES["hf" if name == "auto" else name](
+    if run.endpoint is None:
+        settings["device"] = _place(run, checkpoint, getattr(config, "workerinput", {}).get("longctx_slot", 0))
+    return ENGINES[name](
         checkpoint,
         tokenizer=load_tokenizer(checkpoint.path, trust_remote_code=run.options.trust_remote_code),
         trust_remote_code=run.options.trust_remote_code,

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that answers chat completions as a test wants it to."""
+"""Real HTTP servers on this machine: one that answers as a test wants it to, one that runs a checkpoint."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ class Request:
     def text(self) -> str:
         return str(self.body["messages"][-1]["content"])
 
+    @property
+    def prompt(self) -> str | list[int]:
+        """Of a request for a completion."""
+        given: str | list[int] = self.body["prompt"]
+        return given
+
 
 def completion(text: str | None, *, finish: str = "stop", delay_seconds: float = 0.0) -> Response:
     """A chat completion that says this."""
@@ -45,6 +51,26 @@ def completion(text: str | None, *, finish: str = "stop", delay_seconds: float =
         "choices": [{"index": 0, "message": message, "finish_reason": finish}]
     }
     return in_json(body, delay_seconds=delay_seconds)
+
+
+def text_completion(
+    text: str, *, read: int, written: int = 3, finish: str = "stop", cached: int | None = None, **changes: Any
+) -> Response:
+    """A completion that says this after having read so many tokens of the prompt."""
+    usage: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    if cached is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    body = {"id": "1", "object": "text_completion", "created": 1, "model": "m", "usage": usage} | {
+        "choices": [{"index": 0, "text": text, "finish_reason": finish}]
+    }
+    return in_json(body | changes)
+
+
+def chat_completion(text: str | None, *, read: int, finish: str = "stop", **message: Any) -> Response:
+    """A chat completion with the fields that reasoning models have besides."""
+    said = {"role": "assistant", "content": text} | message
+    usage = {"prompt_tokens": read, "completion_tokens": 3, "total_tokens": read + 3}
+    return in_json({"usage": usage, "choices": [{"index": 0, "message": said, "finish_reason": finish}]})
 
 
 def in_json(body: object, *, status: int = 200, delay_seconds: float = 0.0, **headers: str) -> Response:
@@ -61,20 +87,25 @@ def in_json(body: object, *, status: int = 200, delay_seconds: float = 0.0, **he
 class ChatServer:
     """Gives the responses of `queue` first, in their order, then what `answer` says to each request."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.queue: list[Response] = []
         self.answer: Callable[[Request], Response] = lambda _: completion("nothing")
+        self.models: Response = Response(status=404)
         self.requests: list[Request] = []
         self.at_once = 0
         self.most_at_once = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
         self._server.daemon_threads = True
 
     @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
 
     @contextmanager
     def serving(self) -> Iterator[ChatServer]:
@@ -93,7 +124,8 @@ class ChatServer:
             self.requests.append(request)
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-            response = self.queue.pop(0) if self.queue else self.answer(request)
+            queued = self.queue.pop(0) if self.queue else None
+        response = queued or self.answer(request)
         self._ended.wait(response.delay_seconds)
         with self._lock:
             self.at_once -= 1
@@ -107,6 +139,10 @@ class ChatServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if server._ended.is_set():
+                    # A server that is gone answers on no connection that was kept.
+                    self.close_connection = True
+                    return
                 response = server._respond(
                     Request(
                         path=self.path,
@@ -119,6 +155,9 @@ class ChatServer:
                     self._send(response)
                 except OSError:  # The client has given up waiting.
                     self.close_connection = True
+
+            def do_GET(self) -> None:
+                self._send(server.models)
 
             def _send(self, response: Response) -> None:
                 self.send_response(response.status)

@@ -30,9 +30,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.records", "fixtures.identity", "fixtures.assembly", "fixtures.plain_tokenizers",
     ),
     "fixtures.corpora": ("fixtures.records", "fixtures.identity", "fixtures.scoring"),
+    "fixtures.serving": (),
     "fixtures.scoring": ("fixtures.records",),
-    "fixtures.scoring.judge": ("fixtures.records",),
-    "fixtures.engines": ("fixtures.records", "fixtures.checkpoint", "fixtures.chunks", "fixtures.identity"),
+    "fixtures.scoring.judge": ("fixtures.records", "fixtures.serving"),
+    "fixtures.engines": (
+        "fixtures.records", "fixtures.checkpoint", "fixtures.chunks", "fixtures.identity", "fixtures.serving",
+    ),
     "fixtures.tasks": (
         "fixtures.records", "fixtures.corpora", "fixtures.scoring", "fixtures.prompts", "fixtures.identity",
     ),
@@ -54,13 +57,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.baseline": ("fixtures.records", "fixtures.checkpoint", "plugins.journal"),
     # The one place where options, files and checkpoints become values; all below take it from here.
+    "plugins.servers": (
+        "fixtures.checkpoint", "fixtures.engines", "fixtures.identity", "fixtures.prompts", "fixtures.records",
+        "fixtures.serving",
+    ),
     "plugins.run": (
         "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
-        "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.tasks",
-        "fixtures.scoring.judge", "plugins.assistants", "plugins.baseline", "plugins.gates.rules",
-        "plugins.gates.thresholds",
+        "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.serving",
+        "fixtures.tasks", "fixtures.scoring.judge", "plugins.assistants", "plugins.baseline", "plugins.gates.rules",
+        "plugins.gates.thresholds", "plugins.servers",
     ),
-    "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run"),
+    "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run", "plugins.servers"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
     "plugins.ledger": (
         "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels", "plugins.gates.rules",
@@ -68,7 +75,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.builder": (
         "fixtures.corpora", "fixtures.engines", "fixtures.preflight", "fixtures.prompts", "fixtures.records",
-        "fixtures.scoring.judge", "fixtures.tasks", "plugins.gates.panels",
+        "fixtures.scoring.failures", "fixtures.scoring.judge", "fixtures.tasks", "plugins.gates.panels",
     ),
     "plugins.bench": (
         "fixtures.engines", "fixtures.excerpts", "fixtures.records", "plugins.builder", "plugins.gates.panels",
@@ -102,10 +109,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tests_longctx": ("fixtures",),
 }  # fmt: skip
 # Who may know these at all. Of the network: the command that fetches data, which no run starts, and the module that
-# asks a judge, through one client that times out, waits as the server says and is easy to keep keys in.
+# asks servers, through one client that times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "pytest": (
-        "fixtures.session", "plugins.run", "plugins.options", "plugins.workers", "plugins.evidence",
+        "fixtures.session", "plugins.run", "plugins.servers", "plugins.options", "plugins.workers", "plugins.evidence",
         "plugins.progress", "plugins.plan", "plugins.gates.plugin", "plugins.report.plugin", "tests_longctx",
     ),
     "_pytest": ("plugins.report.plugin",),
@@ -116,10 +123,12 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "datasets": ("fixtures.corpora.published.hub",),
     "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
     "huggingface_hub": ("fixtures.corpora.fetching",), "httpx2": ("fixtures.corpora.fetching",),
-    "openai": ("fixtures.scoring.judge.client",),
+    "openai": ("fixtures.serving.client",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
-    "requests": (), "httpx": (), "aiohttp": (), "socket": (),
+    "requests": (), "httpx": (), "aiohttp": (),
+    # To find a free port; nothing is sent.
+    "socket": ("fixtures.serving.command",),
     "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
     "pickle": (),

@@ -339,7 +339,7 @@ def test_openais_key_is_kept_for_openai(monkeypatch: pytest.MonkeyPatch, url: st
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     client = ChatClient(JudgeSettings(model="m", url=url))
     try:
-        assert client._openai.auth_headers == {"Authorization": sent}
+        assert client._connection._openai.auth_headers == {"Authorization": sent}
     finally:
         client.close()
 

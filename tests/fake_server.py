@@ -1,0 +1,58 @@
+"""`python fake_server.py CHECKPOINT PORT [DELAY]`: counts as the checkpoint's tokenizer does, and answers `seven`.
+
+It has a child that takes no notice of being asked to end, as workers of real servers may.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+)
+
+
+def handler(checkpoint: str) -> type[BaseHTTPRequestHandler]:
+    tokenizer = Tokenizer.from_file(str(Path(checkpoint, "tokenizer.json")))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._say({"data": [{"id": checkpoint, "root": checkpoint}]})
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            prompt = asked["prompt"]
+            read = len(tokenizer.encode(prompt).ids) if isinstance(prompt, str) else len(prompt)
+            print("asked", read, self.headers["Authorization"], flush=True)
+            choices = [{"text": " seven", "finish_reason": "stop"}]
+            self._say({"choices": choices, "usage": {"prompt_tokens": read, "completion_tokens": 1}})
+
+        def _say(self, body: object) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class calls it so
+            pass
+
+    return Handler
+
+
+if __name__ == "__main__":
+    child = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    print("pid", child.pid, flush=True)
+    time.sleep(float(sys.argv[3]) if len(sys.argv) > 3 else 0.0)
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), handler(sys.argv[1])).serve_forever()

@@ -1,0 +1,131 @@
+"""How a server is asked for on the command line, and what its prompts become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benches import Answerer, bench_of
+from jsonschema import Draft202012Validator
+from runs import SCHEMA, calibrated, start
+from servers import ChatServer, Request, Response, text_completion
+
+from fixtures.corpora import Corpora
+from fixtures.preflight import problems_of
+from fixtures.prompts import Framing, load_tokenizer
+from fixtures.records import Generation, Prompt
+from fixtures.tasks import TASKS
+from plugins.builder import Builder
+
+SMALL = ("--lengths", "512", "--samples", "1", "-k", "single_1")
+URL = "http://127.0.0.1:9/v1"
+MODEL = "--model=calibration:512"
+WRONG: dict[str, tuple[tuple[str, ...], str]] = {
+    "no server": ((MODEL, "--engine=openai"), "--engine: openai asks a server; give its --base-url, or a command"),
+    "two engines": ((MODEL, "--engine=hf", f"--base-url={URL}"), "--base-url: is for a server; use --engine openai"),
+    "a key in the address": ((MODEL, "--base-url=http://me:sk-1@h/v1"), "--base-url: not of the form"),
+    "a chat without a server": ((MODEL, "--api=chat"), "--api: 'chat' is for a server; give --base-url or --serve"),
+    "an unknown api": ((MODEL, f"--base-url={URL}", "--api=x"), "--api: unknown 'x'; use one of completions, chat"),
+    "no time": ((MODEL, f"--base-url={URL}", "--request-timeout=0"), "--request-timeout: '0'; give a number"),
+    "a name without tokenizer": (("--model=gpt", f"--base-url={URL}"), "--model: 'gpt' is no directory; give the"),
+    "nobody there": ((MODEL, f"--base-url={URL}"), f"server {URL}: the connection fails"),
+    "a base model that thinks": ((MODEL, "--thinking-budget=9"), "--thinking-budget: only models with a chat template"),
+    "a second model": (
+        (MODEL, f"--base-url={URL}", "--baseline=calibration:1k"),
+        "--baseline: calibration:1k is no JSON",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_use_is_one_line(tmp_path: Path, wrong: str) -> None:
+    arguments, says = WRONG[wrong]
+    ended = start(tmp_path, *arguments, *SMALL)
+    assert ended.code == 4
+    assert ended.errors.startswith(f"ERROR: {says}")
+    assert len(ended.errors.strip().splitlines()) == 1
+
+
+def test_a_name_is_measured_with_a_foreign_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    def halves(request: Request) -> Response:
+        assert isinstance(request.prompt, str)
+        return text_completion(" seven", read=len(request.prompt.split()))
+
+    with ChatServer().serving() as server:
+        server.answer = halves
+        tokenizer = f"--length-tokenizer={calibrated('512')}"
+        report = ("--report-json", f"{tmp_path}/report.json")
+        ended = start(tmp_path, "--model=gpt-9", f"--base-url={server.url}", tokenizer, *SMALL, *report)
+    assert [case["error"] for case in ended.cases.values()] == [None], ended.output
+    Draft202012Validator(SCHEMA).validate(ended.report)
+    model = ended.report["model"]
+    assert (model["name"], model["claimed_length"], model["architecture"]) == ("gpt-9", None, "unknown")
+    assert {request.body["model"] for request in server.requests} == {"gpt-9"}
+
+
+def test_a_plan_asks_no_server(tmp_path: Path) -> None:
+    ended = start(tmp_path, MODEL, f"--base-url={URL}", *SMALL, "--plan")
+    assert ended.code == 0
+    assert f"on a server: {URL}" in ended.output
+    assert "GiB" not in ended.output
+
+
+def framed(**settings: Any) -> Framing:
+    return Framing(load_tokenizer(str(calibrated("512-chat"))), **settings)
+
+
+def test_a_prefix_that_cannot_be_continued_is_asked_for_in_the_users_turn() -> None:
+    framing = framed(prefix="instruction", keeps_turns=True)
+    prompt = framing.prompt("Where?", "It is", generation_tokens=4)
+    assert prompt.opening == "It is"
+    assert prompt.turns == ("Where?\n\nBegin your answer with these words: It is", "")
+    assert prompt.turns[0] in prompt.text
+    assert not prompt.text.endswith("It is")
+    assert framed(keeps_turns=True).prompt("Where?", "It is", generation_tokens=4).turns == ("Where?", "It is")
+    assert framed().prompt("Where?", "It is", generation_tokens=4).turns is None
+
+
+def test_turns_for_a_server_are_the_same_prompt_where_the_template_is_known() -> None:
+    assert framed(keeps_turns=True).fingerprint == framed().fingerprint
+    assert framed(keeps_turns=True, chat="off").fingerprint != framed(chat="off").fingerprint
+
+
+def test_samples_of_another_way_to_begin_answers_have_another_name_and_are_sound() -> None:
+    assert len({framed().fingerprint, framed(prefix="instruction").fingerprint}) == 2
+    framing = framed(prefix="instruction")
+    task = TASKS["niah_single_2"]
+    sample = task.sample(1024, 0, seed=0, tokenizer=framing, corpora=Corpora())
+    assert problems_of(sample, task, framing) == []
+    spoiled = replace(sample, prompt=replace(sample.prompt, opening="not there"))
+    assert problems_of(spoiled, task, framing) != []
+
+
+def test_an_unfinished_thought_scores_nothing_and_is_a_failure_of_its_own() -> None:
+    builder = Builder(tasks=TASKS, framing=framed(), corpora=Corpora(), seed=0)
+    for name in ("niah_single_2", "niah_multivalue"):
+        sample = TASKS[name].sample(1024, 0, seed=0, tokenizer=builder.framing, corpora=Corpora())
+        score = builder.unfinished(sample)
+        assert (score.value, score.failure) == (0.0, "unfinished thinking")
+        assert set(score.parts) == set(builder.score(sample, "").parts)
+    builder.close()
+
+
+class Thinker(Answerer):
+    """Never comes to an answer."""
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        for generation in super().generate(prompts):
+            yield replace(generation, finish="thinking")
+
+
+def test_a_model_that_goes_on_thinking_fails_each_sample_for_that(tmp_path: Path) -> None:
+    with bench_of(calibrated("512"), Thinker(), tmp_path) as (bench, case):
+        result = bench.measure(case)
+    assert {(each.score.value, each.score.failure) for each in result.outcomes} == {(0.0, "unfinished thinking")}
+    kinds = SCHEMA["properties"]["cases"]["items"]["properties"]["failures"]["propertyNames"]["enum"]
+    assert "unfinished thinking" in kinds
