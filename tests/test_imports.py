@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-PLACES = ("fixtures", "plugins", "tests_longctx")
+PLACES = ("fixtures", "plugins", "tests_longctx", "ci")
 # What a room may import of ours besides itself; the longest name that fits a module is its room.
 ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.run": (
         "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
         "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.tasks",
-        "plugins.baseline", "plugins.gates.rules", "plugins.gates.thresholds",
+        "plugins.baseline", "plugins.gates.rules", "plugins.gates.thresholds", "plugins.journal",
     ),
     "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
@@ -91,6 +91,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.report.plugin": ("plugins.report", "plugins.gates.plugin", "plugins.evidence", "plugins.run"),
     "tests_longctx": ("fixtures",),
+    # Drives pytest as a process of its own; reads what that wrote.
+    "ci": ("fixtures.identity", "fixtures.records", "fixtures.checkpoint", "plugins.journal", "plugins.gates"),
+    "ci.bisect": ("ci", "fixtures.tasks"),
+    "ci.calibrate": ("ci", "fixtures.lengths", "plugins.gates"),
 }  # fmt: skip
 # Who may know these at all. Of the network: the command that fetches data, which no run starts, and the module that
 # asks a judge, through one client that times out, waits as the server says and is easy to keep keys in.
@@ -105,7 +109,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "transformers": ("fixtures.engines", "fixtures.prompts"),
     # It reads local copies of hub data sets; fetching is the one that downloads them.
     "datasets": ("fixtures.corpora.published.hub",),
-    "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
+    # A failing checkpoint is told to whom the user names.
+    "urllib": ("fixtures.corpora.fetching", "ci.notices"), "http": ("fixtures.corpora.fetching",),
     "huggingface_hub": ("fixtures.corpora.fetching",), "httpx2": ("fixtures.corpora.fetching",),
     "openai": ("fixtures.scoring.judge.client",),
     "requests": (), "httpx": (), "aiohttp": (), "socket": (),
