@@ -37,7 +37,7 @@ def plot(points: Sequence[Point], *, title: str, half_way: float, edge: tuple[in
     def y(value: float) -> float:
         return TOP + (high - value) / span * (HEIGHT - TOP - BOTTOM)
 
-    drawn = [
+    drawn: list[str] = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
         f'font-size="12"><rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<text x="{LEFT}" y="24" font-size="15">{escape(title)}</text>',
