@@ -26,7 +26,7 @@ class Point:
 def plot(points: Sequence[Point], *, title: str, half_way: float, edge: tuple[int, int] | None) -> str:
     """Difference to the good end over steps, with intervals; the edge is shaded."""
     steps = [point.step for point in points]
-    values = [end for point in points for end in (*(point.interval or ()), point.value) if end is not None]
+    values: list[float] = [end for point in points for end in (*(point.interval or ()), point.value) if end is not None]
     low, high = min([0.0, half_way, *values]), max([0.0, *values])
     span = (high - low) or 1.0
     first, last = min(steps), max(steps)

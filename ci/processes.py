@@ -17,6 +17,8 @@ REPOSITORY = Path(__file__).parents[1]
 SCHEMA = "longctx-report/1"
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux' prctl
 STOP_SECONDS = 60
+# pytest's exit codes of runs that came to their end: all passed, some failed.
+ENDED = (0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,26 +31,35 @@ class Ran:
 
 
 def run_suite(
-    arguments: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    *,
+    report: Path,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    again: bool = False,
 ) -> Ran:
-    """Runs pytest in the clone and waits; a report that is already there is taken for the run's.
+    """Runs pytest in the clone and waits; a report that is already there is taken for the run's, unless `again`.
 
-    `report` therefore has a name that follows from what is asked. A run that was killed has written none,
-    and finds in the journal what it had answered.
+    `report` therefore has a name that follows from what is asked. It is there only for a run that came
+    to its end without an error; one that was killed finds in the journal what it had answered.
     """
-    known = read_report(report)
+    known = None if again else read_report(report)
     if known is not None:
         return Ran(code=0, report=known)
     report.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", *arguments, "--report-json", str(report), "-p", "no:cacheprovider"]
+    partial = report.with_name(f".{report.name}")
+    partial.unlink(missing_ok=True)
     with log.open("w", encoding="utf-8") as output:
+        command = [sys.executable, "-m", "pytest", *arguments, "--report-json", str(partial)]
         process = start(command, output.fileno(), environment)
         try:
             code = process.wait()
         except BaseException:
             stop(process)
             raise
-    found = read_report(report)
+    found = read_report(partial) if code in ENDED else None
+    if found is not None and not any(case["error"] for case in found["cases"]):
+        partial.replace(report)
     return Ran(code=code, report=found, reason="" if found else _reason(log, code))
 
 
