@@ -56,6 +56,16 @@ class Results:
         generations = [entry.outcome.generation for entry in self._entries(fingerprint, cases)]
         return Cost(samples=len(generations), tokens=sum(each.computed_tokens for each in generations))
 
+    def difference(self, before: str, after: str, cases: Sequence[str]) -> float:
+        """Mean score of `after` minus that of `before`, in points, over the samples that both answered; 0 of none."""
+        known = {entry.element: entry.outcome.score.value for entry in self._entries(before, cases)}
+        found = [
+            entry.outcome.score.value - known[entry.element]
+            for entry in self._entries(after, cases)
+            if entry.element in known
+        ]
+        return 100 * sum(found) / len(found) if found else 0.0
+
     def flips(self, before: str, after: str, cases: Sequence[str]) -> tuple[Flip, ...]:
         """Samples that both checkpoints (by fingerprint) answered and that count differently."""
         known = {entry.element: entry for entry in self._entries(before, cases)}

@@ -11,13 +11,15 @@ from ci.checkpoints import Step
 from ci.ends import Ends
 from ci.plots import Point, plot
 from ci.processes import write_whole
-from ci.question import Bounds, Suite, asked
+from ci.question import Bounds, Suite, asked, comparison
 from ci.results import Cost, Flip, Results
 from ci.search import Answer, Found
 from fixtures.checkpoint import CheckpointError, inspect
 
 SCHEMA = "longctx-bisect/1"
 FLIPS_SHOWN = 5
+# A share of the whole loss; samples at hand that say as much elsewhere are worth a full look.
+HINT = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +93,12 @@ def conclude(told: Told, found: Found) -> tuple[int, list[str]]:
         f"good again at {steps[again].number}; the loss of {steps[-1].name} begins later"
         for before, begins, again in found.dips
     ]
-    edge, edge_lines = _edge(told, found)
     unseen = len(steps) - 2 - len(found.answers)
     skips = [f"skipped step {steps[at].number}: {a.reason}" for at, a in sorted(found.answers.items()) if not a.pairs]
     results = Results(told.ends.report, told.suite.samples)
     prints = {at: _fingerprint(steps[at]) for at in {0, len(steps) - 1, *found.answers}}
+    edge, edge_lines = _edge(told, found)
+    edge_lines += _other_drops(told, found, results, prints)
     flips = results.flips(prints[place["good"]], prints[place["bad"]], told.ends.cases)
     cost = sum((results.cost(each, told.ends.cases) for each in set(prints.values()) if each), Cost())
     linear = _linear_scan(told, cost)
@@ -135,27 +138,38 @@ def conclude(told: Told, found: Found) -> tuple[int, list[str]]:
 
 
 def _edge(told: Told, found: Found) -> tuple[dict[str, Any] | None, list[str]]:
-    """The two neighbours against each other: is the whole drop here, or are there others?"""
+    """The two neighbours against each other."""
     good, bad = told.steps[found.last_good], told.steps[found.first_bad]
     answer, _ = asked(told.suite, bad.path, good.path, told.bounds, told.ends.cases)
     if answer.difference is None or answer.interval is None:
         return None, [f"the two were not compared: {answer.reason}"]
     low, high = answer.interval
     lost = f"{answer.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {answer.pairs} pairs"
-    before = found.answers[found.last_good] if found.last_good else None
-    lines = [f"between them {lost}, of {-told.ends.lost:+.1f} between the ends"]
-    if before is not None and before.interval is not None and before.interval[1] < 0:
+    return asdict(answer), [f"between them {lost}, of {-told.ends.lost:+.1f} between the ends"]
+
+
+def _other_drops(told: Told, found: Found, results: Results, prints: Mapping[int, str]) -> list[str]:
+    """Losses before the last good step and behind the first bad one, shown on all samples.
+
+    They are looked for where the samples at hand hint at one: a search ends with too few to show it.
+    """
+    last = len(told.steps) - 1
+    lines = []
+    for before, after in ((0, found.last_good), (found.first_bad, last)):
+        hint = results.difference(prints[before], prints[after], told.ends.cases) if before != after else 0.0
+        if hint > -HINT * told.ends.lost:
+            continue
+        good, bad = told.steps[before], told.steps[after]
+        bounds = Bounds(confidence=told.confidence)
+        gate = comparison(told.suite.compare(bad.path, good.path, bounds, cases=told.ends.cases, full=True).report)
+        if gate is None or gate["interval"] is None or gate["interval"][1] >= 0:
+            continue
+        low, high = gate["interval"]
         lines.append(
-            f"two drops: step {good.number} had already lost {before.difference:+.1f}; "
-            f"to find where: --good {told.steps[0].path} --bad {good.path}"
+            f"two drops: from step {good.number} to {bad.number} another {gate['measured']:+.1f} "
+            f"[{low:+.1f}, {high:+.1f}]; to find where: --good {good.path} --bad {bad.path}"
         )
-    after = found.answers.get(found.first_bad)
-    if after is not None and after.interval is not None and after.interval[0] > -told.ends.lost:
-        lines.append(
-            f"two drops: {told.steps[-1].name} has lost more than step {bad.number} ({after.difference:+.1f}); "
-            f"to find where: --good {bad.path} --bad {told.steps[-1].path}"
-        )
-    return asdict(answer), lines
+    return lines
 
 
 def _flip_lines(flips: Sequence[Flip]) -> list[str]:
