@@ -77,6 +77,11 @@ class Watch:
             if self.asked.once and quiet_looks >= 2:
                 break
             time.sleep(self.asked.every)
+        return self.code
+
+    @property
+    def code(self) -> int:
+        """The command's exit code by what was measured, in earlier starts too."""
         return int(any(each.word != "pass" for each in self.history.measured.values()))
 
     def _look(self) -> list[Whole]:
@@ -166,16 +171,16 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         return 4
+    watch = Watch(asked)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    watch = Watch(asked)
-    known = len(watch.history.measured)
-    say(f"watching {asked.directory}" + (f", {known} measured before" if known else ""))
     try:
+        known = len(watch.history.measured)
+        say(f"watching {asked.directory}" + (f", {known} measured before" if known else ""))
         return watch.run()
     except Stop:
         say("stopped; the same command goes on from here")
-        return int(any(each.word != "pass" for each in watch.history.measured.values()))
+        return watch.code
 
 
 def say(line: str) -> None:
@@ -205,7 +210,11 @@ def _read(arguments: list[str] | None) -> Asked:
     add("--once", action="store_true", help="end when nothing whole is left, for cron")
     given, options = parser.parse_known_args(arguments)
     if not given.directory.is_dir():
-        raise ValueError(f"DIR: no such directory {str(given.directory)!r}; give the one training writes to")
+        raise ValueError(
+            f"DIR: no such directory {str(given.directory)!r}; give the one training writes to, before all options"
+        )
+    if given.webhook is not None and not given.webhook.startswith(("http://", "https://")):
+        raise ValueError("--webhook: not an address; give one that begins with https:// or http://")
     gpus = tuple(filter(None, given.gpus.split(",")))
     return Asked(
         directory=given.directory.resolve(),

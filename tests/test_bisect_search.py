@@ -70,9 +70,7 @@ def test_chains_of_64_are_searched_rightly_at_a_tenth_of_a_scan(points: int, pro
 
 def test_two_losses_of_a_chain_end_at_the_larger() -> None:
     """10 points at 20, 20 more at 45: half of the 30 is crossed at 45, and 44 had already lost 10."""
-    chain = bisect_chains.Chain(
-        length=64, edge=45, points=30, flipping=0.0, chance=np.random.default_rng(0)
-    )
+    chain = bisect_chains.Chain(length=64, edge=45, points=30, flipping=0.0, chance=np.random.default_rng(0))
     changed = (chain.scores[0] != chain.scores[63]).nonzero()[0][:25]
     for place in range(20, 45):
         chain.scores[place][changed] = 0.0
