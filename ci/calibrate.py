@@ -45,13 +45,14 @@ def propose(reports: Sequence[Mapping[str, Any]]) -> str:
     _check(reports)
     seen = [_panels(report) for report in reports]
     shared = [panel for panel in seen[0] if all(panel in each for each in seen)]
-    if not shared:
+    floors = _floors(reports)
+    if not shared and not floors:
         raise CalibrationError("no length was measured in all reports; give runs of the same --lengths and -k")
     names = ", ".join(Path(report["model"]["path"]).name for report in reports)
     parts = [f"# Proposed from {len(reports)} runs of accepted checkpoints: {names}.", ""]
-    parts += [_regression(reports, seen, shared), *_reach(reports)]
+    parts += [*_regression(reports, seen, shared), *_reach(reports)]
     parts += [_level(panel, [each[panel] for each in seen]) for panel in shared]
-    parts += _floors(reports)
+    parts += floors
     return "\n".join(parts)
 
 
@@ -68,7 +69,7 @@ def _check(reports: Sequence[Mapping[str, Any]]) -> None:
 
 def _panels(report: Mapping[str, Any]) -> dict[Panel, Seen]:
     """RULER at each length at which all its tasks were run, and each category of HELMET that was run."""
-    helmet = report["helmet"] or {"categories": {}, "intervals": {}}
+    helmet = report.get("helmet") or {"categories": {}, "intervals": {}}
     told = {RULER: (report["ruler"]["scores"], report["ruler"]["intervals"])} | {
         category: (scores, helmet["intervals"][category]) for category, scores in helmet["categories"].items()
     }
@@ -82,7 +83,7 @@ def _panels(report: Mapping[str, Any]) -> dict[Panel, Seen]:
 
 def _regression(
     reports: Sequence[Mapping[str, Any]], seen: Sequence[Mapping[Panel, Seen]], shared: Sequence[Panel]
-) -> str:
+) -> list[str]:
     falls = [
         (before[panel].score - after[panel].score, panel)
         for before, after in itertools.pairwise(seen)
@@ -97,12 +98,14 @@ def _regression(
     ]
     if paired:
         falls, how = paired, "comparisons sample by sample"
+    if not falls:
+        return []
     fall, (family, length) = max(falls)
     drop = max(LEAST_DROP, STEP * math.ceil(2 * max(fall, 0.0) / STEP))
-    return (
+    return [
         f"[regression]\n# {len(falls)} falls seen ({how}), {min(falls)[0]:+.1f} to {fall:+.1f} points; the largest: "
         f"{family}, {format_length(length)}.\ndrop = {drop:g}\n"
-    )
+    ]
 
 
 def _reach(reports: Sequence[Mapping[str, Any]]) -> list[str]:
