@@ -27,6 +27,6 @@ ON_FAILURE=${ON_FAILURE:-}                 # EDIT: a command, such as 'mail -s "
 cd "${SLURM_SUBMIT_DIR:-.}"
 make .venv/.ready
 # exec: so that Slurm's TERM reaches the watch, which stops cleanly.
-exec .venv/bin/python -m ci.watch "$RUN" --once --every 10s --out "$OUT" \
+exec .venv/bin/python -m ci.watch "$RUN" --once --every 5s --out "$OUT" \
     ${ON_FAILURE:+--on-failure "$ON_FAILURE"} \
     --lengths "$LENGTHS" -n "$WORKERS" --thresholds "$THRESHOLDS" --journal "$JOURNAL"
