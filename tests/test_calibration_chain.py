@@ -9,7 +9,7 @@ import pytest
 from runs import calibrated
 from test_calibration import Calibrated, command, content, ready
 
-from fixtures.calibration import CalibrationError, Spec, build, description, parse_spec
+from fixtures.calibration import LAST_STEP, CalibrationError, Spec, description, parse_spec
 from fixtures.calibration.weights import DRIFT, drifted
 from fixtures.checkpoint import inspect
 from fixtures.records import Sample
@@ -49,9 +49,10 @@ def test_the_last_step_answers_as_the_first() -> None:
     assert [last.answers(sample.prompt) for sample in samples] == [first.answers(sample.prompt) for sample in samples]
 
 
-def test_each_step_is_another_file(tmp_path: Path) -> None:
-    prints = {inspect(str(build(parse_spec(f"full-step={step}"), tmp_path / str(step)))).fingerprint for step in (1, 2)}
-    assert len(prints | {inspect(str(calibrated("full"))).fingerprint}) == 3
+def test_each_step_is_another_checkpoint() -> None:
+    assert len({inspect(str(calibrated(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
+    first, second = ({"w": np.ones(9, np.float32)} for _ in range(2))
+    assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).all()
 
 
 def test_weights_drift_with_the_steps_and_not_before() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -70,6 +71,36 @@ def test_a_chain_is_searched_and_then_watched(clone: Path) -> None:
     ended = typed(clone, proposal)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "niah_single_2 = " in (clone / "thresholds-proposed.toml").read_text()
+
+
+def test_a_task_is_added_as_the_page_says(clone: Path) -> None:
+    page = "add-a-task.md"
+    for heading in re.findall(r"^## `(.+)`$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE):
+        lines, target = one_block(page, f"`{heading}`"), clone / heading
+        if target.exists():
+            for line in lines:
+                start = re.escape(line[:20])
+                changed, count = re.subn(rf"^{start}.*$", line, target.read_text(encoding="utf-8"), flags=re.MULTILINE)
+                assert count == 1
+                target.write_text(changed, encoding="utf-8")
+        else:
+            target.parent.mkdir(exist_ok=True)
+            target.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    ended = typed(clone, one_block(page, "Is it sound?"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(re.findall(r"^=* ?[1-9]\d* passed", ended.stdout, re.MULTILINE)) == 2
+    (clone / "own.toml").write_text("\n".join(one_block(page, "A gate on it")))
+    planned = typed(clone, ["pytest --model calibration:full --suite own --lengths 4k --plan --thresholds own.toml"])
+    assert (planned.returncode, planned.stderr) == (0, "")
+    assert "password" in planned.stdout
+
+
+def one_block(page: str, heading: str) -> list[str]:
+    """All blocks below a heading as one, with empty lines between."""
+    section = (DOCS / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = section.splitlines()
+    inside = [at for at, line in enumerate(lines) if line.startswith("    ")]
+    return [line[4:] for line in lines[inside[0] : inside[-1] + 1]]
 
 
 def _accept_all(folder: Path) -> None:
