@@ -51,8 +51,8 @@ def test_the_last_step_answers_as_the_first() -> None:
 
 def test_each_step_is_another_checkpoint() -> None:
     assert len({inspect(str(calibrated(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
-    first, second = ({"w": np.ones(9, np.float32)} for _ in range(2))
-    assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).all()
+    first, second = ({"w": np.ones(900, np.float32)} for _ in range(2))
+    assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).mean() > 0.9
 
 
 def test_weights_drift_with_the_steps_and_not_before() -> None:

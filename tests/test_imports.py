@@ -93,7 +93,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tests_longctx": ("fixtures",),
     # Drives pytest as a process of its own; reads what that wrote.
     "ci": ("fixtures.identity", "fixtures.records", "fixtures.checkpoint", "plugins.journal", "plugins.gates"),
-    "ci.bisect": ("ci", "fixtures.tasks"),
+    "ci.bisect": ("ci", "fixtures.checkpoint", "fixtures.tasks", "plugins.gates"),
     "ci.calibrate": ("ci", "fixtures.lengths", "plugins.gates"),
 }  # fmt: skip
 # Who may know these at all. Of the network: the command that fetches data, which no run starts, and the module that

@@ -72,7 +72,8 @@ class Regression:
 
     `drop` (points) is what a panel's mean must not have lost, `clear` (None: half of it) what is not yet
     a loss. `population`: both are about the planned samples, not about the model that they were drawn
-    to tell of; then no comparison of all of them stays open. `false_discoveries` is the share of wrong ones among the cases called worse.
+    to tell of; then no comparison of all of them stays open. `false_discoveries` is the share of wrong
+    ones among the cases called worse.
     """
 
     drop: float = 2.0
