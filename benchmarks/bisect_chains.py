@@ -62,7 +62,7 @@ class Chain:
         bounds = search_bounds(lost, alpha=(1 - CONFIDENCE) / most_questions(last))
         assert bounds.clear is not None
         pairing = Pairing(
-            drop=bounds.drop / 100, clear=bounds.clear / 100, alpha=1 - bounds.confidence, population=True
+            drop=bounds.drop / 100, clear=bounds.clear / 100, alpha=1 - bounds.confidence, population=bounds.population
         )
         panel = Panel("ruler", CASE.length, [CASE], seed=0, rules=(), pairing=pairing)
         good = self._elements(panel, 0)

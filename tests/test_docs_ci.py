@@ -92,7 +92,7 @@ def test_a_task_is_added_as_the_page_says(clone: Path) -> None:
     (clone / "own.toml").write_text("\n".join(one_block(page, "A gate on it")))
     planned = typed(clone, ["pytest --model calibration:full --suite own --lengths 4k --plan --thresholds own.toml"])
     assert (planned.returncode, planned.stderr) == (0, "")
-    assert re.search(r"^all +1 +500 +2,048,000$", planned.stdout, re.MULTILINE)
+    assert re.search(r"^ *all +1 +500 +2,048,000$", planned.stdout, re.MULTILINE)
 
 
 def one_block(page: str, heading: str) -> list[str]:
