@@ -30,6 +30,7 @@ from plugins.assistants import scored_by
 from plugins.baseline import Baseline, BaselineError, read_baseline
 from plugins.gates.rules import Scope, family_of
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
+from plugins.journal import element_name
 from plugins.servers import is_served, named_only, open_endpoint
 
 USER_ERRORS = (
@@ -87,7 +88,7 @@ class Run:
 
     def key(self, case: Case, index: int) -> str:
         """A sample's name in the journal; the same for all models that read the same samples."""
-        return f"{stable_hash(self.samples, self.options.seed, case.task, case.length, index):016x}"
+        return element_name(self.samples, self.options.seed, case.task, case.length, index)
 
     def scope(self, selected: Sequence[Case]) -> Scope:
         """The run as its gates see it; the yardstick follows from whether a chat template is used."""

@@ -42,9 +42,7 @@ def test_only_what_a_judge_scores_costs_anything(judged: Options) -> None:
 
 def test_a_local_model_spares_the_judge_the_citations(judged: Options) -> None:
     cases = [published("asqa"), published("narrativeqa")]
-    both, spared = (
-        judge_cost(options, cases, TASKS) for options in (judged, replace(judged, nli_model="/models/nli"))
-    )
+    both, spared = (judge_cost(options, cases, TASKS) for options in (judged, replace(judged, nli_model="/models/nli")))
     assert both is not None
     assert spared is not None
     assert spared.calls == 10

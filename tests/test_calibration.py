@@ -60,9 +60,13 @@ class Calibrated:
         return len(sample.prompt.token_ids) - self._token_at(sample.prompt, starts)
 
     def key_class(self, sample: Sample) -> int:
-        """The class of the last token of the key as the answer prefix names it."""
+        """The class of the last token of the key."""
+        return self.means.classes[self.key_token(sample)]
+
+    def key_token(self, sample: Sample) -> int:
+        """The last token of the key as the answer prefix names it."""
         last = sample.prompt.text.rindex(sample.question) + len(sample.question) - 1
-        return self.means.classes[sample.prompt.token_ids[self._token_at(sample.prompt, last)]]
+        return sample.prompt.token_ids[self._token_at(sample.prompt, last)]
 
     def _token_at(self, prompt: Prompt, character: int) -> int:
         encoded = self.tokenizer(prompt.text, add_special_tokens=False, return_offsets_mapping=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-PLACES = ("fixtures", "plugins", "tests_longctx")
+PLACES = ("fixtures", "plugins", "tests_longctx", "ci")
 # What a room may import of ours besides itself; the longest name that fits a module is its room.
 ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
@@ -65,7 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
         "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.serving",
         "fixtures.tasks", "fixtures.scoring.judge", "plugins.assistants", "plugins.baseline", "plugins.gates.rules",
-        "plugins.gates.thresholds", "plugins.servers",
+        "plugins.gates.thresholds", "plugins.journal", "plugins.servers",
     ),
     "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run", "plugins.servers"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
@@ -107,6 +107,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.report.text": (),
     "plugins.report.steps": (),
     "tests_longctx": ("fixtures",),
+    # Drives pytest as a process of its own; reads what that wrote.
+    "ci": ("fixtures.identity", "fixtures.records", "fixtures.checkpoint", "plugins.journal", "plugins.gates"),
+    "ci.bisect": ("ci", "fixtures.checkpoint", "fixtures.tasks", "plugins.gates"),
+    "ci.calibrate": ("ci", "fixtures.lengths", "plugins.gates"),
 }  # fmt: skip
 # Who may know these at all. Of the network: the command that fetches data, which no run starts, and the module that
 # asks servers, through one client that times out, waits as the server says and is easy to keep keys in.
@@ -121,7 +125,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "transformers": ("fixtures.engines", "fixtures.prompts"),
     # It reads local copies of hub data sets; fetching is the one that downloads them.
     "datasets": ("fixtures.corpora.published.hub",),
-    "urllib": ("fixtures.corpora.fetching",), "http": ("fixtures.corpora.fetching",),
+    # A failing checkpoint is told to whom the user names.
+    "urllib": ("fixtures.corpora.fetching", "ci.notices"), "http": ("fixtures.corpora.fetching",),
     "huggingface_hub": ("fixtures.corpora.fetching",), "httpx2": ("fixtures.corpora.fetching",),
     "openai": ("fixtures.serving.client",),
     # Dashboards are written where a run asked for them, and nowhere else.

@@ -390,6 +390,35 @@ def test_too_few_samples_stay_inconclusive() -> None:
     assert decide_paired(discordant(0.1, 0.0, 60, 0), drop=0.05, clear=0.0, alpha=0.01) is None
 
 
+def test_with_all_pairs_at_hand_the_nearer_side_is_known() -> None:
+    """Half way is a fail; with one pair less it is open, and with a smaller loss it passes."""
+    lost = [-0.2] * 40
+
+    def decided(differences: list[float]) -> Decision | None:
+        return decide_paired(differences, drop=0.2001, clear=0.1999, alpha=0.01, population=40)
+
+    assert decided(lost) == Decision(verdict="fail", at=40)
+    assert decided(lost[1:]) is None
+    assert decided([*lost[1:], -0.199]) == Decision(verdict="pass", at=40)
+
+
+def test_a_population_of_pairs_is_decided_sooner_and_rightly() -> None:
+    """Two losses of different size, seen in random orders: wrong in no more than a share alpha of them."""
+    rng = np.random.default_rng(0)
+    wrong, fewer = 0, 0
+    for mean, verdict in ((-0.3, "fail"), (-0.1, "pass")):
+        lost = np.array([-1.0] * round(-100 * mean) + [0.0] * round(100 + 100 * mean))
+        for _ in range(200):
+            order = rng.permutation(lost)
+            known = decide_paired(order, drop=0.225, clear=0.175, alpha=0.05, population=100)
+            open_ended = decide_paired(order, drop=0.225, clear=0.175, alpha=0.05)
+            assert known is not None
+            wrong += known.verdict != verdict
+            fewer += open_ended is None or known.at <= open_ended.at
+    assert wrong <= 20
+    assert fewer > 350
+
+
 @settings(deadline=None)
 @given(DIFFERENCES, st.integers(1, 60))
 def test_a_paired_verdict_stands(differences: list[float], looks: int) -> None:

@@ -55,11 +55,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """The other question: has the mean over all cases lost `drop` (0 to 1) against a baseline, or not `clear`?"""
+    """The other question: has the mean over all cases lost `drop` (0 to 1) against a baseline, or not `clear`?
+
+    The mean of the model, or with `population` that of the panel's samples.
+    """
 
     drop: float
     clear: float
     alpha: float
+    population: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +232,7 @@ class Panel:
             clear=self.pairing.clear / pool.scale,
             alpha=self.pairing.alpha,
             least=min(of, pool.least),
+            population=of if self.pairing.population and of else None,
         )
         pieces = len(differences) if decision is None or self.full else decision.at
         return Look(decision, pool.elements(pieces), pool.elements(of), pieces)

@@ -105,12 +105,13 @@ def _regression(judge: Judge, panel: Panel, baseline: Mapping[Element, float]) -
         pool = panel.pool(panel.cases)
         both = scores.keys() & baseline
         found = pool.values({element: scores[element] - baseline[element] for element in both}, look.pieces)
-        low, high = (max(-1.0, min(1.0, pool.scale * end)) for end in paired_interval(found, alpha=alpha))
+        of = len(pool.pieces) if panel.pairing.population else None
+        bounds_of_pieces = paired_interval(found, alpha=alpha, population=of)
+        low, high = (max(-1.0, min(1.0, pool.scale * end)) for end in bounds_of_pieces)
         value, bounds = 100 * pool.scale * math.fsum(found) / len(found), (100 * low, 100 * high)
-        said = {"pass": "no loss of", "fail": "a loss of more than half of"}.get(word, "neither shown nor ruled out:")
         worse, better = int((found < 0).sum()), int((found > 0).sum())
         flips = f"{worse} worse, {better} better of {look.pieces} pairs"
-        reason = f"{value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]: {said} {drop:g} points ({flips})"
+        reason = f"{value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]: {_said(judge, word)} points ({flips})"
     return Verdict(
         name=name_of(panel),
         kind=KIND,
@@ -125,6 +126,15 @@ def _regression(judge: Judge, panel: Panel, baseline: Mapping[Element, float]) -
         blocking=judge.thresholds.regression.blocking,
         reason=reason,
     )
+
+
+def _said(judge: Judge, word: VerdictWord) -> str:
+    rules = judge.thresholds.regression
+    if word == "pass":
+        return f"no loss of {rules.drop:g}"
+    if word != "fail":
+        return f"neither shown nor ruled out: {rules.drop:g}"
+    return f"a loss of more than {f'half of {rules.drop:g}' if rules.clear is None else f'{rules.clear:g}'}"
 
 
 def _shown(

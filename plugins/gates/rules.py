@@ -86,8 +86,9 @@ def panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     alpha = (1 - thresholds.verdict.confidence) / max(1, sum(len(_deciding(rules)) for rules in asked.values()))
     pairing = Pairing(
         drop=thresholds.regression.drop / 100,
-        clear=thresholds.regression.drop / 200,
+        clear=thresholds.regression.not_yet / 100,
         alpha=(1 - thresholds.verdict.confidence) / max(1, len(tested)),
+        population=thresholds.regression.population,
     )
     return {
         key: Panel(

@@ -124,25 +124,43 @@ def level_evidence(
 
 
 def decide_paired(
-    differences: ArrayLike, *, drop: float, clear: float, alpha: float, least: int = 8
+    differences: ArrayLike,
+    *,
+    drop: float,
+    clear: float,
+    alpha: float,
+    least: int = 8,
+    population: int | None = None,
 ) -> Decision | None:
     """Whether a candidate holds up to its baseline, from candidate - baseline along the queue.
 
     Passes when a mean difference of -`drop` or worse is refuted, fails when one of -`clear` or better is;
     each is wrong with probability at most `alpha`. None when neither is: then the scores do not tell.
-    Differences run from -1 to 1, and are about the model: drawn from more than these samples.
+    Differences run from -1 to 1, and are about the model: drawn from more than these samples. With a
+    `population` they are about the mean of all those, which is known with the last of them: then half way
+    between `clear` and `drop` is a fail.
 
     Raises ValueError for differences outside [-1, 1], and unless 0 <= clear < drop <= 1.
     """
-    return _first(*paired_evidence(differences, drop=drop, clear=clear), alpha=alpha, least=least)
+    found = _within(differences, -1.0)
+    evidence = paired_evidence(found, drop=drop, clear=clear, population=population)
+    decision = _first(*evidence, alpha=alpha, least=least)
+    if decision is None and population is not None and found.size >= population:
+        fails = math.fsum(found) <= -population * ((drop + clear) / 2 - TIE)
+        return Decision(verdict="fail" if fails else "pass", at=population)
+    return decision
 
 
-def paired_evidence(differences: ArrayLike, *, drop: float, clear: float) -> tuple[Floats, Floats]:
+def paired_evidence(
+    differences: ArrayLike, *, drop: float, clear: float, population: int | None = None
+) -> tuple[Floats, Floats]:
     """The two log e-values behind `decide_paired`, for "holds up" and for "does not", after each difference."""
     if not 0 <= clear < drop <= 1:
         raise ValueError(f"drop {drop!r} with clear {clear!r}: give 0 <= clear < drop <= 1")
     x = (_within(differences, -1.0) + 1) / 2
-    return log_evidence(x, (1 - drop) / 2), log_evidence(1 - x, (1 + clear) / 2)
+    early = x if population is None else x[: population - 1]
+    held = log_evidence(early, (1 - drop) / 2, population=population)
+    return held, log_evidence(1 - early, (1 + clear) / 2, population=population)
 
 
 def log_dropped(differences: ArrayLike, *, clear: float = 0.0) -> float:
@@ -181,9 +199,9 @@ def interval(scores: ArrayLike, *, alpha: float, population: int | None = None) 
     return min(mean, float(low[0])), max(mean, 1 - float(low[1]))
 
 
-def paired_interval(differences: ArrayLike, *, alpha: float) -> tuple[float, float]:
+def paired_interval(differences: ArrayLike, *, alpha: float, population: int | None = None) -> tuple[float, float]:
     """`interval` for the mean of differences from -1 to 1."""
-    low, high = interval((_within(differences, -1.0) + 1) / 2, alpha=alpha)
+    low, high = interval((_within(differences, -1.0) + 1) / 2, alpha=alpha, population=population)
     return 2 * low - 1, 2 * high - 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,8 +72,10 @@ class Certainty:
 class Regression:
     """The [regression] table, which applies with --baseline.
 
-    `drop` (points) is what a panel's mean must not have lost; a loss of half of it is not yet shown
-    to be one. `false_discoveries` is the share of wrong ones among the cases called worse.
+    `drop` (points) is what a panel's mean must not have lost, `clear` (None: half of it) what is not yet
+    a loss. `population`: both are about the planned samples, not about the model that they were drawn
+    to tell of; then no comparison of all of them stays open. `false_discoveries` is the share of wrong
+    ones among the cases called worse.
     """
 
     drop: float = 2.0
@@ -81,6 +83,13 @@ class Regression:
     blocking: bool = True
     false_discoveries: float = 0.05
     cases: Literal["fail", "report"] = "fail"
+    clear: float | None = None
+    population: bool = False
+
+    @property
+    def not_yet(self) -> float:
+        """`clear` in points, given or not."""
+        return self.drop / 2 if self.clear is None else self.clear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +201,16 @@ def _certainty(table: Mapping[str, Any]) -> Certainty:
 
 def _regression(table: Mapping[str, Any]) -> Regression:
     place, usual = "[regression]", Regression()
-    _only(table, ("drop", "inconclusive", "blocking", "false_discoveries", "cases"), place)
+    _only(table, tuple(field.name for field in fields(Regression)), place)
     blocking = _read(table, "blocking", place, bool, "true or false") if "blocking" in table else usual.blocking
+    drop = _number(table, "drop", place, usual.drop, 0.1, 100)
+    clear = _number(table, "clear", place, drop / 2, 0, 100) if "clear" in table else None
+    if clear is not None and clear >= drop:
+        raise ThresholdsError(f"{place}: clear is {clear:g}; write a number below drop, which is {drop:g}")
     return Regression(
-        drop=_number(table, "drop", place, usual.drop, 0.1, 100),
+        drop=drop,
+        clear=clear,
+        population=_read(table, "population", place, bool, "true or false") if "population" in table else False,
         inconclusive=_optional_choice(table, "inconclusive", place, ("pass", "fail"), usual.inconclusive),
         blocking=blocking,
         false_discoveries=_number(table, "false_discoveries", place, usual.false_discoveries, 0.0001, 0.5),

@@ -16,9 +16,12 @@ results are kept and every reader chooses the same one.
 """
 
 from plugins.journal.files import JournalError
-from plugins.journal.lines import Entry, Subject
+from plugins.journal.lines import Entry, Subject, element_name
 from plugins.journal.presence import HEARTBEAT_SECONDS, LEASE_SECONDS, Presence
 from plugins.journal.replies import Replies
 from plugins.journal.store import Journal
 
-__all__ = ["HEARTBEAT_SECONDS", "LEASE_SECONDS", "Entry", "Journal", "JournalError", "Presence", "Replies", "Subject"]
+__all__ = [
+    "HEARTBEAT_SECONDS", "LEASE_SECONDS", "Entry", "Journal", "JournalError", "Presence", "Replies", "Subject",
+    "element_name",
+]  # fmt: skip

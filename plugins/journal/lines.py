@@ -10,11 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from fixtures.identity import stable_hash
 from fixtures.records import Outcome, from_json, to_json
 
 # Elements become names of files.
 ELEMENT = re.compile(r"[0-9A-Za-z_-]{1,128}")
 KEY_BYTES = 12
+
+
+def element_name(samples: str, seed: int, task: str, length: int, index: int) -> str:
+    """A sample's key in the journal; `samples` is the fingerprint of all that samples are made from."""
+    return f"{stable_hash(samples, seed, task, length, index):016x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,67 @@
+"""Checkpoints of one training run, in the order of their steps."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class CheckpointsError(ValueError):
+    """Checkpoints that have no order or are not there; one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A checkpoint's directory and the step that its name says."""
+
+    number: int
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+
+def step_of(path: Path, *, option: str) -> Step:
+    """By the last number in the directory's name; raises CheckpointsError where it has none."""
+    numbers = re.findall(r"\d+", path.name)
+    if not numbers:
+        raise CheckpointsError(f"{option}: {path} has no step in its name; name checkpoints like step-3000")
+    return Step(number=int(numbers[-1]), path=path.expanduser().resolve())
+
+
+def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
+    """`good`, every directory that fits a pattern and lies between the two in steps, `bad`.
+
+    Raises CheckpointsError where the order is not that, or two checkpoints have one step.
+    """
+    ends = tuple(_end(path, option) for path, option in ((good, "--good"), (bad, "--bad")))
+    first, last = ends
+    if first.number >= last.number:
+        raise CheckpointsError(
+            f"--good is step {first.number} and --bad step {last.number}; give a good one that came before the bad one"
+        )
+    found = {step.path: step for pattern in patterns for step in _matching(pattern)}
+    steps = [step for step in found.values() if first.number < step.number < last.number]
+    ordered = (first, *sorted(steps, key=lambda step: step.number), last)
+    for one, other in itertools.pairwise(ordered):
+        if one.number == other.number:
+            raise CheckpointsError(f"--checkpoints: {one.path} and {other.path} are both step {one.number}; give one")
+    return ordered
+
+
+def _end(path: Path, option: str) -> Step:
+    if not path.expanduser().is_dir():
+        raise CheckpointsError(f"{option}: no such directory {str(path)!r}; give a checkpoint of the run")
+    return step_of(path, option=option)
+
+
+def _matching(pattern: str) -> list[Step]:
+    found = [Path(name) for name in glob.glob(str(Path(pattern).expanduser()))]
+    if not found:
+        raise CheckpointsError(f"--checkpoints: nothing fits {pattern!r}; quote a pattern such as 'runs/a/step-*'")
+    return [step_of(path, option="--checkpoints") for path in found if path.is_dir()]

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Slurm: gate what a training job has written, as a job of its own that starts when training ends.
+#
+#     train=$(sbatch --parsable train.sh)
+#     sbatch --dependency="afterany:$train" ci/recipes/slurm-epilogue.sh /checkpoints/run-a
+#
+# Submit it in the clone. It measures every whole checkpoint below the directory that has not been measured
+# yet, oldest first, each against the last that passed. Requeued, it goes on where it was.
+#SBATCH --job-name=longctx-gates
+#SBATCH --nodes=1
+#SBATCH --gres=gpu:8
+#SBATCH --time=06:00:00
+#SBATCH --requeue
+#SBATCH --signal=TERM@120
+#SBATCH --output=longctx-gates-%j.log
+# Above, edit: gres (GPUs of a node), time, and add --partition and --account as your cluster wants them.
+set -euo pipefail
+
+RUN=${1:?give the directory of the training run}
+LENGTHS=${LENGTHS:-4k,8k,16k,32k,64k,128k} # EDIT: lengths in tokens
+WORKERS=${WORKERS:-8}                      # EDIT: GPUs of the node
+THRESHOLDS=${THRESHOLDS:-thresholds.toml}  # EDIT: your gates
+JOURNAL=${JOURNAL:-$RUN/.longctx/journal}  # EDIT: on a file system that all nodes see
+OUT=${OUT:-$RUN/.longctx/watch}            # EDIT: history and reports
+ON_FAILURE=${ON_FAILURE:-}                 # EDIT: a command, such as 'mail -s "step $LONGCTX_STEP" me@example.org'
+
+cd "${SLURM_SUBMIT_DIR:-.}"
+make .venv/.ready
+# exec: so that Slurm's TERM reaches the watch, which stops cleanly.
+exec .venv/bin/python -m ci.watch "$RUN" --once --every 5s --out "$OUT" \
+    ${ON_FAILURE:+--on-failure "$ON_FAILURE"} \
+    --lengths "$LENGTHS" -n "$WORKERS" --thresholds "$THRESHOLDS" --journal "$JOURNAL"

@@ -1,0 +1,134 @@
+"""Thresholds proposed from accepted runs: what they passed, they would pass again, and the file can be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ci import calibrate
+from fixtures.tasks import FAMILIES
+from plugins.gates.thresholds import Thresholds, load_thresholds
+
+
+def report(
+    name: str, score: float, *, width: float = 4.0, paired: float | None = None, **changed: Any
+) -> dict[str, Any]:
+    """RULER at 4K and 8K, eight points lower there, one category of HELMET, one task."""
+
+    def interval(middle: float) -> list[float]:
+        return [middle - width / 2, middle + width / 2]
+
+    scores = {"4096": score, "8192": score - 8}
+    case = {"id": "test_ruler[vt-8k]", "task": "vt", "length": 8192, "interval": interval(score - 20), "error": None}
+    gates = [] if paired is None else [
+        {"kind": "regression", "name": "regression at 8k", "length": 8192, "measured": paired}
+    ]  # fmt: skip
+    return {
+        "schema": "longctx-report/1",
+        "model": {"path": f"/runs/{name}"},
+        "run": {"corpora": "c", "prompts": "p"},
+        "cases": [case],
+        "gates": gates,
+        "ruler": {
+            "scores": scores,
+            "intervals": {length: interval(value) for length, value in scores.items()},
+            "effective_length": 8192,
+        },
+        "helmet": {
+            "categories": {"rag": {"8192": 60.0, "16384": None}},
+            "intervals": {"rag": {"8192": [50.2, 70.0], "16384": None}},
+        },
+    } | changed
+
+
+RUNS = [report("step-1", 92.0), report("step-2", 93.3), report("step-3", 91.9)]
+
+
+def read(text: str, folder: Path) -> Thresholds:
+    (folder / "proposed.toml").write_text(text)
+    return load_thresholds(folder / "proposed.toml", known_tasks=FAMILIES)
+
+
+def test_levels_are_what_the_worst_accepted_run_was_shown_to_reach(tmp_path: Path) -> None:
+    gates = {gate.name: gate for gate in read(calibrate.propose(RUNS), tmp_path).gates}
+    level = gates["ruler at 8k, as accepted"]
+    assert (level.kind, level.above, level.lengths) == ("level", 81.5, (8192,))
+    assert gates["ruler at 4k, as accepted"].above == 89.5
+    rag = gates["rag at 8k, as accepted"]
+    assert (rag.kind, rag.category, rag.above) == ("category", "rag", 50.0)
+    assert gates["effective length"].at_least == 8192
+    assert len(gates) == 4
+
+
+def test_the_allowed_drop_is_twice_the_largest_fall(tmp_path: Path) -> None:
+    """A fall from 93.3 to 91.9 must not fail, and a gate fails what has lost more than half of `drop`."""
+    text = calibrate.propose(RUNS)
+    assert read(text, tmp_path).regression.drop == 3.0
+    assert "# 6 falls seen (the scores of one run and the next), -1.3 to +1.4 points; the largest: ruler, " in text
+
+
+def test_comparisons_sample_by_sample_are_preferred(tmp_path: Path) -> None:
+    paired = [RUNS[0], report("step-2", 93.3, paired=0.4), report("step-3", 91.9, paired=-2.1)]
+    text = calibrate.propose(paired)
+    assert read(text, tmp_path).regression.drop == 4.5
+    assert "2 falls seen (comparisons sample by sample), -0.4 to +2.1 points; the largest: regression at 8k, 8k" in text
+
+
+def test_runs_that_only_rose_leave_the_least_drop(tmp_path: Path) -> None:
+    rising = [report(f"step-{number}", 90.0 + number) for number in range(4)]
+    assert read(calibrate.propose(rising), tmp_path).regression.drop == calibrate.LEAST_DROP
+
+
+def test_floors_follow_the_weakest_length_and_say_on_what_they_rest(tmp_path: Path) -> None:
+    text = calibrate.propose(RUNS)
+    assert read(text, tmp_path).floors == {"vt": 69.5}
+    assert "vt = 69.5  # lowest end of 3 intervals, at 8k" in text
+
+
+def test_a_length_that_one_run_lacks_is_not_gated(tmp_path: Path) -> None:
+    short = report("step-3", 92.0)
+    short["ruler"]["scores"]["8192"] = None
+    names = [gate.name for gate in read(calibrate.propose([*RUNS[:2], short]), tmp_path).gates]
+    assert names == ["effective length", "ruler at 4k, as accepted", "rag at 8k, as accepted"]
+
+
+def test_runs_of_single_tasks_give_floors_alone(tmp_path: Path) -> None:
+    unmeasured = {"scores": {"4096": None}, "intervals": {"4096": None}, "effective_length": None}
+    narrow = [report(f"step-{number}", 90.0, ruler=unmeasured, helmet=None) for number in range(3)]
+    found = read(calibrate.propose(narrow), tmp_path)
+    assert (found.gates, found.floors) == ((), {"vt": 68.0})
+
+
+@pytest.mark.parametrize(
+    ("reports", "line"),
+    [
+        (RUNS[:2], "2 reports say little of how runs differ; give 3 or more"),
+        (
+            [*RUNS[:2], report("x", 90, run={"corpora": "d", "prompts": "p"})],
+            "the reports differ in the texts; measure",
+        ),
+        (
+            [*RUNS, report("x", 90, cases=[RUNS[0]["cases"][0] | {"error": "out of memory"}])],
+            "test_ruler[vt-8k] ended in an error (out of memory); give reports without one",
+        ),
+    ],
+)
+def test_reports_that_do_not_fit_together_are_refused(
+    reports: list[dict[str, Any]], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"{number}.json" for number in range(len(reports))]
+    for file, each in zip(files, reports, strict=True):
+        file.write_text(json.dumps(each))
+    assert calibrate.main([str(file) for file in files]) == 4
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert line in said.err
+
+
+def test_a_file_that_is_no_report_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other.json").write_text("[1]")
+    assert calibrate.main([str(tmp_path / "other.json")]) == 4
+    assert f"{tmp_path}/other.json is not a report of the suite; give files of --report-json" in capsys.readouterr().err

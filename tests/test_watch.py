@@ -1,0 +1,344 @@
+"""`python -m ci.watch`: never half a checkpoint, never one missed, nothing lost between starts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import REPOSITORY
+from servers import ChatServer, Response
+from test_checkpoint import CONFIG, TENSORS, safetensors
+
+from ci import watch
+from ci.history import History, Measured
+from ci.looking import Watcher
+from ci.processes import Ran, run_suite
+
+
+def files(step: int) -> dict[str, bytes]:
+    """A sharded checkpoint as training writes it: config first, then the shards, then the index."""
+    named = {name: f"model-0000{at}-of-00002.safetensors" for at, name in enumerate(TENSORS, start=1)}
+    return {
+        "config.json": json.dumps(CONFIG | {"step": step}).encode(),
+        "tokenizer.json": b"{}",
+        **{named[name]: safetensors({name: shape}) for name, shape in TENSORS.items()},
+        "model.safetensors.index.json": json.dumps({"weight_map": named}).encode(),
+    }
+
+
+def write(folder: Path, step: int) -> Path:
+    place = folder / f"step-{step}"
+    place.mkdir(parents=True)
+    for name, data in files(step).items():
+        (place / name).write_bytes(data)
+    return place
+
+
+def names(watcher: Watcher) -> list[str]:
+    return [each.step.name for each in watcher.look()]
+
+
+def test_a_slow_writer_is_never_read_half_and_never_missed(tmp_path: Path) -> None:
+    """Looks go on while a thread writes in pieces; step-30 is left without its last shard for ever."""
+    begun: set[str] = set()
+    ended: set[str] = set()
+    chance = random.Random(0)
+
+    def writing() -> None:
+        for step in (10, 20, 30, 40, 50):
+            place = tmp_path / f"step-{step}"
+            place.mkdir()
+            begun.add(place.name)
+            for name, data in files(step).items():
+                if step == 30 and name.startswith("model-00002"):
+                    break
+                with (place / name).open("wb") as file:
+                    for start in range(0, len(data), 40):
+                        file.write(data[start : start + 40])
+                        file.flush()
+                        time.sleep(chance.random() * 0.004)
+            else:
+                ended.add(place.name)
+
+    watcher = Watcher(tmp_path)
+    writer = threading.Thread(target=writing)
+    writer.start()
+    looks = 0
+    while writer.is_alive():
+        seen = names(watcher)
+        for name in seen:
+            whole = files(int(name.rpartition("-")[2]))
+            assert {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} == whole
+        looks += 1
+    writer.join()
+    names(watcher)
+    assert names(watcher) == ["step-10", "step-20", "step-40", "step-50"]
+    assert begun - ended == {"step-30"}
+    assert "step-30" in watcher.waiting
+    assert looks > 10
+
+
+def test_a_single_file_that_still_grows_is_not_whole(tmp_path: Path) -> None:
+    place = write(tmp_path, 1)
+    for path in place.glob("model*"):
+        path.unlink()
+    whole = safetensors(TENSORS)
+    (place / "model.safetensors").write_bytes(whole[:-1])
+    watcher = Watcher(tmp_path)
+    assert [names(watcher) for _ in range(3)] == [[], [], []]
+    (place / "model.safetensors").write_bytes(whole)
+    assert [names(watcher) for _ in range(2)] == [[], ["step-1"]]
+
+
+def test_with_a_marker_one_look_is_enough_and_none_without_it(tmp_path: Path) -> None:
+    place = write(tmp_path, 1)
+    watcher = Watcher(tmp_path, marker="DONE")
+    assert [names(watcher) for _ in range(3)] == [[], [], []]
+    assert watcher.waiting == {"step-1": "DONE is not there yet"}
+    (place / "DONE").touch()
+    assert names(watcher) == ["step-1"]
+
+
+def test_hidden_and_nameless_directories_are_no_checkpoints(tmp_path: Path) -> None:
+    shutil.copytree(write(tmp_path, 1), tmp_path / ".step-2-being-written")
+    shutil.copytree(tmp_path / "step-1", tmp_path / "last")
+    watcher = Watcher(tmp_path)
+    assert [names(watcher) for _ in range(2)] == [[], ["step-1"]]
+
+
+def test_a_checkpoint_written_anew_is_another_one(tmp_path: Path) -> None:
+    place = write(tmp_path, 1)
+    watcher = Watcher(tmp_path)
+    names(watcher)
+    (first,) = watcher.look()
+    (place / "config.json").write_text(json.dumps(CONFIG | {"step": 2}))
+    assert watcher.look() == []
+    (second,) = watcher.look()
+    assert first.fingerprint != second.fingerprint
+
+
+class Suite:
+    """Stands in for the suite: fails the steps it is told to, and remembers what it was asked."""
+
+    def __init__(self, failing: Sequence[int] = (), broken: Sequence[int] = ()):
+        self.failing, self.broken = failing, broken
+        self.asked: list[tuple[int, str | None]] = []
+        self.environments: list[Mapping[str, str] | None] = []
+
+    def __call__(
+        self, arguments: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None, again: bool
+    ) -> Ran:
+        option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
+        step = int(option["--model"].rpartition("-")[2])
+        self.asked.append((step, option.get("--baseline")))
+        self.environments.append(environment)
+        if step in self.broken:
+            return Ran(code=4, report=None, reason="--lengths: unknown '8kb'; write 8k")
+        fails = step in self.failing
+        gate = {"name": "mean at 8k", "blocking": True, "verdict": "fail" if fails else "pass", "reason": "70.1 is not"}
+        report.parent.mkdir(exist_ok=True)
+        report.write_text("{}")
+        return Ran(code=int(fails), report={"gates": [gate], "cases": [], "ruler": {"effective_length_label": "8192"}})
+
+
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Starts a watch over `run` that ends when nothing is left."""
+
+    def started(suite: Suite, *more: str) -> int:
+        monkeypatch.setattr(watch, "run_suite", suite)
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        fixed = ["--every", "0.01s", "--once", "--out", str(tmp_path / "out")]
+        return watch.main([str(tmp_path / "run"), *fixed, *more])
+
+    return started
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "out" / "history.jsonl").read_text().splitlines()]
+
+
+def test_each_step_is_measured_against_the_last_that_passed(tmp_path: Path, start: Start) -> None:
+    for step in (100, 20, 3):
+        write(tmp_path / "run", step)
+    suite = Suite(failing=[20])
+    assert start(suite) == 1
+    assert [step for step, _ in suite.asked] == [3, 20, 100]
+    against = [baseline and Path(baseline).name.partition("-")[2].partition("-")[0] for _, baseline in suite.asked]
+    assert against == [None, "3", "3"]
+    lines = [line for line in history(tmp_path) if line["event"] == "measured"]
+    assert [(line["step"], line["word"], line["baseline"]) for line in lines] == [
+        (3, "pass", None), (20, "fail", 3), (100, "pass", 3)
+    ]  # fmt: skip
+    assert lines[1]["failed"] == ["mean at 8k: 70.1 is not"]
+
+
+def test_newest_first(tmp_path: Path, start: Start) -> None:
+    for step in (1, 2, 3):
+        write(tmp_path / "run", step)
+    suite = Suite()
+    assert start(suite, "--order", "newest") == 0
+    assert [step for step, _ in suite.asked] == [3, 2, 1]
+
+
+def test_a_restart_measures_what_is_new_and_tries_errors_again(tmp_path: Path, start: Start) -> None:
+    for step in (1, 2):
+        write(tmp_path / "run", step)
+    assert start(Suite(broken=[2])) == 1
+    write(tmp_path / "run", 3)
+    again = Suite()
+    assert start(again) == 0
+    assert [step for step, _ in again.asked] == [2, 3]
+
+
+def test_a_gpu_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path, start: Start, capsys: Any) -> None:
+    for step in (1, 2):
+        write(tmp_path / "run", step)
+    suite = Suite()
+    start(suite, "--gpus", "0,1")
+    spent = tmp_path / "out" / "history.jsonl"
+    lines = [json.loads(line) | {"gpu_seconds": 30.0} for line in spent.read_text().splitlines()]
+    spent.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write(tmp_path / "run", 3)
+    assert start(suite, "--gpu-budget", "1m") == 0
+    assert "the GPU budget is spent" in capsys.readouterr().out
+    assert len(suite.asked) == 2
+    start(suite, "--gpu-budget", "2m")
+    assert [step for step, _ in suite.asked] == [1, 2, 3]
+    assert suite.environments[0] == {"CUDA_VISIBLE_DEVICES": "0,1"}
+
+
+def test_a_failure_is_told_to_a_command_with_the_facts(tmp_path: Path, start: Start) -> None:
+    write(tmp_path / "run", 7)
+    told = tmp_path / "told"
+    start(Suite(failing=[7]), "--on-failure", f'echo "$LONGCTX_STEP $LONGCTX_VERDICT $LONGCTX_FAILED" >> {told}')
+    assert told.read_text() == "7 fail mean at 8k: 70.1 is not\n"
+    start(Suite(), "--on-failure", f"echo again >> {told}")
+    assert "again" not in told.read_text()
+
+
+def test_a_webhook_that_is_away_hears_of_it_at_the_next_start(tmp_path: Path, start: Start, capsys: Any) -> None:
+    write(tmp_path / "run", 7)
+    with ChatServer().serving() as server:
+        server.queue = [Response(status=503)] * 20
+        start(Suite(failing=[7]), "--webhook", f"{server.url}/secret-token")
+        said = capsys.readouterr().out
+        assert "--webhook: HTTPError: Service Unavailable; it is tried again" in said
+        assert "secret-token" not in said
+        server.queue = []
+        before = len(server.requests)
+        start(Suite(), "--webhook", f"{server.url}/secret-token")
+        (heard,) = server.requests[before:]
+    assert heard.body["text"] == "step 7: fail: mean at 8k: 70.1 is not"
+    assert heard.body["report"].endswith(".json")
+
+
+@given(st.integers(0, 400))
+def test_a_torn_history_loses_no_whole_line(cut: int) -> None:
+    with_lines = [
+        Measured(
+            step=step, checkpoint=f"/run/step-{step}", fingerprint="f", word="pass", code=0, failed=(), report="r",
+            baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
+        )
+        for step in (1, 2)
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        written = History(folder)
+        for each in with_lines:
+            written.add(each)
+        data = written.path.read_bytes()
+        written.path.write_bytes(data[: max(0, len(data) - cut)])
+        whole = written.path.read_bytes().count(b"\n")
+        read = History(folder)
+        # A last line that lacks its newline only is whole as well.
+        assert len(read.measured) - whole in (0, 1)
+        read.add(with_lines[1])
+        assert ("/run/step-2", "f") in History(folder).measured
+        assert len(History(folder).measured) == len({*read.measured, ("/run/step-2", "f")})
+
+
+def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ci.watch", str(tmp_path / "run"), "--every", "1h", "--out", str(tmp_path / "out")],
+        cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert "watching" in process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert "stopped; the same command goes on from here" in process.communicate(timeout=30)[0]
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
+def test_the_suite_ends_with_a_watch_that_was_killed(tmp_path: Path) -> None:
+    script = (
+        "from ci.processes import start; import sys, time\n"
+        "print(start([sys.executable, '-c', 'import time; time.sleep(600)'], 2).pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    for _ in range(200):
+        if not is_running(child):
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the child lives on")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_run_that_did_not_come_to_its_end_leaves_no_report(tmp_path: Path) -> None:
+    """A report that is there is taken for an answer, so wrong use must not leave one."""
+    report = tmp_path / "report.json"
+    ran = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=tmp_path / "log")
+    assert (ran.code, ran.report) == (4, None)
+    assert ran.reason.startswith("--model: no such directory")
+    assert not report.exists()
+    report.write_text(json.dumps({"schema": "longctx-report/1", "cases": []}))
+    known = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=tmp_path / "log")
+    assert (known.code, known.report) == (0, {"schema": "longctx-report/1", "cases": []})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("nowhere",), "DIR: no such directory 'nowhere'"),
+        ((".", "--every", "30"), "--every: unknown '30'; write 30s, 5m or 8h"),
+        ((".", "--every", "0s"), "--every: unknown '0s'"),
+        ((".", "--gpu-budget", "much"), "--gpu-budget: unknown 'much'"),
+        ((".", "--webhook", "file:///etc/passwd"), "--webhook: not an address"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert watch.main(list(arguments)) == 4
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
