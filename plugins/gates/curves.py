@@ -96,7 +96,8 @@ def _paired(panel: Panel, scores: Mapping[Element, float], baseline: Mapping[Ele
     if not len(values) or panel.pairing is None:
         return None
     drop, clear = panel.pairing.drop / pool.scale, panel.pairing.clear / pool.scale
-    evidence = paired_evidence(values, drop=drop, clear=clear)
+    population = len(pool.pieces) if panel.pairing.population else None
+    evidence = paired_evidence(values, drop=drop, clear=clear, population=population)
     decided = look.decision.at if look.decision else None
     return _curve(panel.length, pool, evidence, alpha=panel.pairing.alpha, decided=decided, exact=False)
 
