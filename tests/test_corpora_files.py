@@ -27,7 +27,7 @@ def write(tmp_path: Path) -> Write:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         content = data if isinstance(data, bytes) else json.dumps(data).encode()
-        path.write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") and not isinstance(data, bytes) else content)
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") and not isinstance(data, bytes) else content)
         return path
 
     return put
