@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from tiny_tokenizers import framing
 
 from fixtures.corpora import Corpora, load_corpora
-from fixtures.preflight import problems_of
+from fixtures.preflight import fill, problems_of
 from fixtures.tasks import TASKS
 from fixtures.tasks.base import Assistants
 
@@ -62,3 +63,27 @@ def test_published_citations_are_checked_by_entailment(published: Corpora) -> No
     assert found.truth.passages[0].text in asked[0][0]
     none = task.assisted(found, said, Assistants(entails=lambda premise, claim: False))
     assert none.parts == {"correct": 1.0, "citation recall": 0.0, "citation precision": 0.0}
+
+
+@pytest.mark.parametrize("name", ["infbench_qa", "infbench_mc"])
+def test_a_question_is_asked_on_as_much_of_a_book_as_fits(name: str, published: Corpora, tmp_path: Path) -> None:
+    if "books" not in published.published:
+        pytest.skip("no books")
+    books = published.collection("books")
+    titles = [books[at].title for at in range(3)] + ["The Invented Fourth"]
+    file = {"infbench_qa": "longbook_qa_eng.jsonl", "infbench_mc": "longbook_choice_eng.jsonl"}[name]
+    lines = [
+        {"id": at, "context": books[at].text, "input": "What is the book called?", "answer": [books[at].title]}
+        | ({"options": titles} if name == "infbench_mc" else {})
+        for at in range(3)
+    ]
+    (tmp_path / "infbench").mkdir()
+    (tmp_path / "infbench" / file).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    corpora, task = load_corpora(tmp_path), TASKS[name]
+    for index in range(3):
+        found = task.sample(LENGTH, index, seed=0, tokenizer=framing(), corpora=corpora)
+        assert found.source == "published"
+        assert problems_of(found, task, framing()) == []
+        assert any(books[at].text.startswith(found.context) for at in range(3))
+        assert fill(found) >= 0.97
+        assert task.score(found, task.perfect(found)).value == 1
