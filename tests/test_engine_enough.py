@@ -44,7 +44,8 @@ def cut(text: str, stops: list[str]) -> str:
 
 
 def test_tasks_whose_score_can_fall_again_never_end_early() -> None:
-    assert [name for name in TASKS if name not in SETTLED] == ["cwe", "fwe"]
+    ruler = [name for name, task in TASKS.items() if task.suite == "ruler"]
+    assert [name for name in ruler if name not in SETTLED] == ["cwe", "fwe"]
     assert sample_of("fwe").prompt.enough == ()
 
 

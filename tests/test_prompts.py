@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_tokenizers import BOS, EOS, GENERATED, KINDS, framing, sample, wrapped
+from tiny_tokenizers import BOS, EOS, GENERATED, KINDS, RULER, framing, sample, wrapped
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from fixtures import prompts
@@ -89,7 +89,7 @@ def test_a_chat_prompt_has_no_bos_where_the_tokenizer_has_none() -> None:
     assert len(Framing(tokenizer).prompt("a", "is", generation_tokens=1).token_ids) == 4
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", RULER)
 def test_chat_samples_are_sound_and_end_with_their_prefix(task: str) -> None:
     chat = Framing(with_template(TEMPLATE_WITH_BOS))
     found = TASKS[task].sample(4096, 0, seed=0, tokenizer=chat, corpora=GENERATED)
@@ -167,7 +167,7 @@ def test_a_count_does_not_depend_on_what_was_counted_before(monkeypatch: pytest.
     assert fresh.count(pieces[3:] + pieces, joint=" ") == expected[3:] + expected
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", RULER)
 def test_another_tokenizer_can_define_the_length(task: str) -> None:
     counter = framing("pieces").tokenizer
     framed = Framing(framing("unigram").tokenizer, length_tokenizer=counter)
