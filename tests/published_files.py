@@ -64,7 +64,7 @@ OTHERS = [context(f"p{n}") for n in range(9)]
 
 
 def open_set(folder: Path, name: str) -> Any:
-    found = load_corpora(folder).collection(name)
+    found = load_corpora(folder).published_set(name)
     assert found is not None, name
     return found
 

@@ -87,7 +87,7 @@ def test_a_task_is_added_as_the_page_says(clone: Path) -> None:
             target.parent.mkdir(exist_ok=True)
             target.write_text("\n".join([*lines, ""]), encoding="utf-8")
     ended = typed(clone, one_block(page, "Is it sound?"))
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
     assert len(re.findall(r"^=* ?[1-9]\d* passed", ended.stdout, re.MULTILINE)) == 2
     (clone / "own.toml").write_text("\n".join(one_block(page, "A gate on it")))
     planned = typed(clone, ["pytest --model calibration:full --suite own --lengths 4k --plan --thresholds own.toml"])

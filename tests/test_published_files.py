@@ -38,11 +38,11 @@ def test_found_sets_are_published_and_others_are_not_named(write: Write, tmp_pat
     corpora = load_corpora(tmp_path)
     assert corpora.sources["nlu"] == "published"
     assert "nq" not in corpora.sources
-    assert corpora.collection("nq") is None
-    assert corpora.collection("nlu") is corpora.collection("nlu")
-    assert Corpora().collection("nlu") is None
+    assert corpora.published_set("nq") is None
+    assert corpora.published_set("nlu") is corpora.published_set("nlu")
+    assert Corpora().published_set("nlu") is None
     with pytest.raises(KeyError, match="no published set 'squad'"):
-        corpora.collection("squad")
+        corpora.published_set("squad")
 
 
 def test_nothing_is_parsed_before_it_is_asked_for(write: Write, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_nothing_is_parsed_before_it_is_asked_for(write: Write, tmp_path: Path) 
     assert corpora.fingerprint
     for name in ("nq", "asqa", "nlu"):
         with pytest.raises(CorpusError, match=r"^--data-dir: [^\n]*; put the published file in its place[^\n]*$"):
-            corpora.collection(name)
+            corpora.published_set(name)
 
 
 def test_the_fingerprint_changes_with_any_byte_of_a_small_file_and_with_the_size_of_a_large_one(

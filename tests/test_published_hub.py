@@ -67,10 +67,10 @@ def put_trec(folder: Path) -> None:
 @pytest.mark.parametrize("place", ["data/CogComp/trec", "hub/datasets--CogComp--trec/snapshots/0123"])
 def test_a_table_is_a_scheme_with_the_names_of_its_classes(place: str, caches: Path) -> None:
     put_trec(caches / place)
-    scheme: Any = load_corpora(caches / "data").collection("trec_fine")
+    scheme: Any = load_corpora(caches / "data").published_set("trec_fine")
     assert [(one.text, scheme.labels[one.label]) for one in scheme.test] == [("How ?", "ENTY:sport")]
     assert len(scheme.train) == 3
-    coarse: Any = load_corpora(caches / "data").collection("trec_coarse")
+    coarse: Any = load_corpora(caches / "data").published_set("trec_coarse")
     assert [coarse.labels[one.label] for one in coarse.train] == ["ENTY", "ABBR", "ENTY"]
 
 
@@ -79,7 +79,7 @@ def test_original_files_come_before_the_hub(caches: Path) -> None:
     (caches / "data/icl/trec").mkdir(parents=True)
     for name in ("train_5500", "TREC_10"):
         (caches / f"data/icl/trec/{name}.label").write_text("LOC:city Where ?\n")
-    scheme: Any = load_corpora(caches / "data").collection("trec_coarse")
+    scheme: Any = load_corpora(caches / "data").published_set("trec_coarse")
     assert scheme.labels == ("LOC",)
 
 
@@ -92,7 +92,7 @@ def test_nlu_is_split_as_helmet_splits_it(caches: Path) -> None:
         "label": [n % 2 for n in range(50)],
     }
     parquet(caches / "data/xingkunliuxtracta/nlu_evaluation_data/default/train/0000.parquet", columns, label=["a", "b"])
-    scheme: Any = load_corpora(caches / "data").collection("nlu")
+    scheme: Any = load_corpora(caches / "data").published_set("nlu")
     expected = datasets.Dataset.from_dict(columns).train_test_split(test_size=0.1, seed=42)["test"]["text"]
     assert [one.text for one in scheme.test] == list(expected)
     assert len(scheme.train) == 45
@@ -105,12 +105,12 @@ def test_stories_are_read_by_row_and_demonstrations_without_them(caches: Path) -
             columns = {name: values[part : part + 1] for name, values in STORY.items()}
             parquet(folder / f"{split}-0000{part}-of-00002.parquet", columns)
     corpora = load_corpora(caches / "data")
-    stories: Any = corpora.collection("narrativeqa")
+    stories: Any = corpora.published_set("narrativeqa")
     assert [(stories[n].document, stories[n].question, stories[n].answers) for n in range(len(stories))] == [
         ("Ida built a mill.", "Who built it?", ("Ida",)),
         ("Tom fished.", "Who fished?", ("Tom",)),
     ]
-    demos: Any = corpora.collection("narrativeqa_demos")
+    demos: Any = corpora.published_set("narrativeqa_demos")
     assert [(demos[n].document, demos[n].answers) for n in range(len(demos))] == [("", ("Ida",)), ("", ("Tom",))]
     assert len({stories[0].id, stories[1].id}) == 2
 
@@ -124,7 +124,7 @@ def test_cases_without_a_short_summary_are_left_out_of_the_table(caches: Path) -
     }
     parquet(caches / "data/allenai/multi_lexsum/v20230518/validation/0000.parquet", columns)
     parquet(caches / "data/allenai/multi_lexsum/v20220616/validation/0000.parquet", columns)
-    found: Any = load_corpora(caches / "data").collection("multi_lexsum")
+    found: Any = load_corpora(caches / "data").published_set("multi_lexsum")
     assert (len(found), found.left_out, found[0].document, found[0].key_points) == (1, 1, "Filed.\n\nHeard.", ())
 
 
@@ -139,7 +139,7 @@ def test_the_cache_of_datasets_is_read_as_it_is(caches: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (stored,) = (caches / "saved" / split).glob("*.arrow")
         stored.rename(folder / f"trec-{split}.arrow")
-    scheme: Any = load_corpora(caches / "data").collection("trec_coarse")
+    scheme: Any = load_corpora(caches / "data").published_set("trec_coarse")
     assert (len(scheme.train), scheme.labels, scheme.test[0].text) == (3, ("A", "B"), "How ?")
 
 
@@ -173,13 +173,13 @@ def test_a_damaged_table_is_said_in_one_line(caches: Path) -> None:
     path = caches / "data/CogComp/trec/default/test/0000.parquet"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CorpusError, match=r"^--data-dir: .*0000\.parquet: expected a table"):
-        load_corpora(caches / "data").collection("trec_coarse")
+        load_corpora(caches / "data").published_set("trec_coarse")
 
 
 def test_offline_copies_are_enough(caches: Path) -> None:
     put_trec(caches / "hub/datasets--CogComp--trec/snapshots/0123")
     script = "import sys; from fixtures.corpora import load_corpora; c = load_corpora(sys.argv[1]); "
-    script += "assert 'datasets' not in sys.modules; print(len(c.collection('trec_coarse').train))"
+    script += "assert 'datasets' not in sys.modules; print(len(c.published_set('trec_coarse').train))"
     ended = subprocess.run(
         [sys.executable, "-c", script, str(caches / "data")],
         cwd=REPOSITORY,

@@ -27,7 +27,7 @@ def published() -> Corpora:
 
 
 def opened(corpora: Corpora, name: str) -> Any:
-    found = corpora.collection(name)
+    found = corpora.published_set(name)
     if found is None:
         pytest.skip(f"no files of {name}")
     return found

@@ -62,7 +62,7 @@ def test_results_of_a_retriever_are_joined_with_judgements(write: Write, tmp_pat
 def test_the_original_files_of_the_classification_sets(write: Write, tmp_path: Path) -> None:
     small_schemes(write)
     corpora = load_corpora(tmp_path)
-    found = {name: corpora.collection(name) for name in ("trec_coarse", "trec_fine", "banking77", "clinc150", "nlu")}
+    found = {name: corpora.published_set(name) for name in ("trec_coarse", "trec_fine", "banking77", "clinc150", "nlu")}
     assert all(isinstance(scheme, Scheme) for scheme in found.values())
     parts = {
         name: [[(one.text, scheme.labels[one.label]) for one in part] for part in (scheme.train, scheme.test)]
@@ -109,11 +109,11 @@ def test_prepared_samples_are_taken_as_they_are(write: Write, tmp_path: Path) ->
     write("data/ruler/niah_multivalue/validation_131072.jsonl", [helmet])
     corpora = load_corpora(tmp_path)
     assert set(corpora.published) == {"ruler/vt/4096", "ruler/niah_multivalue/131072"}
-    found: Any = corpora.collection("ruler/vt/4096")
+    found: Any = corpora.published_set("ruler/vt/4096")
     assert (found[0].id, found[0].text, found[0].references) == ("5", " Track.\n", ("A", "B"))
-    found = corpora.collection("ruler/niah_multivalue/131072")
+    found = corpora.published_set("ruler/niah_multivalue/131072")
     assert (found[0].context, found[0].query, found[0].needle_type) == ("A key.", "key", "numbers")
-    assert corpora.collection("ruler/vt/8192") is None
+    assert corpora.published_set("ruler/vt/8192") is None
 
 
 # --- long documents ---

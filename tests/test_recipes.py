@@ -13,7 +13,7 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[1]
 CI = REPOSITORY / "ci"
-SCRIPTS = sorted(CI.rglob("*.sh"))
+SCRIPTS = sorted(path for folder in ("servers", "slurm") for path in (CI / folder).glob("*.sh"))
 MANIFEST = CI / "kubernetes" / "longctx.yaml"
 OPTIONS = (REPOSITORY / "plugins/options.py").read_text() + (REPOSITORY / "plugins/report/plugin.py").read_text()
 # Programs that a launch line names, each written to a file of arguments by a stand-in.

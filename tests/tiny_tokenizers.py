@@ -22,7 +22,8 @@ from fixtures.tasks.base import Draft, Scene
 BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
 TOKENS = 10_000
 GENERATED = Corpora()
-RULER = {name: task for name, task in TASKS.items() if task.suite == "ruler"}
+# RULER's, and whatever a team adds: HELMET has tests of its own.
+RULER = {name: task for name, task in TASKS.items() if task.suite != "helmet"}
 HELMET = {name: task for name, task in TASKS.items() if task.suite == "helmet"}
 
 
