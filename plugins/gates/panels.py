@@ -28,6 +28,8 @@ LEAST_POOLED_ELEMENTS = 26
 # More than all workers of a large run hold at a time.
 LOOK_AHEAD = 1024
 LOOKED_AT_EVERY = 8
+# Where nothing is decided a mean is known with 95 %, as measurements mostly are, and not with a verdict's certainty.
+ESTIMATE_ALPHA = 0.05
 
 
 class Element(NamedTuple):
@@ -42,7 +44,7 @@ class Rule:
     """One question to a panel: is the mean of these cases above `threshold` (0 to 1)?
 
     A threshold of None asks how high it is: for all samples, or until the mean is known to within `precision`
-    (0 to 1, on either side). Only `driving` rules decide how much is measured.
+    (0 to 1, on either side) at `ESTIMATE_ALPHA`. Only `driving` rules decide how much is measured.
     """
 
     cases: frozenset[str]
@@ -287,15 +289,15 @@ def _known_at(values: NDArray[np.float64], pool: Pool, rule: Rule) -> int | None
     """The first look at which the mean is known well enough; looks are at fixed places, whoever takes them."""
     width = 2 * rule.precision / pool.scale
     for pieces in range(pool.least, len(values) + 1, LOOKED_AT_EVERY):
-        if _width(values[:pieces].tobytes(), len(pool.pieces), rule.alpha) <= width:
+        if _width(values[:pieces].tobytes(), len(pool.pieces)) <= width:
             return pieces
     return None
 
 
 @lru_cache(maxsize=4096)
-def _width(values: bytes, population: int, alpha: float) -> float:
+def _width(values: bytes, population: int) -> float:
     """Of the interval of the mean; a prefix of a queue is looked at again and again."""
-    low, high = interval(np.frombuffer(values), alpha=alpha, population=population)
+    low, high = interval(np.frombuffer(values), alpha=ESTIMATE_ALPHA, population=population)
     return high - low
 
 

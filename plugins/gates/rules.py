@@ -48,9 +48,19 @@ class Scope:
         return {case.task: case for case in self.cases if case.length == length}
 
 
+def estimate_of(category: str) -> Gate:
+    """The question how high a category is; nothing is decided by it."""
+    return replace(HEADLINE, kind="category", category=category)
+
+
 def threshold_of(gate: Gate, scope: Scope) -> float:
     """0 to 100: the gate's number, or the yardstick's score for its tasks."""
     return gate.above if gate.above is not None else scope.reference.scores[gate.aspect or "mean"]
+
+
+def is_estimate(gate: Gate) -> bool:
+    """Whether the gate asks how high a category is, and not whether it is high enough."""
+    return gate.category is not None and gate.above is None
 
 
 def name_at(gate: Gate, length: int) -> str:
@@ -129,8 +139,8 @@ def _questions(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list[Rule]
 
 
 def _threshold(gate: Gate, scope: Scope) -> float | None:
-    """0 to 1. Weighted means over lengths have no stopping rule of their own, and rest on all that is there."""
-    return None if gate.kind == "weighted_average" else threshold_of(gate, scope) / 100
+    """0 to 1; None for a mean that rests on all that is there: an estimate, or a weighted one over lengths."""
+    return None if gate.kind == "weighted_average" or is_estimate(gate) else threshold_of(gate, scope) / 100
 
 
 def _deciding(rules: Sequence[Rule]) -> list[Rule]:

@@ -18,11 +18,12 @@ from plugins.gates.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from plugins.gates.panels import Element, Panel
+from plugins.gates.panels import ESTIMATE_ALPHA, Element, Panel
 from plugins.gates.rules import (
     PanelKey,
     Scope,
     family_of,
+    is_estimate,
     lengths_of,
     name_at,
     panels,
@@ -109,17 +110,21 @@ class Judge:
         pool = panel.pool(rule.cases)
         values = pool.values(self.scores, look.pieces)
         alpha = interval_alpha(1 - self.thresholds.verdict.confidence, rule.alpha)
-        if gate.kind == "weighted_average":
+        if is_estimate(gate):
+            alpha = ESTIMATE_ALPHA
+        elif gate.kind == "weighted_average":
             # Its bounds hold where those of all lengths do.
             alpha = (1 - self.thresholds.verdict.confidence) / len(self.measured.scope.lengths)
         low, high = (pool.scale * end for end in interval(values, alpha=alpha, population=len(pool.pieces)))
         # The mean of the tasks' means is not quite the mean of the queue.
         bounds = 100 * min(low, score), 100 * max(min(1.0, high), score)
         word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
-        threshold = threshold_of(gate, self.measured.scope)
+        told = f"{100 * score:.1f}"
+        if not is_estimate(gate):
+            told = _comparison(100 * score, word, threshold_of(gate, self.measured.scope))
         return Finding(
             word=word,
-            reason=_comparison(100 * score, word, threshold) + _extent(look.seen, look.of),
+            reason=told + _extent(look.seen, look.of),
             score=100 * score,
             interval=bounds,
             confidence=1 - alpha,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fixtures.records import Case
-from plugins.gates.rules import HEADLINE
+from plugins.gates.panels import ESTIMATE_ALPHA
+from plugins.gates.rules import estimate_of
 from plugins.gates.thresholds import CATEGORIES
 from plugins.gates.verdicts import Judge
 
@@ -19,17 +19,14 @@ def helmet(
     """None for a run without any of its cases; scores are 0 to 100.
 
     A category's score is the mean of its data sets, HELMET's that of the seven categories; a mean that lacks a
-    part is None, and `missing` says which part and why.
+    part is None, and `missing` says which part and why. Intervals are at `confidence`, each for itself.
     """
     cases = [case for case in planned if case.suite == "helmet"]
     if not cases:
         return None
     lengths = judge.measured.scope.lengths
     found = {
-        category: {
-            length: judge.finding(replace(HEADLINE, kind="category", category=category, above=0.0), length)
-            for length in lengths
-        }
+        category: {length: judge.finding(estimate_of(category), length) for length in lengths}
         for category in CATEGORIES
     }
     categories = {
@@ -43,6 +40,7 @@ def helmet(
             for category, findings in found.items()
         },
         "datasets": _datasets(judge, cases),
+        "confidence": 1 - ESTIMATE_ALPHA,
         "average": {str(length): _mean([scores[str(length)] for scores in categories.values()]) for length in lengths},
         "sources": {case.task: case.source for case in cases if case.id not in unavailable},
         "missing": {
