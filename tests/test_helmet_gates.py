@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from queues import LEVEL, case, drawn, result, scope_of, thresholds
+from queues import LEVEL, case, drawn, judge, result, scope_of, thresholds
 
 from fixtures.records import Case
 from fixtures.tasks import FAMILIES, TASKS
-from plugins.gates.rules import panels, tasks_of
+from plugins.gates.rules import estimate_of, panels, tasks_of
 from plugins.gates.thresholds import CATEGORIES, Gate, ThresholdsError, load_thresholds
 from plugins.gates.verdicts import Judge, Measured
 from plugins.run import concerning
@@ -146,6 +146,20 @@ def test_a_category_is_decided_before_all_of_it_was_asked() -> None:
     standing = panel.standing(scores)
     assert standing.wanted == ()
     assert sum(standing.asked.values()) < 100
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_a_category_that_decides_nothing_is_measured_until_its_mean_is_known(share: float) -> None:
+    """The interval in the reports is the one that ended the measuring, not a wider one of fewer samples."""
+    cases = [helmet_case(task, samples=300) for task in CITE]
+    scope = scope_of(cases, lengths=(LENGTH,), families=FAMILIES)
+    found = judge(thresholds(), scope, {LENGTH: share}).finding(estimate_of("cite"), LENGTH)
+    assert 26 <= found.samples < 300
+    assert found.confidence == 0.95
+    assert found.interval is not None
+    low, high = found.interval
+    assert 10 < high - low <= 20
+    assert low <= 100 * share <= high
 
 
 def test_gates_on_what_a_run_does_not_have_are_not_asked() -> None:
