@@ -141,7 +141,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
 PURE = (
     "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.corpora.archive", "fixtures.checkpoint",
     *(f"fixtures.scoring.{name}" for name in ("match", "parsing", "rouge", "ranking", "citations", "choice", "facts")),
-    "fixtures.scoring.judge", "fixtures.scoring.entailment",
+    "fixtures.scoring.judge",
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
     "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.regression", "plugins.gates.curves",
     "plugins.journal", "plugins.baseline", "plugins.report.text",

@@ -240,7 +240,7 @@ def test_the_same_question_is_asked_once_and_a_failed_one_again(server: ChatServ
     with Judge(settings_for(server)) as judge:
         with pytest.raises(JudgeError):
             judge.decide(ANSWER)
-        scores = list(judge.decide_all([ANSWER] * 5))
+        scores = [each.result() for each in [judge.submit(ANSWER) for _ in range(5)]]
         judge.decide(ANSWER)
     assert len({score.value for score in scores}) == 1
     assert len(server.requests) == 2
@@ -253,21 +253,20 @@ def test_never_more_calls_at_once_than_allowed(server: ChatServer, most: int) ->
     with Judge(settings_for(server, concurrency=most)) as judge:
         pending = [judge.submit(each) for each in many]
         assert [each.result().value for each in pending] == [pytest.approx(2 / 3)] * 9
-        assert all(each.is_done() for each in pending)
     assert server.most_at_once == most
 
 
-def test_decisions_come_in_order_and_the_first_without_one_raises(server: ChatServer) -> None:
+def test_each_question_has_its_own_decision_and_one_without_raises(server: ChatServer) -> None:
     def by_answer(text: str) -> Response:
         return completion(f'{{"fluency": 1, "correctness": {re.findall("^answer ([0-9])$", text, re.MULTILINE)[0]}}}')
 
     server.answer = lambda request: by_answer(request.text)
     many = [replace(ANSWER, answer=f"answer {index}") for index in (3, 0, 2, 7, 1)]
     with Judge(settings_for(server)) as judge:
-        decisions = judge.decide_all(many)
-        assert [next(decisions).parts["correctness"] for _ in range(3)] == [1.0, 0.0, pytest.approx(2 / 3)]
+        pending = [judge.submit(each) for each in many]
+        assert [pending[at].result().parts["correctness"] for at in (0, 1, 2, 4)] == pytest.approx([1, 0, 2 / 3, 1 / 3])
         with pytest.raises(JudgeError, match="correctness is '7' instead of 0 to 3"):
-            next(decisions)
+            pending[3].result()
 
 
 def test_a_closed_judge_asks_nothing_more(server: ChatServer) -> None:
@@ -293,7 +292,7 @@ def test_a_judge_of_entailment_asks_one_call_a_pair(server: ChatServer) -> None:
     with Judge(settings_for(server)) as judge:
         entailment = JudgedEntailment(judge)
         assert entailment.entails("All cats purr.", "My cat purrs.")
-        assert entailment.entail_all(pairs) == (False, True, False)
+        assert [entailment.entails(*pair) for pair in pairs] == [False, True, False]
     assert len(server.requests) == 2
 
 
