@@ -163,7 +163,7 @@ class Bench:
             # Loaded before anything is claimed: a claim is held no longer than an answer takes.
             engine = self._engine(side)
             at_once = engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
-            taken = {key: wanted[key] for key in self._take(side, list(wanted), at_once)}
+            taken = {key: wanted[key] for key in self._take(side, panel, wanted, at_once)}
             for key in [key for key in taken if side.journal.lost[key] >= MOST_LOSSES]:
                 # Not even built again: that may be what they died of.
                 _fail(side.journal, wanted[key].case, key, _lost(taken.pop(key)))
@@ -171,12 +171,19 @@ class Bench:
                 return Batch(panel=panel, side=side, engine=engine, taken=taken, built=self.builder.begin(panel, taken))
         return None
 
-    def _take(self, side: Side, wanted: list[str], at_once: int) -> list[str]:
-        """The first that are free; what a worker died over is taken alone, or it would cast suspicion on others."""
+    def _take(self, side: Side, panel: Panel, wanted: Mapping[str, Element], at_once: int) -> list[str]:
+        """The first that are free, and with each all that share its context: apart, every worker would read that.
+
+        What a worker died over is taken alone, or it would cast suspicion on others.
+        """
         lost = side.journal.lost
         if lost and (alone := side.journal.take([key for key in wanted if lost[key]], 1)):
             return alone
-        return side.journal.take([key for key in wanted if not lost[key]], at_once)
+        unsuspected = [key for key in wanted if not lost[key]]
+        taken = side.journal.take(unsuspected, at_once)
+        pieces = {panel.piece(wanted[key]) for key in taken}
+        company = [key for key in unsuspected if panel.piece(wanted[key]) in pieces and key not in taken]
+        return [*taken, *side.journal.take(company, len(company))] if company else taken
 
     def _claimed_ahead(self, panel: Panel, standing: Standing) -> Batch | None:
         """What was claimed ahead, unless the verdict has come so near that it is no longer wanted."""

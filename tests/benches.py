@@ -104,10 +104,10 @@ def run_of(model: Path, **changed: Any) -> Run:
 
 @contextmanager
 def bench_of(
-    model: Path, engine: Engine, directory: Path, *, cases: int = 1, parent: int | None = None
+    model: Path, engine: Engine, directory: Path, *, cases: int = 1, parent: int | None = None, **changed: Any
 ) -> Iterator[tuple[Bench, Case]]:
     """A bench for the first cases, the first of which is given too; its journal is kept in `directory`."""
-    run = run_of(model, journal=str(directory))
+    run = run_of(model, journal=str(directory), **changed)
     subject = Subject(model=run.options.model, fingerprint=run.checkpoint.fingerprint, execution={"engine": "fake"})
     with Presence(directory, run.id) as presence:
         side = Side(journal=Journal(directory, subject, presence), engine=lambda: engine)

@@ -87,6 +87,11 @@ class Look:
         return self.decision is not None or self.precise
 
 
+def piece_of(element: Element, cases: Mapping[str, Case]) -> tuple[str, int]:
+    """The case, and the number of the context within it."""
+    return element.case, element.sample // cases[element.case].group
+
+
 class Pool:
     """A queue as evidence: its elements by pieces, each with a weight of at most 1.
 
@@ -95,7 +100,7 @@ class Pool:
     """
 
     def __init__(self, queue: Sequence[Element], cases: Mapping[str, Case]):
-        grouped = groupby(queue, key=lambda element: (element.case, element.sample // cases[element.case].group))
+        grouped = groupby(queue, key=lambda element: piece_of(element, cases))
         self.pieces = tuple(tuple(elements) for _, elements in grouped)
         counts = Counter(piece[0].case for piece in self.pieces)
         self.scale = len(self.pieces) / (len(counts) * min(counts.values())) if counts else 1.0
@@ -169,6 +174,10 @@ class Panel:
             for index in range(case.samples)
         ]
         return tuple(Element(case, index) for _, case, index in sorted(ranked))
+
+    def piece(self, element: Element) -> tuple[str, int]:
+        """What it is a part of: the samples on one context."""
+        return piece_of(element, self.cases)
 
     def queue(self, cases: Collection[str]) -> tuple[Element, ...]:
         """The elements of some cases, in order."""

@@ -1,0 +1,47 @@
+"""What a worker takes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from benches import Answerer, bench_of
+from runs import calibrated
+
+from fixtures.records import Generation, Prompt
+from plugins.journal import Journal, Presence
+
+GROUP = 6
+QUESTIONS = 3
+
+
+class Recorder(Answerer):
+    """Keeps the contexts it was asked about together, and says when it was asked."""
+
+    def __init__(self, asked: Callable[[], None]) -> None:
+        super().__init__()
+        self.say = asked
+        self.calls: list[list[str]] = []
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        self.say()
+        # Of questions on a JSON object everything up to the object's end.
+        self.calls.append([prompt.text.rpartition("}")[0] for prompt in prompts])
+        yield from super().generate(prompts)
+
+
+@pytest.mark.parametrize(("held", "taken"), [(0, [6, 6, 6]), (1, [5, 1, 6, 6]), (6, [6, 6, 6])])
+def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: list[int], tmp_path: Path) -> None:
+    """Also where another worker has some of them, and gives them back: what is free of a context stays together."""
+    with bench_of(
+        calibrated("512"), (engine := Recorder(lambda: other.give_all_back())), tmp_path,
+        suite="helmet", lengths=(2048,), samples=QUESTIONS,
+    ) as (bench, case), Presence(tmp_path, bench.run.id) as presence:  # fmt: skip
+        assert (case.task, case.group, case.samples) == ("json_kv", GROUP, GROUP * QUESTIONS)
+        (panel,) = bench.ledger.panels.values()
+        other = Journal(tmp_path, bench.sides["model"].journal.subject, presence)
+        assert len(other.take([bench.ledger.keys(panel)[element] for element in panel.order], held)) == held
+        bench.measure(case)
+    assert [len(call) for call in engine.calls] == taken
+    assert [len(set(call)) for call in engine.calls] == [1] * len(taken)
