@@ -162,7 +162,7 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
     [
         ("sdpa", 131072, None),
         ("sdpa", 131072, 16384),
-        ("sdpa", 32768, 2048),
+        ("sdpa", 32768, 1024),
         ("eager", 32768, 4096),
         ("eager", 8192, None),
     ],

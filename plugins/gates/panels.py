@@ -27,7 +27,7 @@ LEAST_ELEMENTS = 8
 LEAST_POOLED_ELEMENTS = 26
 # More than all workers of a large run hold at a time.
 LOOK_AHEAD = 1024
-LOOKED_AT_EVERY = 8
+LOOKED_AT_EVERY = 4
 # Where nothing is decided a mean is known with 95 %, as measurements mostly are, and not with a verdict's certainty.
 ESTIMATE_ALPHA = 0.05
 
@@ -109,7 +109,8 @@ class Pool:
         while unseen:
             unseen.discard(self.pieces[at][0].case)
             at += 1
-        # A few before a first look, and one of every case, so that each has a score.
+        # One of every case, so that each has a score; and for a verdict a few before a first look.
+        self.complete = at
         self.least = max(at, LEAST_POOLED_ELEMENTS if len(counts) > 1 else LEAST_ELEMENTS)
 
     def values(self, scores: Mapping[Element, float], pieces: int | None = None) -> NDArray[np.float64]:
@@ -297,7 +298,7 @@ class Panel:
 def _known_at(values: NDArray[np.float64], pool: Pool, rule: Rule) -> int | None:
     """The first look at which the mean is known well enough; looks are at fixed places, whoever takes them."""
     width = 2 * rule.precision / pool.scale
-    for pieces in range(pool.least, len(values) + 1, LOOKED_AT_EVERY):
+    for pieces in range(pool.complete, len(values) + 1, LOOKED_AT_EVERY):
         if _width(values[:pieces].tobytes(), len(pool.pieces)) <= width:
             return pieces
     return None

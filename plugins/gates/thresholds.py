@@ -64,7 +64,7 @@ class Certainty:
 
     confidence: float = 0.99
     zone: float = 0.0
-    precision: float = 10.0
+    precision: float = 12.5
     inconclusive: Literal["pass", "fail"] = "fail"
 
 
