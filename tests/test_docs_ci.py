@@ -88,7 +88,7 @@ def test_a_chain_is_searched_and_then_watched(clone: Path) -> None:
     (proposal,) = blocks("watch.md", "Thresholds from what was accepted")
     ended = typed(clone, proposal)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "niah_single_2 = " in (clone / "thresholds-proposed.toml").read_text()
+    assert "niah_single_2 = " in (clone / "out" / "proposed.toml").read_text()
 
 
 def test_a_task_is_added_as_the_page_says(clone: Path) -> None:

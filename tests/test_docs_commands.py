@@ -25,6 +25,8 @@ Takes = Callable[[Sequence[str]], None]
 TOP = ("ci", "fixtures", "plugins", "docs", "tests", "tests_longctx", "benchmarks")
 # A command with its continued lines, without the comment behind it or the quote around it.
 TYPED = r"^ {4,}(?:\.venv/bin/)?((?:pytest|python) (?:.*\\\n)*(?:[^'\n#]|'[^'\n]*')*)(?:#.*|')?$"
+# What these do not know they give to pytest.
+PASSING_ON = ("ci.bisect", "ci.watch")
 # What a page tells its reader to create.
 CREATED = re.compile(r"fixtures/tasks/(own|<)|tests_longctx/test_own")
 
@@ -64,7 +66,6 @@ class Read(Exception):
 @pytest.fixture
 def pytest_takes(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Takes:
     """Parses words with all options that this pytest has, ours included; an unknown one ends the test."""
-
     # The page on tasks adds a suite.
     monkeypatch.setitem(suite.CHOICES, "suite", (*suite.CHOICES["suite"], "own"))
 
@@ -86,15 +87,14 @@ def pytest_takes(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -
 def test_a_command_is_understood(command: str, pytest_takes: Takes, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *arguments = words(command)
     if program == "pytest":
-        return pytest_takes(arguments)
-    if arguments[:2] == ["-m", "venv"]:
-        return None
-    assert arguments[0] == "-m"
-    left = left_over(arguments[1], arguments[2:], monkeypatch)
-    if arguments[1] in ("ci.bisect", "ci.watch"):
-        return pytest_takes(left)
-    assert left == []
-    return None
+        pytest_takes(arguments)
+    elif arguments[:2] != ["-m", "venv"]:
+        assert arguments[0] == "-m"
+        left = left_over(arguments[1], arguments[2:], monkeypatch)
+        if arguments[1] in PASSING_ON:
+            pytest_takes(left)
+        else:
+            assert left == []
 
 
 def left_over(module: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
