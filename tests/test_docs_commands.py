@@ -46,7 +46,9 @@ def words(command: str) -> list[str]:
     return found[:end]
 
 
-TOLD = [pytest.param(command, id=f"{page.stem}-{command[:60]}") for page in PAGES for command in commands(page)]
+TOLD = [
+    pytest.param(command, id=f"{page.stem}-{number}") for page in PAGES for number, command in enumerate(commands(page))
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
