@@ -1,6 +1,6 @@
 """What it costs to build samples, in CPU time, beside tokenizing their texts once.
 
-    python benchmarks/build_samples.py [--lengths 4k,128k] [--samples 20] [--tokenizer DIR] [--json FILE]
+    python -m benchmarks.build_samples [--lengths 4k,128k] [--samples 20] [--tokenizer DIR] [--json FILE]
 
 Each sample is built, and its text given once to the same tokenizer, whole: `plain` is that call, as prompts would
 have to make it. The two take turns, and the ratio is the median over the samples, so that other work on the

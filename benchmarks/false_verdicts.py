@@ -1,6 +1,6 @@
 """How often the gates' verdicts are wrong, and what they cost, by simulation.
 
-    python benchmarks/false_verdicts.py [--orders 2000] [--json FILE]
+    python -m benchmarks.false_verdicts [--orders 2000] [--json FILE]
 
 Wrong at most 1 % of the time where it is hardest: with the set's mean one step from the threshold, for an
 unchanged model, and for one that got worse by just the drop to be found. Cheap on real score curves: those of

@@ -1,6 +1,6 @@
 """Kills runs of the suite with SIGKILL at random moments and starts them again: is the report the same, is work lost?
 
-    python benchmarks/kill_runs.py --rounds 20
+    python -m benchmarks.kill_runs --rounds 20
 
 Each round begins with an empty journal, kills a worker, the controller or all of it while samples are
 being answered, gives the same command again, and compares with a run that nobody disturbed. Exit code 1

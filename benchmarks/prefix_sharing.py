@@ -1,6 +1,6 @@
 """How many prompt tokens are computed when what prompts share is read once.
 
-    python benchmarks/prefix_sharing.py [--length 4k] [--samples 32] [--json FILE]
+    python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--json FILE]
 
 Two kinds of prompts, built by the project's own tasks: six queries on one object of keys and values (required: at
 most 0.2 of the tokens that reading each alone takes), and the needle tasks on essays (at most 0.65 over a case's

@@ -1,6 +1,6 @@
 """What workers hold in memory that read one large file of retrieved passages: six of them beside one.
 
-    python benchmarks/rag_memory.py [--gibibytes 2] [--workers 6] [--questions 50] [--json FILE]
+    python -m benchmarks.rag_memory [--gibibytes 2] [--workers 6] [--questions 50] [--json FILE]
 
 Writes a file in HELMET's layout (1000 passages a line, six lines a question) to a temporary directory, removed
 afterwards. Every worker opens it and reads questions that no other reads; memory is looked at while all of them

@@ -68,7 +68,11 @@ def _short(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description="GPU hours on paper")
     parser.add_argument("--teraflops", type=float, default=400.0, help="sustained by one GPU while it reads prompts")
     print("\n".join(table(parser.parse_args().teraflops)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """How much faster two workers are than one, and what a token costs at longer lengths.
 
-    python benchmarks/scaling.py [--pairs 1] [--samples 100] [--length 2k] [--json FILE]
+    python -m benchmarks.scaling [--pairs 1] [--samples 100] [--length 2k] [--json FILE]
 
 Runs the needle tasks on a calibration checkpoint in full, with an empty journal each time, one worker and
 two workers in turn, one thread each, and compares whole processes: start-up is part of what a user waits

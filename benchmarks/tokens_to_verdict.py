@@ -1,6 +1,6 @@
 """How many tokens a verdict takes, end to end, beside a run of all samples.
 
-    python benchmarks/tokens_to_verdict.py [--samples 60] [--lengths 1k,2k] [--json FILE]
+    python -m benchmarks.tokens_to_verdict [--samples 60] [--lengths 1k,2k] [--json FILE]
 
 Runs the needle tasks on calibration checkpoints of known effective length, each with its gates deciding when it
 is enough and once more with --full, every time with a journal of its own, and compares what the model computed.

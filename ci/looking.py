@@ -41,12 +41,13 @@ class Watcher:
         """The whole ones, by step. Raises OSError where the directory itself cannot be read."""
         self.waiting.clear()
         found = [self._whole(step) for step in self._steps()]
-        return sorted((each for each in found if each is not None), key=lambda each: each.step.number)
+        return [each for each in found if each is not None]
 
     def _steps(self) -> Sequence[Step]:
         folders = (path for path in self.directory.iterdir() if NUMBERED.search(path.name))
         # Writers that rename at the end use hidden names until then.
-        return [step_of(path, option="DIR") for path in folders if path.is_dir() and not path.name.startswith(".")]
+        shown = (path for path in folders if path.is_dir() and not path.name.startswith("."))
+        return sorted((step_of(path, option="DIR") for path in shown), key=lambda step: step.number)
 
     def _whole(self, step: Step) -> Whole | None:
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,27 +14,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
 from runs import PYTEST, REPOSITORY
 
+from fixtures.calibration import build, parse_spec
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import load_thresholds
 
 RECIPES = REPOSITORY / "ci" / "recipes"
-SCRIPTS = (*sorted(RECIPES.glob("*.sh")), REPOSITORY / ".ci" / "run")
+SCRIPTS = (*sorted((REPOSITORY / "ci").glob("*/*.sh")), REPOSITORY / ".ci" / "run")
 GITHUB = RECIPES / "github-gates.yml"
 GITLAB = RECIPES / "gitlab-ci.yml"
 OWN = REPOSITORY / ".github" / "workflows" / "test.yml"
 NOT_COPIED = (".git", ".longctx", ".venv", "out", "runs", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis")
 # What a run takes of the recipe's user; the rest is as it stands.
-EDITED = {"MODEL": "calibration:512", "LENGTHS": "512", "WORKERS": "1", "JOURNAL": "out/journal"}
-# Options that reports bring with them; a recipe may name one before its plugin is there.
-OFFERS = """
-def pytest_addoption(parser):
-    parser.addoption("--report-md")
-"""
+EDITED = {
+    "MODEL": "calibration:full", "LENGTHS": "512", "WORKERS": "0", "THRESHOLDS": "ci/recipes/needle.toml",
+    "JOURNAL": "out/journal",
+}  # fmt: skip
+BLIND = "calibration:full-blind=0.9"
+# One task of a few samples is asked, by pytest's own variable for more options.
+FEW = {"PYTEST_ADDOPTS": "-k niah_single_2 --samples 4"}
+GATE = "needle at 512"
 
 
 def parsed(path: Path) -> dict[Any, Any]:
@@ -65,46 +71,77 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (programs / "python").chmod(0o755)
     (folder / ".venv" / ".ready").touch()
-    (folder / "recipe_options.py").write_text(OFFERS)
     return Clone(folder)
 
 
-def listing() -> str:
-    """What turns a run into a list of its cases, by options as a user might set them."""
-    sources = (path.read_text(encoding="utf-8") for path in (REPOSITORY / "plugins").rglob("*.py"))
-    return "--collect-only -q" + ("" if any('"--report-md"' in text for text in sources) else " -p recipe_options")
+def verdicts(report: Path) -> dict[str, str]:
+    return {gate["name"]: gate["verdict"] for gate in json.loads(report.read_text(encoding="utf-8"))["gates"]}
 
 
-def test_the_github_recipe_lists_every_case(clone: Clone) -> None:
+def junit(file: Path) -> dict[str, list[str]]:
+    """What came of each test: nothing, or a failure."""
+    return {case.attrib["name"]: [each.tag for each in case if each.tag != "properties"]
+            for case in ElementTree.parse(file).findall(".//testcase")}  # fmt: skip
+
+
+def test_the_github_recipe_gates_a_checkpoint(clone: Clone) -> None:
     job = parsed(GITHUB)["jobs"]["gates"]
-    settings = {name: str(value) for name, value in job["env"].items()} | EDITED | {"BASELINE": ""}
+    settings = {name: str(value) for name, value in job["env"].items()} | EDITED | {"BASELINE": "", "OUT": "out/github"}
     lines = "\n".join(step["run"] for step in job["steps"] if "run" in step)
-    ended = clone.run(lines, **settings, GITHUB_STEP_SUMMARY="out/summary.md", PYTEST_ADDOPTS=listing())
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "test_ruler[niah_single_1-512]" in ended.stdout
+    ended = clone.run(lines, **settings, **FEW, GITHUB_STEP_SUMMARY="summary.md")
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    out = clone.folder / "out" / "github"
+    assert verdicts(out / "report.json") == {GATE: "pass"}
+    assert junit(out / "junit.xml") == {"test_ruler[niah_single_2-512]": [], f"gate[{GATE}]": []}
+    assert "calibration:full" in (clone.folder / "summary.md").read_text(encoding="utf-8")
 
 
-def test_the_gitlab_recipe_lists_every_case(clone: Clone) -> None:
+def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> None:
+    """Against a checkpoint, whose answers may be in the journal already."""
     recipe = parsed(GITLAB)
     settings = {name: str(value) for name, value in recipe["variables"].items()} | EDITED
+    changed = {"MODEL": BLIND, "BASELINE": EDITED["MODEL"], "WORKERS": "0"}
     job = recipe["long-context gates"]
-    lines = "\n".join([*job["before_script"], *job["script"]])
-    ended = clone.run(lines, **settings, PYTEST_ADDOPTS=listing())
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "test_ruler[niah_single_1-512]" in ended.stdout
+    ended = clone.run("\n".join([*job["before_script"], *job["script"]]), **settings | changed, **FEW)
+    assert (ended.returncode, ended.stderr) == (1, ""), ended.stdout
+    out = clone.folder / "out"
+    assert verdicts(out / "report.json") == {GATE: "fail", "regression at 512": "inconclusive"}
+    assert junit(clone.folder / job["artifacts"]["reports"]["junit"])[f"gate[{GATE}]"] == ["failure"]
+    assert GATE in (out / "report.md").read_text(encoding="utf-8")
 
 
-def test_the_smoke_recipe_lists_every_case(clone: Clone) -> None:
-    ended = clone.run('ci/recipes/smoke.sh "$MODEL"', **EDITED, PYTEST_ADDOPTS="--collect-only -q")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "test_ruler[niah_single_1-512]" in ended.stdout
+def test_the_smoke_recipe_says_whether_it_smokes(clone: Clone) -> None:
+    few = {"PYTEST_ADDOPTS": "-k niah_single"} | {"SAMPLES": "4", "OUT": "out/smoke"}
+    settings = EDITED | {"THRESHOLDS": "ci/recipes/smoke.toml"}
+    ended = clone.run('ci/recipes/smoke.sh "$MODEL"', **settings, **few)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert verdicts(clone.folder / "out" / "smoke" / "smoke.json") == {"retrieval at 512": "pass"}
+    assert junit(clone.folder / "out" / "smoke" / "smoke.xml")["gate[retrieval at 512]"] == []
 
 
-def test_the_slurm_recipe_ends_where_nothing_was_written(clone: Clone, tmp_path: Path) -> None:
-    ended = clone.run('ci/recipes/slurm-epilogue.sh "$1"', str(tmp_path), **EDITED, SLURM_SUBMIT_DIR=str(clone.folder))
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert f"watching {tmp_path}" in ended.stdout
-    assert (tmp_path / ".longctx" / "watch").is_dir()
+def test_the_slurm_epilogue_measures_what_training_left(clone: Clone, tmp_path: Path) -> None:
+    build(parse_spec("full-blind=0.9-step=7"), tmp_path / "step-7")
+    few = shlex.split(FEW["PYTEST_ADDOPTS"])
+    settings = EDITED | {"SLURM_SUBMIT_DIR": str(clone.folder), "ON_FAILURE": 'echo "told of step $LONGCTX_STEP"'}
+    ended = clone.run('ci/recipes/slurm-epilogue.sh "$@"', str(tmp_path), *few, **settings)
+    assert (ended.returncode, ended.stderr) == (1, ""), ended.stdout
+    assert "told of step 7\n" in ended.stdout
+    (report,) = (tmp_path / ".longctx" / "watch").glob("step-7-*.json")
+    assert verdicts(report) == {GATE: "fail"}
+    again = clone.run('ci/recipes/slurm-epilogue.sh "$@"', str(tmp_path), *few, **settings)
+    assert (again.returncode, "measuring" in again.stdout, "told of" in again.stdout) == (1, False, False)
+
+
+def test_the_slurm_array_leaves_a_journal_that_its_gate_reads(clone: Clone) -> None:
+    options = f"--suite ruler --lengths 512 --thresholds {EDITED['THRESHOLDS']}"
+    (clone.folder / "settings.sh").write_text(
+        f"MODEL={EDITED['MODEL']}\nJOURNAL={EDITED['JOURNAL']}-array\nOPTIONS=({options})\n"
+    )
+    settings = FEW | {"LONGCTX_SETTINGS": "settings.sh", "LONGCTX_WORKERS": "0", "LONGCTX_REPORT": "out/array.json"}
+    for script in ("array", "gate"):
+        ended = clone.run(f"bash ci/slurm/{script}.sh", **settings)
+        assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert verdicts(clone.folder / "out" / "array.json") == {GATE: "pass"}
 
 
 def test_the_recipes_keep_what_they_found_whatever_it_is() -> None:
@@ -139,7 +176,13 @@ def test_gates_of_recipes_are_thresholds_files(path: Path) -> None:
     assert load_thresholds(path, known_tasks=FAMILIES).gates
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def program(name: str) -> str:
+    """A tool that the development environment brings along; its folder need not be on the path."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert found is not None, f"{name} is not installed; see the dev extra in pyproject.toml"
+    return found
+
+
 def test_shellcheck_has_no_complaint(tmp_path: Path) -> None:
     shells = list(SCRIPTS)
     steps = [step["run"] for path in (GITHUB, OWN) for job in parsed(path)["jobs"].values() for step in job["steps"]
@@ -148,7 +191,13 @@ def test_shellcheck_has_no_complaint(tmp_path: Path) -> None:
     for number, lines in enumerate([*steps, "\n".join(job["script"])]):
         shells.append(tmp_path / f"{number}.sh")
         shells[-1].write_text(f"#!/usr/bin/env bash\n{lines}\n")
-    ended = subprocess.run(["shellcheck", *shells], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [program("shellcheck"), "--external-sources", *shells],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (ended.returncode, ended.stdout) == (0, "")
 
 
@@ -156,12 +205,8 @@ def test_shellcheck_has_no_complaint(tmp_path: Path) -> None:
     ("path", "schema"), [(GITHUB, "github-workflows"), (OWN, "github-workflows"), (GITLAB, "gitlab-ci")]
 )
 def test_workflows_are_valid(path: Path, schema: str) -> None:
-    checker = shutil.which("check-jsonschema")
-    if checker is None:
-        pytest.skip("check-jsonschema is not installed")
-    ended = subprocess.run(
-        [checker, "--builtin-schema", f"vendor.{schema}", str(path)], capture_output=True, text=True, check=False
-    )
+    command = [program("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
 
 

@@ -1,4 +1,4 @@
-"""The pages on bisecting, watching and adding tasks: what they say to type is typed, and says what they say."""
+"""The pages of the training loop and on adding tasks: what they say to type is typed, and says what they say."""
 
 from __future__ import annotations
 
@@ -51,6 +51,24 @@ def typed(clone: Path, lines: list[str]) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def test_a_gate_passes_and_fails_and_its_reports_are_read(clone: Path) -> None:
+    """One after the other, since the page on reports reads what that on gates has written."""
+    commands, said = blocks("gates.md", "Try it")
+    passing = next(at for at, line in enumerate(commands) if not line.endswith("\\")) + 1
+    passed, failed = typed(clone, commands[:passing]), typed(clone, commands[passing:])
+    assert [(each.returncode, each.stderr) for each in (passed, failed)] == [(0, ""), (1, "")]
+    assert [line for line in said if line not in (passed.stdout + failed.stdout).splitlines()] == []
+
+    commands, said = blocks("reports.md", "Try it")
+    ended = typed(clone, commands)
+    assert (ended.returncode, ended.stderr, ended.stdout.splitlines()) == (0, "", said)
+    page, table = ((clone / "out" / f"step-2000.{form}").read_text(encoding="utf-8") for form in ("html", "md"))
+    for form in (page, table):
+        assert re.search(r"step 2,?000", form)
+        assert "needle at 512" in form
+        assert "-100.0" in form
+
+
 def test_a_chain_is_searched_and_then_watched(clone: Path) -> None:
     """One after the other, since the watch looks at the checkpoints of the search."""
     commands, said = blocks("bisect.md", "Try it")
@@ -70,7 +88,7 @@ def test_a_chain_is_searched_and_then_watched(clone: Path) -> None:
     (proposal,) = blocks("watch.md", "Thresholds from what was accepted")
     ended = typed(clone, proposal)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "niah_single_2 = " in (clone / "thresholds-proposed.toml").read_text()
+    assert "niah_single_2 = " in (clone / "out" / "proposed.toml").read_text()
 
 
 def test_a_task_is_added_as_the_page_says(clone: Path) -> None:

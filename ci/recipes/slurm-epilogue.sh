@@ -5,7 +5,8 @@
 #     sbatch --dependency="afterany:$train" ci/recipes/slurm-epilogue.sh /checkpoints/run-a
 #
 # Submit it in the clone. It measures every whole checkpoint below the directory that has not been measured
-# yet, oldest first, each against the last that passed. Requeued, it goes on where it was.
+# yet, oldest first, each against the last that passed. Requeued, it goes on where it was. What follows the
+# directory is given to pytest, such as --suite ruler.
 #SBATCH --job-name=longctx-gates
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:8
@@ -17,6 +18,7 @@
 set -euo pipefail
 
 RUN=${1:?give the directory of the training run}
+shift
 LENGTHS=${LENGTHS:-4k,8k,16k,32k,64k,128k} # EDIT: lengths in tokens
 WORKERS=${WORKERS:-8}                      # EDIT: GPUs of the node
 THRESHOLDS=${THRESHOLDS:-thresholds.toml}  # EDIT: your gates
@@ -29,4 +31,4 @@ make .venv/.ready
 # exec: so that Slurm's TERM reaches the watch, which stops cleanly.
 exec .venv/bin/python -m ci.watch "$RUN" --once --every 5s --out "$OUT" \
     ${ON_FAILURE:+--on-failure "$ON_FAILURE"} \
-    --lengths "$LENGTHS" -n "$WORKERS" --thresholds "$THRESHOLDS" --journal "$JOURNAL"
+    --lengths "$LENGTHS" -n "$WORKERS" --thresholds "$THRESHOLDS" --journal "$JOURNAL" "$@"

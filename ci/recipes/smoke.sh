@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Before a merge: ten minutes with a model, to see that nothing is badly broken. ci/recipes/smoke.sh MODEL
+# Before a merge: ten minutes with a model, to see that nothing is badly broken. In the clone:
+#
+#     ci/recipes/smoke.sh MODEL
 #
 # What ten minutes leave open counts as passed (ci/recipes/smoke.toml): only what was shown fails.
 set -euo pipefail
@@ -13,6 +15,7 @@ THRESHOLDS=${THRESHOLDS:-ci/recipes/smoke.toml} # EDIT: your gates
 BASELINE=${BASELINE:-}                   # EDIT: JSON report of the main branch's model, if there is one
 OUT=${OUT:-out}                          # EDIT: where the reports go
 
+make .venv/.ready
 mkdir -p "$OUT"
 exec .venv/bin/pytest --model "$MODEL" --suite ruler --lengths "$LENGTHS" --samples "$SAMPLES" -n "$WORKERS" \
     --thresholds "$THRESHOLDS" ${BASELINE:+--baseline "$BASELINE"} --budget "$BUDGET" \
