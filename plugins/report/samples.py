@@ -18,7 +18,7 @@ from plugins.report.text import visible
 BUDGET_BYTES = 5_000_000
 RIGHT_PER_CASE = 3
 EXCERPTS_PER_CASE = 6
-# Of a longer answer its beginning, and its end or where else a reference stands first.
+# Of a longer answer its beginning and its end, or where a reference stands that is in neither.
 ANSWER_CHARACTERS, BEGINNING_CHARACTERS = 600, 400
 REFERENCES = 12
 REFERENCES_CHARACTERS = 480
@@ -135,9 +135,9 @@ def _said(text: str, references: Sequence[str]) -> dict[str, Any]:
     if len(text) <= ANSWER_CHARACTERS:
         return {"got": visible(text)}
     size = ANSWER_CHARACTERS - BEGINNING_CHARACTERS
-    at = _first(text, references)
     start = len(text) - size
-    if at >= BEGINNING_CHARACTERS - 40:
+    # Whoever thinks aloud answers at the end.
+    if _first(text[start:], references) < 0 and (at := _first(text, references)) >= BEGINNING_CHARACTERS - 40:
         start = max(BEGINNING_CHARACTERS, min(start, at - size // 4))
     said: dict[str, Any] = {"got": visible(text, BEGINNING_CHARACTERS), "end": visible(text[start:], size)}
     left_out = {"more": start - BEGINNING_CHARACTERS, "rest": len(text) - start - size}
