@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -62,32 +63,62 @@ def panel_line(panel: Panel, standing: Standing, scores: Mapping[Element, float]
     return "  ".join(parts)
 
 
+@dataclass(slots=True)
+class Seen:
+    """A panel as the watcher knows it: results before it looked on, results now, when those came.
+
+    `since` is when the work on it began, None as long as nothing was added.
+    """
+
+    before: tuple[int, int]
+    samples: int
+    grew: float = -math.inf
+    since: float | None = None
+
+
 class Watcher:
-    """Follows the journals of a run and tells each panel's line when there is something new."""
+    """Follows the journals of a run and tells what is done, and how far that is on which work goes on."""
 
     def __init__(self, run: Run, ledger: Ledger, clock: Callable[[], float] = time.monotonic):
         self.run = run
         self.ledger = ledger
         self.clock = clock
         self._open = dict(ledger.panels)
-        self._seen: dict[PanelKey, tuple[int, int, float]] = {}
+        self._seen: dict[PanelKey, Seen] = {}
+        self._grew = clock()
 
     def look(self) -> Iterator[tuple[str, bool]]:
-        """(line, whether the panel is done) of panels that were begun, the shortest length first."""
+        """(line, whether the panel is done): every panel that was finished, then the one that grew last."""
         self.ledger.refresh()
+        waiting: list[tuple[float, str]] = []
+        shortest: int | None = None
         for key, panel in tuple(self._open.items()):
+            # Lengths are worked off one after the other, the panels of one in the order of their tests.
+            if shortest is not None and panel.length > shortest:
+                break
             scores = self.ledger.scores(panel)
-            samples, tokens = len(scores), self._tokens(panel)
-            first = self._seen.setdefault(key, (samples, tokens, self.clock()))
+            grew, pace = self._pace(key, len(scores), self._tokens(panel))
             standing = self.ledger.standing(panel)
-            if scores or not standing.wanted:
-                pace = Pace(samples=samples - first[0], tokens=tokens - first[1], seconds=self.clock() - first[2])
-                yield panel_line(panel, standing, scores, pace), not standing.wanted
+            line = panel_line(panel, standing, scores, pace)
             if not standing.wanted:
                 del self._open[key]
-            else:
-                # Panels are worked off one after the other; two overlap while one is left.
-                break
+                yield line, True
+                continue
+            shortest = panel.length
+            if scores:
+                waiting.append((grew, line))
+        if waiting:
+            yield max(waiting, key=lambda each: each[0])[1], False
+
+    def _pace(self, key: PanelKey, samples: int, tokens: int) -> tuple[float, Pace]:
+        """When the panel last grew, and how fast it does: since the panel before it grew for the last time."""
+        seen = self._seen.setdefault(key, Seen(before=(samples, tokens), samples=samples))
+        if samples > seen.samples:
+            seen.since = self._grew if seen.since is None else seen.since
+            seen.samples, seen.grew = samples, self.clock()
+            self._grew = seen.grew
+        seconds = 0.0 if seen.since is None else self.clock() - seen.since
+        return seen.grew, Pace(samples=samples - seen.before[0], tokens=tokens - seen.before[1], seconds=seconds)
 
     def _tokens(self, panel: Panel) -> int:
         entries = self.ledger.journals["model"].entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 from fixtures.checkpoint import Checkpoint
 from fixtures.engines import EngineFacts
@@ -18,7 +18,8 @@ from plugins.gates.verdicts import Judge, Measured
 from plugins.report.document import Finished
 from plugins.run import Run
 
-KINDS: tuple[FailureKind, ...] = ("incomplete", "distractor", "wrong", "copied", "empty", "refused")
+KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
+WEIGHTS = {"incomplete": 5, "distractor": 4, "wrong": 6, "copied": 2}
 LENGTHS = (4096, 8192, 16384, 32768)
 CHECKPOINT = Checkpoint(
     name="step_1000", path="/models/run/step_1000", architecture="MadeUpForCausalLM", model_type="made-up",
@@ -77,7 +78,7 @@ def share_of(case: Case, lengths: tuple[int, ...]) -> float:
 def outcome_of(case: Case, index: int, right: float, text: str | None, random: Random) -> Outcome:
     wanted, depth = f"value-{random.randrange(10**6)}", random.random()
     is_right = random.random() < right * (1.12 - 0.3 * depth * (1 - depth))
-    kind = random.choices(KINDS, (5, 4, 6, 2, 1, 1))[0]
+    kind = random.choices(KINDS, [WEIGHTS.get(each, 1) for each in KINDS])[0]
     value = 1.0 if is_right else 0.5 if kind == "incomplete" else 0.0
     said = f"The answer is {wanted}." if is_right else f"It is value-{random.randrange(10**6)}, I believe."
     return Outcome(

@@ -19,7 +19,7 @@ from plugins.report.html.steps import steps_page
 from plugins.report.plugin import write
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium with chromedriver is installed")
-ENTER, DOWN = "\ue007", "\ue015"
+ENTER, DOWN, TAB = "\ue007", "\ue015", "\ue004"
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +92,11 @@ def test_a_cell_of_the_heatmap_leads_to_its_samples(opened: Browser, pages: dict
     opened.show(pages["compared"])
     opened.run("document.querySelector('#tasks a[data-task=cwe][data-length=\"32768\"]').click()")
     found = opened.run(
-        "return new Promise(done => setTimeout(() => done(document.getElementById('rows').innerText), 50))"
+        "return new Promise(done => setTimeout(() => done("
+        "[...document.querySelectorAll('#rows button')].map(each => each.innerText)), 50))"
     )
-    assert found.splitlines()
-    assert all("cwe 32K" in line for line in found.splitlines())
+    assert found
+    assert all("cwe 32K" in name for name in found)
 
 
 def test_a_sample_opens_by_keyboard_and_shows_what_was_asked(opened: Browser, pages: dict[str, Path]) -> None:
@@ -110,6 +111,67 @@ def test_a_sample_opens_by_keyboard_and_shows_what_was_asked(opened: Browser, pa
     assert opened.run("return document.querySelectorAll('#rows .detail mark').length") >= 1
     opened.type(ENTER)
     assert opened.run("return document.querySelector('#rows .detail')") is None
+
+
+def test_everything_can_be_reached_by_keyboard(opened: Browser, pages: dict[str, Path]) -> None:
+    opened.show(pages["nasty"])
+    opened.type(TAB)
+    assert opened.run("return document.activeElement.textContent") == "Skip to the results"
+    wanted = {"A nav", "A heat", "SUMMARY gate", "SELECT filters", "BUTTON filters", "BUTTON rows", "BUTTON more"}
+    places = {"nav": "nav", "heat": ".heat", "gate": ".gate", "filters": "#filters", "rows": "#rows", "more": "#more"}
+    script = f"""const at = document.activeElement, places = {json.dumps(places)};
+        return Object.keys(places).filter(name => at.closest(places[name])).map(name => `${{at.tagName}} ${{name}}`)"""
+    for _ in range(250):
+        opened.type(TAB)
+        wanted -= set(opened.run(script))
+        if not wanted:
+            break
+    assert not wanted
+
+
+def test_matches_are_marked_as_words_and_what_was_left_out_is_told(opened: Browser, pages: dict[str, Path]) -> None:
+    """A short reference stands in many words: only where none is it, it is marked within one."""
+    row = {
+        "task": "vt", "length": 4096, "index": 0, "score": 50, "expected": ["a", "44"], "found": [1, 0],
+        "got": "a banana, a 1444", "more": 1000, "end": "the end a", "rest": 2000, "depth": 0.1, "depths": [0.1, 0.9],
+    }  # fmt: skip
+    within = row | {"index": 1, "expected": ["44"], "found": [0], "got": "only 1444", "end": "", "more": 0, "rest": 0}
+    text = pages["nasty"].read_text(encoding="utf-8")
+    start = text.index('id="data">') + len('id="data">')
+    changed = pages["nasty"].with_name("marked.html")
+    end = text.index("</script>", start)
+    changed.write_text(f"{text[:start]}{json.dumps({'rows': [row, within]})}{text[end:]}", encoding="utf-8")
+    opened.show(changed)
+    opened.run("document.querySelectorAll('#rows button').forEach(each => each.click())")
+    marks = "return [...document.querySelectorAll('#rows .detail')].map(each => [...each.querySelectorAll('mark')]"
+    assert opened.run(f"{marks}.map(mark => mark.textContent))") == [["a", "a", "a"], ["44"]]
+    told = opened.run("return document.querySelector('#rows .detail').innerText")
+    assert "a banana, a 1444 … 1,000 characters … the end a … 2,000 characters …" in told
+    assert "10.0 %, 90.0 % (missed) of the context" in told
+
+
+def test_a_dark_page_is_printed_dark_on_light(opened: Browser, pages: dict[str, Path]) -> None:
+    opened.show(pages["compared"], scheme="dark")
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    colour = "return getComputedStyle(document.querySelector('.word.pass')).color"
+    on_screen = opened.run(colour)
+    opened.command("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
+    try:
+        assert opened.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert opened.run("return getComputedStyle(document.querySelector('nav')).display") == "none"
+        assert opened.run(colour) == "rgb(0, 102, 79)" != on_screen
+    finally:
+        opened.command("Emulation.setEmulatedMedia", {"media": "", "features": []})
+
+
+@pytest.mark.parametrize("name", ["compared", "nasty"])
+def test_an_opened_sample_fits_a_narrow_window(name: str, opened: Browser, pages: dict[str, Path]) -> None:
+    opened.show(pages[name], width=390)
+    opened.run("document.querySelectorAll('#rows button').forEach(each => each.click())")
+    table, room = opened.run(
+        "const table = document.querySelector('.samples'); return [table.scrollWidth, table.parentElement.clientWidth]"
+    )
+    assert table <= room
 
 
 def test_the_comparison_shows_both_answers_of_a_flip(opened: Browser, pages: dict[str, Path]) -> None:

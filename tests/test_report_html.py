@@ -10,7 +10,7 @@ import re
 import unicodedata
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -21,15 +21,16 @@ from queues import scope_of, thresholds
 from test_regression import MANY
 
 from fixtures.excerpts import excerpt_of
-from fixtures.records import CaseResult, Prompt, Sample
+from fixtures.records import CaseResult, FailureKind, Prompt, Sample
 from plugins.gates.curves import curves
 from plugins.gates.thresholds import Gate
 from plugins.report.details import details
 from plugins.report.document import Finished, document
-from plugins.report.html.charts import SHADES, difference_class, line, shade, shade_rules
+from plugins.report.html.charts import SHADES, difference_class, floor_of, line, shade, shade_rules
 from plugins.report.html.page import embedded, page
-from plugins.report.html.views import headline
-from plugins.report.samples import EXCERPTS_PER_CASE, RIGHT_PER_CASE, samples_of
+from plugins.report.html.views import failures, headline, score_charts
+from plugins.report.markdown import markdown
+from plugins.report.samples import ANSWER_CHARACTERS, EXCERPTS_PER_CASE, RIGHT_PER_CASE, samples_of
 from plugins.report.text import one_line, visible
 
 ANY_TEXT = st.text(st.characters(), max_size=60) | st.text("<>&/script!-\u2028\ud800\x00", max_size=20)
@@ -104,9 +105,10 @@ def test_what_a_model_says_is_never_markup(nasty: str) -> None:
     assert [kind for kind, _ in reader.raw] == ["style", "application/json", "script"]
     assert "img" not in {tag for tag, _ in reader.tags}
     rows = json.loads(dict(reader.raw)["application/json"])["rows"]
-    assert {row["got"] for row in rows} == {visible(text, 600) for text in NASTY}
-    assert max(len(row["got"]) for row in rows) == 600
-    assert {row.get("more") for row in rows} == {None, len("long " * 20_000) - 600}
+    longest = max(NASTY, key=len)
+    assert {row["got"] for row in rows} == {visible(text, 400 if text == longest else None) for text in NASTY}
+    assert {row["end"] for row in rows if "end" in row} == {longest[-200:]}
+    assert {row.get("more") for row in rows} == {None, len(longest) - 600}
     nasty.encode("utf-8")
     assert not [sign for sign in nasty if unicodedata.category(sign) in ("Cc", "Cf", "Cs") and sign not in "\n\t"]
 
@@ -132,6 +134,45 @@ def test_visible_text_can_be_written_and_has_no_hidden_sign(text: str) -> None:
 @given(st.text(st.characters(exclude_categories=["C", "Z"]), max_size=40))
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert visible(text) == text
+
+
+def row_of(text: str, *references: str, depths: tuple[float, ...] = ()) -> dict[str, Any]:
+    """The page's row of a wrong sample that was answered like this."""
+    options = options_of(samples=1, suite="ruler", lengths=(4096,))
+    case = cases_of(options)[0]
+    result = result_of(case, options.lengths, (text,), paired=False)
+    outcome = replace(
+        result.outcomes[0],
+        references=references,
+        depths=depths,
+        score=replace(result.outcomes[0].score, value=0.5, parts=dict.fromkeys(references[:1], 1.0), failure="wrong"),
+    )
+    (row,) = samples_of([case], {case.id: replace(result, outcomes=(outcome,))}).rows
+    return dict(row)
+
+
+@given(st.text("ab .", max_size=2000), st.text("ab", min_size=1, max_size=20))
+def test_nothing_of_a_long_answer_is_left_out_in_silence(text: str, reference: str) -> None:
+    row = row_of(text, reference)
+    shown = row["got"] + row.get("end", "")
+    assert len(shown) + row.get("more", 0) + row.get("rest", 0) == len(text)
+    assert len(shown) <= ANSWER_CHARACTERS
+    assert text.startswith(row["got"])
+    assert row.get("end", "") in text
+    if "rest" not in row:
+        assert text.endswith(row.get("end", ""))
+
+
+@given(st.integers(0, 3000), st.integers(0, 3000))
+def test_of_a_long_answer_the_place_of_a_reference_is_shown(before: int, after: int) -> None:
+    """As when a model thinks aloud before and after it."""
+    row = row_of(f"{'hmm ' * before}Value-77 {'well ' * after}", "value-77")
+    assert "Value-77" in (row["got"], row.get("end", ""))[0] + row.get("end", "")
+
+
+def test_all_places_are_told_where_there_are_several() -> None:
+    assert row_of("x", "a", "b", depths=(0.1, 0.9))["depths"] == [0.1, 0.9]
+    assert "depths" not in row_of("x", "a", depths=(0.1,))
 
 
 def test_every_case_has_its_share_of_a_small_budget() -> None:
@@ -195,6 +236,59 @@ def test_the_headline_follows_the_exit_code(changed: dict[str, Any], word: str) 
     assert f'<p class="verdict {word}">' in page_of(run)
 
 
+def test_the_headline_names_the_gates_that_decided_it() -> None:
+    run = finished(samples=20, suite="ruler")
+    found = headline(document(run), details(run))
+    (gate,) = [gate for gate in document(run)["gates"] if gate["blocking"]]
+    assert found["because"] == [("effective length", gate["reason"])]
+    head = page_of(run).partition("</header>")[0]
+    assert html.escape(gate["reason"]) in head
+    passing = finished(samples=20, suite="ruler", lengths=(4096,))
+    assert headline(document(passing), details(passing))["because"] == []
+
+
+def test_of_many_deciding_gates_the_headline_names_a_few_and_counts_the_rest() -> None:
+    run = finished(samples=2, paired=True)
+    found = details(run)
+    names = tuple(gate["name"] for gate in document(run)["gates"] if gate["blocking"])
+    told = headline(document(run), replace(found, failing=names))
+    assert len(told["because"]) + told["more"] == len(names) > len(told["because"]) == 4
+    assert f"and {told['more']} more</a>" in page(document(run), replace(found, failing=names))
+
+
+def test_every_kind_of_failure_has_its_place_and_colour() -> None:
+    run = finished(samples=60, suite="ruler", lengths=(4096, 131072))
+    found = document(run)
+    seen = {kind for case in found["cases"] for kind in case["failures"]}
+    assert seen == set(get_args(FailureKind))
+    for each in failures(found):
+        assert sum(each["counts"].values()) == each["total"]
+        assert sum(width for _, _, width in each["parts"]) == pytest.approx(300, abs=0.1)
+    text = page_of(run)
+    style = next(content for kind, content in read(text).raw if kind == "style")
+    for kind in seen:
+        name = f"k-{kind.replace(' ', '-')}"
+        assert f'<rect class="{name}"' in text
+        assert f".{name}{{fill:" in style
+
+
+def test_charts_side_by_side_have_one_scale() -> None:
+    run = finished(samples=20, suite="ruler")
+    drawn = score_charts(document(run), details(run))
+    assert len(drawn) == 5
+    assert len({chart.line.ticks_y for chart in drawn}) == 1
+    assert (floor_of([99.0, None, 53.0]), floor_of([99.0, 51.0]), floor_of([None])) == (50, 0, 0)
+
+
+def test_a_case_that_was_hardly_seen_is_marked_as_in_the_terminal() -> None:
+    run = finished(samples=200, suite="ruler", lengths=(4096,), most=60, full=False)
+    rough = [case for case in document(run)["cases"] if 0 < case["samples"] < 10]
+    assert rough
+    assert page_of(run).count(" rough") == len(rough) == markdown(document(run), holds=True).count("| \\~")
+    assert "~ is from fewer than 10 samples" in page_of(run)
+    assert "~ is from" not in page_of(finished(samples=20, suite="ruler", lengths=(4096,)))
+
+
 def test_an_error_is_told_and_fails() -> None:
     whole = finished(samples=4, suite="ruler", lengths=(4096,))
     results = dict(whole.judge.measured.results)
@@ -203,7 +297,7 @@ def test_an_error_is_told_and_fails() -> None:
     run = finished(samples=4, suite="ruler", lengths=(4096,), results=results)
     found = headline(document(run), details(run))
     assert found["word"] == "fail"
-    assert "1 cases without a score" in found["said"]
+    assert "1 case without a score" in found["said"]
     assert html.escape("<b>out of memory</b>") in page_of(run)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -9,8 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
-from made_up import NASTY
+from made_up import NASTY, finished
 from runs import SCHEMA, Finished, finished_run
+
+from plugins.report.details import details
+from plugins.report.document import document
+from plugins.report.html.page import page
+from plugins.report.markdown import markdown, plain
+from plugins.report.terminal import summary_lines
 
 LENGTHS = (900, 1000)
 # The answers at the longer length are replaced.
@@ -208,8 +215,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def test_what_the_baseline_said_instead_is_kept(compared: Finished) -> None:
     assert compared.code in (0, 1), compared.errors
-    page = (compared.folder / "report.html").read_text(encoding="utf-8")
-    rows = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["rows"]
+    written = (compared.folder / "report.html").read_text(encoding="utf-8")
+    rows = json.loads(written.partition('id="data">')[2].partition("</script>")[0])["rows"]
     regression = compared.report["regression"]["cases"]
     flips = [row for row in rows if "flip" in row]
     assert len(flips) == sum(case["worse"] + case["better"] for case in regression.values()) > 0
@@ -218,3 +225,45 @@ def test_what_the_baseline_said_instead_is_kept(compared: Finished) -> None:
         assert row["expected"][0] in row["flip"]["got"]
         assert row["expected"][0] not in row["got"]
         assert row["excerpt"]["needle"] == row["expected"][0]
+
+
+def test_the_evidence_of_a_loss_says_the_same_everywhere(compared: Finished) -> None:
+    gates = [gate for gate in compared.report["gates"] if gate["kind"] == "regression"]
+    page_text, table = ((compared.folder / f"report{end}").read_text(encoding="utf-8") for end in (".html", ".md"))
+    terminal = " ".join(compared.output.split())
+    assert gates
+    for gate in gates:
+        assert f"{gate['measured']:+.1f} [" in gate["reason"]
+        assert html.escape(gate["reason"]) in page_text
+        assert plain(gate["reason"], 160) in table
+        assert f"{gate['name']}: {' '.join(gate['reason'].split())}" in terminal
+        told = compared.properties(f"gate[{gate['name']}]")
+        assert float(told["measured"]) == pytest.approx(gate["measured"], abs=1e-4)
+        assert told["verdict"] == gate["verdict"]
+
+
+def test_means_of_helmet_and_differences_are_the_same_everywhere() -> None:
+    """In a run of both suites against a baseline; its answers are made up."""
+    run = finished(samples=10, paired=True)
+    found = document(run)
+    reader = Tables()
+    reader.feed(page(found, details(run)))
+    heat = {row[0]: row[1:] for row in reader.found["HELMET: score by task and length"][1:]}
+    rows = pipes(markdown(found, holds=False))
+    terminal = {line.split()[1]: line.split()[2:] for line, _ in summary_lines(found) if line.startswith("= ")}
+    helmet, keys = found["helmet"], [str(length) for length in run.run.options.lengths]
+    for name, scores in (*helmet["categories"].items(), ("HELMET average", helmet["average"])):
+        row = [shown(scores[key]) for key in keys]
+        assert "-" not in row
+        assert heat[name if name in heat else f"{name} mean"] == row
+        assert rows[name] == row
+        assert terminal[name.split()[0]] == row
+    for suite in ("ruler", "helmet"):
+        table = reader.found[f"{suite.upper()}: difference to the baseline by task and length"]
+        drawn = {row[0]: row[1:] for row in table[1:]}
+        for case in (case for case in found["cases"] if case["suite"] == suite):
+            difference = found["regression"]["cases"][case["id"]]["difference"]
+            at = keys.index(str(case["length"]))
+            assert float(drawn[case["task"]][at].removesuffix(" ▼")) == pytest.approx(difference, abs=0.051)
+    worse = sum(case["worse"] for case in found["regression"]["cases"].values())
+    assert f"{worse} worse" in markdown(found, holds=False)

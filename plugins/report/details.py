@@ -20,7 +20,7 @@ class Series:
     name: str
     scores: Mapping[int, float | None]
     intervals: Mapping[int, tuple[float, float] | None]
-    words: Mapping[int, VerdictWord]
+    words: Mapping[int, VerdictWord | None]
     threshold: float | None
 
 

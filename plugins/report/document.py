@@ -31,6 +31,7 @@ SCHEMA = "longctx-report/1"
 DEPTH_BINS = 10
 EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
+FEW_SAMPLES = 10
 PACKAGES = ("pytest", "pytest-xdist", "transformers", "torch", "tokenizers", "numpy")
 
 
@@ -51,6 +52,11 @@ class Finished:
     computed_samples: int
     started: str
     seconds: float
+
+
+def is_rough(case: Mapping[str, Any]) -> bool:
+    """Whether a verdict of its panel came so early that this case of the document was hardly seen."""
+    return bool(0 < case["samples"] < min(case["planned"], FEW_SAMPLES))
 
 
 def document(finished: Finished) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fixtures.lengths import format_length
+from plugins.report.document import FEW_SAMPLES, is_rough
 from plugins.report.text import one_line
 
 # What GitHub's Markdown gives a meaning to within a line, addresses and mentions included; a backslash takes it away.
@@ -98,7 +99,7 @@ def _regression(document: Mapping[str, Any]) -> str:
     better = sum(case["better"] for case in found["cases"].values())
     pairs = sum(case["pairs"] for case in found["cases"].values())
     told = f"Against {plain(found['baseline']['name'], 80)}: {worse} worse, {better} better of {pairs} pairs"
-    return f"{told}; shown to be worse: {', '.join(plain(name, 60) for name in dropped[:10]) or 'none'}" + (
+    return f"{told}; cases shown to be worse: {', '.join(plain(name, 60) for name in dropped[:10]) or 'none'}" + (
         f" and {len(dropped) - 10} more" if len(dropped) > 10 else ""
     )
 
@@ -110,6 +111,8 @@ def _cases(document: Mapping[str, Any], lengths: Sequence[int]) -> str:
         for task in dict.fromkeys(case["task"] for case in document["cases"])
     ]
     table = _table(("task", *map(_length, lengths)), rows)
+    if any(map(is_rough, cells.values())):
+        table += f"\n\n\\~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more"
     return f"<details><summary>All {len(document['cases'])} cases</summary>\n\n{table}\n\n</details>" if rows else ""
 
 
@@ -147,7 +150,7 @@ def _cell(case: Mapping[str, Any] | None) -> str:
         return "-"
     if case["verdict"] == "error":
         return "error"
-    return _number(case["score"]) + (" ▼" if case["verdict"] == "fail" else "")
+    return ("\\~" if is_rough(case) else "") + _number(case["score"]) + (" ▼" if case["verdict"] == "fail" else "")
 
 
 def _number(score: float | None) -> str:

@@ -6,6 +6,7 @@ What models and files said is made visible here, once; rows hold nothing that a 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -17,7 +18,8 @@ from plugins.report.text import visible
 BUDGET_BYTES = 5_000_000
 RIGHT_PER_CASE = 3
 EXCERPTS_PER_CASE = 6
-ANSWER_CHARACTERS = 600
+# Of a longer answer its beginning and its end, or where a reference stands that is in neither.
+ANSWER_CHARACTERS, BEGINNING_CHARACTERS = 600, 400
 REFERENCES = 12
 REFERENCES_CHARACTERS = 480
 
@@ -109,23 +111,44 @@ def _row(case: Case, outcome: Outcome, other: float | None, answer: Answer | Non
         "score": round(100 * score.value, 2),
         "expected": [visible(reference, most) for reference in outcome.references[:REFERENCES]],
         "found": [round(score.parts.get(reference, -1.0), 3) for reference in outcome.references[:REFERENCES]],
-        "got": visible(text, ANSWER_CHARACTERS),
+        **_said(text, outcome.references),
     }
-    if len(text) > ANSWER_CHARACTERS:
-        row["more"] = len(text) - ANSWER_CHARACTERS
     if len(outcome.references) > REFERENCES:
         row["others"] = len(outcome.references) - REFERENCES
     if score.failure:
         row["failure"] = score.failure
     if outcome.depths:
         row["depth"] = round(outcome.depths[0], 3)
+        if len(outcome.depths) > 1:
+            row["depths"] = [round(depth, 3) for depth in outcome.depths[:REFERENCES]]
     if excerpted and outcome.excerpt is not None:
         row["excerpt"] = _excerpt(outcome.excerpt)
     if other is not None and other != score.value:
         row["flip"] = {"score": round(100 * other, 2)}
         if answer is not None:
-            row["flip"] |= {"got": visible(answer.text, ANSWER_CHARACTERS), "failure": answer.failure}
+            row["flip"] |= {**_said(answer.text, outcome.references), "failure": answer.failure}
     return row
+
+
+def _said(text: str, references: Sequence[str]) -> dict[str, Any]:
+    """An answer, or two pieces of a long one: `got`, `more` signs left out, `end`, `rest` signs left out."""
+    if len(text) <= ANSWER_CHARACTERS:
+        return {"got": visible(text)}
+    size = ANSWER_CHARACTERS - BEGINNING_CHARACTERS
+    start = len(text) - size
+    # Whoever thinks aloud answers at the end.
+    if _first(text[start:], references) < 0 and (at := _first(text, references)) >= BEGINNING_CHARACTERS - 40:
+        start = max(BEGINNING_CHARACTERS, min(start, at - size // 4))
+    said: dict[str, Any] = {"got": visible(text, BEGINNING_CHARACTERS), "end": visible(text[start:], size)}
+    left_out = {"more": start - BEGINNING_CHARACTERS, "rest": len(text) - start - size}
+    return said | {name: count for name, count in left_out.items() if count}
+
+
+def _first(text: str, references: Sequence[str]) -> int:
+    """Where the first of the references stands in the text, whatever its case; -1 if none does."""
+    wanted = "|".join(re.escape(reference) for reference in references if reference)
+    found = re.search(wanted, text, re.IGNORECASE) if wanted else None
+    return found.start() if found else -1
 
 
 def _excerpt(found: Excerpt) -> dict[str, str]:

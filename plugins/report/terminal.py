@@ -9,6 +9,7 @@ from typing import Any
 
 from fixtures.lengths import format_length
 from fixtures.preflight import Inspection
+from plugins.report.document import FEW_SAMPLES, is_rough
 
 Document = dict[str, Any]
 Line = tuple[str, dict[str, bool]]
@@ -17,7 +18,6 @@ INDENT = 11
 NAME_WIDTH = 22
 CELL_WIDTH = 8
 SHOWN_CASES = 5
-FEW_SAMPLES = 10
 TEXT_WIDTH = 28
 WORD_MARKUP = {"pass": {"green": True}, "not measured": {"yellow": True}}
 
@@ -96,7 +96,7 @@ def _table(document: Document) -> list[Line]:
         lines.append((_row("= mean", [_cell(ruler["scores"][str(length)]) for length in lengths]), {"bold": True}))
     if ruler["wavg_inc"] is not None:
         lines.append((f"{'= wAvg':<{NAME_WIDTH}}inc {ruler['wavg_inc']:.1f}, dec {ruler['wavg_dec']:.1f}", {}))
-    if any(map(_is_rough, cases)):
+    if any(map(is_rough, cases)):
         lines.append((f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all", {}))
     return lines
 
@@ -187,12 +187,7 @@ def _short_id(case: dict[str, Any]) -> str:
 
 
 def _case_cell(case: dict[str, Any]) -> str:
-    return "error" if case["verdict"] == "error" else f"{'~' if _is_rough(case) else ''}{_cell(case['score'])}"
-
-
-def _is_rough(case: dict[str, Any]) -> bool:
-    """Whether a verdict of its panel came so early that the case itself was hardly seen."""
-    return bool(0 < case["samples"] < min(case["planned"], FEW_SAMPLES))
+    return "error" if case["verdict"] == "error" else f"{'~' if is_rough(case) else ''}{_cell(case['score'])}"
 
 
 def _cell(score: float | None) -> str:

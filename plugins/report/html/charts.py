@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from plugins.gates.curves import Curve
@@ -13,8 +13,8 @@ SHADES = 20
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
 EVIDENCE_WIDTH, EVIDENCE_HEIGHT = 260, 120
-# Below this every score is high, and half the axis shows more.
-HIGH = 52.0
+# Where every score is above the first, the upper half of the axis shows more.
+HIGH, HALF = 52.0, 50.0
 MOST_LABELS = 9
 
 
@@ -83,19 +83,16 @@ def line(
     *,
     threshold: float | None,
     words: Sequence[str | None] = (),
-    unit: float = 100.0,
+    floor: float = 0.0,
 ) -> Line:
-    """A chart of scores from 0 to `unit`; the lower half is left out where nothing lies there."""
-    seen = [score for score in scores if score is not None] + [low for each in intervals if each for low in each[:1]]
-    seen += [] if threshold is None else [threshold]
-    floor = unit / 2 if seen and min(seen) > unit * HIGH / 100 else 0.0
+    """A chart of scores from `floor` (see `floor_of`) to 100."""
     step = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
     xs = [LEFT + step * (at + 0.5) for at in range(len(labels))]
     # Where there are more labels than room, every so many is written.
     every = -(-len(labels) * max((len(label) for label in labels), default=1) * 7 // (WIDTH - LEFT - RIGHT)) or 1
 
     def y(score: float) -> float:
-        return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - (score - floor) / (unit - floor)), 1)
+        return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - (score - floor) / (100 - floor)), 1)
 
     labelled = telling(scores)
     points = [
@@ -118,8 +115,13 @@ def line(
         ticks_x=tuple(
             (round(x, 1), label) for at, (x, label) in enumerate(zip(xs, labels, strict=True)) if at % every == 0
         ),
-        ticks_y=tuple((y(tick), f"{tick:g}") for tick in (floor + (unit - floor) * part / 4 for part in range(5))),
+        ticks_y=tuple((y(tick), f"{tick}") for tick in range(int(floor), 101, 10 if floor else 25)),
     )
+
+
+def floor_of(values: Iterable[float | None]) -> float:
+    """Where the scale of charts that stand side by side begins: at 50 where none of their values lies near there."""
+    return HALF if min((value for value in values if value is not None), default=0.0) > HIGH else 0.0
 
 
 def telling(values: Sequence[float | None]) -> set[int]:

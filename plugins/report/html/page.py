@@ -15,6 +15,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from plugins.report.details import Details
+from plugins.report.document import FEW_SAMPLES, is_rough
 from plugins.report.html import tables, views
 from plugins.report.html.charts import shade_rules
 from plugins.report.text import visible
@@ -40,9 +41,10 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         cost=views.cost(document),
         charts=views.score_charts(document, details),
         tables=tables.task_tables(document),
+        rough=FEW_SAMPLES if any(map(is_rough, document["cases"])) else None,
         depths=tables.depth_tables(document),
-        failures=views.failures(document),
-        kinds=views.KINDS,
+        failures=(failures := views.failures(document)),
+        kinds=[kind for kind in views.KINDS if any(each["counts"][kind] for each in failures)],
         helmet=views.helmet_bars(document),
         gates=views.gates(document, details),
         comparison=tables.comparison(document),
@@ -85,6 +87,7 @@ def _environment() -> Environment:
         "bounds": tables.bounds,
         "length": tables.short_length,
         "visible": visible,
+        "kind": lambda name: f"k-{name.replace(' ', '-')}",
     }
     return environment
 

@@ -44,15 +44,24 @@
     return wanted.flip === "any" || (wanted.flip === "worse") === (row.score < row.flip.score);
   };
 
-  const marked = (text, needles) => {
+  // An answer, whole or as its beginning and one more piece, with the references marked: where they stand as words,
+  // or else within words.
+  const marked = (answer, needles) => {
     const box = make("div", "said");
     box.dir = "auto";
+    const gap = (count) => box.append(make("span", "gap", ` … ${count.toLocaleString("en")} characters … `));
+    const pieces = answer.more ? [answer.got, answer.end] : [answer.got + (answer.end || "")];
     const wanted = needles.filter(Boolean).sort((a, b) => b.length - a.length)
-      .map((needle) => needle.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-    if (!text) box.append(make("span", "gap", "(nothing)"));
-    else if (!wanted.length) box.append(text);
-    else text.split(new RegExp(`(${wanted.join("|")})`, "gi"))
-      .forEach((part, at) => box.append(at % 2 ? make("mark", "", part) : part));
+      .map((needle) => needle.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("|");
+    const words = new RegExp(`(?<![\\p{L}\\p{N}])(${wanted})(?![\\p{L}\\p{N}])`, "giu");
+    const pattern = pieces.some((piece) => piece.search(words) >= 0) ? words : new RegExp(`(${wanted})`, "giu");
+    pieces.forEach((piece, at) => {
+      if (at) gap(answer.more);
+      if (!wanted) box.append(piece);
+      else piece.split(pattern).forEach((part, place) => box.append(place % 2 ? make("mark", "", part) : part));
+    });
+    if (answer.rest) gap(answer.rest);
+    if (!answer.got) box.append(make("span", "gap", "(nothing)"));
     return box;
   };
   const headed = (parent, title, ...children) => {
@@ -64,10 +73,12 @@
   const context = (found) => {
     const box = make("div", "said");
     box.dir = "auto";
-    const gap = () => make("span", "gap", " … ");
-    box.append(found.head || "", gap());
-    if (found.needle) box.append(found.before || "", make("mark", "", found.needle), found.after || "", gap());
-    box.append(found.tail || "");
+    const gap = () => make("span", "gap break", "…");
+    box.append((found.head || "").trimEnd());
+    if (found.needle) {
+      box.append(gap(), (found.before || "").trimStart(), make("mark", "", found.needle), (found.after || "").trimEnd());
+    }
+    if (found.tail) box.append(gap(), found.tail.trim());
     return box;
   };
 
@@ -89,25 +100,31 @@
     if (row.others) expected.append(make("span", "gap", `and ${row.others} more`));
     headed(box, "Expected", expected);
     const sides = make("div", "sides");
-    const said = headed(sides, `Answer, ${row.score} (${result(row)})`, marked(row.got, row.expected));
-    if (row.more) said.append(make("p", "gap", `… ${row.more.toLocaleString("en")} more characters`));
+    headed(sides, `Answer, ${row.score} (${result(row)})`, marked(row, row.expected));
     if (row.flip) {
       const other = row.flip.got === undefined
-        ? make("p", "gap", "its answer is in the journal") : marked(row.flip.got, row.expected);
+        ? make("p", "gap", "its answer is in the journal") : marked(row.flip, row.expected);
       headed(sides, `Baseline, ${row.flip.score}${row.flip.failure ? ` (${row.flip.failure})` : ""}`, other);
     }
     box.append(sides);
-    if (row.depth !== undefined) headed(box, "Place of the needle", depth(row.depth));
+    if (row.depths) headed(box, "Places of the needles", places(row.depths, row.found));
+    else if (row.depth !== undefined) headed(box, "Place of the needle", places([row.depth], row.found));
     if (excerpt.head) headed(box, "Context, both ends and around the needle", context(excerpt));
     return box;
   };
-  const depth = (share) => {
-    const box = make("p", "", `${(100 * share).toFixed(1)} % of the context`);
+  const places = (shares, found) => {
+    const paired = shares.length === found.length;
+    const missed = shares.map((_, at) => paired && found[at] >= 0 && found[at] < 1);
+    const said = shares.map((share, at) =>
+      `${(100 * share).toFixed(1)} %${shares.length > 1 && missed[at] ? " (missed)" : ""}`);
+    const box = make("p", "", `${said.join(", ")} of the context`);
     const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     drawing.setAttribute("viewBox", "0 0 300 10");
     drawing.setAttribute("preserveAspectRatio", "none");
     drawing.setAttribute("aria-hidden", "true");
-    for (const [style, x, width] of [["track", 0, 300], ["fill", Math.max(0, 300 * share - 2), 4]]) {
+    const ticks = shares.map((share, at) =>
+      [missed[at] ? "missed" : "fill", Math.min(296, Math.max(0, 300 * share - 2)), 4]);
+    for (const [style, x, width] of [["track", 0, 300], ...ticks]) {
       const part = document.createElementNS("http://www.w3.org/2000/svg", "rect");
       part.setAttribute("class", style);
       part.setAttribute("x", x);
@@ -128,10 +145,11 @@
     const head = make("th");
     head.scope = "row";
     head.append(button);
-    const verdict = result(row) + (row.flip ? (row.score < row.flip.score ? ", was better" : ", was worse") : "");
+    const verdict = make("td", "", result(row));
+    if (row.flip) verdict.append(make("span", "flip", row.score < row.flip.score ? "▼ was better" : "▲ was worse"));
     const got = make("td", "wide cut", row.got || "(nothing)");
     got.dir = "auto";
-    element.append(head, make("td", "", row.score.toFixed(1)), make("td", "", verdict),
+    element.append(head, make("td", "", row.score.toFixed(1)), verdict,
       make("td", "wide", row.depth === undefined ? "" : row.depth.toFixed(2)),
       make("td", "wide cut", row.expected.join(", ")), got);
     button.addEventListener("click", () => {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plugins.report.history import History, Track
-from plugins.report.html.charts import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, Point, line, telling
+from plugins.report.html.charts import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, Point, floor_of, line, telling
 from plugins.report.html.page import render
 from plugins.report.html.tables import bounds, number, short_length
 from plugins.report.html.views import Chart
@@ -14,6 +14,11 @@ def steps_page(found: History) -> str:
     """Effective length, means by length and category, and gates over the steps."""
     labels = [_short(step) for step in found.steps]
     tracks = [_named(track) for track in found.means]
+    floor = floor_of(
+        value
+        for track in found.means
+        for value in (*track.values, track.threshold, *(each[0] for each in track.intervals if each))
+    )
     return render(
         "history.html.j2",
         title="Long context over training steps",
@@ -23,7 +28,7 @@ def steps_page(found: History) -> str:
             for each, length in zip(found.reports, found.effective, strict=True)
         ],
         effective=_ladder(found, labels) if any(each is not None for each in found.effective) else None,
-        charts=[_chart(track, labels) for track in tracks],
+        charts=[_chart(track, labels, floor) for track in tracks],
         gates=found.gates,
         skipped=[visible(each) for each in found.skipped],
         words=("pass", "fail", "inconclusive", "error", "not measured"),
@@ -35,11 +40,11 @@ def _named(track: Track) -> tuple[str, Track]:
     return (f"{name} at {short_length(int(length))}" if at else f"HELMET {name}"), track
 
 
-def _chart(named: tuple[str, Track], labels: list[str]) -> Chart:
+def _chart(named: tuple[str, Track], labels: list[str], floor: float) -> Chart:
     name, track = named
     return Chart(
         name=name,
-        line=line(labels, track.values, track.intervals, threshold=track.threshold, words=track.words),
+        line=line(labels, track.values, track.intervals, threshold=track.threshold, words=track.words, floor=floor),
         note="" if track.threshold is None else f"threshold {track.threshold:g}",
         rows=tuple(
             (label, number(value), bounds(interval))

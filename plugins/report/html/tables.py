@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fixtures.lengths import format_length
+from plugins.report.document import is_rough
 from plugins.report.html.charts import difference_class, shade
 from plugins.report.text import one_line, visible
 
@@ -104,7 +105,7 @@ def _case_cell(case: Mapping[str, Any] | None) -> Cell:
     bad = case["verdict"] == "fail"
     return Cell(
         text=number(case["score"]),
-        style=f"s{shade(case['score'])}{' bad' if bad else ''}",
+        style=f"s{shade(case['score'])}{' bad' if bad else ''}{' rough' if is_rough(case) else ''}",
         title=f"{said}{'; ' + case['decided_by'] if bad else ''}",
         **place,
     )

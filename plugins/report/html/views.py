@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from fixtures.lengths import format_length
-from plugins.report.details import Details
-from plugins.report.html.charts import Evidence, Line, evidence, line, stack
+from fixtures.records import FailureKind
+from plugins.report.details import Details, Series
+from plugins.report.html.charts import Evidence, Line, evidence, floor_of, line, stack
 from plugins.report.html.tables import Document, bounds, lengths_of, number, short_length
 from plugins.report.text import one_line, visible
 
-KINDS = ("right", "incomplete", "distractor", "copied", "wrong", "refused", "empty")
+# From nearly right to nothing; a kind without a place here comes last.
+ORDER = ("right", "incomplete", "distractor", "copied", "wrong", "refused", "unfinished thinking", "empty")
+KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))
 LOWEST_CASES = 12
+NAMED_GATES = 4
 TITLES = {"pass": "Holds", "fail": "Fails", "open": "Undecided"}
 CASE_WORDS = {"fail": "shown to be bad", "error": "without a score"}
 
@@ -30,7 +34,7 @@ class Chart:
 
 
 def headline(document: Document, details: Details) -> dict[str, Any]:
-    """The verdict in one line, as the exit code has it, and why."""
+    """The verdict as the exit code has it, in one line, and the first of the gates that decided it."""
     blocking = [gate for gate in document["gates"] if gate["blocking"]]
     words = Counter(gate["verdict"] for gate in blocking)
     failing = set(details.failing)
@@ -39,9 +43,20 @@ def headline(document: Document, details: Details) -> dict[str, Any]:
         f"{words[name]} {name}" for name in ("fail", "error", "not measured", "inconclusive", "pass") if words[name]
     ]
     gates = f"blocking gates: {', '.join(said)}" if said else "no gate blocks this run"
-    shown = [f"{cases[word]} cases {told}" for word, told in CASE_WORDS.items() if cases[word]]
+    shown = [
+        f"{count} {'case' if count == 1 else 'cases'} {told}"
+        for word, told in CASE_WORDS.items()
+        if (count := cases[word])
+    ]
+    deciding = [gate for gate in document["gates"] if gate["name"] in failing]
     word = "fail" if failing else "pass" if words["pass"] else "open"
-    return {"word": word, "title": TITLES[word], "said": "; ".join((gates, *shown))}
+    return {
+        "word": word,
+        "title": TITLES[word],
+        "said": "; ".join((gates, *shown)),
+        "because": [(visible(gate["name"]), visible(gate["reason"])) for gate in deciding[:NAMED_GATES]],
+        "more": len(deciding[NAMED_GATES:]),
+    }
 
 
 def ladder(document: Document) -> list[dict[str, Any]]:
@@ -78,49 +93,40 @@ def cost(document: Document) -> dict[str, str]:
     return {
         "tokens": f"{tokens['computed']:,}",
         "share": share,
-        "samples": f"{samples:,} of {planned:,}",
+        "samples": f"{samples:,}",
+        "planned": f"of {planned:,} planned",
         "reused": f"{tokens['reused']:,}",
     }
 
 
 def score_charts(document: Document, details: Details) -> list[Chart]:
-    """RULER's mean, then its aspects."""
+    """RULER's mean, then its aspects, all over the same scale."""
     ruler, lengths = document["ruler"], lengths_of(document)
-    keys = [str(length) for length in lengths]
-    charts = []
-    if any(ruler["scores"].get(key) is not None for key in keys):
-        charts.append(
-            _chart(
-                "RULER mean",
-                lengths,
-                [ruler["scores"].get(key) for key in keys],
-                [ruler["intervals"].get(key) for key in keys],
-                ruler["threshold"],
-                [ruler["verdicts"].get(key) for key in keys],
-            )
-        )
-    for series in details.aspects:
-        if any(score is not None for score in series.scores.values()):
-            scores = [series.scores.get(length) for length in lengths]
-            intervals = [series.intervals.get(length) for length in lengths]
-            words = [series.words.get(length) for length in lengths]
-            charts.append(_chart(series.name, lengths, scores, intervals, series.threshold, words))
-    return charts
+    mean = Series(
+        name="RULER mean",
+        scores={length: ruler["scores"].get(str(length)) for length in lengths},
+        intervals={length: ruler["intervals"].get(str(length)) for length in lengths},
+        words={length: ruler["verdicts"].get(str(length)) for length in lengths},
+        threshold=ruler["threshold"],
+    )
+    shown = [each for each in (mean, *details.aspects) if any(score is not None for score in each.scores.values())]
+    floor = floor_of(
+        value
+        for each in shown
+        for value in (*each.scores.values(), each.threshold, *(found[0] for found in each.intervals.values() if found))
+    )
+    return [_chart(each, lengths, floor) for each in shown]
 
 
-def _chart(
-    name: str,
-    lengths: Sequence[int],
-    scores: Sequence[float | None],
-    intervals: Sequence[Sequence[float] | None],
-    threshold: float | None,
-    words: Sequence[str | None],
-) -> Chart:
+def _chart(series: Series, lengths: Sequence[int], floor: float) -> Chart:
     labels = [short_length(length) for length in lengths]
+    scores = [series.scores.get(length) for length in lengths]
+    intervals = [series.intervals.get(length) for length in lengths]
+    words = [series.words.get(length) for length in lengths]
     return Chart(
-        name=name,
-        line=line(labels, scores, intervals, threshold=threshold, words=words),
-        note="" if threshold is None else f"threshold {threshold:g}",
+        name=series.name,
+        line=line(labels, scores, intervals, threshold=series.threshold, words=words, floor=floor),
+        note="" if series.threshold is None else f"threshold {series.threshold:g}",
         rows=tuple(
             (label, number(score), bounds(interval))
             for label, score, interval in zip(labels, scores, intervals, strict=True)
@@ -174,9 +180,11 @@ def gates(document: Document, details: Details) -> list[dict[str, Any]]:
         at = "" if gate["length"] is None else f" at {format_length(gate['length'])}"
         groups.setdefault(gate["name"].removesuffix(at), []).append(_gate(gate, details))
     failing = set(details.failing)
+    first_regression = next((name for name, (first, *_) in groups.items() if first["kind"] == "regression"), None)
     return [
         {
             "name": name,
+            "anchor": "regression" if name == first_regression else "",
             "verdicts": verdicts,
             "asked": verdicts[0]["asked"],
             "blocking": verdicts[0]["blocking"],
