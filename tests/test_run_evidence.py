@@ -12,6 +12,7 @@ import pytest
 from benches import options_of
 from jsonschema import Draft202012Validator
 from runs import SCHEMA, Finished, calibrated, finished_run
+from servers import ChatServer, needles_within
 
 from fixtures.checkpoint import inspect
 from plugins.baseline import BaselineError, read_baseline
@@ -168,13 +169,16 @@ def test_more_samples_and_more_tasks_reuse_what_is_there(
 
 @pytest.mark.parametrize(("counts_as", "code"), [("fail", 1), ("pass", 0)])
 def test_what_a_budget_leaves_open_is_inconclusive_and_no_score(
-    counts_as: str, code: int, tmp_path_factory: pytest.TempPathFactory
+    counts_as: str, code: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     certainty = "" if counts_as == "fail" else f'[verdict]\ninconclusive = "{counts_as}"\n'
-    run = finished_run(
-        tmp_path_factory, "--model", "calibration:512", *SELECTED, "--budget", "0.0001",
-        thresholds=certainty + LEVELS, own_journal=True,
-    )  # fmt: skip
+    with ChatServer().serving() as server:
+        server.answer = needles_within(512, calibrated("512"))
+        run = finished_run(
+            tmp_path_factory, "--model", "calibration:512", f"--base-url={server.url}", *SELECTED, "--budget", "0.0001",
+            thresholds=certainty + LEVELS, own_journal=True,
+        )  # fmt: skip
     assert run.code == code
     assert {(gate["verdict"], gate["measured"], gate["interval"]) for gate in run.gates.values()} == {
         ("inconclusive", None, None)
