@@ -20,12 +20,15 @@ import pytest
 from fixtures.calibration import cached, parse_spec
 from fixtures.identity import stable_hash
 from fixtures.records import CaseResult, from_json
+from plugins import options
 from plugins.evidence import Evidence
 
 REPOSITORY = Path(__file__).parents[1]
 PYTEST = Path(sys.executable).with_name("pytest")
 SCHEMA = json.loads((REPOSITORY / "plugins/report/schema.json").read_text())
 TIMEOUT_SECONDS = 300
+# Other people's plugins that happen to be installed beside the tests, and take their time to be imported.
+UNNEEDED = ("-p", "no:hypothesispytest", "-p", "no:anyio")
 NEEDLES = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
 )  # fmt: skip
@@ -152,7 +155,7 @@ def start(folder: Path, *arguments: str, journal: Path | None = None) -> Finishe
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(
-        [str(PYTEST), f"--journal={journal or folder / 'journal'}", "--suite=ruler", *arguments],
+        [str(PYTEST), *UNNEEDED, f"--journal={journal or folder / 'journal'}", "--suite=ruler", *arguments],
         cwd=REPOSITORY,
         env=inherited | {"PYTHONPATH": str(folder), "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
@@ -164,6 +167,18 @@ def start(folder: Path, *arguments: str, journal: Path | None = None) -> Finishe
     (folder / "stderr").write_text(ended.stderr)
     (folder / "code").write_text(str(ended.returncode))
     return Finished(folder)
+
+
+def refused(*arguments: str) -> str:
+    """What pytest ends with, and exit code 4, where it is given these options; read in this process.
+
+    One that takes them raises pytest's Failed.
+    """
+    home = (f"--rootdir={REPOSITORY}", str(REPOSITORY / options.CASES_DIRECTORY))
+    config = pytest.Config.fromdictargs({}, ["--capture=no", *home, "--suite=ruler", *arguments])
+    with pytest.raises(pytest.UsageError) as refusal:
+        options.pytest_configure(config)
+    return str(refusal.value)
 
 
 def calibrated(spec: str) -> Path:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+from tokenizers import Tokenizer
 
 POLL_SECONDS = 0.01
 
@@ -54,7 +58,14 @@ def completion(text: str | None, *, finish: str = "stop", delay_seconds: float =
 
 
 def text_completion(
-    text: str, *, read: int, written: int = 3, finish: str = "stop", cached: int | None = None, **changes: Any
+    text: str,
+    *,
+    read: int,
+    written: int = 3,
+    finish: str = "stop",
+    cached: int | None = None,
+    delay_seconds: float = 0.0,
+    **changes: Any,
 ) -> Response:
     """A completion that says this after having read so many tokens of the prompt."""
     usage: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
@@ -63,7 +74,7 @@ def text_completion(
     body = {"id": "1", "object": "text_completion", "created": 1, "model": "m", "usage": usage} | {
         "choices": [{"index": 0, "text": text, "finish_reason": finish}]
     }
-    return in_json(body | changes)
+    return in_json(body | changes, delay_seconds=delay_seconds)
 
 
 def chat_completion(text: str | None, *, read: int, finish: str = "stop", **message: Any) -> Response:
@@ -82,6 +93,24 @@ def in_json(body: object, *, status: int = 200, delay_seconds: float = 0.0, **he
         headers={"Content-Type": "application/json"} | named,
         delay_seconds=delay_seconds,
     )
+
+
+def needles_within(reach: int, checkpoint: Path, *, delay_seconds: float = 0.0) -> Callable[[Request], Response]:
+    """Completions of a model that finds what single and multi-key needle tasks ask for, `reach` tokens back or less.
+
+    It counts as the checkpoint's tokenizer does, like the calibration checkpoint of that window, for no computing.
+    """
+    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+
+    def answer(request: Request) -> Response:
+        prompt = request.prompt
+        ids = tokenizer.encode(prompt).ids if isinstance(prompt, str) else prompt
+        seen = tokenizer.decode(ids[-reach:])
+        asked = re.search(r"(\S+) mentioned in the provided text is$", seen)
+        found = asked and re.search(rf"for {re.escape(asked[1])} is: ([\w-]+)", seen)
+        return text_completion(f" {found[1]}" if found else "", read=len(ids), delay_seconds=delay_seconds)
+
+    return answer
 
 
 class ChatServer:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from benches import Answerer, bench_of
 from jsonschema import Draft202012Validator
-from runs import SCHEMA, calibrated, start
+from runs import SCHEMA, calibrated, refused, start
 from servers import ChatServer, Request, Response, text_completion
 
 from fixtures.corpora import Corpora
@@ -41,8 +41,16 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_use_is_one_line(tmp_path: Path, wrong: str) -> None:
+def test_wrong_use_is_one_line(wrong: str, capfd: pytest.CaptureFixture[str]) -> None:
     arguments, says = WRONG[wrong]
+    said = refused(*arguments, *SMALL)
+    assert said.startswith(says)
+    assert "\n" not in said
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_run_whose_server_is_not_there_ends_with_that_line(tmp_path: Path) -> None:
+    arguments, says = WRONG["nobody there"]
     ended = start(tmp_path, *arguments, *SMALL)
     assert ended.code == 4
     assert ended.errors.startswith(f"ERROR: {says}")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
 from made_up import NASTY, finished
-from runs import SCHEMA, Finished, finished_run
+from runs import SCHEMA, Finished, calibrated, finished_run
+from servers import ChatServer, needles_within
 
 from plugins.report.details import details
 from plugins.report.document import document
@@ -92,9 +94,13 @@ class Tables(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def spoken(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     size = ("--suite", "ruler", "--lengths", ",".join(map(str, LENGTHS)), "--samples", "1", "--full", "--step", "1200")
-    return finished_run(tmp_path_factory, "--model", "calibration:900", *size, plugin=SPEAKER)
+    with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        server.answer = needles_within(LENGTHS[0], calibrated("900"))
+        model = ("--model", "calibration:900", f"--base-url={server.url}")
+        yield finished_run(tmp_path_factory, *model, *size, plugin=SPEAKER)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from benches import options_of
 from jsonschema import Draft202012Validator
 from runs import SCHEMA, Finished, calibrated, finished_run
+from servers import ChatServer, needles_within
 
 from fixtures.checkpoint import inspect
 from plugins.baseline import BaselineError, read_baseline
@@ -54,7 +55,7 @@ from fixtures import engines
 def unloadable(*arguments, **settings):
     raise engines.EngineError("nobody was to load this")
 
-engines.ENGINES["hf"] = unloadable
+engines.ENGINES.update(hf=unloadable, openai=unloadable)
 """
 
 
@@ -79,16 +80,24 @@ def computed(run: Finished) -> int:
 
 
 @pytest.fixture(scope="module")
-def early(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """One task at a length that is easy and at one that is too hard, with gates that are soon decided."""
-    return finished_run(tmp_path_factory, "--model", "calibration:512", *SELECTED, thresholds=LEVELS, own_journal=True)
+def model() -> Iterator[tuple[str, ...]]:
+    """A model of a window of 512 tokens on a server, so that no start has weights to load."""
+    with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        server.answer = needles_within(512, calibrated("512"))
+        yield "--model", "calibration:512", f"--base-url={server.url}"
 
 
 @pytest.fixture(scope="module")
-def full(early: Finished, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def early(model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """One task at a length that is easy and at one that is too hard, with gates that are soon decided."""
+    return finished_run(tmp_path_factory, *model, *SELECTED, thresholds=LEVELS, own_journal=True)
+
+
+@pytest.fixture(scope="module")
+def full(model: tuple[str, ...], early: Finished, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The same in full, with the results of the first."""
-    size = ("--model", "calibration:512", *SELECTED, "--full")
-    return finished_run(tmp_path_factory, *size, *journal_of(early), thresholds=LEVELS)
+    return finished_run(tmp_path_factory, *model, *SELECTED, "--full", *journal_of(early), thresholds=LEVELS)
 
 
 def journal_of(run: Finished) -> tuple[str, str]:
@@ -138,11 +147,11 @@ def test_the_report_of_an_early_end_follows_the_schema(early: Finished) -> None:
 
 
 def test_a_second_start_loads_no_model_and_says_the_same(
-    early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+    model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Although the journal knows more by now than the first start asked for."""
     again = finished_run(
-        tmp_path_factory, "--model", "calibration:512", *SELECTED, *journal_of(full), *journal_of(early),
+        tmp_path_factory, *model, *SELECTED, *journal_of(full), *journal_of(early),
         thresholds=LEVELS, plugin=UNLOADABLE,
     )  # fmt: skip
     assert computed(again) == 0
@@ -151,11 +160,11 @@ def test_a_second_start_loads_no_model_and_says_the_same(
 
 
 def test_more_samples_and_more_tasks_reuse_what_is_there(
-    early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+    model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     more = PLANNED + 2
     size = ("--lengths", "512", "--samples", str(more), "--full", "-k", f"{TASK} or {OTHER}")
-    run = finished_run(tmp_path_factory, "--model", "calibration:512", *size, *journal_of(early), thresholds=LEVELS)
+    run = finished_run(tmp_path_factory, *model, *size, *journal_of(early), thresholds=LEVELS)
     assert {name: case["samples"] for name, case in run.cases.items()} == {f"{TASK}-512": more, f"{OTHER}-512": more}
     assert computed(run) == 2 + more
     known = {outcome.index: outcome for outcome in full.results[f"test_ruler[{TASK}-512]"].outcomes}
@@ -168,13 +177,12 @@ def test_more_samples_and_more_tasks_reuse_what_is_there(
 
 @pytest.mark.parametrize(("counts_as", "code"), [("fail", 1), ("pass", 0)])
 def test_what_a_budget_leaves_open_is_inconclusive_and_no_score(
-    counts_as: str, code: int, tmp_path_factory: pytest.TempPathFactory
+    counts_as: str, code: int, model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     certainty = "" if counts_as == "fail" else f'[verdict]\ninconclusive = "{counts_as}"\n'
     run = finished_run(
-        tmp_path_factory, "--model", "calibration:512", *SELECTED, "--budget", "0.0001",
-        thresholds=certainty + LEVELS, own_journal=True,
-    )  # fmt: skip
+        tmp_path_factory, *model, *SELECTED, "--budget", "0.0001", thresholds=certainty + LEVELS, own_journal=True
+    )
     assert run.code == code
     assert {(gate["verdict"], gate["measured"], gate["interval"]) for gate in run.gates.values()} == {
         ("inconclusive", None, None)
@@ -231,14 +239,15 @@ def test_checkpoints_of_the_same_name_share_no_results(worse: Finished, checkpoi
 
 @pytest.mark.parametrize("given", ["report", "path"])
 def test_the_same_checkpoint_is_no_worse_than_itself(
-    given: str, early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+    given: str, model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Against the report of an earlier run, nothing is left to do; a checkpoint is measured once, not twice."""
     copy = Path(shutil.copytree(calibrated("512"), tmp_path_factory.mktemp("twin") / "step_9"))
     baseline = str(full.folder / "report.json") if given == "report" else str(copy)
     journal = journal_of(early) if given == "report" else ()
+    compared = model if given == "report" else ("--model", "calibration:512")
     run = finished_run(
-        tmp_path_factory, "--model", "calibration:512", *SELECTED, "--baseline", baseline, *journal,
+        tmp_path_factory, *compared, *SELECTED, "--baseline", baseline, *journal,
         thresholds=PAIRED, own_journal=True,
     )  # fmt: skip
     assert run.code == 0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from runs import SCHEMA, Finished, start
-from servers import ChatServer, Request, Response, completion, in_json
+from runs import SCHEMA, Finished, calibrated, start
+from servers import ChatServer, Request, Response, completion, in_json, needles_within
 
 KEY = "sk-planted-4f1e9a77c0ffee5ecret"
-# A calibration checkpoint answers what RULER asks of needles, and nothing else.
+# A calibration checkpoint, and who finds needles in its place, answers what RULER asks of them, and nothing else.
 SENTENCE = "The grass is green. The sky is blue."
 NEEDLE = "One of the special magic numbers for mighty-clerk is: 1234567."
 PROMPTS = '''
@@ -60,6 +60,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
         yield serving
 
 
+@pytest.fixture
+def answering() -> Iterator[str]:
+    """The option for a server of the model."""
+    with ChatServer().serving() as serving:
+        serving.answer = needles_within(512, calibrated("512"))
+        yield f"--base-url={serving.url}"
+
+
 def run(folder: Path, data: Path, *arguments: str, journal: Path | None = None) -> Finished:
     folder.mkdir(exist_ok=True)
     (folder / "prompts.toml").write_text(PROMPTS)
@@ -93,8 +101,10 @@ def test_what_lacks_a_judge_is_skipped_and_leaves_its_means_open(data: Path, tmp
     Draft202012Validator(SCHEMA).validate(found.report)
 
 
-def test_a_judge_scores_published_text_and_is_asked_once(data: Path, server: ChatServer, tmp_path: Path) -> None:
-    judge = ("-k", "multi_lexsum", "--judge-model=judge-1", f"--judge-url={server.url}")
+def test_a_judge_scores_published_text_and_is_asked_once(
+    data: Path, server: ChatServer, answering: str, tmp_path: Path
+) -> None:
+    judge = ("-k", "multi_lexsum", answering, "--judge-model=judge-1", f"--judge-url={server.url}")
     first = run(tmp_path / "first", data, *judge, journal=tmp_path / "journal")
     asked = len(server.requests)
     assert asked > 0
@@ -109,9 +119,11 @@ def test_a_judge_scores_published_text_and_is_asked_once(data: Path, server: Cha
     assert KEY not in everything
 
 
-def test_a_judge_that_fails_is_an_error_and_no_score(data: Path, server: ChatServer, tmp_path: Path) -> None:
+def test_a_judge_that_fails_is_an_error_and_no_score(
+    data: Path, server: ChatServer, answering: str, tmp_path: Path
+) -> None:
     server.answer = lambda _: in_json({"error": {"message": f"no such model for {KEY}"}}, status=404)
-    judge = ("-k", "multi_lexsum", "--judge-model=judge-1", f"--judge-url={server.url}")
+    judge = ("-k", "multi_lexsum", answering, "--judge-model=judge-1", f"--judge-url={server.url}")
     found = run(tmp_path / "run", data, *judge)
     assert found.code == 1
     case = found.cases["multi_lexsum-1k"]

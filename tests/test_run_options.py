@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import calibrated, start
+from runs import calibrated, refused, start
 
 from plugins.report.plugin import _check_writable as check_writable
 
@@ -65,6 +65,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 }
 # With workers, none of which may start: one that is found at once, one that takes a tokenizer to find.
 WITH_WORKERS = ("a wrong length", "a length too short")
+AS_TYPED = ("no model", "an empty data directory", *WITH_WORKERS)
 
 
 @pytest.fixture
@@ -91,12 +92,22 @@ def refusal(arguments: tuple[str, ...], folder: Path) -> str:
     return line.removeprefix("ERROR: ")
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_use_is_one_line(name: str, here: Path) -> None:
+@pytest.mark.parametrize("name", AS_TYPED)
+def test_a_run_that_is_refused_says_one_line_and_writes_nothing(name: str, here: Path) -> None:
     arguments, line = WRONG[name]
     workers = ("-n", "2") if name in WITH_WORKERS else ()
-    filled = tuple(argument.replace("{here}", str(here)) for argument in arguments)
-    assert re.fullmatch(line, refusal((*filled, *workers), here))
+    assert re.fullmatch(line, refusal((*filled(arguments, here), *workers), here))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_use_is_one_line(name: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments, line = WRONG[name]
+    assert re.fullmatch(line, refused(*filled(arguments, here)))
+    assert capfd.readouterr() == ("", "")
+
+
+def filled(arguments: tuple[str, ...], here: Path) -> tuple[str, ...]:
+    return tuple(argument.replace("{here}", str(here)) for argument in arguments)
 
 
 @pytest.mark.parametrize("option", ["report_json", "report_html", "report_md"])
@@ -136,7 +147,10 @@ def with_own_code(folder: Path) -> None:
         (with_own_code, "config.json: model_type 'ours' runs code of the checkpoint .* use --trust-remote-code"),
     ],
 )
-def test_a_directory_that_is_no_sound_checkpoint_is_one_line(change: Change, line: str, tmp_path: Path) -> None:
+def test_a_directory_that_is_no_sound_checkpoint_is_one_line(
+    change: Change, line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = Path(shutil.copytree(calibrated("512"), tmp_path / "step_9"))
     change(folder)
-    assert re.fullmatch(f".*/step_9/?{line}", refusal(("--model", str(folder)), tmp_path))
+    assert re.fullmatch(f".*/step_9/?{line}", refused("--model", str(folder)))
+    assert capfd.readouterr() == ("", "")

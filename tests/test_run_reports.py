@@ -76,7 +76,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     published_questions(outside / "data")
     model = shutil.copytree(calibrated(str(REACH)), outside / "step_1000")
     paths = ("--model", str(model), "--data-dir", str(outside / "data"))
-    size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "--full", "-n", "2")
+    size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "--full", "-n", "1")
     return finished_run(tmp_path_factory, *paths, *size, thresholds=GATES)
 
 
