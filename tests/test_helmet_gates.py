@@ -11,7 +11,7 @@ from queues import LEVEL, case, drawn, judge, result, scope_of, thresholds
 from fixtures.records import Case
 from fixtures.tasks import FAMILIES, TASKS
 from plugins.gates.rules import estimate_of, panels, tasks_of
-from plugins.gates.thresholds import CATEGORIES, Gate, ThresholdsError, load_thresholds
+from plugins.gates.thresholds import CATEGORIES, Certainty, Gate, ThresholdsError, load_thresholds
 from plugins.gates.verdicts import Judge, Measured
 from plugins.run import concerning
 
@@ -154,11 +154,11 @@ def test_a_category_that_decides_nothing_is_measured_until_its_mean_is_known(sha
     cases = [helmet_case(task, samples=300) for task in CITE]
     scope = scope_of(cases, lengths=(LENGTH,), families=FAMILIES)
     found = judge(thresholds(), scope, {LENGTH: share}).finding(estimate_of("cite"), LENGTH)
-    assert 26 <= found.samples < 300
+    assert 12 <= found.samples < 300
     assert found.confidence == 0.95
     assert found.interval is not None
     low, high = found.interval
-    assert 10 < high - low <= 20
+    assert 10 < high - low <= 2 * Certainty().precision
     assert low <= 100 * share <= high
 
 
