@@ -3,10 +3,10 @@
     python benchmarks/false_verdicts.py [--orders 2000] [--json FILE]
 
 Wrong at most 1 % of the time where it is hardest: with the set's mean one step from the threshold, for an
-unchanged model, and for one that got worse by just the drop to be found; also where samples of
-two tasks share most of their needles by twos. Cheap on real score curves: those of
-RULER's Table 3 (Hsieh et al. 2024), with six gates that share the error. The same verdicts by a z-test that
-peeks stand beside them for contrast. Exits with 1 when a requirement is not met.
+unchanged model, and for one that got worse by just the drop to be found, also where samples of two tasks share
+most of their needles by twos. Cheap on real score curves: those of RULER's Table 3 (Hsieh et al. 2024), with six
+gates that share the error. The same verdicts by a z-test that peeks stand beside them for contrast. Exits with 1
+when a requirement is not met.
 
 The table gives only means. A panel with a given mean is drawn so: 13 task accuracies spread around it on the
 logit scale (standard deviation 1.2, shifted until their average is the mean), rounded to whole samples that

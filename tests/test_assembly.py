@@ -40,7 +40,7 @@ MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "o n", "r e", ".
 # Pieces that no word may be cut into where the expression keeps them in one.
 OVER_SEAMS = ("4 b", "1 d", "d 9", "x '", "' s", "A .", ". B", "- d", "3 4", "34 5", "9 n", "a n")
 # Of prompt.text and prompt.token_ids of sample(LENGTH, index, seed=5) with `bytes_of(LLAMA3)`, from before ids were
-# assembled: neither may change.
+# assembled, or from when the task last drew something else: neither may change.
 DIGESTS = {
     "niah_single_1": "0770e82be3729334",
     "niah_single_2": "5222ad21e7ee5c61",
