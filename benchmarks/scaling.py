@@ -29,8 +29,8 @@ def seconds(workers: int, length: str, samples: int) -> tuple[float, int]:
     with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
         report = Path(folder, "report.json")
         command = [
-            sys.executable, "-m", "pytest", "--model", "calibration:full", "--lengths", length, "--full",
-            "--samples", str(samples), "-k", "single or multikey", "-n", str(workers), "-q",
+            sys.executable, "-m", "pytest", "--model", "calibration:full", "--suite", "ruler", "--lengths", length,
+            "--full", "--samples", str(samples), "-k", "single or multikey", "-n", str(workers), "-q",
             "--journal", f"{folder}/journal", "--report-json", str(report),
         ]  # fmt: skip
         started = time.monotonic()
