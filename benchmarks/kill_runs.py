@@ -26,8 +26,8 @@ from typing import Any
 REPOSITORY = Path(__file__).parents[1]
 TARGETS = ("worker", "controller", "all")
 RUN = (
-    "--model", "calibration:1k", "--suite", "ruler", "--lengths", "512,2k", "--samples", "10", "-k", "single or multikey",
-    "--thresholds", "ci/demo.toml", "-n", "2", "-p", "no:cacheprovider",
+    "--model", "calibration:1k", "--suite", "ruler", "--lengths", "512,2k", "--samples", "10",
+    "-k", "single or multikey", "--thresholds", "ci/demo.toml", "-n", "2", "-p", "no:cacheprovider",
 )  # fmt: skip
 PATIENCE_SECONDS = 240
 

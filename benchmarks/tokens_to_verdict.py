@@ -61,9 +61,9 @@ def report_of(model: str, lengths: str, samples: int, *further: str) -> dict[str
         report, gates = Path(folder, "report.json"), Path(folder, "gates.toml")
         gates.write_text(GATES)
         command = [
-            sys.executable, "-m", "pytest", "--model", model, "--suite", "ruler", "--lengths", lengths, "--samples", str(samples),
-            "-k", "single or multikey", "-n", "2", "-q", "--thresholds", str(gates), *further,
-            "--journal", f"{folder}/journal", "--report-json", str(report),
+            sys.executable, "-m", "pytest", "--model", model, "--suite", "ruler", "--lengths", lengths,
+            "--samples", str(samples), "-k", "single or multikey", "-n", "2", "-q", "--thresholds", str(gates),
+            *further, "--journal", f"{folder}/journal", "--report-json", str(report),
         ]  # fmt: skip
         ended = subprocess.run(command, cwd=REPOSITORY, env=inherited, capture_output=True, check=False)
         if not report.exists():

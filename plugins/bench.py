@@ -12,7 +12,8 @@ from fixtures.engines import Engine, EngineError, EngineFacts
 from fixtures.excerpts import excerpt_of
 from fixtures.records import Answer, Case, CaseResult, Generation, Outcome, Score
 from plugins.builder import SCORE_ERRORS, Builder, Built, Job
-from plugins.gates.panels import Element, Panel, Standing, Who
+from plugins.gates.panels import Panel, Standing, Who
+from plugins.gates.pools import Element
 from plugins.journal import Entry, Journal, JournalError
 from plugins.ledger import Ledger
 from plugins.run import Run

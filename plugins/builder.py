@@ -15,7 +15,8 @@ from fixtures.records import Case, Prompt, Sample, Score
 from fixtures.scoring.failures import UNFINISHED
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks.base import Assistants, CannotFit, Task
-from plugins.gates.panels import Element, Panel
+from plugins.gates.panels import Panel
+from plugins.gates.pools import Element
 
 PREFLIGHT_SAMPLES = 2
 CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError)

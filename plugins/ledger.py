@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from fixtures.checkpoint import Checkpoint
 from fixtures.engines import execution
 from fixtures.records import Case
-from plugins.gates.panels import Element, Panel, Standing, Who
+from plugins.gates.panels import Panel, Standing, Who
+from plugins.gates.pools import Element
 from plugins.gates.rules import PanelKey, panels
 from plugins.journal import Journal, Subject
 from plugins.run import Run

@@ -17,7 +17,8 @@ from fixtures.lengths import format_length
 from fixtures.records import Case
 from plugins.baseline import finished_journal
 from plugins.evidence import COLLECTED
-from plugins.gates.panels import Element, Panel, Standing, Who
+from plugins.gates.panels import Panel, Standing, Who
+from plugins.gates.pools import Element
 from plugins.gates.rules import RULER, PanelKey
 from plugins.gates.statistics import interval
 from plugins.journal import Journal, JournalError

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from fixtures.records import Case, CaseResult, Generation, Outcome, Score
-from plugins.gates.panels import Element, Panel, Standing, Who
+from plugins.gates.panels import Panel, Standing, Who
+from plugins.gates.pools import Element
 from plugins.gates.rules import Scope, panels
 from plugins.gates.thresholds import Gate, Reference, Thresholds
 from plugins.gates.verdicts import Judge, Measured

@@ -50,7 +50,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.home": (),
     "plugins.journal": ("fixtures.records", "fixtures.identity"),
     "plugins.gates": ("fixtures.records", "fixtures.lengths"),
-    "plugins.gates.panels": ("fixtures.records", "fixtures.identity", "plugins.gates.statistics"),
+    "plugins.gates.pools": ("fixtures.records", "plugins.gates.statistics"),
+    "plugins.gates.panels": (
+        "fixtures.records", "fixtures.identity", "plugins.gates.pools", "plugins.gates.statistics",
+    ),
     "plugins.assistants": (
         "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "fixtures.scoring.judge", "fixtures.tasks",
         "plugins.journal",
@@ -70,15 +73,18 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run", "plugins.servers"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
     "plugins.ledger": (
-        "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels", "plugins.gates.rules",
+        "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels",
+        "plugins.gates.pools", "plugins.gates.rules",
         "plugins.journal", "plugins.run",
     ),
     "plugins.builder": (
         "fixtures.corpora", "fixtures.engines", "fixtures.preflight", "fixtures.prompts", "fixtures.records",
         "fixtures.scoring.failures", "fixtures.scoring.judge", "fixtures.tasks", "plugins.gates.panels",
+        "plugins.gates.pools",
     ),
     "plugins.bench": (
         "fixtures.engines", "fixtures.excerpts", "fixtures.records", "plugins.builder", "plugins.gates.panels",
+        "plugins.gates.pools",
         "plugins.journal", "plugins.ledger", "plugins.run",
     ),
     "plugins.evidence": (
@@ -87,7 +93,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.progress": (
         "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",
-        "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.statistics", "plugins.journal", "plugins.ledger",
+        "plugins.gates.panels",
+        "plugins.gates.pools", "plugins.gates.rules", "plugins.gates.statistics", "plugins.journal", "plugins.ledger",
         "plugins.run",
     ),
     "plugins.plan": (
@@ -143,7 +150,9 @@ PURE = (
     *(f"fixtures.scoring.{name}" for name in ("match", "parsing", "rouge", "ranking", "citations", "choice", "facts")),
     "fixtures.scoring.judge",
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
-    "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.regression", "plugins.gates.curves",
+    "plugins.gates.panels",
+        "plugins.gates.pools", "plugins.gates.rules", "plugins.gates.regression",
+    "plugins.gates.curves",
     "plugins.journal", "plugins.baseline", "plugins.report.text",
 )  # fmt: skip
 

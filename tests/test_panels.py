@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from queues import Scores, Work, case, drawn, exactly
 
-from plugins.gates.panels import LOOK_AHEAD, Element, Look, Pairing, Panel, Rule, Who
+from plugins.gates.panels import LOOK_AHEAD, Look, Pairing, Panel, Rule, Who
+from plugins.gates.pools import Element
 from plugins.gates.statistics import Decision
 
 TASKS = ("a", "b", "c", "d")

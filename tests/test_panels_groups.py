@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from queues import case, drawn, outcome
 
 from fixtures.records import CaseResult
-from plugins.gates.panels import Element, Pairing, Panel, Rule
+from plugins.gates.panels import Pairing, Panel, Rule
+from plugins.gates.pools import Element
 
 quickly = settings(deadline=None, derandomize=True, max_examples=60)
 SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30)), min_size=1, max_size=4)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from queues import ASPECTS, LENGTHS, Work, case, drawn, judge, outcome, result, scope_of, thresholds
 
 from fixtures.records import Case, CaseResult
-from plugins.gates.panels import Element
+from plugins.gates.pools import Element
 from plugins.gates.regression import Diagnosis, baseline_scores, diagnoses, regression_verdicts
 from plugins.gates.rules import panels
 from plugins.gates.statistics import log_below, log_dropped

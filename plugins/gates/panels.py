@@ -8,35 +8,20 @@ together and are one piece of evidence, with their mean.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import groupby, islice, takewhile
-from typing import Literal, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import cached_property
+from itertools import islice, takewhile
+from typing import Literal
 
 from fixtures.identity import stable_hash
 from fixtures.records import Case
-from plugins.gates.statistics import Decision, decide_level, decide_paired, interval
+from plugins.gates.pools import Element, Pool, known_at, piece_of
+from plugins.gates.statistics import Decision, decide_level, decide_paired
 
 Who = Literal["model", "baseline"]
-LEAST_ELEMENTS = 8
-LEAST_POOLED_ELEMENTS = 26
 # More than all workers of a large run hold at a time.
 LOOK_AHEAD = 1024
-LOOKED_AT_EVERY = 4
-# Where nothing is decided a mean is known with 95 %, as measurements mostly are, and not with a verdict's certainty.
-ESTIMATE_ALPHA = 0.05
-
-
-class Element(NamedTuple):
-    """One place in a queue: a sample of a case."""
-
-    case: str
-    sample: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,45 +70,6 @@ class Look:
     def is_settled(self) -> bool:
         """Whether no further sample is wanted."""
         return self.decision is not None or self.precise
-
-
-def piece_of(element: Element, cases: Mapping[str, Case]) -> tuple[str, int]:
-    """The case, and the number of the context within it."""
-    return element.case, element.sample // cases[element.case].group
-
-
-class Pool:
-    """A queue as evidence: its elements by pieces, each with a weight of at most 1.
-
-    A panel's mean is that of its cases' means. Where they differ in size, a piece of a smaller case
-    weighs more; `scale` times the mean of the weighted values is the panel's mean.
-    """
-
-    def __init__(self, queue: Sequence[Element], cases: Mapping[str, Case]):
-        grouped = groupby(queue, key=lambda element: piece_of(element, cases))
-        self.pieces = tuple(tuple(elements) for _, elements in grouped)
-        counts = Counter(piece[0].case for piece in self.pieces)
-        self.scale = len(self.pieces) / (len(counts) * min(counts.values())) if counts else 1.0
-        self._weights = {case: min(counts.values()) / count for case, count in counts.items()}
-        unseen, at = set(counts), 0
-        while unseen:
-            unseen.discard(self.pieces[at][0].case)
-            at += 1
-        # One of every case, so that each has a score; and for a verdict a few before a first look.
-        self.complete = at
-        self.least = max(at, LEAST_POOLED_ELEMENTS if len(counts) > 1 else LEAST_ELEMENTS)
-
-    def values(self, scores: Mapping[Element, float], pieces: int | None = None) -> NDArray[np.float64]:
-        """The weighted means of the first finished pieces, 0 to 1 (or -1 to 1): so many, or all there are."""
-        finished = takewhile(lambda piece: all(element in scores for element in piece), self.pieces[:pieces])
-        return np.array(
-            [self._weights[piece[0].case] * sum(map(scores.__getitem__, piece)) / len(piece) for piece in finished],
-            dtype=np.float64,
-        )
-
-    def elements(self, pieces: int) -> int:
-        """How many elements the first pieces hold."""
-        return sum(map(len, self.pieces[:pieces]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +170,7 @@ class Panel:
             )
         pieces = len(values) if decision is None else decision.at
         estimates = rule.threshold is None and rule.precision > 0 and not self.full
-        enough = _known_at(values, pool, rule) if estimates else None
+        enough = known_at(values, pool, rule.precision) if estimates else None
         pieces = enough or pieces
         return Look(decision, pool.elements(pieces), pool.elements(of), pieces, enough is not None)
 
@@ -293,22 +239,6 @@ class Panel:
             if element in missing
         )
         return Standing(asked, paired, tuple(islice(wanted, LOOK_AHEAD)), looks, pairs)
-
-
-def _known_at(values: NDArray[np.float64], pool: Pool, rule: Rule) -> int | None:
-    """The first look at which the mean is known well enough; looks are at fixed places, whoever takes them."""
-    width = 2 * rule.precision / pool.scale
-    for pieces in range(pool.complete, len(values) + 1, LOOKED_AT_EVERY):
-        if _width(values[:pieces].tobytes(), len(pool.pieces)) <= width:
-            return pieces
-    return None
-
-
-@lru_cache(maxsize=4096)
-def _width(values: bytes, population: int) -> float:
-    """Of the interval of the mean; a prefix of a queue is looked at again and again."""
-    low, high = interval(np.frombuffer(values), alpha=ESTIMATE_ALPHA, population=population)
-    return high - low
 
 
 def _count(asked: dict[str, int], elements: Iterable[Element]) -> None:

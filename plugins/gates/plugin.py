@@ -12,7 +12,7 @@ import pytest
 from fixtures.records import Verdict
 from plugins.baseline import finished_journal
 from plugins.evidence import COLLECTED, Collector
-from plugins.gates.panels import Element
+from plugins.gates.pools import Element
 from plugins.gates.regression import Diagnosis, diagnoses, regression_verdicts
 from plugins.gates.thresholds import Thresholds
 from plugins.gates.verdicts import Judge, Measured, blocks

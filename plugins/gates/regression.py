@@ -10,7 +10,8 @@ import numpy as np
 
 from fixtures.lengths import format_length
 from fixtures.records import CaseResult, Verdict, VerdictWord
-from plugins.gates.panels import Element, Panel
+from plugins.gates.panels import Panel
+from plugins.gates.pools import Element
 from plugins.gates.rules import RULER
 from plugins.gates.statistics import e_bh, interval, log_below, log_dropped, paired_interval
 from plugins.gates.verdicts import Judge, interval_alpha

@@ -18,7 +18,8 @@ from plugins.gates.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from plugins.gates.panels import ESTIMATE_ALPHA, Element, Panel
+from plugins.gates.panels import Panel
+from plugins.gates.pools import ESTIMATE_ALPHA, Element
 from plugins.gates.rules import (
     PanelKey,
     Scope,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fixtures.records import Case
-from plugins.gates.panels import ESTIMATE_ALPHA
+from plugins.gates.pools import ESTIMATE_ALPHA
 from plugins.gates.rules import estimate_of
 from plugins.gates.thresholds import CATEGORIES
 from plugins.gates.verdicts import Judge
