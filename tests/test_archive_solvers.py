@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -338,6 +339,22 @@ def test_a_longer_document_begins_like_a_shorter_one() -> None:
     short, long = (documents.question(3, count).document for count in (FEWEST_PARAGRAPHS, 60))
     assert long.startswith(short)
     assert documents.question(3, 60) == documents.question(3, 60)
+
+
+@pytest.mark.parametrize("name", ["narrativeqa", "infbench_mc"])
+def test_a_question_is_the_same_before_and_after_its_document_is_told(name: str) -> None:
+    first, later = (long_documents(name, seed=77) for _ in range(2))
+    asked = [first.asked(1, count) for count in (30, FEWEST_PARAGRAPHS)]
+    told = [later.question(1, count) for count in (FEWEST_PARAGRAPHS, 30)]
+    assert asked == [replace(question, document="") for question in reversed(told)]
+    # Another text is told before any happening is asked for.
+    assert " ".join(later.text(2)[:5]) == " ".join(told_after_asking(name, 2)[:5])
+
+
+def told_after_asking(name: str, index: int) -> Sequence[str]:
+    chronicle = Chronicle(World(77), f"{name}-{index}", 40)
+    chronicle.happened(20)
+    return chronicle
 
 
 @pytest.mark.parametrize("name", ["infbench_sum", "multi_lexsum"])

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from fixtures.corpora.archive import (
     passage_questions,
     ranking_questions,
 )
-from fixtures.corpora.archive.draws import Draws, permute, unpermute
+from fixtures.corpora.archive.draws import Draws, mix, permute, unpermute
 from fixtures.corpora.archive.entities import KINDS, SHARES, SIZES, Ref, World, in_words
 from fixtures.corpora.archive.grammar import grammar
 from fixtures.corpora.archive.lexical import LexicalIndex
@@ -256,6 +256,15 @@ def test_bm25_in_integers_ranks_like_the_formula() -> None:
         assert [exact[place] for place in ranked] == pytest.approx(sorted(exact, reverse=True)[:10], rel=0.01)
 
 
+@given(key=st.integers(0, 1 << 63), size=st.integers(0, 40), taken=st.integers(0, 40))
+def test_what_is_popped_is_a_shuffled_list_from_its_end(key: int, size: int, taken: int) -> None:
+    """However many are taken, the draws after it are the same."""
+    popping, shuffling = Draws(key), Draws(key)
+    found = list(islice(popping.popped(range(size)), taken))
+    assert found == shuffling.shuffled(range(size))[::-1][:taken]
+    assert popping.below(1 << 32) == shuffling.below(1 << 32)
+
+
 def test_draws_are_uniform_and_repeatable() -> None:
     assert [Draws(1, 2).below(10) for _ in range(3)] == [Draws(1, 2).below(10)] * 3
     counts = [0] * 7
@@ -265,4 +274,5 @@ def test_draws_are_uniform_and_repeatable() -> None:
     assert max(counts) < 1150
     assert min(counts) > 850
     assert sorted(draws.shuffled(range(20))) == list(range(20))
+    assert Draws(1, 2).below(1 << 64) == mix(mix(1, 2), 1)
     assert len(set(chain.from_iterable(draws.sample(range(9), 3) for _ in range(60)))) == 9

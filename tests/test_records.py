@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.identity import random_for, stable_hash
+from fixtures.identity import choice, random_for, shuffle, stable_hash
 from fixtures.lengths import LengthError, format_length, parse_length
 from fixtures.records import Case, CaseResult, Generation, Outcome, Score, Verdict, from_json, to_json
 
@@ -153,3 +154,16 @@ def test_other_lengths_are_refused(text: str) -> None:
 @given(st.integers(1, 2**22))
 def test_a_written_length_reads_back(tokens: int) -> None:
     assert parse_length(format_length(tokens)) == tokens
+
+
+@given(seed=st.integers(0, 2**64), size=st.integers(0, 70))
+def test_shuffles_and_choices_are_those_of_random(seed: int, size: int) -> None:
+    """Samples are pinned to them, so they may be quicker and nothing else."""
+    drawn, expected = Random(seed), Random(seed)
+    items, shuffled = list(range(size)), list(range(size))
+    shuffle(drawn, items)
+    expected.shuffle(shuffled)
+    assert items == shuffled
+    if items:
+        assert [choice(drawn, items) for _ in range(5)] == [expected.choice(items) for _ in range(5)]
+    assert drawn.random() == expected.random()
