@@ -9,6 +9,7 @@
 # late, stop early or be taken away: what one had begun is taken over by the others. See settings.sh.
 set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:-$PWD}"
+# shellcheck source=ci/slurm/settings.sh
 source "${LONGCTX_SETTINGS:-ci/slurm/settings.sh}"
 code=0
 "${LONGCTX_PYTEST:-.venv/bin/pytest}" "--model=$MODEL" "--journal=$JOURNAL" -n "${LONGCTX_WORKERS:-8}" "${OPTIONS[@]}" \

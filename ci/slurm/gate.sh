@@ -7,6 +7,7 @@
 # It runs on a node of the same kind: the device is part of the name under which results stand. See settings.sh.
 set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:-$PWD}"
+# shellcheck source=ci/slurm/settings.sh
 source "${LONGCTX_SETTINGS:-ci/slurm/settings.sh}"
 exec "${LONGCTX_PYTEST:-.venv/bin/pytest}" "--model=$MODEL" "--journal=$JOURNAL" --budget 0.0001 "${OPTIONS[@]}" \
     "--report-json=${LONGCTX_REPORT:-longctx-$(basename "$MODEL").json}"
