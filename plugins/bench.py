@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
-from fixtures.engines import Engine, EngineError, EngineFacts
+from fixtures.engines import Ahead, Engine, EngineError, EngineFacts
 from fixtures.excerpts import excerpt_of
 from fixtures.records import Answer, Case, CaseResult, Generation, Outcome, Score
 from plugins.builder import SCORE_ERRORS, Builder, Built, Job
@@ -89,6 +89,8 @@ class Bench:
         # The process that a worker belongs to; None for one that is its own master, whatever shell it came from.
         self._parent = parent
         self._ahead: Batch | None = None
+        # The batch ahead, once a server was asked for it: paid for, so it is worked off whatever is decided meanwhile.
+        self._begun: Batch | None = None
         self._broken: JournalError | None = None
 
     def measure(self, case: Case) -> CaseResult:
@@ -106,12 +108,14 @@ class Bench:
             raise
         finally:
             # Whatever went wrong: a claim that outlives its work would keep everybody waiting.
+            self._close_begun()
             self._ahead = None
             for side in self.sides.values():
                 side.journal.give_all_back()
 
     def close(self) -> None:
         """Give back what was claimed, and sign off."""
+        self._close_begun()
         self.builder.close()
         for side in self.sides.values():
             side.journal.close()
@@ -133,7 +137,10 @@ class Bench:
             standing = self.ledger.standing(panel)
             error = self.ledger.failures(panel).get(case.id)
             if error is not None or not standing.wanted or self._is_late():
-                return self._result(case, panel, standing, error)
+                if self._begun is None:
+                    return self._result(case, panel, standing, error)
+                self._answer_begun()
+                continue
             if self._parent is not None and os.getppid() != self._parent:
                 raise Stopped("the run that this worker belongs to has ended")
             if self._work(panel, standing):
@@ -149,9 +156,12 @@ class Bench:
         if batch is None:
             return False
         built = batch.built.result()
+        self._begin(batch)
         risky = any(batch.side.journal.lost[key] for key in batch.taken)
         if len(standing.wanted) > LEFT_TO_CLAIM_AHEAD and not risky:
             self._ahead = self._claim(panel, standing)
+        if self._ahead is not None and self._begin(self._ahead):
+            self._begun = self._ahead
         self._answer(batch, built)
         return True
 
@@ -180,14 +190,34 @@ class Bench:
 
     def _claimed_ahead(self, panel: Panel, standing: Standing) -> Batch | None:
         """What was claimed ahead, unless the verdict has come so near that it is no longer wanted."""
-        ahead, self._ahead = self._ahead, None
+        ahead, self._ahead, begun, self._begun = self._ahead, None, self._begun, None
         if ahead is None:
             return None
         wanted = {element for _, element in standing.wanted}
-        if ahead.panel is panel and wanted.issuperset(ahead.taken.values()):
+        if ahead is begun or (ahead.panel is panel and wanted.issuperset(ahead.taken.values())):
             return ahead
         _give_back(ahead)
         return None
+
+    def _begin(self, batch: Batch) -> bool:
+        """Ask for a batch before it is read, where the engine computes elsewhere: it never waits for this side."""
+        if not isinstance(batch.engine, Ahead):
+            return False
+        known = batch.side.journal.generations
+        jobs = [job for job in batch.built.result() if isinstance(job, Job) and job.prompt not in known]
+        batch.engine.begin([job.sample.prompt for job in jobs])
+        return True
+
+    def _answer_begun(self) -> None:
+        ahead, self._ahead, self._begun = self._begun, None, None
+        assert ahead is not None
+        self._answer(ahead, ahead.built.result())
+
+    def _close_begun(self) -> None:
+        """Nobody waits for what is on its way after an error of this side."""
+        if self._begun is not None and isinstance(self._begun.engine, Ahead):
+            self._begun.engine.close()
+        self._begun = None
 
     def _engine(self, side: Side) -> Engine:
         assert side.engine is not None
@@ -228,10 +258,15 @@ class Bench:
                 else:
                     self._keep(batch.side.journal, job, generation, self._scored(job, generation))
         except EngineError as error:
-            # It speaks of the first that has no answer; the others are asked again.
-            _fail(batch.side.journal, open_jobs[0].case, open_jobs[0].key, str(error))
-            for job in open_jobs[1:]:
-                batch.side.journal.give_back(job.key)
+            # It speaks of the first that has no answer; the others are asked again, but for what is there already.
+            engine, (failed, *others) = batch.engine, open_jobs
+            _fail(batch.side.journal, failed.case, failed.key, str(error))
+            kept = [job for job in others if isinstance(engine, Ahead) and engine.has(job.sample.prompt)]
+            for job in others:
+                if job not in kept:
+                    batch.side.journal.give_back(job.key)
+            if kept:
+                self._generate(batch, kept)
         self._keep_all(batch.side.journal, answered)
 
     def _keep_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:
