@@ -295,6 +295,20 @@ def test_what_was_begun_is_asked_once_and_while_nobody_reads(server: ChatServer)
     assert server.most_at_once <= 2
 
 
+def test_what_waits_for_its_place_can_be_withdrawn(server: ChatServer) -> None:
+    server.answer = lambda request: replace(echo(request), delay_seconds=0.5)
+    engine = engine_of(server, batch_size=1)
+    prompts = asking("an a", "a b", "a c")
+    engine.begin(prompts)
+    while not server.requests:
+        time.sleep(0.01)
+    engine.withdraw()
+    assert [engine.has(prompt) for prompt in prompts] == [True, False, False]
+    assert [generation.text for generation in engine.generate(prompts[:1])] == [" a"]
+    assert len(server.requests) == 1
+    assert answers(engine, "a c") == [" c"]
+
+
 ENDS = """
 from test_engine_openai import asking, endpoint_of, engine_of
 from fixtures.engines import EngineError

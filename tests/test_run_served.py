@@ -207,7 +207,7 @@ def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
     monkeypatch.setattr("plugins.bench.LEFT_TO_CLAIM_AHEAD", 0)
     model = calibrated("512")
     on_their_way: list[int] = []
-    with guessing() as (server, _):
+    with guessing() as (server, guesser):
         engine = ENGINES["openai"](
             inspect(str(model)),
             tokenizer=load_tokenizer(str(model)),
@@ -232,5 +232,6 @@ def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
             monkeypatch.setattr(bench, "_is_late", lambda: bool(on_their_way))
             bench.measure(case)
             entries = bench.sides["model"].journal.entries
-    assert on_their_way[0] == 4
-    assert len(entries) == len(server.requests) == 4
+    assert on_their_way[0] >= 4
+    assert len(entries) == len(server.requests)
+    assert set(guesser.answered.values()) == {1}
