@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +23,8 @@ from plugins.run import Run
 BATCH_PROMPT_TOKENS = 32_768
 # With fewer elements left, one that is claimed ahead would keep another worker waiting.
 LEFT_TO_CLAIM_AHEAD = 64
+# Behind the one that is read: answers differ in how long they take, and those on a shared text take two rounds.
+BATCHES_BEGUN = 3
 # A sample that took this many workers with it would take them all.
 MOST_LOSSES = 3
 # Reports show what was asked where an answer is wrong, and for a few that are right.
@@ -90,8 +93,8 @@ class Bench:
         # The process that a worker belongs to; None for one that is its own master, whatever shell it came from.
         self._parent = parent
         self._ahead: Batch | None = None
-        # The batch ahead, once a server was asked for it: paid for, so it is worked off whatever is decided meanwhile.
-        self._begun: Batch | None = None
+        # What a server was asked for already, in order.
+        self._begun: deque[Batch] = deque()
         self._broken: JournalError | None = None
 
     def measure(self, case: Case) -> CaseResult:
@@ -138,9 +141,9 @@ class Bench:
             standing = self.ledger.standing(panel)
             error = self.ledger.failures(panel).get(case.id)
             if error is not None or not standing.wanted or self._is_late():
-                if self._begun is None:
+                if not self._begun:
                     return self._result(case, panel, standing, error)
-                self._answer_begun()
+                self._finish_begun()
                 continue
             if self._parent is not None and os.getppid() != self._parent:
                 raise Stopped("the run that this worker belongs to has ended")
@@ -153,12 +156,19 @@ class Bench:
 
     def _work(self, panel: Panel, standing: Standing) -> bool:
         """Answer what is next in the queue and free, while what comes after is built; False if nothing is free."""
-        batch = self._claimed_ahead(panel, standing) or self._claim(panel, standing)
+        batch = self._begun.popleft() if self._begun else self._claimed_ahead(panel, standing)
+        batch = batch or self._claim(panel, standing)
         if batch is None:
             return False
         built = batch.built.result()
         risky = any(batch.side.journal.lost[key] for key in batch.taken)
-        if len(standing.wanted) > LEFT_TO_CLAIM_AHEAD and not risky:
+        far = len(standing.wanted) > LEFT_TO_CLAIM_AHEAD and not risky
+        if isinstance(batch.engine, Ahead):
+            self._begin(batch, batch.engine)
+            while far and len(self._begun) < BATCHES_BEGUN and (more := self._claim(panel, standing)) is not None:
+                self._begin(more, batch.engine)
+                self._begun.append(more)
+        elif far:
             self._ahead = self._claim(panel, standing)
         self._answer(batch, built)
         return True
@@ -195,35 +205,44 @@ class Bench:
 
     def _claimed_ahead(self, panel: Panel, standing: Standing) -> Batch | None:
         """What was claimed ahead, unless the verdict has come so near that it is no longer wanted."""
-        ahead, self._ahead, begun, self._begun = self._ahead, None, self._begun, None
+        ahead, self._ahead = self._ahead, None
         if ahead is None:
             return None
         wanted = {element for _, element in standing.wanted}
-        if ahead is begun or (ahead.panel is panel and wanted.issuperset(ahead.taken.values())):
+        if ahead.panel is panel and wanted.issuperset(ahead.taken.values()):
             return ahead
         _give_back(ahead)
         return None
 
-    def _begin_ahead(self) -> None:
-        """Hand over what comes next as soon as it is built, so that a server never waits for this side."""
-        ahead = self._ahead
-        if ahead is None or ahead is self._begun or not isinstance(ahead.engine, Ahead) or not ahead.built.done():
-            return
-        known = ahead.side.journal.generations
-        jobs = [job for job in ahead.built.result() if isinstance(job, Job) and job.prompt not in known]
-        ahead.engine.begin([job.sample.prompt for job in jobs])
-        self._begun = ahead
+    def _begin(self, batch: Batch, engine: Ahead) -> None:
+        """Ask for a batch before it is read: a server never waits for this side, nor for its slowest answer."""
+        known = batch.side.journal.generations
+        jobs = [job for job in batch.built.result() if isinstance(job, Job) and job.prompt not in known]
+        engine.begin([job.sample.prompt for job in jobs])
 
-    def _answer_begun(self) -> None:
-        ahead, self._ahead, self._begun = self._begun, None, None
-        assert ahead is not None
-        self._answer(ahead, ahead.built.result())
+    def _finish_begun(self) -> None:
+        """What is on its way is paid for and kept, whatever was decided meanwhile; the rest is given back."""
+        for batch in self._begun:
+            assert isinstance(batch.engine, Ahead)
+            batch.engine.withdraw()
+        while self._begun:
+            batch = self._begun.popleft()
+            self._answer(batch, self._asked(batch.engine, batch, batch.built.result()))
+
+    def _asked(self, engine: Engine, batch: Batch, built: Built) -> list[Job]:
+        """Those of a batch that an engine ahead has, answered or on their way; the others are given back."""
+        jobs = [job for job in built if isinstance(job, Job)]
+        kept = [job for job in jobs if isinstance(engine, Ahead) and engine.has(job.sample.prompt)]
+        for key in batch.taken.keys() - {job.key for job in kept}:
+            batch.side.journal.give_back(key)
+        return kept
 
     def _close_begun(self) -> None:
         """Nobody waits for what is on its way after an error of this side."""
-        if self._begun is not None and isinstance(self._begun.engine, Ahead):
-            self._begun.engine.close()
-        self._begun = None
+        for batch in self._begun:
+            assert isinstance(batch.engine, Ahead)
+            batch.engine.close()
+        self._begun.clear()
 
     def _engine(self, side: Side) -> Engine:
         assert side.engine is not None
@@ -263,12 +282,12 @@ class Bench:
                     answered.append((job, generation))
                 else:
                     self._keep(batch.side.journal, job, generation, self._scored(job, generation))
-                self._begin_ahead()
         except EngineError as error:
-            # It speaks of the first that has no answer; the others are asked again.
-            _fail(batch.side.journal, open_jobs[0].case, open_jobs[0].key, str(error))
-            for job in open_jobs[1:]:
-                batch.side.journal.give_back(job.key)
+            # It speaks of the first that has no answer; the others are asked again, but for what is there already.
+            failed, *others = open_jobs
+            _fail(batch.side.journal, failed.case, failed.key, str(error))
+            if kept := self._asked(batch.engine, batch, others):
+                self._generate(batch, kept)
         self._keep_all(batch.side.journal, answered)
 
     def _keep_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:

@@ -31,7 +31,7 @@ from plugins.baseline import Baseline, BaselineError, read_baseline
 from plugins.gates.rules import Scope, family_of
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 from plugins.journal import element_name
-from plugins.servers import is_served, named_only, open_endpoint
+from plugins.servers import check_context, is_served, named_only, open_endpoint
 
 USER_ERRORS = (
     BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, EngineError, JudgeError,
@@ -202,6 +202,8 @@ def _read_run(config: pytest.Config) -> Run:
         raise pytest.UsageError(next(iter(unfit.values())))
     if asks and endpoint is None:
         endpoint = open_endpoint(config, options, checkpoint)
+    if endpoint is not None and not narrowed:
+        check_context(endpoint, [case.length for case in measurable if case.id not in unfit], options)
     return Run(
         id=uuid.uuid4().hex[:12],
         options=options,

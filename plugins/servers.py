@@ -97,6 +97,20 @@ def open_endpoint(config: pytest.Config, options: Options, checkpoint: Checkpoin
         connection.close()
 
 
+def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:
+    """EngineError where the server says that the longest of these does not fit there.
+
+    A length is told in tokens of --length-tokenizer; where that is another one the first sample tells.
+    """
+    needed = max(lengths, default=0) + options.thinking_budget
+    if endpoint.context is not None and options.length_tokenizer is None and needed > endpoint.context:
+        thought = f" and a thought of {options.thinking_budget}" if options.thinking_budget else ""
+        raise EngineError(
+            f"--lengths: {max(lengths)} tokens{thought} do not fit {endpoint.url}, which serves {endpoint.model!r} "
+            f"with a context of {endpoint.context}; serve it with a longer one, or use shorter --lengths"
+        )
+
+
 def _is_known(checkpoint: Checkpoint) -> bool:
     """Whether it is a checkpoint on disk and not a name."""
     return bool(checkpoint.weight_bytes)

@@ -19,12 +19,13 @@ POLL_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One response; `cut` drops the connection in the middle of the body."""
+    """One response; `cut` drops the connection in the middle of the body, a stall waits there."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_seconds: float = 0.0
+    stall_seconds: float = 0.0
     cut: bool = False
 
 
@@ -143,10 +144,14 @@ class ChatServer:
         try:
             yield self
         finally:
-            self._ended.set()
-            self._server.shutdown()
-            self._server.server_close()
+            self.end()
             thread.join()
+
+    def end(self) -> None:
+        """Nobody listens there any more, and what is on its way is not answered; harmless twice."""
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
 
     def _respond(self, request: Request) -> Response:
         with self._lock:
@@ -195,7 +200,11 @@ class ChatServer:
                 self.send_header("Content-Length", str(len(response.body)))
                 self.end_headers()
                 half = len(response.body) // 2
-                self.wfile.write(response.body[:half] if response.cut else response.body)
+                self.wfile.write(response.body[:half])
+                if response.stall_seconds:
+                    server._ended.wait(response.stall_seconds)
+                if not response.cut:
+                    self.wfile.write(response.body[half:])
                 self.close_connection |= response.cut
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class calls it so

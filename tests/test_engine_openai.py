@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -16,7 +19,7 @@ from servers import ChatServer, Request, Response, in_json, text_completion
 from fixtures.checkpoint import Checkpoint
 from fixtures.engines import EngineError, execution
 from fixtures.engines.endpoint import Counting, Endpoint
-from fixtures.engines.openai import OpenAIEngine, Patience, families, load
+from fixtures.engines.openai import MOST_TIMEOUTS, OpenAIEngine, Patience, families, load
 from fixtures.records import Generation, Prompt
 
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
@@ -255,12 +258,91 @@ def test_a_server_is_waited_for_as_long_as_it_asks(server: ChatServer) -> None:
     assert time.monotonic() - began >= 0.6
 
 
-def test_an_answer_that_comes_too_late_twice_is_one_line(server: ChatServer) -> None:
+def test_an_answer_that_comes_too_late_again_and_again_is_one_line_and_the_next_sooner(server: ChatServer) -> None:
     server.answer = lambda _: replace(RIGHT, delay_seconds=10)
-    assert "no answer in time; look after it, or give a longer --request-timeout" in refused(
-        engine_of(server, timeout_seconds=0.2)
-    )
-    assert len(server.requests) == 2
+    engine = engine_of(server, timeout_seconds=0.2)
+    says = "no answer in time; look after it, or give a longer --request-timeout"
+    assert says in refused(engine)
+    assert len(server.requests) == MOST_TIMEOUTS
+    assert says in refused(engine)
+    assert len(server.requests) == MOST_TIMEOUTS + 1
+
+
+def test_a_time_out_longer_than_all_patience_is_not_the_end(server: ChatServer) -> None:
+    server.queue = [replace(RIGHT, delay_seconds=10)]
+    assert answers(engine_of(server, timeout_seconds=1.0, patience=0.5), "one two") == [" two"]
+
+
+def test_an_answer_that_stalls_is_asked_again(server: ChatServer) -> None:
+    server.queue = [replace(RIGHT, stall_seconds=10)]
+    assert answers(engine_of(server, timeout_seconds=1.0), "one two") == [" two"]
+
+
+def test_what_was_begun_is_asked_once_and_while_nobody_reads(server: ChatServer) -> None:
+    engine = engine_of(server, batch_size=2)
+    server.answer = lambda request: replace(echo(request), delay_seconds=0.2)
+    given = engine.generate(asking("an a", "a b"))
+    engine.begin(asking("a c", "a d"))
+    assert next(given).text == " a"
+    # A free place is taken at once.
+    ends = time.monotonic() + 10
+    while len(server.requests) < 4 and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert len(server.requests) == 4
+    assert [generation.text for generation in given] == [" b"]
+    assert answers(engine, "a c", "a d") == [" c", " d"]
+    assert len(server.requests) == 4
+    assert server.most_at_once <= 2
+
+
+def test_what_waits_for_its_place_can_be_withdrawn(server: ChatServer) -> None:
+    server.answer = lambda request: replace(echo(request), delay_seconds=0.5)
+    engine = engine_of(server, batch_size=1)
+    prompts = asking("an a", "a b", "a c")
+    engine.begin(prompts)
+    while not server.requests:
+        time.sleep(0.01)
+    engine.withdraw()
+    assert [engine.has(prompt) for prompt in prompts] == [True, False, False]
+    assert [generation.text for generation in engine.generate(prompts[:1])] == [" a"]
+    assert len(server.requests) == 1
+    assert answers(engine, "a c") == [" c"]
+
+
+ENDS = """
+from test_engine_openai import asking, endpoint_of, engine_of
+from fixtures.engines import EngineError
+from types import SimpleNamespace
+import sys, time
+
+engine = engine_of(SimpleNamespace(url=sys.argv[1]), batch_size=1, timeout_seconds=600.0)
+engine.begin(asking("a b", "a c"))
+time.sleep(1)
+engine.close()
+engine.close()
+try:
+    list(engine.generate(asking("a b")))
+except EngineError as error:
+    print(error)
+"""
+
+
+def test_a_process_ends_without_what_is_on_its_way(server: ChatServer) -> None:
+    server.answer = lambda request: replace(echo(request), delay_seconds=600)
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS, server.url],
+        capture_output=True, text=True, timeout=120, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert "was given up after another error; start again" in ended.stdout
+    assert len(server.requests) == 1
+
+
+def test_what_nobody_foresaw_is_raised_and_not_waited_for(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(server)
+    monkeypatch.setattr(engine, "_read", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(engine.generate(asking("one two")))
 
 
 def test_a_server_that_dies_and_comes_back_is_waited_for() -> None:
@@ -310,6 +392,16 @@ def test_what_was_answered_beside_a_failure_is_not_asked_again(server: ChatServe
     assert len(server.requests) == asked == 3
 
 
+def test_nobody_waits_for_what_comes_after_a_prompt_that_failed(server: ChatServer) -> None:
+    no = in_json({"error": "no"}, status=400)
+    server.answer = lambda request: no if "bad" in str(request.prompt) else echo(request)
+    shared = "one two three four five six"
+    engine = engine_of(server, batch_size=1)
+    with pytest.raises(EngineError, match="400"):
+        list(engine.generate(asking("bad", *(f"{shared} {each}" for each in "abcdef"))))
+    assert answers(engine, f"{shared} a", f"{shared} b") == [" a", " b"]
+
+
 def test_a_foreign_tokenizer_tells_half_a_prompt_from_a_whole_one(server: ChatServer) -> None:
     loose = Counting(ratio=0.8, overhead=4.0, exact=False)
     words = " ".join(f"w{number}" for number in range(100))
@@ -339,6 +431,14 @@ def test_no_key_is_shown_where_a_server_repeats_it(
     assert KEY not in leaks(raised)
     assert KEY not in caplog.text
     server.answer = lambda _: text_completion(f" {KEY} two", read=2)
+    assert answers(engine_of(server), "one two") == [" *** two"]
+
+
+def test_a_key_that_json_escapes_is_hidden_too(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-4f1e9a77/c0ffee/5ecret"
+    monkeypatch.setenv("LONGCTX_API_KEY", key)
+    said = text_completion(f" {key} two", read=2)
+    server.answer = lambda _: replace(said, body=said.body.replace(b"/", b"\\/"))
     assert answers(engine_of(server), "one two") == [" *** two"]
 
 

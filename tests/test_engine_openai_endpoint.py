@@ -122,6 +122,17 @@ def test_a_server_of_other_models_is_refused(server: ChatServer) -> None:
     assert "has step_8, but no '/ckpt/step_9'; give the name" in refused(server)
 
 
+@pytest.mark.parametrize(
+    ("entry", "context"),
+    [({"max_model_len": 8192}, 8192), ({"context_length": 512}, 512), ({"max_model_len": None}, None), ({}, None)],
+)
+def test_the_context_is_what_the_server_says_it_is(
+    server: ChatServer, entry: dict[str, Any], context: int | None
+) -> None:
+    server.models = in_json({"data": [{"id": "step_9", "root": "/ckpt/step_9"} | entry]})
+    assert found(server).context == context
+
+
 def test_nobody_there_is_one_line() -> None:
     with ChatServer().serving() as gone:
         pass

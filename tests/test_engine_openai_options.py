@@ -11,7 +11,8 @@ import pytest
 from benches import Answerer, bench_of
 from jsonschema import Draft202012Validator
 from runs import SCHEMA, calibrated, refused, start
-from servers import ChatServer, Request, Response, text_completion
+from servers import ChatServer, Request, Response, in_json, text_completion
+from tokenizers import Tokenizer
 
 from fixtures.corpora import Corpora
 from fixtures.preflight import problems_of
@@ -74,6 +75,36 @@ def test_a_name_is_measured_with_a_foreign_tokenizer(tmp_path: Path, monkeypatch
     model = ended.report["model"]
     assert (model["name"], model["claimed_length"], model["architecture"]) == ("gpt-9", None, "unknown")
     assert {request.body["model"] for request in server.requests} == {"gpt-9"}
+
+
+@pytest.mark.parametrize("lengths", ["1k,2k", "1k"])
+def test_a_context_that_is_too_short_is_found_out_before_the_run(
+    lengths: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lengths are worked off from the shortest: the first sample of the longest comes after hours."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    name = str(calibrated("512"))
+    tokenizer = Tokenizer.from_file(f"{name}/tokenizer.json")
+
+    def counting(request: Request) -> Response:
+        prompt = request.prompt
+        read = len(tokenizer.encode(prompt).ids) if isinstance(prompt, str) else len(prompt)
+        return text_completion(" seven", read=read)
+
+    with ChatServer().serving() as server:
+        server.models = in_json({"data": [{"id": name, "max_model_len": 1024}]})
+        server.answer = counting
+        ended = start(tmp_path, MODEL, f"--base-url={server.url}", "--samples=1", f"--lengths={lengths}", "-x")
+    assert ended.code in (1, 4)
+    if "2k" in lengths:
+        assert ended.code == 4
+        assert ended.errors.strip() == (
+            f"ERROR: --lengths: 2048 tokens do not fit {server.url}, which serves {name!r} with a context of 1024; "
+            "serve it with a longer one, or use shorter --lengths"
+        )
+        assert len(server.requests) < 5
+    else:
+        assert len(server.requests) > 5
 
 
 def test_a_plan_asks_no_server(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_every_sample_has_the_score_that_it_has_in_this_process(url: str, model:
 
 
 @serves
-def test_three_processes_on_one_journal_ask_one_server_each_sample_once(
+def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
     url: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The array form; then a run that only reads gates on the whole, against a baseline of the other engine."""
@@ -135,10 +135,10 @@ def test_three_processes_on_one_journal_ask_one_server_each_sample_once(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        for task in range(3)
+        for task in range(4)
     ]
     printed = [process.communicate(timeout=200)[0].decode() for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0], printed
+    assert [process.returncode for process in running] == [0, 0, 0, 0], printed
     entries = [json.loads(line) for file in journal.glob("*/*.jsonl") for line in file.read_text().splitlines()]
     elements = [entry["element"] for entry in entries if "element" in entry]
     assert len(elements) == len(set(elements)) == 8
@@ -190,6 +190,20 @@ def test_a_server_and_what_it_started_end_when_they_are_stopped(model: Path, tmp
     server.stop()
     assert all_gone([child])
     assert not is_ready(f"http://127.0.0.1:{port}/v1")
+
+
+def test_what_left_the_servers_group_ends_with_it_too(tmp_path: Path) -> None:
+    """As Ray's daemons do."""
+    words = ["sh", "-c", "setsid sh -c 'sleep 600 & echo pid $!; wait' & echo pid $!; wait"]
+    server = Server(words, tmp_path / "log", grace_seconds=2)
+    ends = time.monotonic() + 60
+    while len(pids(tmp_path / "log")) < 2 and time.monotonic() < ends:
+        time.sleep(0.05)
+    left = pids(tmp_path / "log")
+    assert len(left) == 2
+    assert all(map(is_running, left))
+    server.stop()
+    assert all_gone(left)
 
 
 def test_a_server_ends_with_a_run_that_is_killed(model: Path, tmp_path: Path) -> None:
