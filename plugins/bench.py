@@ -6,17 +6,17 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
 
 from fixtures.engines import Ahead, Engine, EngineError, EngineFacts
-from fixtures.excerpts import excerpt_of
-from fixtures.records import Answer, Case, CaseResult, Generation, Outcome, Score
-from plugins.builder import SCORE_ERRORS, Builder, Built, Job
+from fixtures.records import Case, CaseResult, Generation
+from plugins.builder import Builder, Built, Job
 from plugins.gates.panels import Panel, Standing, Who
 from plugins.gates.pools import Element
-from plugins.journal import Entry, Journal, JournalError
+from plugins.journal import Journal, JournalError
 from plugins.ledger import Ledger
+from plugins.marking import Marker, give_up
 from plugins.run import Run
 
 # Enough prompts at a time for an engine to batch.
@@ -27,11 +27,6 @@ LEFT_TO_CLAIM_AHEAD = 64
 BATCHES_BEGUN = 3
 # A sample that took this many workers with it would take them all.
 MOST_LOSSES = 3
-# Reports show what was asked where an answer is wrong, and for a few that are right.
-EXCERPTS_OF_RIGHT = 3
-# Of a case's samples on which the model and its baseline differ, so many are shown side by side.
-MOST_FLIPPED = 100
-ANSWER_CHARACTERS = 2000
 WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
 
@@ -59,13 +54,6 @@ class Batch:
     built: Future[Built]
 
 
-@dataclass(frozen=True, slots=True)
-class Unscored:
-    """Why an answer has no score, in one line."""
-
-    reason: str
-
-
 class Bench:
     """A worker's place: works off the panels of its run."""
 
@@ -80,6 +68,7 @@ class Bench:
     ):
         self.run = run
         self.builder = builder
+        self.marker = Marker(builder)
         self.sides = sides
         self.ledger = Ledger(
             run,
@@ -142,7 +131,7 @@ class Bench:
             error = self.ledger.failures(panel).get(case.id)
             if error is not None or not standing.wanted or self._is_late():
                 if not self._begun:
-                    return self._result(case, panel, standing, error)
+                    return self.ledger.result(case, panel, standing, error)
                 self._finish_begun()
                 continue
             if self._parent is not None and os.getppid() != self._parent:
@@ -184,7 +173,7 @@ class Bench:
             taken = {key: wanted[key] for key in self._take(side, panel, wanted, at_once)}
             for key in [key for key in taken if side.journal.lost[key] >= MOST_LOSSES]:
                 # Not even built again: that may be what they died of.
-                _fail(side.journal, wanted[key].case, key, _lost(taken.pop(key)))
+                give_up(side.journal, wanted[key].case, key, _lost(taken.pop(key)))
             if taken:
                 return Batch(panel=panel, side=side, engine=engine, taken=taken, built=self.builder.begin(panel, taken))
         return None
@@ -261,12 +250,12 @@ class Bench:
             # The same prompt may have been answered under another name.
             known = journal.generations.get(job.prompt) if isinstance(job, Job) else None
             if not isinstance(job, Job):
-                _fail(journal, job.case, job.key, job.reason)
+                give_up(journal, job.case, job.key, job.reason)
             elif known is not None:
                 answered.append((job, known.outcome.generation))
             else:
                 asked.append(job)
-        self._keep_all(journal, answered)
+        self.marker.keep_all(journal, answered)
         if asked:
             self._generate(batch, asked)
 
@@ -281,87 +270,14 @@ class Bench:
                     # A judge is asked about all of them at once, and not while the model waits.
                     answered.append((job, generation))
                 else:
-                    self._keep(batch.side.journal, job, generation, self._scored(job, generation))
+                    self.marker.keep(batch.side.journal, job, generation)
         except EngineError as error:
             # It speaks of the first that has no answer; the others are asked again, but for what is there already.
             failed, *others = open_jobs
-            _fail(batch.side.journal, failed.case, failed.key, str(error))
+            give_up(batch.side.journal, failed.case, failed.key, str(error))
             if kept := self._asked(batch.engine, batch, others):
                 self._generate(batch, kept)
-        self._keep_all(batch.side.journal, answered)
-
-    def _keep_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:
-        """Scored at the same time, since a judge takes several questions at once."""
-        if answered:
-            with ThreadPoolExecutor(max_workers=len(answered)) as together:
-                scores = list(together.map(self._scored, *zip(*answered, strict=True)))
-            for (job, generation), score in zip(answered, scores, strict=True):
-                self._keep(journal, job, generation, score)
-
-    def _scored(self, job: Job, generation: Generation) -> Score | Unscored:
-        if generation.finish == "thinking":
-            return self.builder.unfinished(job.sample)
-        try:
-            return self.builder.score(job.sample, generation.text)
-        except SCORE_ERRORS as error:
-            return Unscored(str(error))
-
-    def _keep(self, journal: Journal, job: Job, generation: Generation, score: Score | Unscored) -> None:
-        sample = job.sample
-        if isinstance(score, Unscored):
-            _fail(journal, job.case, job.key, score.reason)
-            return
-        outcome = Outcome(
-            index=sample.index,
-            score=score,
-            generation=generation,
-            references=sample.references,
-            depths=sample.depths,
-            excerpt=excerpt_of(sample) if score.value < 1 or sample.index < EXCERPTS_OF_RIGHT else None,
-        )
-        journal.append(Entry(element=job.key, prompt=job.prompt, case=job.case, index=sample.index, outcome=outcome))
-
-    def _result(self, case: Case, panel: Panel, standing: Standing, error: str | None) -> CaseResult:
-        queue = panel.queue({case.id})
-        keys, entries = self.ledger.keys(panel), self.sides["model"].journal.entries
-        outcomes = tuple(entries[keys[element]].outcome for element in queue[: standing.asked.get(case.id, 0)])
-        baseline: tuple[float, ...] = ()
-        if paired := standing.paired.get(case.id, 0):
-            scores = self.ledger.scores(panel, "baseline")
-            baseline = tuple(scores[element] for element in queue[:paired])
-        others = self._others(panel, queue, outcomes, baseline)
-        return CaseResult(
-            case=case,
-            # What was right here and wrong there has its excerpt there.
-            outcomes=tuple(
-                replace(each, excerpt=others[each.index].excerpt)
-                if each.excerpt is None and each.index in others
-                else each
-                for each in outcomes
-            ),
-            seconds=sum(outcome.generation.seconds for outcome in outcomes),
-            error=error,
-            baseline=baseline,
-            flipped=tuple(
-                Answer(index=index, text=other.generation.text[:ANSWER_CHARACTERS], failure=other.score.failure)
-                for index, other in others.items()
-            ),
-        )
-
-    def _others(
-        self, panel: Panel, queue: Sequence[Element], outcomes: Sequence[Outcome], baseline: Sequence[float]
-    ) -> dict[int, Outcome]:
-        """The baseline's outcomes, by index, of the first samples on which the two scores differ."""
-        differ = [
-            element
-            for element, outcome, score in zip(queue, outcomes, baseline, strict=False)
-            if outcome.score.value != score
-        ]
-        keys = self.ledger.keys(panel)
-        return {
-            element.sample: self.sides["baseline"].journal.entries[keys[element]].outcome
-            for element in differ[:MOST_FLIPPED]
-        }
+        self.marker.keep_all(batch.side.journal, answered)
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline
@@ -370,12 +286,6 @@ class Bench:
 def _give_back(batch: Batch) -> None:
     for key in batch.taken:
         batch.side.journal.give_back(key)
-
-
-def _fail(journal: Journal, case: str, key: str, reason: str) -> None:
-    if case not in journal.failures:
-        journal.fail(case, reason)
-    journal.give_back(key)
 
 
 def _lost(element: Element) -> str:

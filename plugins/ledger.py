@@ -1,17 +1,22 @@
-"""What the journals say of each panel: for workers that go on from there, and for whoever watches."""
+"""What the journals say of each panel: for workers that go on from there, for reports, and for whoever watches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fixtures.checkpoint import Checkpoint
 from fixtures.engines import execution
-from fixtures.records import Case
+from fixtures.records import Answer, Case, CaseResult, Outcome
 from plugins.gates.panels import Panel, Standing, Who
 from plugins.gates.pools import Element
 from plugins.gates.rules import PanelKey, panels
 from plugins.journal import Journal, Subject
 from plugins.run import Run
+
+# Of a case's samples on which the model and its baseline differ, so many are shown side by side.
+MOST_FLIPPED = 100
+ANSWER_CHARACTERS = 2000
 
 
 def subject(run: Run, checkpoint: Checkpoint, name: str) -> Subject:
@@ -73,3 +78,46 @@ class Ledger:
             control=baseline if self.baseline_is_final else None,
             failed=self.failures(panel),
         )
+
+    def result(self, case: Case, panel: Panel, standing: Standing, error: str | None) -> CaseResult:
+        """The case's part of what the panel's evidence rests on, with what a baseline said instead."""
+        queue = panel.queue({case.id})
+        keys, entries = self.keys(panel), self.journals["model"].entries
+        outcomes = tuple(entries[keys[element]].outcome for element in queue[: standing.asked.get(case.id, 0)])
+        baseline: tuple[float, ...] = ()
+        if paired := standing.paired.get(case.id, 0):
+            scores = self.scores(panel, "baseline")
+            baseline = tuple(scores[element] for element in queue[:paired])
+        others = self._others(panel, queue, outcomes, baseline)
+        return CaseResult(
+            case=case,
+            # What was right here and wrong there has its excerpt there.
+            outcomes=tuple(
+                replace(each, excerpt=others[each.index].excerpt)
+                if each.excerpt is None and each.index in others
+                else each
+                for each in outcomes
+            ),
+            seconds=sum(outcome.generation.seconds for outcome in outcomes),
+            error=error,
+            baseline=baseline,
+            flipped=tuple(
+                Answer(index=index, text=other.generation.text[:ANSWER_CHARACTERS], failure=other.score.failure)
+                for index, other in others.items()
+            ),
+        )
+
+    def _others(
+        self, panel: Panel, queue: Sequence[Element], outcomes: Sequence[Outcome], baseline: Sequence[float]
+    ) -> dict[int, Outcome]:
+        """The baseline's outcomes, by index, of the first samples on which the two scores differ."""
+        differ = [
+            element
+            for element, outcome, score in zip(queue, outcomes, baseline, strict=False)
+            if outcome.score.value != score
+        ]
+        keys = self.keys(panel)
+        return {
+            element.sample: self.journals["baseline"].entries[keys[element]].outcome
+            for element in differ[:MOST_FLIPPED]
+        }

@@ -73,19 +73,18 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run", "plugins.servers"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
     "plugins.ledger": (
-        "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels",
-        "plugins.gates.pools", "plugins.gates.rules",
-        "plugins.journal", "plugins.run",
+        "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels", "plugins.gates.pools",
+        "plugins.gates.rules", "plugins.journal", "plugins.run",
     ),
     "plugins.builder": (
         "fixtures.corpora", "fixtures.engines", "fixtures.preflight", "fixtures.prompts", "fixtures.records",
         "fixtures.scoring.failures", "fixtures.scoring.judge", "fixtures.tasks", "plugins.gates.panels",
         "plugins.gates.pools",
     ),
+    "plugins.marking": ("fixtures.excerpts", "fixtures.records", "plugins.builder", "plugins.journal"),
     "plugins.bench": (
-        "fixtures.engines", "fixtures.excerpts", "fixtures.records", "plugins.builder", "plugins.gates.panels",
-        "plugins.gates.pools",
-        "plugins.journal", "plugins.ledger", "plugins.run",
+        "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.gates.panels", "plugins.gates.pools",
+        "plugins.journal", "plugins.ledger", "plugins.marking", "plugins.run",
     ),
     "plugins.evidence": (
         "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder",
@@ -93,9 +92,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.progress": (
         "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",
-        "plugins.gates.panels",
-        "plugins.gates.pools", "plugins.gates.rules", "plugins.gates.statistics", "plugins.journal", "plugins.ledger",
-        "plugins.run",
+        "plugins.gates.panels", "plugins.gates.pools", "plugins.gates.rules", "plugins.gates.statistics",
+        "plugins.journal", "plugins.ledger", "plugins.run",
     ),
     "plugins.plan": (
         "fixtures.cases", "fixtures.checkpoint", "fixtures.lengths", "fixtures.records", "fixtures.tasks",

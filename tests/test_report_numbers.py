@@ -26,20 +26,19 @@ LENGTHS = (900, 1000)
 SPEAKER = f"""
 from dataclasses import replace
 
-from plugins.bench import Bench
+from plugins.marking import Marker
 
 NASTY = {NASTY!r}
-keep = Bench._keep
+keep = Marker.keep
 said = []
 
-def speak(self, journal, job, generation, score):
+def speak(self, journal, job, generation):
     if job.sample.length == {LENGTHS[-1]}:
         generation = replace(generation, text=NASTY[len(said) % len(NASTY)])
         said.append(generation)
-        score = self._scored(job, generation)
-    keep(self, journal, job, generation, score)
+    keep(self, journal, job, generation)
 
-Bench._keep = speak
+Marker.keep = speak
 """
 # JUnit's elements as Jenkins' xunit plugin (junit-10.xsd) and pytest know them: what may stand in each, and its
 # attributes; those without which it is not valid come first.
