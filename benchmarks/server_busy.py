@@ -1,6 +1,6 @@
 """How well requests at once keep a server busy: whole runs against a server whose work is known.
 
-    python benchmarks/server_busy.py [--slots 64] [--seconds 10] [--spread 0.5] [--rounds 12] [--json FILE]
+    python benchmarks/server_busy.py [--slots 64] [--seconds 10] [--spread 0.5] [--rounds 24] [--json FILE]
 
 The server takes a known time for each request (by its prompt up to --spread less or more, as prompts do) and works on
 so many at once as it has slots; more wait. Its busy time is the sum of that work over its slots: less is
@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=10.0, help="of work for a request")
     parser.add_argument("--spread", type=float, default=0.5)
-    parser.add_argument("--rounds", type=int, default=12, help="requests for each slot")
+    parser.add_argument("--rounds", type=int, default=24, help="requests for each slot")
     parser.add_argument("--length", default="1k")
     parser.add_argument("--workers", default="1,4")
     parser.add_argument("--json", type=Path)

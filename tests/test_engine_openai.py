@@ -19,7 +19,8 @@ from servers import ChatServer, Request, Response, in_json, text_completion
 from fixtures.checkpoint import Checkpoint
 from fixtures.engines import EngineError, execution
 from fixtures.engines.endpoint import Counting, Endpoint
-from fixtures.engines.openai import MOST_TIMEOUTS, OpenAIEngine, Patience, families, load
+from fixtures.engines.openai import MOST_TIMEOUTS, OpenAIEngine, Patience, load
+from fixtures.engines.requests import families
 from fixtures.records import Generation, Prompt
 
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"

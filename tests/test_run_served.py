@@ -22,7 +22,7 @@ from servers import ChatServer, Request, Response, in_json, text_completion
 from tokenizers import Tokenizer
 
 from fixtures.checkpoint import inspect
-from fixtures.engines import ENGINES
+from fixtures.engines import ENGINES, Engine
 from fixtures.engines.endpoint import Counting, Endpoint
 from fixtures.identity import stable_hash
 from fixtures.prompts import load_tokenizer
@@ -200,6 +200,34 @@ def test_a_server_that_is_gone_is_one_line_for_each_case_and_the_next_run_does_t
     assert told(again)["gates"] == told(undisturbed)["gates"]
 
 
+def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
+    counting = Counting(ratio=1.0, overhead=0.0, exact=True)
+    endpoint = Endpoint(
+        url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=counting
+    )
+    return ENGINES["openai"](
+        inspect(str(model)), tokenizer=load_tokenizer(str(model)), endpoint=endpoint, batch_size=at_once
+    )
+
+
+def test_what_was_answered_behind_a_failure_is_in_the_journal(tmp_path: Path) -> None:
+    model = calibrated("512")
+    with guessing() as (server, guesser):
+
+        def first_fails(request: Request) -> Response:
+            if server.requests[0] is request:
+                return in_json({"error": "no"}, status=400, delay_seconds=1)
+            return guesser(request)
+
+        server.answer = first_fails
+        with bench_of(model, engine_at(server, model, at_once=4), tmp_path) as (bench, case):
+            result = bench.measure(case)
+            entries = bench.sides["model"].journal.entries
+    assert result.error is not None
+    assert "answers 400 (no)" in result.error
+    assert len(entries) == guesser.answered.total() == case.samples - 1
+
+
 def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,15 +236,7 @@ def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
     model = calibrated("512")
     on_their_way: list[int] = []
     with guessing() as (server, guesser):
-        engine = ENGINES["openai"](
-            inspect(str(model)),
-            tokenizer=load_tokenizer(str(model)),
-            endpoint=Endpoint(
-                url=server.url, model="m", api="completions", prompts="text", prefix="continued",
-                counting=Counting(ratio=1.0, overhead=0.0, exact=True),
-            ),
-            batch_size=2,
-        )  # fmt: skip
+        engine = engine_at(server, model, at_once=2)
         with bench_of(model, engine, tmp_path, cases=3) as (bench, case):
             score = bench.builder.score
 
