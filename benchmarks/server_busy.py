@@ -1,6 +1,6 @@
 """How well requests at once keep a server busy: whole runs against a server whose work is known.
 
-    python benchmarks/server_busy.py [--slots 64] [--seconds 10] [--spread 0.5] [--rounds 24] [--json FILE]
+    python -m benchmarks.server_busy [--slots 64] [--seconds 10] [--spread 0.5] [--rounds 24] [--json FILE]
 
 The server takes a known time for each request (by its prompt up to --spread less or more, as prompts do) and works on
 so many at once as it has slots; more wait. Its busy time is the sum of that work over its slots: less is
