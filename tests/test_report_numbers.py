@@ -252,7 +252,8 @@ def test_means_of_helmet_and_differences_are_the_same_everywhere() -> None:
     run = finished(samples=10, paired=True)
     found = document(run)
     reader = Tables()
-    reader.feed(page(found, details(run)))
+    reader.feed(opened := page(found, details(run)))
+    assert f"bounds that hold with {100 * found['helmet']['confidence']:g} %" in opened
     heat = {row[0]: row[1:] for row in reader.found["HELMET: score by task and length"][1:]}
     rows = pipes(markdown(found, holds=False))
     terminal = {line.split()[1]: line.split()[2:] for line, _ in summary_lines(found) if line.startswith("= ")}

@@ -111,6 +111,7 @@ def test_a_judge_scores_published_text_and_is_asked_once(
     assert {request.authorization for request in server.requests} == {f"Bearer {KEY}"}
     case = first.cases["multi_lexsum-1k"]
     assert (case["source"], case["samples"], case["score"]) == ("published", 2, pytest.approx(50))
+    assert float(first.properties(case["id"])["score"]) == pytest.approx(case["score"])
     again = run(tmp_path / "again", data, *judge, journal=tmp_path / "journal")
     assert len(server.requests) == asked
     assert again.cases["multi_lexsum-1k"]["score"] == case["score"]

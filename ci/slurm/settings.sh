@@ -1,4 +1,3 @@
-# shellcheck shell=bash disable=SC2034,SC2054
 # What both Slurm scripts measure, and where: the three places to edit. Submit from the clone:
 #   array=$(sbatch --parsable --array=0-7 ci/slurm/array.sh)
 #   sbatch --dependency=afterany:$array ci/slurm/gate.sh

@@ -170,7 +170,12 @@ def helmet_bars(document: Document) -> dict[str, Any] | None:
         interval = helmet["intervals"].get(category, {}).get(key)
         why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
         bars.append({"name": category, "score": scores.get(key), "interval": interval, "why": one_line(why, 160)})
-    return {"length": short_length(measured[-1]), "bars": bars, "average": helmet["average"].get(key)}
+    return {
+        "length": short_length(measured[-1]),
+        "bars": bars,
+        "average": helmet["average"].get(key),
+        "confidence": helmet["confidence"],
+    }
 
 
 def gates(document: Document, details: Details) -> list[dict[str, Any]]:
