@@ -37,7 +37,10 @@ class Browser:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.command("Emulation.setDeviceMetricsOverride", size)
         self.command("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-        self._ask("/url", {"url": page.resolve().as_uri()})
+        # The driver may come back from the address that is open already while the old page still stands there.
+        for address in ("about:blank", page.resolve().as_uri()):
+            self._ask("/url", {"url": address})
+            self._wait_for(address)
 
     def run(self, script: str) -> Any:
         """What the body of a function returns in the page."""
@@ -68,6 +71,15 @@ class Browser:
 
     def quit(self) -> None:
         self._ask("", method="DELETE")
+
+    def _wait_for(self, address: str) -> None:
+        """Until the page of this address is there whole; by the protocol, which works without scripts too."""
+        asked = {"expression": "document.readyState + ' ' + document.URL", "returnByValue": True}
+        for _ in range(3000):
+            if self.command("Runtime.evaluate", asked)["result"]["value"] == f"complete {address}":
+                return
+            time.sleep(0.02)
+        raise RuntimeError(f"{address}: not loaded after a minute")
 
     def _ask(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
         prefix = f"/session/{self.session}" if self.session else ""
