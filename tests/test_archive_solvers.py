@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from solvers import first_of_type
 
 from fixtures.corpora.archive import (
     case_files,
@@ -33,8 +34,6 @@ CITED = ("asqa", "qampari")
 # Some 4K tokens of passages and of paragraphs.
 SHOWN = 30
 PARAGRAPHS = 32
-NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
-YEAR = re.compile(r"\b1\d{3}\b")
 
 
 def shown(question: PassageQuestion) -> list[Passage]:
@@ -55,14 +54,6 @@ def ref_of(fact: str) -> tuple[Ref, str]:
 
 def share(right: Sequence[bool]) -> float:
     return sum(right) / len(right)
-
-
-def first_of_type(question: str, text: str) -> str:
-    """The first year where a time is asked for, else the first name that the question does not hold."""
-    if re.search(r"\b[Ww]hen\b|year", question):
-        return next(iter(YEAR.findall(text)), "")
-    names = (name for name in NAME.findall(text) if not set(name.split()) & set(re.findall(r"\w+", question)))
-    return next(names, "")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from hashlib import sha256
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.corpora import prose
+from fixtures.corpora.slots import entries, parse_slots
 
 REPOSITORY = Path(__file__).parents[1]
 FORBIDDEN = re.compile(r"\b(?:magic|special|numbers?|variables?|var|values?|words?|uuids?)\b", re.IGNORECASE)
@@ -145,3 +146,13 @@ def test_sentences_do_not_depend_on_the_process() -> None:
     }
     here = "\n".join(map(prose.sentence, range(500))) + "\n"
     assert {sha256(output).digest() for output in outputs} == {sha256(here.encode()).digest()}
+
+
+def test_the_halves_of_a_slot_share_nothing() -> None:
+    slots = parse_slots({"tool": "awl, hammer,\n rasp, adze, oar"})
+    assert slots["tool"] == ("awl", "hammer", "rasp", "adze", "oar")
+    assert set(entries("tool1", slots)) | set(entries("tool2", slots)) == set(slots["tool"])
+    assert all(one != other for one, other in product(entries("tool1", slots), entries("tool2", slots)))
+    assert entries("A_tool1", slots) == ("An awl", "A rasp", "An oar")
+    with pytest.raises(KeyError, match="tools"):
+        entries("tools", slots)

@@ -12,11 +12,12 @@ from browser import CHROMIUM, DRIVER, browser
 from runs import REPOSITORY
 
 RENDER = """
-import json, resource, sys, time
+import json, sys, time
 from dataclasses import replace
 from pathlib import Path
 
 from made_up import cases_of, finished, options_of, result_of
+from peak import peak_mebibytes
 from plugins.report.details import details
 from plugins.report.document import document
 from plugins.report.html.page import page
@@ -37,9 +38,8 @@ write(folder / "report.html", page(found, details(run)))
 write(folder / "report.md", markdown(found, holds=False))
 write_json(folder / "report.json", found)
 summary_lines(found)
-usage = resource.getrusage(resource.RUSAGE_SELF)
 seen = sum(case["samples"] for case in found["cases"])
-print(json.dumps([seen, time.process_time() - before, usage.ru_maxrss / 1024]))
+print(json.dumps([seen, time.process_time() - before, peak_mebibytes()]))
 """
 
 

@@ -38,8 +38,8 @@ DIGESTS = {
     "vt": "137d34ab09ab35d2",
     "cwe": "099f00382eb232cb",
     "fwe": "85d7b7cd0906849c",
-    "qa_1": "63347b8e5a0d2876",
-    "qa_2": "de5fe5cead17e1b7",
+    "qa_1": "b3de5fe08e9e64b4",
+    "qa_2": "802c4d8d983f67bc",
 }
 
 every_task = pytest.mark.parametrize("task", RULER)
