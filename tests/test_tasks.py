@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -18,7 +20,8 @@ from fixtures.cases import misfits
 from fixtures.preflight import fill
 from fixtures.prompts import Framing
 from fixtures.records import Case, Sample
-from fixtures.tasks.base import CannotFit, Stock
+from fixtures.tasks import TASKS
+from fixtures.tasks.base import CannotFit, Draft, Stock
 
 REPOSITORY = Path(__file__).parents[1]
 QA = ("qa_1", "qa_2")
@@ -96,6 +99,20 @@ def test_a_sample_is_full_where_counts_do_not_add_up(task: str, tokenizer: Piece
     for index in range(3):
         found = RULER[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
         assert RULER[task].least_fill <= fill(found) <= 1
+
+
+def test_a_sample_of_large_units_is_full_where_small_steps_change_nothing() -> None:
+    """What is 150 tokens short takes one unit too many from there on, and the step before it is far."""
+    asked = replace(TASKS["vt"], compose=lambda scene: partial(stepped, scene.input_tokens - 2))
+    found = asked.sample(4096, 0, seed=0, tokenizer=framing(), corpora=GENERATED)
+    assert found.prompt.length_tokens == 4096 - asked.generation_tokens - 40
+
+
+def stepped(most: int, room: int) -> Draft:
+    """A prompt that is 150 tokens short when asked for all there is, then 40, then one over; the start takes one."""
+    short = 150 if room < most + 70 else 40 if room < most + 110 else -1
+    text = " a" * (most - short if room else 1)
+    return Draft(context=text, question="", user_text=text, answer_prefix="", references=("a",))
 
 
 def test_no_sample_of_many_is_short() -> None:
