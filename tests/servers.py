@@ -12,9 +12,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tokenizers import Tokenizer
 
 POLL_SECONDS = 0.01
+KEYS = ("LONGCTX_API_KEY", "LONGCTX_JUDGE_KEY", "OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_BASE_URL", "OPENAI_LOG")
+
+
+def forget_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key of whoever runs the tests goes to a server, and no proxy stands before one on this machine."""
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

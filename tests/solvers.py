@@ -1,8 +1,9 @@
-"""Solvers that only match words: what a task must not be solved by."""
+"""Solvers that only match words: what a task must not be solved by; and how often anybody is right."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
 YEAR = re.compile(r"\b1\d{3}\b")
@@ -14,3 +15,7 @@ def first_of_type(question: str, text: str) -> str:
         return next(iter(YEAR.findall(text)), "")
     names = (name for name in NAME.findall(text) if not set(name.split()) & set(re.findall(r"\w+", question)))
     return next(names, "")
+
+
+def share(right: Sequence[bool]) -> float:
+    return sum(right) / len(right)

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from test_checkpoint import CONFIG, TENSORS, safetensors
+from checkpoints import CONFIG, TENSORS, safetensors
 
 from ci import bisect, question
 from ci.processes import Ran

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calibrations import Calibrated, command, content, ready
 from runs import calibrated
-from test_calibration import Calibrated, command, content, ready
 
 from fixtures.calibration import LAST_STEP, CalibrationError, Spec, description, parse_spec
 from fixtures.calibration.weights import DRIFT, drifted

@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoints import TENSORS, WEIGHTS, WHOLE, Change, both, configure, remove, safetensors, sound_checkpoint, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures import memory
-from fixtures.checkpoint import Checkpoint, CheckpointError, claimed_length, inspect, peak_memory_bytes
-from fixtures.weights import READ_LIMIT, Tensor, read_header, sample_blocks
+from fixtures.checkpoint import CheckpointError, claimed_length, inspect
+from fixtures.weights import read_header
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 131072,
-}
-TENSORS = {"model.embed.weight": [8, 4], "model.norm.weight": [4]}
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
-Change = Callable[[Path], object]
-
-
-def safetensors(shapes: dict[str, list[int]], *, dtype: str = "BF16") -> bytes:
-    """A file with the bytes 0, 1, 2, ... as weights of two bytes."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, shape in shapes.items():
-        size = 2
-        for n in shape:
-            size *= n
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(i % 256 for i in range(end))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A sound checkpoint."""
-    path = tmp_path / "step_1000"
-    path.mkdir()
-    (path / "config.json").write_text(json.dumps(CONFIG))
-    (path / "tokenizer.json").write_text("{}")
-    (path / "model.safetensors").write_bytes(safetensors(TENSORS))
-    return path
-
-
-def configure(folder: Path, **values: Any) -> None:
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **values}))
+    return sound_checkpoint(tmp_path / "step_1000")
 
 
 def shard(folder: Path) -> None:
@@ -151,27 +113,7 @@ def test_the_claimed_length_is_the_extended_one(config: dict[str, Any], tokens: 
     assert claimed_length(config) == tokens
 
 
-def write(name: str, content: bytes | str = b"") -> Change:
-    data = content.encode() if isinstance(content, str) else content
-
-    def change(folder: Path) -> None:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(data)
-
-    return change
-
-
-def remove(name: str) -> Change:
-    return lambda folder: (folder / name).unlink()
-
-
-def both(*changes: Change) -> Change:
-    return lambda folder: [change(folder) for change in changes]
-
-
-WEIGHTS = "model.safetensors"
 NO_WEIGHTS = remove(WEIGHTS)
-WHOLE = safetensors(TENSORS)
 BROKEN: dict[str, tuple[Change, str]] = {
     "no config": (remove("config.json"), "config.json: missing; copy it from the base model"),
     "a folder of checkpoints": (
@@ -276,183 +218,3 @@ def test_a_cut_file_is_never_taken_for_a_whole_one(cut: int, tmp_path_factory: p
     path.write_bytes(WHOLE[:cut])
     with pytest.raises(CheckpointError):
         read_header(path)
-
-
-@given(at=st.integers(0, 71))
-def test_the_fingerprint_changes_with_any_weight(at: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.getbasetemp() / "fingerprint"
-    folder.mkdir(exist_ok=True)
-    both(write("config.json", json.dumps(CONFIG)), write("tokenizer.json", "{}"), write(WEIGHTS, WHOLE))(folder)
-    before = inspect(str(folder)).fingerprint
-    changed = bytearray(WHOLE)
-    changed[len(WHOLE) - 1 - at] ^= 1
-    (folder / WEIGHTS).write_bytes(changed)
-    assert inspect(str(folder)).fingerprint != before
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda folder: configure(folder, rope_theta=5e5),
-        write("tokenizer.json", '{"a": 1}'),
-        write("generation_config.json", '{"eos_token_id": 7}'),
-        write("chat_template.jinja", "{{ messages }}"),
-        write(WEIGHTS, safetensors(dict(reversed(TENSORS.items())))),
-    ],
-    ids=["config", "tokenizer", "generation config", "chat template", "weights"],
-)
-def test_the_fingerprint_changes_with_all_that_answers_depend_on(change: Change, folder: Path) -> None:
-    before = inspect(str(folder)).fingerprint
-    change(folder)
-    assert inspect(str(folder)).fingerprint != before
-
-
-def test_the_fingerprint_is_that_of_the_content_wherever_it_stands(folder: Path) -> None:
-    before = inspect(str(folder)).fingerprint
-    (folder / "trainer_state.json").write_text("{}")
-    assert inspect(str(folder.rename(folder.parent / "step_2000"))).fingerprint == before
-
-
-def sparse(path: Path, elements: int, tensors: int) -> None:
-    """A large file of zeros that takes no room on disk."""
-    entries = {
-        f"layer.{at}": {
-            "dtype": "BF16",
-            "shape": [elements],
-            "data_offsets": [2 * elements * at, 2 * elements * (at + 1)],
-        }
-        for at in range(tensors)
-    }
-    text = json.dumps(entries).encode()
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + 2 * elements * tensors)
-
-
-def bytes_read() -> int:
-    """What this process has asked of read(), by the kernel's count."""
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counts["rchar"])
-
-
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the kernel counts reads on Linux only")
-def test_no_more_than_64_mib_of_a_weight_file_are_read(folder: Path) -> None:
-    sparse(folder / WEIGHTS, elements=2**27, tensors=12)
-    before = bytes_read()
-    found = inspect(str(folder))
-    # Configs, and the sources in which built-in models are looked up, are read beside it.
-    assert READ_LIMIT / 2 < bytes_read() - before < READ_LIMIT + 2**16
-    assert found.parameters == 12 * 2**27
-
-
-def test_a_large_tensor_is_sampled_from_its_first_byte_to_its_last(folder: Path) -> None:
-    sparse(folder / WEIGHTS, elements=2**26, tensors=2)
-    seen = {inspect(str(folder)).fingerprint}
-    for name, tensor in read_header(folder / WEIGHTS).items():
-        for at in (tensor.start, tensor.end - 2, (tensor.start + tensor.end) // 2):
-            with (folder / WEIGHTS).open("r+b") as file:
-                # A training step moves nearly every weight; 32 MiB stand for it here.
-                begin = max(tensor.start, min(at, tensor.end - 2**25))
-                file.seek(begin)
-                file.write(b"\x01" * 2**25)
-            seen.add(inspect(str(folder)).fingerprint)
-        assert name.startswith("layer.")
-    assert len(seen) == 7
-
-
-@given(sizes=st.lists(st.integers(0, 2**34), min_size=1, max_size=400), header=st.integers(10, 2**20))
-def test_samples_stay_in_their_tensors_and_within_the_limit(sizes: list[int], header: int) -> None:
-    tensors: dict[str, Tensor] = {}
-    start = header
-    for at, size in enumerate(sizes):
-        tensors[str(at)] = Tensor(dtype="U8", shape=(size,), start=start, end=start + size)
-        start += size
-    blocks = list(sample_blocks(tensors))
-    assert sum(length for _, length in blocks) + header <= READ_LIMIT
-    assert all(begin >= 0 and begin + length <= start for begin, length in blocks)
-    if start + header <= READ_LIMIT - 512:
-        assert sum(length for _, length in blocks) == start
-    for tensor in tensors.values():
-        inside = [b for b in blocks if tensor.start <= b[0] and b[0] + b[1] <= tensor.end and b[1]]
-        assert inside or tensor.start == tensor.end
-
-
-def with_config(folder: Path, **values: Any) -> Checkpoint:
-    configure(folder, **values)
-    return inspect(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("values", "tokens_times_elements"),
-    [
-        ({}, 4 * 1000 * 2 * 2 * 8),
-        ({"head_dim": 32}, 4 * 1000 * 2 * 2 * 32),
-        ({"num_key_value_heads": None}, 4 * 1000 * 2 * 8 * 8),
-        ({"sliding_window": 100}, 4 * 99 * 2 * 2 * 8),
-        ({"sliding_window": 5000}, 4 * 1000 * 2 * 2 * 8),
-        ({"sliding_window": 100, "use_sliding_window": False}, 4 * 1000 * 2 * 2 * 8),
-        ({"sliding_window": 100, "max_window_layers": 3}, 3099 * 2 * 2 * 8),
-        ({"sliding_window": 100, "sliding_window_pattern": 2}, 2198 * 2 * 2 * 8),
-        ({"sliding_window": 100, "model_type": "gemma2"}, 2198 * 2 * 2 * 8),
-        ({"sliding_window": 100, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}, 1297 * 2 * 2 * 8),
-        ({"attention_chunk_size": 10, "layer_types": ["chunked_attention", "full_attention"] * 2}, 2018 * 2 * 2 * 8),
-        ({"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, 1000 * 2 * 2 * 8),
-        ({"num_kv_shared_layers": 3}, 1000 * 2 * 2 * 8),
-        (
-            {"model_type": "bamba", "mamba_d_state": 0, "layers_block_type": ["mamba", "attention"] * 2},
-            2000 * 2 * 2 * 8,
-        ),
-        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, 4 * 1000 * 576),
-        ({"num_attention_heads": None}, 0),
-        ({"text_config": {"num_hidden_layers": 2}}, 2 * 1000 * 2 * 2 * 8),
-    ],
-)
-def test_the_cache_is_estimated_from_the_layers(
-    values: dict[str, Any], tokens_times_elements: int, folder: Path
-) -> None:
-    checkpoint = with_config(folder, **values)
-    assert peak_memory_bytes(checkpoint, 1000, "auto").cache == 2 * tokens_times_elements
-
-
-@pytest.mark.parametrize(
-    ("options", "larger"),
-    [
-        ({"attention": "eager"}, {"attention": "eager", "prefill": "whole"}),
-        ({"attention": "flash_attention_2"}, {"attention": "sdpa"}),
-        ({"attention": "sdpa"}, {"attention": "eager", "prefill": "4096"}),
-    ],
-)
-def test_reading_takes_what_its_path_needs(options: dict[str, Any], larger: dict[str, Any], folder: Path) -> None:
-    checkpoint = inspect(str(folder))
-    less, more = (peak_memory_bytes(checkpoint, 131072, **each) for each in (options, larger))
-    assert less.cache == more.cache
-    assert 2 * less.activations < more.activations
-
-
-def test_auto_takes_flash_attention_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    checkpoint = inspect(str(folder))
-    without = peak_memory_bytes(checkpoint, 131072)
-    monkeypatch.setattr(memory, "version", lambda _: "2.8.3")
-    assert peak_memory_bytes(checkpoint, 131072).activations < without.activations / 2
-    others: tuple[dict[str, Any], ...] = ({"device": "cpu"}, {"dtype": "float32", "attention": "sdpa"})
-    for other in others:
-        assert peak_memory_bytes(checkpoint, 131072, **other).activations >= without.activations
-
-
-def test_a_published_config_may_leave_out_what_its_class_fills_in(folder: Path) -> None:
-    """Gemma 3's configs name no heads; 5 of 6 layers have a window."""
-    text = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 6, "sliding_window": 1024}
-    (folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
-    cache = peak_memory_bytes(inspect(str(folder)), 10000).cache
-    assert cache == (10000 + 5 * 1023) * 2 * 4 * 256 * 2
-
-
-def test_memory_grows_with_dtype_batch_and_length(folder: Path) -> None:
-    checkpoint = inspect(str(folder))
-    base = peak_memory_bytes(checkpoint, 1000, "bfloat16", 1)
-    assert base.total == base.weights + base.cache + base.activations
-    assert base.weights == checkpoint.weight_bytes
-    assert peak_memory_bytes(checkpoint, 1000, "float32", 1).total == 2 * base.total
-    doubled = peak_memory_bytes(checkpoint, 1000, "bfloat16", 2)
-    assert (doubled.weights, doubled.cache, doubled.activations) == (base.weights, 2 * base.cache, 2 * base.activations)
-    assert peak_memory_bytes(checkpoint, 2000, "bfloat16", 1).cache == 2 * base.cache

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoints import CONFIG, TENSORS, safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import REPOSITORY
 from servers import ChatServer, Response
-from test_checkpoint import CONFIG, TENSORS, safetensors
 
 from ci import watch
 from ci.history import History, Measured

@@ -1,0 +1,71 @@
+"""Checkpoint directories with a few weights, and changes that break them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 131072,
+}
+TENSORS = {"model.embed.weight": [8, 4], "model.norm.weight": [4]}
+WEIGHTS = "model.safetensors"
+Change = Callable[[Path], object]
+
+
+def safetensors(shapes: dict[str, list[int]], *, dtype: str = "BF16") -> bytes:
+    """A file with the bytes 0, 1, 2, ... as weights of two bytes."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, shape in shapes.items():
+        size = 2
+        for n in shape:
+            size *= n
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(i % 256 for i in range(end))
+
+
+WHOLE = safetensors(TENSORS)
+
+
+def sound_checkpoint(path: Path) -> Path:
+    """A new directory that nothing is wrong with."""
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    (path / "tokenizer.json").write_text("{}")
+    (path / "model.safetensors").write_bytes(safetensors(TENSORS))
+    return path
+
+
+def configure(folder: Path, **values: Any) -> None:
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **values}))
+
+
+def write(name: str, content: bytes | str = b"") -> Change:
+    data = content.encode() if isinstance(content, str) else content
+
+    def change(folder: Path) -> None:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+
+    return change
+
+
+def remove(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def both(*changes: Change) -> Change:
+    return lambda folder: [change(folder) for change in changes]
