@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from servers import ChatServer, Request, Response, chat_completion, in_json, text_completion
+from servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
 
 from fixtures.engines import EngineError
 from fixtures.engines.endpoint import Endpoint, connect, look
@@ -18,9 +18,7 @@ NAMES = ("/ckpt/step_9", "step_9")
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LONGCTX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    forget_keys(monkeypatch)
 
 
 @pytest.fixture

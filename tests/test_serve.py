@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from runs import PYTEST, REPOSITORY, Finished, calibrated, start
+from servers import forget_keys
 
 from fixtures.calibration import SOLVED
 from fixtures.checkpoint import inspect
@@ -37,9 +38,7 @@ serves = pytest.mark.skipif(not CAN_SERVE, reason="needs the packages of transfo
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LONGCTX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    forget_keys(monkeypatch)
 
 
 @pytest.fixture(scope="module")
