@@ -158,3 +158,12 @@ def test_a_word_matcher_stays_under_the_oracle(task: str, most: float) -> None:
         (best,) = LexicalIndex(texts).search(found.question, 1)
         right.append(TASKS[task].score(found, first_of_type(found.question, texts[best])).value)
     assert sum(right) / len(right) <= most
+
+
+@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
+def test_who_sees_the_last_quarter_loses_what_stands_before_it(task: str) -> None:
+    def seen(index: int) -> bool:
+        found = TASKS[task].sample(4096, index, seed=0, tokenizer=framing(), corpora=GENERATED)
+        return any(states(found.context[-len(found.context) // 4 :], form) for form in found.references)
+
+    assert 0.12 <= sum(map(seen, range(100))) / 100 <= 0.38
