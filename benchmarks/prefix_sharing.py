@@ -2,7 +2,7 @@
 
     python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--json FILE]
 
-Two kinds of prompts, built by the project's own tasks: six queries on one object of keys and values (required: at
+Prompts built by the project's own tasks: six queries on one object of keys and values (required: at
 most 0.2 of the tokens that reading each alone takes), and the needle tasks on essays (at most 0.65 over a case's
 samples in one call). Counts are those of the reading order on token ids; one run of a small model confirms that
 its engine computes exactly so many. Exits with 1 when a requirement is not met.
@@ -37,6 +37,7 @@ QUERIES = 6
 MOST_FOR_QUERIES = 0.2
 MOST_FOR_NEEDLES = 0.65
 OBJECT_TASK = "niah_multikey_3"
+QUESTIONS = ("qa_1", "qa_2")
 REAL_LENGTH = 1024
 
 
@@ -74,7 +75,7 @@ def queries(framing: Framing, length: int, many: int) -> list[Prompt]:
     return [framing.prompt(text, prefix, generation_tokens=8) for text, prefix in texts]
 
 
-def needle_prompts(framing: Framing, name: str, length: int, samples: int) -> list[Prompt]:
+def prompts_of(framing: Framing, name: str, length: int, samples: int) -> list[Prompt]:
     corpora = Corpora()
     return [
         TASKS[name].sample(length, index, seed=0, tokenizer=framing, corpora=corpora).prompt for index in range(samples)
@@ -108,11 +109,13 @@ def measured(framing: Framing, length: int, samples: int) -> list[Row]:
     everything: list[Prompt] = []
     for name, needles in niah.NIAH.items():
         if needles.haystack == "essays":
-            prompts = needle_prompts(framing, name, length, samples)
+            prompts = prompts_of(framing, name, length, samples)
             rows.append(row(name, samples, calls(prompts, samples), MOST_FOR_NEEDLES))
             rows.append(row(f"{name}, 8 a call", samples, calls(prompts, 8), None))
             everything += prompts
     rows.append(row("all of these in one call", len(everything), calls(everything, len(everything)), None))
+    for name in QUESTIONS:
+        rows.append(row(name, samples, calls(prompts_of(framing, name, length, samples), samples), None))
     return rows
 
 

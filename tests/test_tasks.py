@@ -41,8 +41,8 @@ DIGESTS = {
     "vt": "137d34ab09ab35d2",
     "cwe": "099f00382eb232cb",
     "fwe": "85d7b7cd0906849c",
-    "qa_1": "b3de5fe08e9e64b4",
-    "qa_2": "802c4d8d983f67bc",
+    "qa_1": "fa4bd109b15226bc",
+    "qa_2": "21e462b25a545093",
 }
 
 every_task = pytest.mark.parametrize("task", RULER)

@@ -83,7 +83,9 @@ def test_the_references_score_1_in_any_form(task: str) -> None:
 @every_task
 @pytest.mark.parametrize("guess", GUESSES)
 def test_a_guess_scores_about_0(task: str, guess: str) -> None:
-    scores = [RULER[task].score(found, GUESSES[guess](found)).value for found in samples(task, SAMPLES)]
+    # Of many numbers one holds the year that is asked for, now and then.
+    count = 4 * SAMPLES if RULER[task].category == "qa" else SAMPLES
+    scores = [RULER[task].score(found, GUESSES[guess](found)).value for found in samples(task, count)]
     assert mean(scores) <= 0.02
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,16 @@ def test_gold_paragraphs_stand_once_and_no_other_states_the_answer(task: str) ->
         assert len(set(documents)) == len(documents)
         others = [document for document in documents if document not in expected]
         assert not any(states(document, answer) for document in others for answer in found.references)
+
+
+def test_samples_of_a_block_share_their_paragraphs_up_to_the_first_gold_one() -> None:
+    """What a model has read for one it need not read for the next; another block has other paragraphs."""
+    texts = [documents_of(found.context) for found in samples("qa_1", 17)]
+    gold = [found.rank[0] for found in samples("qa_1", 17) if found.rank]
+    for one, other in pairwise(range(16)):
+        shared = min(gold[one], gold[other])
+        assert texts[one][:shared] == texts[other][:shared]
+    assert not set(texts[0]) & set(texts[16])
 
 
 def squad(paragraphs: dict[str, tuple[str, list[str]]]) -> dict[str, object]:
