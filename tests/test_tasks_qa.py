@@ -37,13 +37,13 @@ def test_gold_paragraphs_stand_once_and_no_other_states_the_answer(task: str) ->
         assert not any(states(document, answer) for document in others for answer in found.references)
 
 
-def test_samples_of_a_block_share_their_paragraphs_up_to_the_first_gold_one() -> None:
+def test_samples_of_a_block_share_their_paragraphs_in_one_order() -> None:
     """What a model has read for one it need not read for the next; another block has other paragraphs."""
     texts = [documents_of(found.context) for found in samples("qa_1", 17)]
-    gold = [found.rank[0] for found in samples("qa_1", 17) if found.rank]
-    for one, other in pairwise(range(16)):
-        shared = min(gold[one], gold[other])
-        assert texts[one][:shared] == texts[other][:shared]
+    for one, other in pairwise(texts[:16]):
+        common = [text for text in one if text in other]
+        assert common == [text for text in other if text in one]
+        assert len(common) >= 0.8 * len(one)
     assert not set(texts[0]) & set(texts[16])
 
 
