@@ -39,10 +39,12 @@ def test_gold_paragraphs_stand_once_and_no_other_states_the_answer(task: str) ->
 
 def test_samples_of_a_block_share_their_paragraphs_in_one_order() -> None:
     """What a model has read for one it need not read for the next; another block has other paragraphs."""
-    texts = [documents_of(found.context) for found in samples("qa_1", 17)]
+    asked = samples("qa_1", 17)
+    texts = [documents_of(found.context) for found in asked]
+    golds = {of[found.rank[0]] for found, of in zip(asked, texts, strict=True) if found.rank}
     for one, other in pairwise(texts[:16]):
-        common = [text for text in one if text in other]
-        assert common == [text for text in other if text in one]
+        common = [text for text in one if text in other and text not in golds]
+        assert common == [text for text in other if text in one and text not in golds]
         assert len(common) >= 0.8 * len(one)
     assert not set(texts[0]) & set(texts[16])
 
