@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from checkpoints import CONFIG, TENSORS, safetensors
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import REPOSITORY
 from servers import ChatServer, Response
@@ -292,6 +292,7 @@ def test_a_webhook_that_is_away_hears_of_it_at_the_next_start(tmp_path: Path, st
     assert heard.body["report"].endswith(".json")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400))
 def test_a_torn_history_loses_no_whole_line(cut: int) -> None:
     with_lines = [
