@@ -6,7 +6,7 @@ Given the same command again, it goes on where it was stopped.
 
 Exit codes: 0 the first bad step was found; 1 the ends are not what they were called; 2 found up to steps
 that could not be looked at; 3 the ends could not be compared; 4 wrong use. With --test, those of
-`git bisect run`: 0 good, 1 bad, 125 cannot be tested, 128 stop.
+`git bisect run`: 0 good, 1 bad, 125 cannot be tested, 128 stop, for whatever says nothing of the checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ci.processes import REPOSITORY
 from ci.question import Suite, asked, search_bounds
 from ci.search import Answer, most_questions, search
 from ci.telling import Told, conclude, look_line
-from fixtures.checkpoint import CheckpointError
+from fixtures.checkpoint import CheckpointError, inspect
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import Gate, ThresholdsError, load_thresholds
 
@@ -45,7 +45,9 @@ class Asked:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints each look as it is done, writes bisect.json and bisect.svg, returns the exit code."""
-    testing = "--test" in (arguments if arguments is not None else sys.argv)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    # From what was typed, since what is wrong with the rest has to be told to git as well.
+    testing = any(each.partition("=")[0] == "--test" for each in arguments)
     try:
         given = _read(arguments)
         return _test(given) if given.test is not None else _search(given)
@@ -55,9 +57,17 @@ def main(arguments: list[str] | None = None) -> int:
         return _refused(str(error), STOP_GIT if testing else error.code)
     except KeyboardInterrupt:
         return _refused("stopped; the same command goes on from here", STOP_GIT + 2)
+    except SystemExit:  # argparse has told of wrong use, or what there is: neither says that a checkpoint is good
+        if not testing:
+            raise
+        return STOP_GIT
+    except Exception as error:  # Python would end with 1, which git takes for a bad checkpoint
+        if not testing:
+            raise
+        return _refused(f"{type(error).__name__}: {' '.join(str(error).split())}", STOP_GIT)
 
 
-def _read(arguments: list[str] | None) -> Asked:
+def _read(arguments: list[str]) -> Asked:
     parser = argparse.ArgumentParser(
         prog="python -m ci.bisect", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -130,6 +140,9 @@ def _test(given: Asked) -> int:
     """One checkpoint for `git bisect run`; bounds as in a search of 1000 steps."""
     assert given.test is not None
     good, bad = (step_of(path, option=option) for path, option in ((given.good, "--good"), (given.bad, "--bad")))
+    for end, option in ((good, "--good"), (bad, "--bad")):
+        # The suite would call them by its own options.
+        inspect(str(end.path), option=option)
     ends = _ends(given, good, bad)
     _say(f"ends       {ends.told}")
     bounds = search_bounds(ends.lost, alpha=(1 - given.confidence) / most_questions(1000))

@@ -36,12 +36,17 @@ class Measured:
 
 
 class History:
-    """`history.jsonl` in a folder; a torn last line is one that was never written."""
+    """`history.jsonl` in a folder; a torn last line is one that was never written.
+
+    `measured` has the last word on each checkpoint, `told` those whose last word was heard, `gpu_seconds` the sum
+    of all attempts, seconds times GPUs.
+    """
 
     def __init__(self, folder: Path):
         self.path = folder / "history.jsonl"
         self.measured: dict[tuple[str, str], Measured] = {}
         self.told: set[tuple[str, str]] = set()
+        self.gpu_seconds = 0.0
         self._settled: set[tuple[str, str]] = set()
         folder.mkdir(parents=True, exist_ok=True)
         text = self.path.read_bytes() if self.path.exists() else b""
@@ -78,10 +83,6 @@ class History:
         """Failures that nobody has heard of yet."""
         return [each for name, each in self.measured.items() if each.word != "pass" and name not in self.told]
 
-    @property
-    def gpu_seconds(self) -> float:
-        return sum(each.gpu_seconds for each in self.measured.values())
-
     def _append(self, line: Mapping[str, Any]) -> None:
         data = b"\n" * self._torn + json.dumps(line).encode("ascii") + b"\n"
         with self.path.open("ab") as file:
@@ -105,4 +106,10 @@ class History:
             return
 
     def _know(self, measured: Measured) -> None:
-        self.measured[measured.checkpoint, measured.fingerprint] = measured
+        name = (measured.checkpoint, measured.fingerprint)
+        last = self.measured.get(name)
+        if last is not None and last.word != measured.word:
+            # Who heard of an error has not heard of the failure.
+            self.told.discard(name)
+        self.measured[name] = measured
+        self.gpu_seconds += measured.gpu_seconds

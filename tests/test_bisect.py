@@ -222,18 +222,69 @@ def test_an_end_that_is_not_what_it_was_called_ends_the_search(
     assert set(chain.asked) == {"step-3"}
 
 
-@pytest.mark.parametrize(("step", "code"), [(1, 0), (3, 1), (2, 125)])
+# Both ways of writing an option.
+TESTS = pytest.mark.parametrize("option", [("--test", "{}"), ("--test={}",)], ids=["apart", "joined"])
+
+
+@TESTS
+@pytest.mark.parametrize(("step", "code"), [(1, 0), (3, 1), (2, 125), (9, 125)])
 def test_one_checkpoint_is_tested_as_git_bisect_wants_it(
-    step: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: int, code: int, option: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = Chain(tmp_path, [95, 95, 95, 60, 60], broken=[2])
-    assert searched(chain, monkeypatch, "--test", f"{tmp_path}/step-{step}") == code
+    assert searched(chain, monkeypatch, *(each.format(f"{tmp_path}/step-{step}") for each in option)) == code
 
 
-def test_ends_that_are_wrong_stop_git_bisect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Codes from 1 to 127 would be taken for a bad checkpoint."""
+@TESTS
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ((), "--bad step-2 is not shown to be worse"),
+        (("--good", "{}/step-7"), "--good: no such directory"),
+        (("--bad", "{}/step-8"), "--bad: no such directory"),
+        (("--bad", "{}/last"), "last has no step in its name"),
+        (("--gate", "nope"), "--gate: no gate 'nope'"),
+        (("--confidence", "2"), "--confidence runs from"),
+        (("--samples", "many"), "argument --samples: invalid int value: 'many'"),
+        (("--case", "a", "--gate", "b"), "argument --gate: not allowed with argument --case"),
+        (("--help",), ""),
+    ],
+)
+def test_what_is_no_verdict_stops_git_bisect(
+    more: Sequence[str],
+    line: str,
+    option: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """0 would be taken for a good checkpoint, and codes from 1 to 127 for a bad one."""
     chain = Chain(tmp_path, [95, 95, 95])
-    assert searched(chain, monkeypatch, "--test", f"{tmp_path}/step-1") == 128
+    asked = [each.format(f"{tmp_path}/step-1") for each in option]
+    assert searched(chain, monkeypatch, *asked, *(each.format(tmp_path) for each in more)) == 128
+    assert line in capsys.readouterr().err
+
+
+@TESTS
+def test_a_fault_of_the_program_stops_git_bisect_in_one_line(
+    option: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95, 95, 60])
+    (tmp_path / "out").write_text("a file where a folder is to be")
+    asked = [each.format(f"{tmp_path}/step-1") for each in option]
+    assert searched(chain, monkeypatch, *asked) == 128
+    said = capsys.readouterr().err
+    assert said.startswith("error: FileExistsError: ")
+    assert said.count("\n") == 1
+
+
+def test_without_test_wrong_use_ends_as_it_does_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain(tmp_path, [95, 60])
+    with pytest.raises(SystemExit):
+        searched(chain, monkeypatch, "--samples", "many")
+    (tmp_path / "out").write_text("a file where a folder is to be")
+    with pytest.raises(FileExistsError):
+        searched(chain, monkeypatch)
 
 
 def test_a_gate_is_searched_on_the_mean_of_its_cases(

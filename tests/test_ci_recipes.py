@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from clones import copy_repository
 from runs import PYTEST, REPOSITORY
 
 from fixtures.calibration import build, parse_spec
@@ -29,7 +30,6 @@ SCRIPTS = (*sorted((REPOSITORY / "ci").glob("*/*.sh")), REPOSITORY / ".ci" / "ru
 GITHUB = RECIPES / "github-gates.yml"
 GITLAB = RECIPES / "gitlab-ci.yml"
 OWN = REPOSITORY / ".github" / "workflows" / "test.yml"
-NOT_COPIED = (".git", ".longctx", ".venv", "out", "runs", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis")
 # What a run takes of the recipe's user; the rest is as it stands.
 EDITED = {
     "MODEL": "calibration:full", "LENGTHS": "512", "WORKERS": "0", "THRESHOLDS": "ci/recipes/needle.toml",
@@ -63,8 +63,7 @@ class Clone:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    folder = tmp_path_factory.mktemp("clone") / "repository"
-    shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    folder = copy_repository(tmp_path_factory.mktemp("clone") / "repository")
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     (programs / "pytest").symlink_to(PYTEST)

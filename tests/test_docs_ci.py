@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from clones import copy_repository
 from runs import PYTEST, REPOSITORY
-from test_ci_recipes import NOT_COPIED
 
 DOCS = REPOSITORY / "docs"
 
@@ -32,8 +32,7 @@ def blocks(page: str, heading: str) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository in which `python` and `pytest` are those of this test."""
-    folder = tmp_path_factory.mktemp("docs") / "repository"
-    shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    folder = copy_repository(tmp_path_factory.mktemp("docs") / "repository")
     programs = folder / "programs"
     programs.mkdir()
     for name, command in (("python", sys.executable), ("pytest", str(PYTEST))):

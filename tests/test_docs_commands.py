@@ -57,8 +57,8 @@ def test_no_command_is_passed_over(page: Path) -> None:
     assert len(re.findall(TYPED, page.read_text(encoding="utf-8"), re.MULTILINE)) == len(begun)
 
 
-class Read(Exception):
-    """The arguments were understood; what is left is pytest's."""
+class Read(BaseException):
+    """The arguments were understood; what is left is pytest's. Passes through a program that survives exceptions."""
 
     def __init__(self, left: Sequence[str]):
         super().__init__()

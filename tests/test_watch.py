@@ -14,12 +14,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkpoints import CONFIG, TENSORS, safetensors
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import REPOSITORY
 from servers import ChatServer, Response
@@ -235,6 +236,46 @@ def test_a_failure_is_told_to_a_command_with_the_facts(tmp_path: Path, start: St
     assert "again" not in told.read_text()
 
 
+def test_a_failure_behind_an_error_is_told_too(tmp_path: Path, start: Start) -> None:
+    write(tmp_path / "run", 7)
+    told = tmp_path / "told"
+    telling = ("--on-failure", f'echo "$LONGCTX_VERDICT" >> {told}')
+    for suite in (Suite(broken=[7]), Suite(broken=[7]), Suite(failing=[7]), Suite()):
+        assert start(suite, *telling) == 1
+    assert told.read_text() == "error\nfail\n"
+
+
+def test_who_heard_of_an_error_has_not_heard_of_the_failure(tmp_path: Path) -> None:
+    """In the history that is written, and in one that was ended before it could tell."""
+    history = History(tmp_path)
+    error = Measured(
+        step=1, checkpoint="/run/step-1", fingerprint="f", word="error", code=4, failed=(), report="r", baseline=None,
+        effective_length=None, gpu_seconds=100.0, ended="now",
+    )  # fmt: skip
+    for measured in (error, replace(error, word="fail", code=1, gpu_seconds=50.0)):
+        history.add(measured)
+        assert history.untold == History(tmp_path).untold == [measured]
+        history.note_told(measured)
+        assert history.untold == History(tmp_path).untold == []
+    assert history.gpu_seconds == History(tmp_path).gpu_seconds == 150.0
+
+
+def test_a_retry_adds_to_what_is_spent(tmp_path: Path, start: Start) -> None:
+    write(tmp_path / "run", 1)
+    start(Suite(broken=[1]))
+    start(Suite())
+    path = tmp_path / "out" / "history.jsonl"
+    lines = [line | {"gpu_seconds": 40.0} for line in history(tmp_path) if line["event"] == "measured"]
+    assert len(lines) == 2
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write(tmp_path / "run", 2)
+    suite = Suite()
+    start(suite, "--gpu-budget", "80s")
+    assert suite.asked == []
+    start(suite, "--gpu-budget", "81s")
+    assert [step for step, _ in suite.asked] == [2]
+
+
 def test_a_webhook_that_is_away_hears_of_it_at_the_next_start(tmp_path: Path, start: Start, capsys: Any) -> None:
     write(tmp_path / "run", 7)
     with ChatServer().serving() as server:
@@ -251,6 +292,7 @@ def test_a_webhook_that_is_away_hears_of_it_at_the_next_start(tmp_path: Path, st
     assert heard.body["report"].endswith(".json")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400))
 def test_a_torn_history_loses_no_whole_line(cut: int) -> None:
     with_lines = [
