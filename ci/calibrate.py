@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ci.processes import read_report
+from fixtures.commands import CommandParser, refused
 from fixtures.lengths import format_length
 from plugins.gates.rules import RULER
 
@@ -154,7 +155,7 @@ def _below(value: float) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0, or 4 with one line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m ci.calibrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("reports", nargs="+", type=Path, metavar="REPORT", help="files of --report-json, in order")
@@ -166,8 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise CalibrationError(f"{unread} is not a report of the suite; give files of --report-json")
         sys.stdout.write(propose([report for report in read.values() if report is not None]))
     except CalibrationError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 4
+        return refused(str(error))
     return 0
 
 

@@ -18,6 +18,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.records": (),
     "fixtures.identity": (),
     "fixtures.lengths": (),
+    "fixtures.commands": (),
     "fixtures.weights": (),
     "fixtures.chunks": (),
     "fixtures.cache_size": (),
@@ -44,11 +45,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.identity",
     ),
     "fixtures.preflight": ("fixtures.records", "fixtures.tasks", "fixtures.scoring", "fixtures.prompts"),
-    "fixtures.calibration": ("fixtures.tasks", "fixtures.corpora", "fixtures.identity", "fixtures.lengths"),
+    "fixtures.calibration": (
+        "fixtures.commands", "fixtures.tasks", "fixtures.corpora", "fixtures.identity", "fixtures.lengths",
+    ),
     "fixtures.excerpts": ("fixtures.records",),
     "fixtures.session": ("fixtures.engines", "plugins.run", "plugins.workers"),
     "plugins.home": (),
-    "plugins.journal": ("fixtures.records", "fixtures.identity"),
+    "plugins.journal": ("fixtures.commands", "fixtures.records", "fixtures.identity"),
     "plugins.gates": ("fixtures.records", "fixtures.lengths"),
     "plugins.gates.pools": ("fixtures.records", "plugins.gates.statistics"),
     "plugins.gates.panels": (
@@ -104,8 +107,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     # From stored data only: records, verdicts and facts, never a task, a text or a model.
     "plugins.report": (
-        "fixtures.records", "fixtures.lengths", "fixtures.preflight", "fixtures.engines", "plugins.gates",
-        "plugins.run",
+        "fixtures.commands", "fixtures.records", "fixtures.lengths", "fixtures.preflight", "fixtures.engines",
+        "plugins.gates", "plugins.run",
     ),
     "plugins.report.plugin": ("plugins.report", "plugins.gates.plugin", "plugins.evidence", "plugins.run"),
     # How model text is made harmless, and what a path says of a training step, need nothing of the rest.
@@ -115,7 +118,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # Drives pytest as a process of its own; reads what that wrote.
     "ci": ("fixtures.identity", "fixtures.records", "fixtures.checkpoint", "plugins.journal", "plugins.gates"),
     "ci.bisect": ("ci", "fixtures.checkpoint", "fixtures.tasks", "plugins.gates"),
-    "ci.calibrate": ("ci", "fixtures.lengths", "plugins.gates"),
+    "ci.calibrate": ("ci", "fixtures.commands", "fixtures.lengths", "plugins.gates"),
 }  # fmt: skip
 # Who may know these at all. Of the network: the command that fetches data, which no run starts, and the module that
 # asks servers, through one client that times out, waits as the server says and is easy to keep keys in.

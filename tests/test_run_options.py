@@ -9,9 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import calibrated, refused, start
+from made_up import finished
+from runs import REPOSITORY, calibrated, refused, start
 
+from plugins.options import CASES_DIRECTORY
 from plugins.report.plugin import _check_writable as check_writable
+from plugins.report.plugin import pytest_configure as configure_reports
+from plugins.run import RUN
 
 Change = Callable[[Path], object]
 MODEL = ("--model", "calibration:512")
@@ -117,6 +121,34 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_run(option: str, 
     for target in (tmp_path, tmp_path / "file" / "r.json"):
         with pytest.raises(pytest.UsageError, match=told):
             check_writable(option, target)
+
+
+def test_a_directory_of_tensorboard_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = f"--tensorboard: cannot write {tmp_path}/.*; give a directory that can be written"
+    for target in (tmp_path / "file", tmp_path / "file" / "tb"):
+        with pytest.raises(pytest.UsageError) as error:
+            configure_reports(config_of(f"--tensorboard={target}"))
+        assert re.fullmatch(told, str(error.value))
+    configure_reports(config_of(f"--tensorboard={tmp_path / 'new' / 'tb'}"))
+    assert list((tmp_path / "new" / "tb").iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--report-json", "--report-html", "--report-md", "--tensorboard", "--wandb"])
+def test_a_report_of_a_preflight_is_refused(option: str, tmp_path: Path) -> None:
+    with pytest.raises(pytest.UsageError) as error:
+        configure_reports(config_of("--preflight", f"{option}={tmp_path}/here/r"))
+    told = f"{option}: --preflight measures nothing to report; leave it out, or leave --preflight out"
+    assert str(error.value) == told
+    assert not (tmp_path / "here").exists()
+
+
+def config_of(*arguments: str) -> pytest.Config:
+    """A run of the suite whose own options have been read."""
+    home = (f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY))
+    config = pytest.Config.fromdictargs({}, ["--capture=no", *home, *arguments])
+    config.stash[RUN] = finished(samples=1).run
+    return config
 
 
 def pickled(folder: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
 
+from fixtures.commands import CommandParser, refused
 from plugins.journal.files import JournalError
 from plugins.journal.housekeeping import Shelf, delete, is_journal, left_over, shelves
 
@@ -20,7 +20,7 @@ class CommandError(ValueError):
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0, or 4 with one line where the arguments or the directory cannot be used."""
-    parser = argparse.ArgumentParser(prog="python -m plugins.journal", description=__doc__)
+    parser = CommandParser(prog="python -m plugins.journal", description=__doc__)
     parser.add_argument("directory", type=Path, metavar="DIR", help="what was given to pytest as --journal")
     parser.add_argument("--prune", metavar="30d", help="delete what was not written for so long (30d, 12h; 0d: all)")
     parser.add_argument("--model", metavar="NAME", help="only this model")
@@ -41,9 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             _prune(directory, found, least_seconds, dry_run=given.dry_run)
     except (CommandError, JournalError) as error:
-        return _refused(str(error))
+        return refused(str(error))
     except OSError as error:
-        return _refused(f"DIR: cannot use {error.filename or directory} ({error.strerror}); look at its permissions")
+        return refused(f"DIR: cannot use {error.filename or directory} ({error.strerror}); look at its permissions")
     return 0
 
 
@@ -133,11 +133,6 @@ def _age(seconds: float) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _refused(line: str) -> int:
-    sys.stderr.write(f"error: {line}\n")
-    return 4
 
 
 if __name__ == "__main__":

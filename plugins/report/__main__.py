@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fixtures.commands import CommandParser, refused
 from plugins.report.history import HistoryError, history, read_reports
 from plugins.report.html.steps import steps_page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, or 4 for wrong use."""
-    parser = argparse.ArgumentParser(prog="python -m plugins.report", description=__doc__)
+    """The exit code: 0, or 4 with one line for wrong use."""
+    parser = CommandParser(prog="python -m plugins.report", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("history", help="draw what the JSON reports of a directory say over training steps")
     command.add_argument("directory", metavar="DIR", type=Path, help="where the files of --report-json are")
@@ -24,11 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reports, skipped = read_reports(given.directory)
         target.write_text(steps_page(history(reports, skipped)), encoding="utf-8", errors="replace")
     except HistoryError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 4
+        return refused(str(error))
     except OSError as error:
-        sys.stderr.write(f"error: --out: cannot write {target} ({error.strerror}); give a file that can be written\n")
-        return 4
+        return refused(f"--out: cannot write {target} ({error.strerror}); give a file that can be written")
     for line in skipped:
         sys.stderr.write(f"left out {line}\n")
     sys.stdout.write(f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}: {target}\n")

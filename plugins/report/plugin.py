@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -23,9 +24,10 @@ from plugins.run import RUN, case_of
 
 CLOCK = pytest.StashKey[tuple[str, float]]()
 DOCUMENT = pytest.StashKey[dict[str, Any]]()
-TROUBLES = pytest.StashKey[list[str]]()
+TROUBLES = pytest.StashKey[dict[str, str]]()
 FILES = ("report_json", "report_html", "report_md")
 DASHBOARDS = ("tensorboard", "wandb")
+REPORTS = (*FILES, *DASHBOARDS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,14 +43,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[CLOCK] = (datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic())
     if RUN not in config.stash or config.option.plan or hasattr(config, "workerinput"):
         return
-    for option, target in _targets(config).items():
-        _check_writable(option, target)
+    asked = [_flag(option) for option in REPORTS if getattr(config.option, option)]
+    if asked and config.option.preflight:
+        raise pytest.UsageError(
+            f"{', '.join(asked)}: --preflight measures nothing to report; "
+            f"leave {'it' if len(asked) == 1 else 'them'} out, or leave --preflight out"
+        )
     for option in DASHBOARDS:
         if getattr(config.option, option):
             try:
                 check_extra(option)
             except ScalarsError as error:
                 raise pytest.UsageError(str(error)) from error
+    for option, target in _targets(config).items():
+        _check_writable(option, target)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -86,17 +94,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     written = document(finished)
     config.stash[DOCUMENT] = written
     _describe_in_junit(config, written)
-    targets = _targets(config)
-    if target := targets.get("report_json"):
-        write_json(target, written)
-    if target := targets.get("report_md"):
-        write(target, markdown(written, holds=session.exitstatus == pytest.ExitCode.OK))
-    if target := targets.get("report_html"):
-        # Its templates take a while to import.
-        from plugins.report.html.page import page
-
-        write(target, page(written, details(finished)))
-    config.stash[TROUBLES] = _to_dashboards(config, written)
+    troubles = _write_reports(config, finished, written, holds=session.exitstatus == pytest.ExitCode.OK)
+    config.stash[TROUBLES] = troubles
+    if troubles and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -111,9 +112,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("long context")
     for line, markup in lines:
         terminalreporter.write_line(line, **markup)
-    for target in _targets(config).values() if DOCUMENT in config.stash else ():
-        terminalreporter.write_line(f"report     {target}")
-    for trouble in config.stash.get(TROUBLES, ()):
+    troubles = config.stash.get(TROUBLES, {})
+    for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
+        if option in FILES and option not in troubles:
+            terminalreporter.write_line(f"report     {target}")
+    for trouble in troubles.values():
         terminalreporter.write_line(trouble, red=True)
 
 
@@ -133,41 +136,77 @@ def write_json(target: Path, written: dict[str, Any]) -> None:
 def write(target: Path, text: str) -> None:
     """Whole or not at all: a reader never sees half a report. A lone surrogate is written as a question mark."""
     partial = target.with_name(f".{target.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8", errors="replace")
-    partial.replace(target)
+    try:
+        partial.write_text(text, encoding="utf-8", errors="replace")
+        partial.replace(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def _targets(config: pytest.Config) -> dict[str, Path]:
-    """The files that were asked for, by option."""
-    given = {option: getattr(config.option, option) for option in FILES}
+    """The files that were asked for, and TensorBoard's directory, by option."""
+    given = {option: getattr(config.option, option) for option in (*FILES, "tensorboard")}
     return {option: Path(config.invocation_params.dir, name) for option, name in given.items() if name}
 
 
-def _to_dashboards(config: pytest.Config, written: dict[str, Any]) -> list[str]:
-    """What went wrong with them: files that are written must not be lost to a server that does not answer."""
-    troubles = []
-    try:
-        if config.option.tensorboard:
-            write_tensorboard(Path(config.invocation_params.dir, config.option.tensorboard), written)
-        if config.option.wandb:
-            write_wandb(config.option.wandb, written)
-    except (ScalarsError, OSError) as error:
-        troubles.append(str(error))
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _write_reports(
+    config: pytest.Config, finished: Finished, written: dict[str, Any], *, holds: bool
+) -> dict[str, str]:
+    """Each by itself, for none may be lost to another; by option, why one is not there."""
+    targets: dict[str, Path | str] = {**_targets(config)}
+    if config.option.wandb:
+        targets["wandb"] = config.option.wandb
+    troubles = {}
+    for option, target in targets.items():
+        try:
+            _write_report(option, target, finished, written, holds=holds)
+        except ScalarsError as error:
+            troubles[option] = str(error)
+        except OSError as error:
+            troubles[option] = (
+                f"{_flag(option)}: cannot write {target} ({error.strerror or error}); every answer is in the journal: "
+                "make room or name another place, and the same command writes it without asking the model again"
+            )
     return troubles
 
 
+def _write_report(option: str, target: Path | str, finished: Finished, written: dict[str, Any], *, holds: bool) -> None:
+    match option:
+        case "report_json":
+            write_json(Path(target), written)
+        case "report_md":
+            write(Path(target), markdown(written, holds=holds))
+        case "report_html":
+            # Its templates take a while to import.
+            from plugins.report.html.page import page
+
+            write(Path(target), page(written, details(finished)))
+        case "tensorboard":
+            write_tensorboard(Path(target), written)
+        case "wandb":
+            write_wandb(str(target), written)
+
+
 def _check_writable(option: str, target: Path) -> None:
+    is_folder = option == "tensorboard"
+    folder = target if is_folder else target.parent
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        if not is_folder and target.is_dir():
             raise IsADirectoryError(21, "it is a directory")
-        probe = target.with_name(f".{target.name}.{os.getpid()}")
+        probe = folder / f".{target.name}.{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise pytest.UsageError(
-            f"--{option.replace('_', '-')}: cannot write {target} ({error.strerror}); "
-            "give a file in a directory that can be written"
+            f"{_flag(option)}: cannot write {target} ({error.strerror}); "
+            f"give a {'directory' if is_folder else 'file in a directory'} that can be written"
         ) from error
 
 

@@ -15,7 +15,7 @@ Document = dict[str, Any]
 Line = tuple[str, dict[str, bool]]
 COLUMNS = 100
 INDENT = 11
-NAME_WIDTH = 22
+NAME_WIDTH, LONGEST_NAME = 22, 40
 CELL_WIDTH = 8
 SHOWN_CASES = 5
 TEXT_WIDTH = 28
@@ -74,31 +74,42 @@ def _headline(document: Document) -> list[Line]:
 
 
 def _table(document: Document) -> list[Line]:
+    """Every score under its length; where a line has no room for all lengths, in parts one below the other."""
     cases, ruler = document["cases"], document["ruler"]
     lengths = sorted({case["length"] for case in cases})
-    solves = (document["model"]["calibration"] or {}).get("solves", ())
-    cells = {(case["task"], case["length"]): _case_cell(case) for case in cases}
-    lines = [(_row("score", [format_length(length).upper() for length in lengths]), {"bold": True})]
-    for task in dict.fromkeys(case["task"] for case in cases):
-        name = f"{task} *" if task in solves else task
-        lines.append((_row(name, [cells.get((task, length), "-") for length in lengths]), {}))
-    for aspect, scores in ruler["aspects"].items():
-        if any(score is not None for score in scores.values()):
-            lines.append((_row(f"= {aspect}", [_cell(scores[str(length)]) for length in lengths]), {}))
-    helmet = document["helmet"] or {"categories": {}, "average": {}}
-    for category, scores in helmet["categories"].items():
-        if any(score is not None for score in scores.values()):
-            lines.append((_row(f"= {category}", [_cell(scores[str(length)]) for length in lengths]), {}))
-    if any(score is not None for score in helmet["average"].values()):
-        averages = [_cell(helmet["average"][str(length)]) for length in lengths]
-        lines.append((_row("= HELMET", averages), {"bold": True}))
-    if any(score is not None for score in ruler["scores"].values()):
-        lines.append((_row("= mean", [_cell(ruler["scores"][str(length)]) for length in lengths]), {"bold": True}))
+    rows = _rows(document, lengths)
+    width = min(LONGEST_NAME, max((NAME_WIDTH, *(len(name) + 1 for name, _, _ in rows))))
+    most = (COLUMNS - width) // CELL_WIDTH
+    lines = []
+    for first in range(0, len(lengths), most):
+        shown = slice(first, first + most)
+        head = [format_length(length).upper() for length in lengths[shown]]
+        lines.append((_row("score", head, width), {"bold": True}))
+        lines += [(_row(name, cells[shown], width), markup) for name, cells, markup in rows]
     if ruler["wavg_inc"] is not None:
-        lines.append((f"{'= wAvg':<{NAME_WIDTH}}inc {ruler['wavg_inc']:.1f}, dec {ruler['wavg_dec']:.1f}", {}))
+        lines.append((f"{'= wAvg':<{width}}inc {ruler['wavg_inc']:.1f}, dec {ruler['wavg_dec']:.1f}", {}))
     if any(map(is_rough, cases)):
         lines.append((f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all", {}))
     return lines
+
+
+def _rows(document: Document, lengths: Sequence[int]) -> list[tuple[str, list[str], dict[str, bool]]]:
+    """Each row's name, its cells by length and its markup: the tasks, then the means that were measured."""
+    cases, ruler = document["cases"], document["ruler"]
+    solves = (document["model"]["calibration"] or {}).get("solves", ())
+    cells = {(case["task"], case["length"]): _case_cell(case) for case in cases}
+    rows: list[tuple[str, list[str], dict[str, bool]]] = []
+    for task in dict.fromkeys(case["task"] for case in cases):
+        name = f"{task} *" if task in solves else task
+        rows.append((name, [cells.get((task, length), "-") for length in lengths], {}))
+    helmet = document["helmet"] or {"categories": {}, "average": {}}
+    means: list[tuple[str, dict[str, float | None], dict[str, bool]]] = []
+    means += [(name, scores, {}) for name, scores in (*ruler["aspects"].items(), *helmet["categories"].items())]
+    means += [("HELMET", helmet["average"], {"bold": True}), ("mean", ruler["scores"], {"bold": True})]
+    for name, scores, markup in means:
+        if any(score is not None for score in scores.values()):
+            rows.append((f"= {name}", [_cell(scores[str(length)]) for length in lengths], markup))
+    return rows
 
 
 def _gates(document: Document) -> list[Line]:
@@ -178,8 +189,8 @@ def _line(name: str, text: str, **markup: bool) -> Line:
     return f"{name:<{INDENT}}{text}", markup
 
 
-def _row(name: str, cells: Sequence[str]) -> str:
-    return f"{name:<{NAME_WIDTH}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
+def _row(name: str, cells: Sequence[str], width: int) -> str:
+    return f"{_tail(name, width - 1):<{width}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
 
 
 def _short_id(case: dict[str, Any]) -> str:

@@ -1,0 +1,38 @@
+"""Every command refuses wrong use as pytest does here: one line with the remedy, exit code 4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ci import calibrate
+from fixtures.calibration import __main__ as calibration
+from plugins.journal import __main__ as journal
+from plugins.report import __main__ as report
+
+Main = Callable[[list[str]], int]
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments", "told"),
+    [
+        (report.main, (), r"the following arguments are required: .*; python -m plugins.report --help .*"),
+        (report.main, ("history",), r"the following .* required: DIR; python -m plugins.report history --help .*"),
+        (report.main, ("draw",), r".*'draw'.*; python -m plugins.report --help .*"),
+        (report.main, ("history", ".", "--page", "p"), r"unrecognized arguments: --page p; .*"),
+        (journal.main, (), r"the following arguments are required: DIR; python -m plugins.journal --help .*"),
+        (calibration.main, ("--windows", "4k"), r"unrecognized arguments: --windows; .*calibration --help .*"),
+        (calibrate.main, (), r"the following arguments are required: REPORT; python -m ci.calibrate --help .*"),
+    ],
+)
+def test_wrong_use_of_a_command_is_one_line(
+    main: Main, arguments: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    assert ended.value.code == 4
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(f"error: {told}\n", err)
