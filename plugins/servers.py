@@ -83,7 +83,7 @@ def open_endpoint(config: pytest.Config, options: Options, checkpoint: Checkpoin
         server = Server(words, config.rootpath / ".longctx" / f"serve-{os.getpid()}.log")
         config.add_cleanup(server.stop)
         server.wait(lambda: is_ready(str(url)), seconds=START_SECONDS)
-    connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS), retries=2)
+    connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
         return look(
             connection,
