@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.engines import ENGINES, EngineError, check_settings
+from fixtures.engines import ENGINES, EngineError, check_gpus, check_settings
 from fixtures.records import Case, from_json, to_json
 from fixtures.tasks import SUITES
 from plugins.run import RUN, Run, case_of, read_run
@@ -163,11 +163,13 @@ def _check_values(option: argparse.Namespace) -> None:
         check_server(option)
     except EngineError as error:
         raise pytest.UsageError(str(error)) from error
-    if option.device != "auto" or option.attention != "auto":
-        try:
+    try:
+        if option.device != "auto" or option.attention != "auto":
             check_settings(option.device, option.attention)
-        except EngineError as error:
-            raise pytest.UsageError(str(error)) from error
+        if int(option.gpus_per_worker) > 1 and not (option.plan or option.preflight or option.collectonly):
+            check_gpus(option.device, int(option.gpus_per_worker))
+    except EngineError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 def _is_positive(text: str) -> bool:

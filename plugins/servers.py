@@ -20,6 +20,8 @@ from fixtures.serving.keys import holds_key, is_address
 # Weights of hundreds of gigabytes come over a network.
 START_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
+# What an engine of our own is told and no server is, with what stands for nothing told.
+OF_OUR_ENGINE = {"device": "auto", "dtype": "auto", "attention": "auto", "prefill_chunk": "auto", "gpus_per_worker": 1}
 
 
 def is_served(option: Any) -> bool:
@@ -28,7 +30,7 @@ def is_served(option: Any) -> bool:
 
 
 def check_server(option: Any) -> None:
-    """Raises EngineError for options that name no server, or two engines."""
+    """Raises EngineError for options that name no server, or two engines, or what no server is told."""
     served = is_served(option)
     for name in ("base_url", "serve", "served_model"):
         if getattr(option, name) is not None and not served:
@@ -39,6 +41,12 @@ def check_server(option: Any) -> None:
         return
     if option.base_url is None and option.serve is None:
         raise EngineError("--engine: openai asks a server; give its --base-url, or a command that starts it to --serve")
+    for name, default in OF_OUR_ENGINE.items():
+        given = getattr(option, name)
+        if str(given) != str(default):
+            raise EngineError(
+                f"--{name.replace('_', '-')}: {given} is for --engine hf; leave it out: the server decides"
+            )
     if option.base_url is not None and (not is_address(option.base_url) or holds_key(option.base_url)):
         raise EngineError(
             "--base-url: not of the form http(s)://host[:port]/path; give no user, password or query in it: "
@@ -83,7 +91,7 @@ def open_endpoint(config: pytest.Config, options: Options, checkpoint: Checkpoin
         server = Server(words, config.rootpath / ".longctx" / f"serve-{os.getpid()}.log")
         config.add_cleanup(server.stop)
         server.wait(lambda: is_ready(str(url)), seconds=START_SECONDS)
-    connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS), retries=2)
+    connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
         return look(
             connection,

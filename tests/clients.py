@@ -10,7 +10,8 @@ from servers import ChatServer, Request, Response, text_completion
 
 from fixtures.engines import EngineError
 from fixtures.engines.endpoint import Counting, Endpoint
-from fixtures.engines.openai import OpenAIEngine, Patience, load
+from fixtures.engines.openai import OpenAIEngine, load
+from fixtures.engines.patience import Patience
 from fixtures.records import Prompt
 
 EXACT = Counting(ratio=1.0, overhead=0.0, exact=True)

@@ -130,6 +130,7 @@ class ChatServer:
         self.queue: list[Response] = []
         self.answer: Callable[[Request], Response] = lambda _: completion("nothing")
         self.models: Response = Response(status=404)
+        self.list_models: Callable[[], Response] = lambda: self.models
         self.requests: list[Request] = []
         self.at_once = 0
         self.most_at_once = 0
@@ -200,7 +201,7 @@ class ChatServer:
                     self.close_connection = True
 
             def do_GET(self) -> None:
-                self._send(server.models)
+                self._send(server.list_models())
 
             def _send(self, response: Response) -> None:
                 self.send_response(response.status)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.utils import import_utils
 
-from fixtures.engines import EngineError, loading
+from fixtures.engines import EngineError, check_gpus, loading
 from fixtures.engines.loading import check_room
 
 GIB = 2**30
@@ -48,6 +48,18 @@ def test_several_gpus_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_utils, "is_accelerate_available", lambda: False)
     with pytest.raises(EngineError, match="need the accelerate package"):
         loading._placement(SEVENTY, CUDA, torch.bfloat16, 2)
+
+
+@pytest.mark.parametrize(("device", "present"), [("auto", 4), ("cuda", 4), ("cuda:3", 1), ("cpu", 0)])
+def test_gpus_that_are_not_there_are_told_before_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, device: str, present: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for few in range(1, present + 1):
+        check_gpus(device, few)
+    with pytest.raises(EngineError, match=rf"shows {present} GPU\(s\) for --device {device}; "):
+        check_gpus(device, present + 1)
 
 
 def test_a_cpu_is_one_place_however_many_gpus_are_asked_for() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from servers import ChatServer, Request, Response, chat_completion, forget_keys,
 from fixtures.engines import EngineError
 from fixtures.engines.endpoint import Endpoint, connect, look
 from fixtures.engines.openai import load
+from fixtures.engines.patience import Patience
 from fixtures.records import Prompt
 
 NAMES = ("/ckpt/step_9", "step_9")
@@ -47,8 +50,9 @@ def reading(request: Request) -> Response:
 def found(server: ChatServer, **changes: Any) -> Endpoint:
     settings: dict[str, Any] = {
         "names": NAMES, "named": None, "api": "completions", "is_own_tokenizer": True, "ids": characters,
+        "patience": Patience(seconds=5, first_wait_seconds=0.01),
     }  # fmt: skip
-    return look(connect(server.url, timeout_seconds=5, retries=0), **settings | changes)
+    return look(connect(server.url, timeout_seconds=5), **settings | changes)
 
 
 def refused(server: ChatServer, **changes: Any) -> str:
@@ -179,9 +183,93 @@ def test_a_model_that_takes_no_temperature_is_asked_without_and_says_so(server: 
     assert found(server, api="chat").greedy is True
 
 
+class Stumbling:
+    """Answers each question the third time; before that, whoever asks is told what `fault` says."""
+
+    def __init__(self, fault: Response, answer: Callable[[Request], Response]):
+        self.fault, self.answer = fault, answer
+        self.asked: Counter[str] = Counter()
+
+    def __call__(self, request: Request) -> Response:
+        question = str(request.body)
+        self.asked[question] += 1
+        return self.answer(request) if self.asked[question] > 2 else self.fault
+
+
+FAULTS = {
+    "busy": in_json({"error": "busy"}, status=429),
+    "busy, and asks for no pause": in_json({"error": "busy"}, status=429, Retry_After="0"),
+    "away": Response(status=503),
+    "broken": Response(status=500),
+    "cut": Response(body=b"{}", cut=True),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_a_server_that_stumbles_over_each_question_is_found_to_be_the_same(
+    server: ChatServer, api: str, fault: str
+) -> None:
+    sound = found(server, api=api)
+    stumbling = Stumbling(FAULTS[fault], reading)
+    server.answer = stumbling
+    assert found(server, api=api) == sound
+    assert set(stumbling.asked.values()) == {3}
+    assert len(stumbling.asked) == 3
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_list_of_models_that_comes_the_third_time_counts(server: ChatServer, fault: str) -> None:
+    server.models = in_json({"data": [{"id": "mine", "root": "/ckpt/step_9", "max_model_len": 512}]})
+    faults = [FAULTS[fault]] * 2
+    server.list_models = lambda: faults.pop() if faults else server.models
+    endpoint = found(server)
+    assert (endpoint.model, endpoint.context, faults) == ("mine", 512, [])
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 415, 422, 500, 501])
+def test_a_server_that_never_takes_ids_is_given_text(server: ChatServer, status: int) -> None:
+    no = in_json({"error": "no"}, status=status)
+    server.answer = lambda request: reading(request) if isinstance(request.prompt, str) else no
+    assert found(server).prompts == "text"
+    assert len(server.requests) == (7 if status == 500 else 3)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_stays_busy_before_a_run_is_one_line(server: ChatServer, status: int) -> None:
+    """Otherwise each start would measure in another way, as the server happens to be busy."""
+    busy = in_json({"error": "later"}, status=status)
+    impatient = Patience(seconds=0.2, first_wait_seconds=0.01)
+    server.answer = lambda request: reading(request) if isinstance(request.prompt, str) else busy
+    assert f"answers {status} (later); " in refused(server, patience=impatient)
+    server.answer = lambda request: reading(request) if len(request.body["messages"]) == 1 else busy
+    assert f"answers {status} (later); " in refused(server, patience=impatient, api="chat")
+    server.models = busy
+    assert f"answers {status} (later); " in refused(server, patience=impatient)
+
+
+def test_a_question_that_times_out_is_asked_three_times(server: ChatServer) -> None:
+    late = in_json({}, delay_seconds=9)
+    server.answer = lambda request: reading(request) if isinstance(request.prompt, str) else late
+    connection = connect(server.url, timeout_seconds=0.3)
+    patience = Patience(seconds=0.1, first_wait_seconds=0.01)
+    with pytest.raises(EngineError, match="no answer in time"):
+        look(connection, names=NAMES, named=None, api="completions", is_own_tokenizer=True, ids=characters,
+             patience=patience)  # fmt: skip
+    assert len(server.requests) == 2 + 3
+
+
+def test_a_wrong_address_is_told_within_two_seconds() -> None:
+    with ChatServer().serving() as gone:
+        pass
+    began = time.monotonic()
+    assert "the connection fails" in refused(gone, patience=Patience())
+    assert time.monotonic() - began < 3
+
+
 def test_openai_itself_needs_a_key() -> None:
     with pytest.raises(EngineError, match=r"no key for .*; set LONGCTX_API_KEY"):
-        connect("https://api.openai.com/v1", timeout_seconds=1, retries=0)
+        connect("https://api.openai.com/v1", timeout_seconds=1)
 
 
 def with_turns(prompt: Prompt, turns: tuple[str, str]) -> Prompt:

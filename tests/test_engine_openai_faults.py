@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from clients import answers, asking, echo, engine_of, refused
-from servers import ChatServer, Response, forget_keys, in_json, text_completion
+from clients import answers, asking, echo, endpoint_of, engine_of, refused
+from servers import ChatServer, Response, chat_completion, forget_keys, in_json, text_completion
 
-from fixtures.engines import EngineError
+from fixtures.engines import EngineError, openai, presence
 from fixtures.engines.openai import MOST_TIMEOUTS
 
 RIGHT = text_completion(" two", read=2)
@@ -109,6 +109,80 @@ def test_an_answer_that_comes_too_late_again_and_again_is_one_line_and_the_next_
     assert len(server.requests) == MOST_TIMEOUTS
     assert says in refused(engine)
     assert len(server.requests) == MOST_TIMEOUTS + 1
+
+
+@pytest.fixture
+def long_waits_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be asked for minutes is asked for two seconds, and what is asked in a word for a tenth of one."""
+    monkeypatch.setattr(openai, "MOST_TIMEOUTS", 1)
+    monkeypatch.setattr(openai, "QUESTION_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("long_waits_are_seconds")
+def test_a_server_that_takes_requests_and_answers_none_costs_its_long_wait_once(server: ChatServer) -> None:
+    server.answer = lambda _: replace(RIGHT, delay_seconds=10)
+    engine = engine_of(server, timeout_seconds=2.0)
+    says = refused(engine)
+    began = time.monotonic()
+    for prompt in ("three four", "five six", "seven eight"):
+        assert refused(engine, prompt) == says
+    assert time.monotonic() - began < 1.5
+    assert [request.body["max_tokens"] for request in server.requests] == [8, 1], "and one short question"
+
+
+@pytest.mark.parametrize("failing", [Response(status=503), in_json({"error": "later"}, status=429, Retry_After="9")])
+def test_patience_with_a_busy_server_ends_once(server: ChatServer, failing: Response) -> None:
+    server.answer = lambda _: failing
+    engine = engine_of(server, patience=0.5)
+    says = refused(engine)
+    asked = len(server.requests)
+    for prompt in ("three four", "five six", "seven eight"):
+        assert refused(engine, prompt) == says
+    assert len(server.requests) == asked + 1
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+@pytest.mark.parametrize("first", ["at once", "after a minute"])
+def test_a_server_that_comes_back_is_used_again(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch, first: str, api: str
+) -> None:
+    monkeypatch.setattr(presence, "REST_SECONDS", 0.3)
+    server.answer = lambda _: Response(status=503)
+    engine = engine_of(server, patience=0.2, endpoint=endpoint_of(server, api=api))
+    prompt = asking("one two", turns=("one two", ""))
+    with pytest.raises(EngineError, match="503"):
+        list(engine.generate(prompt))
+    if first == "after a minute":
+        with pytest.raises(EngineError, match="503"):
+            list(engine.generate(prompt))
+        time.sleep(0.3)
+    server.answer = lambda request: echo(request) if api == "completions" else chat_completion(" two", read=2)
+    assert [generation.text for generation in engine.generate(prompt)] == [" two"]
+
+
+def test_a_server_that_fails_at_one_prompt_alone_is_asked_the_others(server: ChatServer) -> None:
+    server.answer = lambda request: Response(status=500) if "bad" in str(request.prompt) else echo(request)
+    engine = engine_of(server, patience=0.2)
+    for _ in range(2):
+        assert "answers 500" in refused(engine, "the bad")
+        assert answers(engine, "one two") == [" two"]
+
+
+def test_many_at_once_ask_one_short_question(server: ChatServer) -> None:
+    server.answer = lambda _: Response(status=503)
+    engine = engine_of(server, patience=0.2)
+    refused(engine)
+    server.requests.clear()
+    server.answer = lambda _: Response(status=503, delay_seconds=0.3)
+    refused(engine, "a b", "c d", "e f", "g h")
+    assert [request.body["max_tokens"] for request in server.requests] == [1]
+
+
+def test_a_server_that_asks_for_no_pause_is_not_asked_without_end(server: ChatServer) -> None:
+    server.answer = lambda _: in_json({"error": "later"}, status=429, Retry_After="0")
+    refused(engine_of(server, patience=2.0))
+    # Pauses of 0.02 seconds and twice as much each time, half of it at least.
+    assert len(server.requests) <= 8
 
 
 def test_a_time_out_longer_than_all_patience_is_not_the_end(server: ChatServer) -> None:

@@ -41,6 +41,22 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+OF_OUR_ENGINE = {"device": "cpu", "dtype": "bf16", "attention": "sdpa", "prefill-chunk": "64", "gpus-per-worker": "2"}
+
+
+@pytest.mark.parametrize("where", [f"--base-url={URL}", "--serve=serve {model} --port {port}"])
+@pytest.mark.parametrize("name", OF_OUR_ENGINE)
+def test_what_no_server_is_told_is_refused_before_one(name: str, where: str) -> None:
+    given = OF_OUR_ENGINE[name]
+    said = refused(MODEL, where, f"--{name}={given}", *SMALL)
+    assert said == f"--{name}: {given} is for --engine hf; leave it out: the server decides"
+
+
+def test_defaults_of_our_engine_may_be_written_out_before_a_server() -> None:
+    defaults = ("--device=auto", "--dtype=auto", "--attention=auto", "--prefill-chunk=auto", "--gpus-per-worker=1")
+    assert refused(MODEL, f"--base-url={URL}", *defaults, *SMALL).startswith(f"server {URL}: the connection fails")
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_use_is_one_line(wrong: str, capfd: pytest.CaptureFixture[str]) -> None:
     arguments, says = WRONG[wrong]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import ChatServer, Response, chat_completion, text_completion
+from servers import ChatServer, Response, chat_completion, in_json, text_completion
 from test_engine_openai_endpoint import Letters
 
 from fixtures.engines.answers import Answer
@@ -33,7 +34,9 @@ def prompt_of(text: str = "Q", **changes: Any) -> Prompt:
     return Prompt(text=text, token_ids=ids, length_tokens=len(ids), generation_tokens=10, **changes)
 
 
-def by_server(server: ChatServer, response: Response, prompt: Prompt, api: str = "completions") -> Generation:
+def by_server(
+    server: ChatServer, response: Response, prompt: Prompt, api: str = "completions", *, budget: int = BUDGET
+) -> Generation:
     counting = Counting(ratio=1.0, overhead=0.0, exact=True)
     endpoint = Endpoint(
         url=server.url,
@@ -43,7 +46,7 @@ def by_server(server: ChatServer, response: Response, prompt: Prompt, api: str =
         prefix="instruction",
         counting=counting,
     )
-    engine = load(None, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=BUDGET)  # type: ignore[arg-type]  # not read
+    engine = load(None, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # not read
     server.answer = lambda _: response
     (generation,) = engine.generate([prompt])
     return generation
@@ -115,6 +118,38 @@ def test_a_thought_that_the_server_took_out_is_none_of_the_answer(server: ChatSe
     for content in ("", None):
         cut = chat_completion(content, read=1, finish="length", **{field: "so"})
         assert by_server(server, cut, prompt, "chat").finish == "thinking"
+
+
+def counting_thoughts(content: str | None, *, finish: str, thought: int) -> Response:
+    """A chat completion that tells how many tokens were thought, and not what."""
+    body = json.loads(chat_completion(content, read=1, finish=finish).body)
+    body["usage"]["completion_tokens_details"] = {"reasoning_tokens": thought}
+    return in_json(body)
+
+
+@pytest.mark.parametrize("budget", [0, BUDGET])
+@pytest.mark.parametrize("content", ["", "\n", None])
+@pytest.mark.parametrize("sign", ["reasoning_content", "reasoning", "a count alone"])
+def test_a_thought_that_takes_all_tokens_is_no_empty_answer(
+    server: ChatServer, sign: str, content: str | None, budget: int
+) -> None:
+    """Reasoning models think without a budget too, and hosted ones do not show what."""
+    prompt = prompt_of(turns=("Q", ""))
+
+    def finish(reason: str, thought: int) -> str:
+        if sign == "a count alone":
+            response = counting_thoughts(content, finish=reason, thought=thought)
+        else:
+            response = chat_completion(content, read=1, finish=reason, **{sign: "so"})
+        return by_server(server, response, prompt, "chat", budget=budget).finish
+
+    assert finish("length", 10) == "thinking"
+    assert finish("stop", 10) == "stop"
+
+
+def test_an_empty_answer_without_a_thought_is_empty(server: ChatServer) -> None:
+    none = counting_thoughts("", finish="length", thought=0)
+    assert by_server(server, none, prompt_of(turns=("Q", "")), "chat", budget=0).finish == "length"
 
 
 def test_words_that_an_answer_was_told_to_begin_with_are_cut_off(server: ChatServer) -> None:

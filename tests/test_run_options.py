@@ -39,6 +39,14 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no budget": ((*MODEL, "--budget", "0"), "--budget: '0'; give a number of minutes above 0, such as 30 or 2.5"),
     "a word for a budget": ((*MODEL, "--budget", "soon"), "--budget: 'soon'; give a number of minutes above 0, .*"),
     "no GPU": ((*MODEL, "--gpus-per-worker", "0"), "--gpus-per-worker: '0'; give a whole number from 1 on"),
+    "more GPUs than there are": (
+        (*MODEL, "--gpus-per-worker", "1000"),
+        r"--gpus-per-worker: 1000, but this machine shows \d+ GPU\(s\) for --device auto; (use \d+ or|leave it out) .*",
+    ),
+    "GPUs of a CPU": (
+        (*MODEL, "--device", "cpu", "--gpus-per-worker", "2"),
+        r"--gpus-per-worker: 2, but this machine shows 0 GPU\(s\) for --device cpu; leave it out to run without one",
+    ),
     "a baseline that is not there": (
         (*MODEL, "--baseline", "/nonexistent"),
         "--baseline: no such directory '/nonexistent'; .*",

@@ -68,7 +68,7 @@ def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def endpoint_of(url: str, model: Path) -> Endpoint:
     tokenizer = load_tokenizer(str(model))
     return look(
-        connect(url, timeout_seconds=60, retries=0),
+        connect(url, timeout_seconds=60),
         names=(str(model),),
         named=None,
         api="completions",
