@@ -23,6 +23,7 @@ from ci.question import Suite, asked, search_bounds
 from ci.search import Answer, most_questions, search
 from ci.telling import Told, conclude, look_line
 from fixtures.checkpoint import CheckpointError, inspect
+from fixtures.commands import CommandParser
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import Gate, ThresholdsError, load_thresholds
 
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _read(arguments: list[str]) -> Asked:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m ci.bisect", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

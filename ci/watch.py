@@ -25,6 +25,7 @@ from ci.history import History, Measured, Word
 from ci.looking import Watcher, Whole
 from ci.notices import Notices
 from ci.processes import Ran, run_suite
+from fixtures.commands import CommandParser
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -193,7 +194,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _read(arguments: list[str] | None) -> Asked:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m ci.watch", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[1]
 PATH_OPTIONS = (
     "--model", "--length-tokenizer", "--data-dir", "--prompts", "--thresholds", "--journal", "--baseline",
-    "--nli-model", "--report-json",
+    "--nli-model", "--report-json", "--report-html", "--report-md", "--tensorboard",
 )  # fmt: skip
 
 

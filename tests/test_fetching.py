@@ -240,7 +240,7 @@ def test_no_answer_from_the_hub_is_one_line(tmp_path: Path, capsys: pytest.Captu
 def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
-    assert stopped.value.code == 2
+    assert stopped.value.code == 4
 
 
 def test_a_mirror_without_a_scheme_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

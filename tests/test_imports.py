@@ -31,6 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.records", "fixtures.identity", "fixtures.assembly", "fixtures.plain_tokenizers",
     ),
     "fixtures.corpora": ("fixtures.records", "fixtures.identity", "fixtures.scoring"),
+    "fixtures.corpora.__main__": ("fixtures.commands", "fixtures.corpora"),
     "fixtures.serving": (),
     "fixtures.scoring": ("fixtures.records",),
     "fixtures.scoring.judge": ("fixtures.records", "fixtures.serving"),
@@ -116,8 +117,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.report.steps": (),
     "tests_longctx": ("fixtures",),
     # Drives pytest as a process of its own; reads what that wrote.
-    "ci": ("fixtures.identity", "fixtures.records", "fixtures.checkpoint", "plugins.journal", "plugins.gates"),
-    "ci.bisect": ("ci", "fixtures.checkpoint", "fixtures.tasks", "plugins.gates"),
+    "ci": ("fixtures.commands", "fixtures.identity", "fixtures.records", "fixtures.checkpoint", "plugins.journal", "plugins.gates"),
+    "ci.bisect": ("ci", "fixtures.commands", "fixtures.checkpoint", "fixtures.tasks", "plugins.gates"),
     "ci.calibrate": ("ci", "fixtures.commands", "fixtures.lengths", "plugins.gates"),
 }  # fmt: skip
 # Who may know these at all. Of the network: the command that fetches data, which no run starts, and the module that
