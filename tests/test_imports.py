@@ -117,7 +117,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.report.steps": (),
     "tests_longctx": ("fixtures",),
     # Drives pytest as a process of its own; reads what that wrote.
-    "ci": ("fixtures.commands", "fixtures.identity", "fixtures.records", "fixtures.checkpoint", "plugins.journal", "plugins.gates"),
+    "ci": (
+        "fixtures.commands", "fixtures.identity", "fixtures.records", "fixtures.checkpoint", "plugins.journal",
+        "plugins.gates",
+    ),
     "ci.bisect": ("ci", "fixtures.commands", "fixtures.checkpoint", "fixtures.tasks", "plugins.gates"),
     "ci.calibrate": ("ci", "fixtures.commands", "fixtures.lengths", "plugins.gates"),
 }  # fmt: skip
