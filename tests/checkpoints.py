@@ -69,3 +69,22 @@ def remove(name: str) -> Change:
 
 def both(*changes: Change) -> Change:
     return lambda folder: [change(folder) for change in changes]
+
+
+def files(step: int) -> dict[str, bytes]:
+    """A sharded checkpoint as training writes it: config first, then the shards, then the index."""
+    named = {name: f"model-0000{at}-of-00002.safetensors" for at, name in enumerate(TENSORS, start=1)}
+    return {
+        "config.json": json.dumps(CONFIG | {"step": step}).encode(),
+        "tokenizer.json": b"{}",
+        **{named[name]: safetensors({name: shape}) for name, shape in TENSORS.items()},
+        "model.safetensors.index.json": json.dumps({"weight_map": named}).encode(),
+    }
+
+
+def write_step(folder: Path, step: int) -> Path:
+    place = folder / f"step-{step}"
+    place.mkdir(parents=True)
+    for name, data in files(step).items():
+        (place / name).write_bytes(data)
+    return place

@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import CONFIG, TENSORS, safetensors
+from checkpoints import write_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import REPOSITORY
@@ -27,110 +24,7 @@ from servers import ChatServer, Response
 
 from ci import watch
 from ci.history import History, Measured
-from ci.looking import Watcher
 from ci.processes import Ran, run_suite
-
-
-def files(step: int) -> dict[str, bytes]:
-    """A sharded checkpoint as training writes it: config first, then the shards, then the index."""
-    named = {name: f"model-0000{at}-of-00002.safetensors" for at, name in enumerate(TENSORS, start=1)}
-    return {
-        "config.json": json.dumps(CONFIG | {"step": step}).encode(),
-        "tokenizer.json": b"{}",
-        **{named[name]: safetensors({name: shape}) for name, shape in TENSORS.items()},
-        "model.safetensors.index.json": json.dumps({"weight_map": named}).encode(),
-    }
-
-
-def write(folder: Path, step: int) -> Path:
-    place = folder / f"step-{step}"
-    place.mkdir(parents=True)
-    for name, data in files(step).items():
-        (place / name).write_bytes(data)
-    return place
-
-
-def names(watcher: Watcher) -> list[str]:
-    return [each.step.name for each in watcher.look()]
-
-
-def test_a_slow_writer_is_never_read_half_and_never_missed(tmp_path: Path) -> None:
-    """Looks go on while a thread writes in pieces; step-30 is left without its last shard for ever."""
-    begun: set[str] = set()
-    ended: set[str] = set()
-    chance = random.Random(0)
-
-    def writing() -> None:
-        for step in (10, 20, 30, 40, 50):
-            place = tmp_path / f"step-{step}"
-            place.mkdir()
-            begun.add(place.name)
-            for name, data in files(step).items():
-                if step == 30 and name.startswith("model-00002"):
-                    break
-                with (place / name).open("wb") as file:
-                    for start in range(0, len(data), 40):
-                        file.write(data[start : start + 40])
-                        file.flush()
-                        time.sleep(chance.random() * 0.004)
-            else:
-                ended.add(place.name)
-
-    watcher = Watcher(tmp_path)
-    writer = threading.Thread(target=writing)
-    writer.start()
-    looks = 0
-    while writer.is_alive():
-        seen = names(watcher)
-        for name in seen:
-            whole = files(int(name.rpartition("-")[2]))
-            assert {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} == whole
-        looks += 1
-    writer.join()
-    names(watcher)
-    assert names(watcher) == ["step-10", "step-20", "step-40", "step-50"]
-    assert begun - ended == {"step-30"}
-    assert "step-30" in watcher.waiting
-    assert looks > 10
-
-
-def test_a_single_file_that_still_grows_is_not_whole(tmp_path: Path) -> None:
-    place = write(tmp_path, 1)
-    for path in place.glob("model*"):
-        path.unlink()
-    whole = safetensors(TENSORS)
-    (place / "model.safetensors").write_bytes(whole[:-1])
-    watcher = Watcher(tmp_path)
-    assert [names(watcher) for _ in range(3)] == [[], [], []]
-    (place / "model.safetensors").write_bytes(whole)
-    assert [names(watcher) for _ in range(2)] == [[], ["step-1"]]
-
-
-def test_with_a_marker_one_look_is_enough_and_none_without_it(tmp_path: Path) -> None:
-    place = write(tmp_path, 1)
-    watcher = Watcher(tmp_path, marker="DONE")
-    assert [names(watcher) for _ in range(3)] == [[], [], []]
-    assert watcher.waiting == {"step-1": "DONE is not there yet"}
-    (place / "DONE").touch()
-    assert names(watcher) == ["step-1"]
-
-
-def test_hidden_and_nameless_directories_are_no_checkpoints(tmp_path: Path) -> None:
-    shutil.copytree(write(tmp_path, 1), tmp_path / ".step-2-being-written")
-    shutil.copytree(tmp_path / "step-1", tmp_path / "last")
-    watcher = Watcher(tmp_path)
-    assert [names(watcher) for _ in range(2)] == [[], ["step-1"]]
-
-
-def test_a_checkpoint_written_anew_is_another_one(tmp_path: Path) -> None:
-    place = write(tmp_path, 1)
-    watcher = Watcher(tmp_path)
-    names(watcher)
-    (first,) = watcher.look()
-    (place / "config.json").write_text(json.dumps(CONFIG | {"step": 2}))
-    assert watcher.look() == []
-    (second,) = watcher.look()
-    assert first.fingerprint != second.fingerprint
 
 
 class Suite:
@@ -179,7 +73,7 @@ def history(folder: Path) -> list[dict[str, Any]]:
 
 def test_each_step_is_measured_against_the_last_that_passed(tmp_path: Path, start: Start) -> None:
     for step in (100, 20, 3):
-        write(tmp_path / "run", step)
+        write_step(tmp_path / "run", step)
     suite = Suite(failing=[20])
     assert start(suite) == 1
     assert [step for step, _ in suite.asked] == [3, 20, 100]
@@ -194,7 +88,7 @@ def test_each_step_is_measured_against_the_last_that_passed(tmp_path: Path, star
 
 def test_newest_first(tmp_path: Path, start: Start) -> None:
     for step in (1, 2, 3):
-        write(tmp_path / "run", step)
+        write_step(tmp_path / "run", step)
     suite = Suite()
     assert start(suite, "--order", "newest") == 0
     assert [step for step, _ in suite.asked] == [3, 2, 1]
@@ -202,9 +96,9 @@ def test_newest_first(tmp_path: Path, start: Start) -> None:
 
 def test_a_restart_measures_what_is_new_and_tries_errors_again(tmp_path: Path, start: Start) -> None:
     for step in (1, 2):
-        write(tmp_path / "run", step)
+        write_step(tmp_path / "run", step)
     assert start(Suite(broken=[2])) == 1
-    write(tmp_path / "run", 3)
+    write_step(tmp_path / "run", 3)
     again = Suite()
     assert start(again) == 0
     assert [step for step, _ in again.asked] == [2, 3]
@@ -212,13 +106,13 @@ def test_a_restart_measures_what_is_new_and_tries_errors_again(tmp_path: Path, s
 
 def test_a_gpu_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path, start: Start, capsys: Any) -> None:
     for step in (1, 2):
-        write(tmp_path / "run", step)
+        write_step(tmp_path / "run", step)
     suite = Suite()
     start(suite, "--gpus", "0,1")
     spent = tmp_path / "out" / "history.jsonl"
     lines = [json.loads(line) | {"gpu_seconds": 30.0} for line in spent.read_text().splitlines()]
     spent.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write(tmp_path / "run", 3)
+    write_step(tmp_path / "run", 3)
     assert start(suite, "--gpu-budget", "1m") == 0
     assert "the GPU budget is spent" in capsys.readouterr().out
     assert len(suite.asked) == 2
@@ -228,7 +122,7 @@ def test_a_gpu_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path, start: St
 
 
 def test_a_failure_is_told_to_a_command_with_the_facts(tmp_path: Path, start: Start) -> None:
-    write(tmp_path / "run", 7)
+    write_step(tmp_path / "run", 7)
     told = tmp_path / "told"
     start(Suite(failing=[7]), "--on-failure", f'echo "$LONGCTX_STEP $LONGCTX_VERDICT $LONGCTX_FAILED" >> {told}')
     assert told.read_text() == "7 fail mean at 8k: 70.1 is not\n"
@@ -237,7 +131,7 @@ def test_a_failure_is_told_to_a_command_with_the_facts(tmp_path: Path, start: St
 
 
 def test_a_failure_behind_an_error_is_told_too(tmp_path: Path, start: Start) -> None:
-    write(tmp_path / "run", 7)
+    write_step(tmp_path / "run", 7)
     told = tmp_path / "told"
     telling = ("--on-failure", f'echo "$LONGCTX_VERDICT" >> {told}')
     for suite in (Suite(broken=[7]), Suite(broken=[7]), Suite(failing=[7]), Suite()):
@@ -261,14 +155,14 @@ def test_who_heard_of_an_error_has_not_heard_of_the_failure(tmp_path: Path) -> N
 
 
 def test_a_retry_adds_to_what_is_spent(tmp_path: Path, start: Start) -> None:
-    write(tmp_path / "run", 1)
+    write_step(tmp_path / "run", 1)
     start(Suite(broken=[1]))
     start(Suite())
     path = tmp_path / "out" / "history.jsonl"
     lines = [line | {"gpu_seconds": 40.0} for line in history(tmp_path) if line["event"] == "measured"]
     assert len(lines) == 2
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write(tmp_path / "run", 2)
+    write_step(tmp_path / "run", 2)
     suite = Suite()
     start(suite, "--gpu-budget", "80s")
     assert suite.asked == []
@@ -277,7 +171,7 @@ def test_a_retry_adds_to_what_is_spent(tmp_path: Path, start: Start) -> None:
 
 
 def test_a_webhook_that_is_away_hears_of_it_at_the_next_start(tmp_path: Path, start: Start, capsys: Any) -> None:
-    write(tmp_path / "run", 7)
+    write_step(tmp_path / "run", 7)
     with ChatServer().serving() as server:
         server.queue = [Response(status=503)] * 20
         start(Suite(failing=[7]), "--webhook", f"{server.url}/secret-token")
