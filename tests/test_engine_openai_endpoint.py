@@ -259,12 +259,12 @@ def test_a_question_that_times_out_is_asked_three_times(server: ChatServer) -> N
     assert len(server.requests) == 2 + 3
 
 
-def test_a_wrong_address_is_told_within_two_seconds() -> None:
+def test_a_wrong_address_is_told_long_before_patience_ends() -> None:
     with ChatServer().serving() as gone:
         pass
     began = time.monotonic()
     assert "the connection fails" in refused(gone, patience=Patience())
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < Patience().seconds / 10
 
 
 def test_openai_itself_needs_a_key() -> None:
