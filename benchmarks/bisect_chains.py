@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from ci.question import search_bounds
 from ci.search import Answer, Found, most_questions, search
 from fixtures.records import Case
-from plugins.gates.panels import Pairing, Panel
+from plugins.gates.panels import Panel
 from plugins.gates.pools import Element
+from plugins.gates.questions import Pairing
 
 CASE = Case(
     id="test_ruler[niah_single_2-8k]", suite="ruler", category="retrieval", task="niah_single_2", length=8192,

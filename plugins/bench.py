@@ -21,8 +21,8 @@ from plugins.run import Run
 
 # Enough prompts at a time for an engine to batch.
 BATCH_PROMPT_TOKENS = 32_768
-# With fewer elements left, one that is claimed ahead would keep another worker waiting.
-LEFT_TO_CLAIM_AHEAD = 64
+# With fewer batches left for each worker, one that is claimed ahead would keep another waiting.
+LEFT_TO_CLAIM_AHEAD = 2
 # Behind the one that is read: answers differ in how long they take, and those on a shared text take two rounds.
 BATCHES_BEGUN = 3
 # A sample that took this many workers with it would take them all.
@@ -65,6 +65,7 @@ class Bench:
         builder: Builder,
         sides: Mapping[Who, Side],
         parent: int | None = None,
+        workers: int = 1,
     ):
         self.run = run
         self.builder = builder
@@ -81,6 +82,8 @@ class Bench:
         self.facts: EngineFacts | None = None
         # The process that a worker belongs to; None for one that is its own master, whatever shell it came from.
         self._parent = parent
+        # Of this run on this machine, as far as it is known.
+        self._workers = workers
         self._ahead: Batch | None = None
         # What a server was asked for already, in order.
         self._begun: deque[Batch] = deque()
@@ -136,12 +139,17 @@ class Bench:
                 continue
             if self._parent is not None and os.getppid() != self._parent:
                 raise Stopped("the run that this worker belongs to has ended")
-            if self._work(panel, standing):
+            if self._work(panel, standing) or self._work_elsewhere(panel):
                 wait = WAIT_SECONDS
             else:
                 # What is left is in other workers' hands.
                 time.sleep(wait)
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+    def _work_elsewhere(self, panel: Panel) -> bool:
+        """While what this panel surely takes is in other workers' hands: what others surely take."""
+        others = (other for other in self.ledger.panels.values() if other is not panel)
+        return any(self._work(other, standing) for other in others if (standing := self.ledger.standing(other)).wanted)
 
     def _work(self, panel: Panel, standing: Standing) -> bool:
         """Answer what is next in the queue and free, while what comes after is built; False if nothing is free."""
@@ -151,7 +159,8 @@ class Bench:
             return False
         built = batch.built.result()
         risky = any(batch.side.journal.lost[key] for key in batch.taken)
-        far = len(standing.wanted) > LEFT_TO_CLAIM_AHEAD and not risky
+        left = len(standing.wanted) / (self._workers * self._at_once(batch.engine, panel))
+        far = left > LEFT_TO_CLAIM_AHEAD and not risky
         if isinstance(batch.engine, Ahead):
             self._begin(batch, batch.engine)
             while far and len(self._begun) < BATCHES_BEGUN and (more := self._claim(panel, standing)) is not None:
@@ -169,7 +178,9 @@ class Bench:
             wanted = {keys[element]: element for owner, element in standing.wanted if owner == who}
             # Loaded before anything is claimed: a claim is held no longer than an answer takes.
             engine = self._engine(side)
-            at_once = engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
+            # Near a verdict little is wanted, and it is shared.
+            share = -(-len(wanted) // self._workers)
+            at_once = min(self._at_once(engine, panel), share)
             taken = {key: wanted[key] for key in self._take(side, panel, wanted, at_once)}
             for key in [key for key in taken if side.journal.lost[key] >= MOST_LOSSES]:
                 # Not even built again: that may be what they died of.
@@ -232,6 +243,9 @@ class Bench:
             assert isinstance(batch.engine, Ahead)
             batch.engine.close()
         self._begun.clear()
+
+    def _at_once(self, engine: Engine, panel: Panel) -> int:
+        return engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
 
     def _engine(self, side: Side) -> Engine:
         assert side.engine is not None

@@ -29,7 +29,7 @@ from plugins.gates.panels import Who
 from plugins.journal import Journal, JournalError, Presence
 from plugins.ledger import subject
 from plugins.run import RUN, Run, case_of, cases_of, load_framing
-from plugins.workers import load_engine
+from plugins.workers import load_engine, worker_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +154,7 @@ def bench_of(session: pytest.Session) -> Bench:
             # A run that only inspects keeps no journal.
             sides={} if run.options.preflight else _sides(config, run),
             parent=os.getppid() if hasattr(config, "workerinput") else None,
+            workers=worker_count(),
         )
     return config.stash[BENCH]
 

@@ -87,6 +87,11 @@ def gpu_of(slot: int, gpus_per_worker: int, present: int) -> int:
     return first
 
 
+def worker_count() -> int:
+    """How many workers this run has on this machine."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
 def load_engine(config: pytest.Config, checkpoint: Checkpoint) -> Engine:
     """The engine of a checkpoint, loaded once in each process; raises EngineError, each time the same."""
     loaded = config.stash.setdefault(LOADED, {})
@@ -119,7 +124,7 @@ def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
     """The worker's own GPU where there are several; on a CPU its share of the cores."""
     import torch
 
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    workers = worker_count()
     # Threads of a small model spend their time waiting for each other.
     small = checkpoint.parameters < SMALL_MODEL_PARAMETERS
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -31,7 +31,7 @@ class Recorder(Answerer):
         yield from super().generate(prompts)
 
 
-@pytest.mark.parametrize(("held", "taken"), [(0, [6, 6, 6]), (1, [5, 1, 6, 6]), (6, [6, 6, 6])])
+@pytest.mark.parametrize(("held", "taken"), [(0, [6, 6, 6]), (1, [5, 6, 1, 6]), (6, [6, 6, 6])])
 def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: list[int], tmp_path: Path) -> None:
     """Also where another worker has some of them, and gives them back: what is free of a context stays together."""
     with bench_of(

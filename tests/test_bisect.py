@@ -16,8 +16,9 @@ from ci import bisect, question
 from ci.processes import Ran
 from fixtures.checkpoint import inspect
 from fixtures.records import Case, Generation, Outcome, Score
-from plugins.gates.panels import Pairing, Panel
+from plugins.gates.panels import Panel
 from plugins.gates.pools import Element
+from plugins.gates.questions import Pairing
 from plugins.gates.statistics import paired_interval
 from plugins.journal import Entry, Subject, element_name
 from plugins.journal.lines import encode, encode_subject

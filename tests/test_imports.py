@@ -55,8 +55,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.journal": ("fixtures.commands", "fixtures.records", "fixtures.identity"),
     "plugins.gates": ("fixtures.records", "fixtures.lengths"),
     "plugins.gates.pools": ("fixtures.records", "plugins.gates.statistics"),
+    "plugins.gates.questions": ("plugins.gates.pools", "plugins.gates.statistics"),
     "plugins.gates.panels": (
-        "fixtures.records", "fixtures.identity", "plugins.gates.pools", "plugins.gates.statistics",
+        "fixtures.records", "fixtures.identity", "plugins.gates.pools", "plugins.gates.questions",
     ),
     "plugins.assistants": (
         "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "fixtures.scoring.judge", "fixtures.tasks",
@@ -155,7 +156,7 @@ PURE = (
     *(f"fixtures.scoring.{name}" for name in ("match", "parsing", "rouge", "ranking", "citations", "choice", "facts")),
     "fixtures.scoring.judge",
     "plugins.gates.statistics", "plugins.gates.effective_length", "plugins.gates.thresholds", "plugins.gates.verdicts",
-    "plugins.gates.panels",
+    "plugins.gates.panels", "plugins.gates.questions",
         "plugins.gates.pools", "plugins.gates.rules", "plugins.gates.regression",
     "plugins.gates.curves",
     "plugins.journal", "plugins.baseline", "plugins.report.text",

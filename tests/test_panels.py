@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from queues import Scores, Work, case, drawn, exactly
 
-from plugins.gates.panels import LOOK_AHEAD, Look, Pairing, Panel, Rule, Who
+from plugins.gates.panels import Panel, Who
 from plugins.gates.pools import Element
+from plugins.gates.questions import LOOK_AHEAD, Look, Pairing, Rule
 from plugins.gates.statistics import Decision
 
 TASKS = ("a", "b", "c", "d")
@@ -114,6 +115,28 @@ def test_one_worker_computes_nothing_that_does_not_count(work: Work) -> None:
     assert work.counted(work.in_order())["model"] == work.journal["model"]
     if "baseline" in work.truth:
         assert work.counted(work.standing())["baseline"] == work.journal["baseline"]
+
+
+@quickly
+@given(works(), st.integers(2, 20), st.integers(1, 8), SEEDS)
+def test_many_workers_do_the_work_of_one_and_a_twentieth(work: Work, workers: int, at_once: int, seed: int) -> None:
+    """However many take however much at a time, and whoever ends first."""
+    random = Random(seed)
+    held: list[list[tuple[Who, Element]]] = []
+    while (wanted := work.standing().wanted) or held:
+        taken = {each for batch in held for each in batch}
+        free = [each for each in wanted if each not in taken]
+        if free and len(held) < workers:
+            held.append(free[:at_once])
+        else:
+            batch = held[random.randrange(len(held))]
+            work.do(*batch.pop(0))
+            held = [batch for batch in held if batch]
+    found = work.standing()
+    looks = [*found.rules.values(), *([found.pairing] if found.pairing else [])]
+    spare = sum(int(0.05 * look.seen) for look in looks)
+    counted = work.counted(found)
+    assert all(len(work.journal[who]) - len(counted[who]) <= spare for who in work.truth)
 
 
 @quickly

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from queues import case, drawn, outcome
 
 from fixtures.records import CaseResult
-from plugins.gates.panels import Pairing, Panel, Rule
+from plugins.gates.panels import Panel
 from plugins.gates.pools import Element
+from plugins.gates.questions import Pairing, Rule
 
 quickly = settings(deadline=None, derandomize=True, max_examples=60)
 SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30)), min_size=1, max_size=4)

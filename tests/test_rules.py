@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from queues import ASPECTS, LENGTHS, LEVEL, by_length, case, judge, scope_of, thresholds
 
 from fixtures.records import Case
-from plugins.gates.panels import Look, Rule
+from plugins.gates.questions import Look, Rule
 from plugins.gates.rules import HEADLINE, Scope, lengths_of, rule_of, tasks_of, threshold_of
 from plugins.gates.thresholds import Certainty, Gate, Regression
 
@@ -192,8 +192,10 @@ def test_a_panel_whose_cases_all_failed_wants_nothing() -> None:
 def test_cases_that_no_gate_asks_for_are_measured_in_full_beside_a_finished_baseline(
     final: bool, in_full: bool
 ) -> None:
-    """It may have results on few of their samples, or none; one that runs too has them all."""
+    """It may have results on few of their samples, or none; with one that runs too the comparison decides."""
     panel = by_length(thresholds(), scope_of(CASES[:1], paired=True, baseline_is_final=final))[CASES[0].length]
     asks_for_all = Rule(cases=frozenset({CASES[0].id}), threshold=None)
     assert (replace(panel.rules[0], alpha=0.01, zone=0.0) == asks_for_all) is in_full
-    assert len(panel.standing({}, baseline={}, control={} if final else None).wanted) == (100 if final else 200)
+    wanted = panel.standing({}, baseline={}, control={} if final else None).wanted
+    assert len(wanted) == 100 if final else {who for who, _ in wanted} == {"model", "baseline"}
+    assert (len(wanted) == 100) is in_full

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plugins.gates.panels import Panel, Rule
+from plugins.gates.panels import Panel
 from plugins.gates.pools import Element, Pool
+from plugins.gates.questions import Rule
 from plugins.gates.regression import baseline_scores, name_of, of_panel
 from plugins.gates.rules import family_of, lengths_of, name_at, rule_of, tasks_of
 from plugins.gates.statistics import Floats, level_evidence, paired_evidence

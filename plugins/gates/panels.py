@@ -16,60 +16,10 @@ from typing import Literal
 
 from fixtures.identity import stable_hash
 from fixtures.records import Case
-from plugins.gates.pools import Element, Pool, known_at, piece_of
-from plugins.gates.statistics import Decision, decide_level, decide_paired
+from plugins.gates.pools import Element, Pool, piece_of
+from plugins.gates.questions import LOOK_AHEAD, Look, Pairing, Rule, ahead, ahead_of_pairs, look_at, look_at_pairs
 
 Who = Literal["model", "baseline"]
-# More than all workers of a large run hold at a time.
-LOOK_AHEAD = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One question to a panel: is the mean of these cases above `threshold` (0 to 1)?
-
-    A threshold of None asks how high it is: for all samples, or until the mean is known to within `precision`
-    (0 to 1, on either side) at `ESTIMATE_ALPHA`. Only `driving` rules decide how much is measured.
-    """
-
-    cases: frozenset[str]
-    threshold: float | None
-    zone: float = 0.0
-    alpha: float = 0.01
-    precision: float = 0.0
-    driving: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
-    """The other question: has the mean over all cases lost `drop` (0 to 1) against a baseline, or not `clear`?
-
-    The mean of the model, or with `population` that of the panel's samples.
-    """
-
-    drop: float
-    clear: float
-    alpha: float
-    population: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What the finished part of a queue says: `seen` of its `of` elements were looked at, in `pieces` of evidence.
-
-    `precise`: there was nothing to decide, and the mean is known well enough.
-    """
-
-    decision: Decision | None
-    seen: int
-    of: int
-    pieces: int
-    precise: bool = False
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no further sample is wanted."""
-        return self.decision is not None or self.precise
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +28,9 @@ class Standing:
 
     `asked`: how many elements of each case, from the start of its own queue, the evidence rests
     on, and `paired` how many of them it compared with the baseline. `wanted`: what is to be done
-    next, in order; empty when all rules are decided. `rules` and `pairing` are the looks behind it.
+    next, in order; empty when all rules are decided. It is what the soonest possible verdicts take and
+    hardly more (`SPARE`), so that as many workers as there are do the work of one. `rules` and `pairing`
+    are the looks behind it.
     """
 
     asked: Mapping[str, int]
@@ -152,27 +104,7 @@ class Panel:
 
         `control` are a known baseline's scores; they help where they are known for all elements.
         """
-        pool = self.pool(rule.cases.difference(failed))
-        of = len(pool.pieces)
-        values = pool.values(scores)
-        decision = None
-        if rule.threshold is not None and of:
-            known = None if control is None else pool.values(control)
-            decision = decide_level(
-                values,
-                rule.threshold / pool.scale,
-                alpha=rule.alpha,
-                population=of,
-                zone=rule.zone / pool.scale,
-                # With everything asked for, only the exact comparison counts.
-                least=of + 1 if self.full else pool.least,
-                control=known if known is not None and len(known) == of else None,
-            )
-        pieces = len(values) if decision is None else decision.at
-        estimates = rule.threshold is None and rule.precision > 0 and not self.full
-        enough = known_at(values, pool, rule.precision) if estimates else None
-        pieces = enough or pieces
-        return Look(decision, pool.elements(pieces), pool.elements(of), pieces, enough is not None)
+        return look_at(rule, self.pool(rule.cases.difference(failed)), scores, control=control, full=self.full)
 
     def look_at_pairs(
         self, scores: Mapping[Element, float], baseline: Mapping[Element, float], *, failed: Collection[str] = ()
@@ -180,20 +112,7 @@ class Panel:
         """The evidence of the panel's pairing, over elements that both have finished."""
         assert self.pairing is not None
         pool = self.pool(frozenset(self.cases).difference(failed))
-        of = len(pool.pieces)
-        differences = pool.values(
-            {element: scores[element] - baseline[element] for element in scores.keys() & baseline}
-        )
-        decision = decide_paired(
-            differences,
-            drop=self.pairing.drop / pool.scale,
-            clear=self.pairing.clear / pool.scale,
-            alpha=self.pairing.alpha,
-            least=min(of, pool.least),
-            population=of if self.pairing.population and of else None,
-        )
-        pieces = len(differences) if decision is None or self.full else decision.at
-        return Look(decision, pool.elements(pieces), pool.elements(of), pieces)
+        return look_at_pairs(self.pairing, pool, scores, baseline, full=self.full)
 
     def standing(
         self,
@@ -219,7 +138,9 @@ class Panel:
             queue = self.queue(rule.cases.difference(failed))
             _count(asked, queue[: look.seen])
             if not look.is_settled:
-                model.update(element for element in queue if element not in scores)
+                pool = self.pool(rule.cases.difference(failed))
+                near = ahead(rule, pool, look, scores, control=control, full=self.full)
+                model.update(element for element in near if element not in scores)
         pairs = None
         if self.pairing is not None and baseline is not None:
             pairs = self.look_at_pairs(scores, baseline, failed=failed)
@@ -227,8 +148,9 @@ class Panel:
             _count(asked, queue[: pairs.seen])
             _count(paired, queue[: pairs.seen])
             if pairs.decision is None or self.full:
-                ahead = queue if control is None else takewhile(control.__contains__, queue)
-                pairable = tuple(ahead)
+                pool = self.pool(frozenset(self.cases).difference(failed))
+                near = ahead_of_pairs(self.pairing, pool, pairs, scores, baseline, full=self.full)
+                pairable = near if control is None else tuple(takewhile(control.__contains__, near))
                 model.update(element for element in pairable if element not in scores)
                 other.update(element for element in pairable if element not in baseline)
         missing_of: tuple[tuple[Who, set[Element]], ...] = (("model", model), ("baseline", other))

@@ -5,6 +5,7 @@ Samples that share a context are one piece of evidence, with their mean.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -44,6 +45,7 @@ class Pool:
     """
 
     def __init__(self, queue: Sequence[Element], cases: Mapping[str, Case]):
+        self.queue = tuple(queue)
         grouped = groupby(queue, key=lambda element: piece_of(element, cases))
         self.pieces = tuple(tuple(elements) for _, elements in grouped)
         counts = Counter(piece[0].case for piece in self.pieces)
@@ -77,6 +79,15 @@ def known_at(values: NDArray[np.float64], pool: Pool, precision: float) -> int |
         if _width(values[:pieces].tobytes(), len(pool.pieces)) <= width:
             return pieces
     return None
+
+
+def known_soonest(values: NDArray[np.float64], finished: int, pool: Pool, precision: float) -> int | None:
+    """The first look after `finished` pieces at which the mean would be known, if the rest scored as in `values`."""
+    width = 2 * precision / pool.scale
+    looks = range(pool.complete, len(values) + 1, LOOKED_AT_EVERY)
+    looks = looks[max(0, -(-(finished + 1 - pool.complete) // LOOKED_AT_EVERY)) :]
+    at = bisect_left(looks, True, key=lambda pieces: _width(values[:pieces].tobytes(), len(pool.pieces)) <= width)
+    return looks[at] if at < len(looks) else None
 
 
 @lru_cache(maxsize=4096)

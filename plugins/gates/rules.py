@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from fixtures.lengths import format_length
 from fixtures.records import Case
-from plugins.gates.panels import Pairing, Panel, Rule
+from plugins.gates.panels import Panel
+from plugins.gates.questions import Pairing, Rule
 from plugins.gates.thresholds import Certainty, Gate, Reference, Thresholds
 
 # A family of tasks and a length.

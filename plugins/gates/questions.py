@@ -1,0 +1,160 @@
+"""What a panel is asked, what its queue says so far, and how much of the queue an answer takes at least."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plugins.gates.pools import Element, Pool, known_at, known_soonest
+from plugins.gates.statistics import Decision, Floats, decide_level, decide_paired
+
+# More pieces than all workers of a large run hold at a time.
+LOOK_AHEAD = 1024
+# Of what a verdict takes, so much more may be begun before it is known to be needed, lest workers stand idle.
+SPARE = 0.05
+
+Scores = Mapping[Element, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One question to a panel: is the mean of these cases above `threshold` (0 to 1)?
+
+    A threshold of None asks how high it is: for all samples, or until the mean is known to within `precision`
+    (0 to 1, on either side) at `ESTIMATE_ALPHA`. Only `driving` rules decide how much is measured.
+    """
+
+    cases: frozenset[str]
+    threshold: float | None
+    zone: float = 0.0
+    alpha: float = 0.01
+    precision: float = 0.0
+    driving: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """The other question: has the mean over all cases lost `drop` (0 to 1) against a baseline, or not `clear`?
+
+    The mean of the model, or with `population` that of the panel's samples.
+    """
+
+    drop: float
+    clear: float
+    alpha: float
+    population: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the finished part of a queue says: `seen` of its `of` elements were looked at, in `pieces` of evidence.
+
+    `precise`: there was nothing to decide, and the mean is known well enough.
+    """
+
+    decision: Decision | None
+    seen: int
+    of: int
+    pieces: int
+    precise: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no further sample is wanted."""
+        return self.decision is not None or self.precise
+
+
+def look_at(rule: Rule, pool: Pool, scores: Scores, *, control: Scores | None = None, full: bool = False) -> Look:
+    """A rule's evidence. `control` are a known baseline's scores; they help where they are known for all elements."""
+    values = pool.values(scores)
+    decision = _decided(rule, pool, values, control, full=full)
+    estimates = rule.threshold is None and rule.precision > 0 and not full
+    enough = known_at(values, pool, rule.precision) if estimates else None
+    pieces = enough or (len(values) if decision is None else decision.at)
+    return _look(decision, pool, pieces, precise=enough is not None)
+
+
+def look_at_pairs(pairing: Pairing, pool: Pool, scores: Scores, baseline: Scores, *, full: bool = False) -> Look:
+    """The evidence of a pairing, over elements that both have finished."""
+    differences = pool.values({element: scores[element] - baseline[element] for element in scores.keys() & baseline})
+    decision = _compared(pairing, pool, differences)
+    return _look(decision, pool, len(differences) if decision is None or full else decision.at)
+
+
+def ahead(
+    rule: Rule, pool: Pool, look: Look, scores: Scores, *, control: Scores | None = None, full: bool = False
+) -> tuple[Element, ...]:
+    """The part of the queue that a verdict takes whatever its scores will be, and a little to spare.
+
+    A score that is not the best possible one only puts a verdict off, so one that all the rest would bring about
+    at best (a pass with ones, a fail with zeros) cannot come sooner.
+    """
+    if full or (rule.threshold is None and not rule.precision):
+        return pool.queue
+    near = pool.queue[: pool.elements(look.pieces + LOOK_AHEAD)]
+    ends: list[int | None] = []
+    for best in (0.0, 1.0):
+        values = pool.values({element: scores.get(element, best) for element in near})
+        if rule.threshold is None:
+            ends.append(known_soonest(values, look.pieces, pool, rule.precision))
+        else:
+            decision = _decided(rule, pool, values, control)
+            ends.append(None if decision is None else decision.at)
+    return _start(pool, near, ends)
+
+
+def ahead_of_pairs(
+    pairing: Pairing, pool: Pool, look: Look, scores: Scores, baseline: Scores, *, full: bool = False
+) -> tuple[Element, ...]:
+    """The same for a pairing."""
+    if full:
+        return pool.queue
+    near = pool.queue[: pool.elements(look.pieces + LOOK_AHEAD)]
+    ends: list[int | None] = []
+    for best in (0.0, 1.0):
+        values = pool.values({element: scores.get(element, best) - baseline.get(element, 1 - best) for element in near})
+        decision = _compared(pairing, pool, values)
+        ends.append(None if decision is None else decision.at)
+    return _start(pool, near, ends)
+
+
+def _decided(rule: Rule, pool: Pool, values: Floats, control: Scores | None, *, full: bool = False) -> Decision | None:
+    of = len(pool.pieces)
+    if rule.threshold is None or not of:
+        return None
+    known = None if control is None else pool.values(control)
+    return decide_level(
+        values,
+        rule.threshold / pool.scale,
+        alpha=rule.alpha,
+        population=of,
+        zone=rule.zone / pool.scale,
+        # With everything asked for, only the exact comparison counts.
+        least=of + 1 if full else pool.least,
+        control=known if known is not None and len(known) == of else None,
+    )
+
+
+def _compared(pairing: Pairing, pool: Pool, differences: Floats) -> Decision | None:
+    of = len(pool.pieces)
+    return decide_paired(
+        differences,
+        drop=pairing.drop / pool.scale,
+        clear=pairing.clear / pool.scale,
+        alpha=pairing.alpha,
+        least=min(of, pool.least),
+        population=of if pairing.population and of else None,
+    )
+
+
+def _look(decision: Decision | None, pool: Pool, pieces: int, *, precise: bool = False) -> Look:
+    return Look(decision, pool.elements(pieces), len(pool.queue), pieces, precise)
+
+
+def _start(pool: Pool, near: tuple[Element, ...], ends: list[int | None]) -> tuple[Element, ...]:
+    """Up to the first end with what may be spared, or all that is near where none is in sight."""
+    found = [pieces for pieces in ends if pieces is not None]
+    if not found:
+        return near
+    needed = pool.elements(min(found))
+    return pool.queue[: needed + int(SPARE * needed)]
