@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from benches import Answerer, bench_of
 from runs import calibrated
 
 from fixtures.records import Generation, Prompt
+from plugins.gates.pools import Element
 from plugins.journal import Journal, Presence
 
 GROUP = 6
@@ -45,3 +47,21 @@ def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: l
         bench.measure(case)
     assert [len(call) for call in engine.calls] == taken
     assert [len(set(call)) for call in engine.calls] == [1] * len(taken)
+
+
+def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> None:
+    engine = Recorder(lambda: other.give_all_back())
+    with bench_of(calibrated("full"), engine, tmp_path, cases=26, lengths=(512, 1024), samples=1) as (bench, case):
+        short, long = bench.ledger.panels.values()
+        with Presence(tmp_path, bench.run.id) as presence:
+            other = Journal(tmp_path, bench.sides["model"].journal.subject, presence)
+            held = [bench.ledger.keys(short)[element] for element in short.order]
+            assert other.take(held, len(held)) == held
+            waits = threading.Timer(20, other.give_all_back)
+            waits.start()
+            bench.measure(case)
+            waits.cancel()
+        entries = bench.sides["model"].journal.entries
+    assert case.length == short.length
+    assert next(iter(entries)) in bench.ledger.keys(long).values()
+    assert bench.ledger.keys(short)[Element(case.id, 0)] in entries
