@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
@@ -21,8 +22,8 @@ from plugins.run import Run
 
 # Enough prompts at a time for an engine to batch.
 BATCH_PROMPT_TOKENS = 32_768
-# With fewer batches left for each worker, one that is claimed ahead would keep another waiting.
-LEFT_TO_CLAIM_AHEAD = 2
+# Of what is left one worker takes at most a quarter ahead: more would keep others waiting, of whom it may not know.
+LEFT_TO_CLAIM_AHEAD = 4
 # Behind the one that is read: answers differ in how long they take, and those on a shared text take two rounds.
 BATCHES_BEGUN = 3
 # A sample that took this many workers with it would take them all.
@@ -159,14 +160,14 @@ class Bench:
             return False
         built = batch.built.result()
         risky = any(batch.side.journal.lost[key] for key in batch.taken)
-        left = len(standing.wanted) / (self._workers * self._at_once(batch.engine, panel))
-        far = left > LEFT_TO_CLAIM_AHEAD and not risky
+        batches_left = len(standing.wanted) / (self._workers * self._at_once(batch.engine, panel))
+        most = 0 if risky else min(BATCHES_BEGUN, math.ceil(batches_left / LEFT_TO_CLAIM_AHEAD) - 1)
         if isinstance(batch.engine, Ahead):
             self._begin(batch, batch.engine)
-            while far and len(self._begun) < BATCHES_BEGUN and (more := self._claim(panel, standing)) is not None:
+            while len(self._begun) < most and (more := self._claim(panel, standing)) is not None:
                 self._begin(more, batch.engine)
                 self._begun.append(more)
-        elif far:
+        elif most > 0:
             self._ahead = self._claim(panel, standing)
         self._answer(batch, built)
         return True
