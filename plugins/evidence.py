@@ -28,7 +28,8 @@ from plugins.builder import CASE_ERRORS, Builder
 from plugins.gates.panels import Who
 from plugins.journal import Journal, JournalError, Presence
 from plugins.ledger import subject
-from plugins.run import RUN, Run, case_of, cases_of, load_framing
+from plugins.models import load_framing
+from plugins.run import RUN, Run, case_of, cases_of
 from plugins.workers import load_engine, worker_count
 
 

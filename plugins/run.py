@@ -13,13 +13,13 @@ import pytest
 
 from fixtures import calibration
 from fixtures.cases import misfits, plan, samples_fingerprint, unavailable
-from fixtures.checkpoint import Checkpoint, CheckpointError, inspect
+from fixtures.checkpoint import Checkpoint, CheckpointError
 from fixtures.corpora import CorpusError, load_corpora
 from fixtures.engines import EngineError
 from fixtures.engines.endpoint import Endpoint
 from fixtures.identity import stable_hash
 from fixtures.lengths import LengthError, parse_length
-from fixtures.prompts import Framing, TokenizerError, load_tokenizer
+from fixtures.prompts import TokenizerError
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import JudgeError
 from fixtures.serving.command import ServeError
@@ -27,11 +27,12 @@ from fixtures.tasks import FAMILIES, TASKS, load_tasks
 from fixtures.tasks.base import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
 from plugins.assistants import scored_by
-from plugins.baseline import Baseline, BaselineError, read_baseline
+from plugins.baseline import Baseline, BaselineError
 from plugins.gates.rules import Scope, family_of
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 from plugins.journal import element_name
-from plugins.servers import check_context, is_served, named_only, open_endpoint
+from plugins.models import baseline_of, checkpoint_of, load_framing, path_of
+from plugins.servers import check_context, is_served, open_endpoint
 
 USER_ERRORS = (
     BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, CorpusError, EngineError, JudgeError,
@@ -135,12 +136,12 @@ def _read_run(config: pytest.Config) -> Run:
     option = config.option
     if not option.model:
         raise pytest.UsageError(NO_MODEL)
-    thresholds = _path(config, option.thresholds) or str(config.rootpath / "thresholds.toml")
+    thresholds = path_of(config, option.thresholds) or str(config.rootpath / "thresholds.toml")
     read_thresholds = load_thresholds(Path(thresholds), known_tasks=FAMILIES)
     lengths = None if option.lengths is None else parse_lengths(option.lengths)
-    tasks = load_tasks(_path(config, option.prompts), option.scoring)
-    corpora = load_corpora(_path(config, option.data_dir))
-    checkpoint, is_name = _checkpoint(config, option)
+    tasks = load_tasks(path_of(config, option.prompts), option.scoring)
+    corpora = load_corpora(path_of(config, option.data_dir))
+    checkpoint, is_name = checkpoint_of(config, option)
     options = Options(
         model=option.model,
         model_path=checkpoint.path,
@@ -155,13 +156,13 @@ def _read_run(config: pytest.Config) -> Run:
         batch_size=int(option.batch_size),
         prefill_chunk=str(option.prefill_chunk),
         chat=option.chat,
-        length_tokenizer=None if is_name else _path(config, option.length_tokenizer),
-        data_dir=_path(config, option.data_dir),
-        prompts=_path(config, option.prompts),
+        length_tokenizer=None if is_name else path_of(config, option.length_tokenizer),
+        data_dir=path_of(config, option.data_dir),
+        prompts=path_of(config, option.prompts),
         thresholds=thresholds,
         trust_remote_code=option.trust_remote_code,
         preflight=option.preflight,
-        journal=_path(config, option.journal) or str(config.rootpath / ".longctx" / "journal"),
+        journal=path_of(config, option.journal) or str(config.rootpath / ".longctx" / "journal"),
         full=option.full,
         budget_minutes=None if option.budget is None else float(option.budget),
         baseline=option.baseline,
@@ -169,7 +170,7 @@ def _read_run(config: pytest.Config) -> Run:
         scoring=option.scoring,
         judge_model=option.judge_model,
         judge_url=option.judge_url,
-        nli_model=_path(config, option.nli_model),
+        nli_model=path_of(config, option.nli_model),
         step=None if option.step is None else int(option.step),
         base_url=option.base_url,
         serve=option.serve,
@@ -191,7 +192,7 @@ def _read_run(config: pytest.Config) -> Run:
         endpoint = open_endpoint(config, options, checkpoint)
     framing = load_framing(options, options.model_path, endpoint)
     samples = samples_fingerprint(tasks, corpora, framing, scored_by=scorers)
-    baseline = _baseline(config, options, samples)
+    baseline = baseline_of(config, options, samples)
     measurable = [case for case in cases if case.id not in lacking]
     unfit = misfits(measurable, tasks, seed=options.seed, framing=framing, corpora=corpora)
     # HELMET begins at 8K: what a shorter length has no room for is left out and said, not asked for again.
@@ -249,29 +250,6 @@ def _listed(
     )
 
 
-def _baseline(config: pytest.Config, options: Options, samples: str) -> Baseline | None:
-    given: str | None = config.option.baseline
-    if given is None:
-        return None
-    if given.endswith(".json"):
-        return read_baseline(Path(str(_path(config, given))), options, samples)
-    if is_served(config.option):
-        raise BaselineError(
-            f"--baseline: {given} is no JSON report; one server answers for one model, so measure the baseline first "
-            "(with any engine) and give its report"
-        )
-    path = _model_path(config, given, option="--baseline")
-    checkpoint = inspect(path, option="--baseline", trust_remote_code=options.trust_remote_code)
-    framing = load_framing(options, path, option="--baseline")
-    tasks, corpora = load_tasks(options.prompts, options.scoring), load_corpora(options.data_dir)
-    if samples_fingerprint(tasks, corpora, framing, scored_by=scored_by(options)) != samples:
-        raise BaselineError(
-            f"--baseline: {given} has another tokenizer or chat template than --model, so no sample could be paired; "
-            "give a checkpoint of the same family, or fix the chat template with --chat"
-        )
-    return Baseline(name=given, fingerprint=checkpoint.fingerprint, journal=options.journal, checkpoint=checkpoint)
-
-
 def parse_lengths(text: str) -> tuple[int, ...]:
     """Distinct lengths, shortest first; raises LengthError naming the option."""
     try:
@@ -285,46 +263,3 @@ def default_lengths(claimed_length: int | None) -> tuple[int, ...]:
     ladder = sorted({length for task in TASKS.values() for length in task.lengths})
     claimed = tuple(length for length in ladder if claimed_length is None or length <= claimed_length)
     return claimed or (ladder[0],)
-
-
-def load_framing(options: Options, path: str, endpoint: Endpoint | None = None, *, option: str = "--model") -> Framing:
-    """The tokenizers of a run, ready to frame prompts as the endpoint reads them; raises TokenizerError."""
-    tokenizer = load_tokenizer(path, option=option, trust_remote_code=options.trust_remote_code)
-    counter = options.length_tokenizer and load_tokenizer(options.length_tokenizer, option="--length-tokenizer")
-    framing = Framing(
-        tokenizer,
-        chat=options.chat,  # type: ignore[arg-type]  # one of CHOICES
-        length_tokenizer=counter or None,
-        # A thought comes before the answer, so nothing of the answer can stand there already.
-        prefix="instruction" if options.thinking_budget else "continued" if endpoint is None else endpoint.prefix,
-        keeps_turns=options.api == "chat",
-    )
-    if options.thinking_budget and not (framing.chat or options.api == "chat"):
-        raise TokenizerError("--thinking-budget: only models with a chat template think; use it with --chat on")
-    return framing
-
-
-def _checkpoint(config: pytest.Config, option: Any) -> tuple[Checkpoint, bool]:
-    """The model, and whether nothing is known of it but its name on a server."""
-    path = _model_path(config, option.model)
-    if is_served(option) and not Path(path).exists():
-        return named_only(option.model, _path(config, option.length_tokenizer)), True
-    return inspect(path, trust_remote_code=option.trust_remote_code), False
-
-
-def _model_path(config: pytest.Config, model: str, *, option: str = "--model") -> str:
-    if model.startswith("calibration:"):
-        spec = calibration.parse_spec(model.removeprefix("calibration:"))
-        root = config.rootpath / ".longctx" / "calibration"
-        try:
-            return str(calibration.cached(spec, root))
-        except OSError as error:
-            raise pytest.UsageError(
-                f"{option}: {model} cannot be built in {root} ({error.strerror}); make room there, "
-                "or write it elsewhere with python -m fixtures.calibration"
-            ) from error
-    return str(_path(config, model))
-
-
-def _path(config: pytest.Config, given: Any) -> str | None:
-    return None if given is None else str(Path(config.invocation_params.dir, given).expanduser().resolve())

@@ -69,11 +69,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.checkpoint", "fixtures.engines", "fixtures.identity", "fixtures.prompts", "fixtures.records",
         "fixtures.serving",
     ),
+    "plugins.models": (
+        "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
+        "fixtures.prompts", "fixtures.records", "fixtures.tasks", "plugins.assistants", "plugins.baseline",
+        "plugins.servers",
+    ),
     "plugins.run": (
         "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
         "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.serving",
         "fixtures.tasks", "fixtures.scoring.judge", "plugins.assistants", "plugins.baseline", "plugins.gates.rules",
-        "plugins.gates.thresholds", "plugins.journal", "plugins.servers",
+        "plugins.gates.thresholds", "plugins.journal", "plugins.models", "plugins.servers",
     ),
     "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run", "plugins.servers"),
     "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
@@ -93,7 +98,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.evidence": (
         "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder",
-        "plugins.gates.panels", "plugins.journal", "plugins.ledger", "plugins.run", "plugins.workers",
+        "plugins.gates.panels", "plugins.journal", "plugins.ledger", "plugins.models", "plugins.run",
+        "plugins.workers",
     ),
     "plugins.progress": (
         "fixtures.engines", "fixtures.lengths", "fixtures.records", "plugins.baseline", "plugins.evidence",
