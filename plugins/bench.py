@@ -22,8 +22,10 @@ from plugins.run import Run
 
 # Enough prompts at a time for an engine to batch.
 BATCH_PROMPT_TOKENS = 32_768
-# Of what is left one worker takes at most a quarter ahead: more would keep others waiting, of whom it may not know.
-LEFT_TO_CLAIM_AHEAD = 4
+# With fewer elements left, one that is claimed ahead may keep another worker waiting, of whom this one may not know:
+# it then takes no more than its part of what is left, as if there were so many.
+LEFT_TO_CLAIM_AHEAD = 64
+WORKERS_UNKNOWN = 4
 # Behind the one that is read: answers differ in how long they take, and those on a shared text take two rounds.
 BATCHES_BEGUN = 3
 # A sample that took this many workers with it would take them all.
@@ -160,8 +162,7 @@ class Bench:
             return False
         built = batch.built.result()
         risky = any(batch.side.journal.lost[key] for key in batch.taken)
-        batches_left = len(standing.wanted) / (self._workers * self._at_once(batch.engine, panel))
-        most = 0 if risky else min(BATCHES_BEGUN, math.ceil(batches_left / LEFT_TO_CLAIM_AHEAD) - 1)
+        most = 0 if risky else self._most_ahead(len(standing.wanted), self._at_once(batch.engine, panel))
         if isinstance(batch.engine, Ahead):
             self._begin(batch, batch.engine)
             while len(self._begun) < most and (more := self._claim(panel, standing)) is not None:
@@ -171,6 +172,12 @@ class Bench:
             self._ahead = self._claim(panel, standing)
         self._answer(batch, built)
         return True
+
+    def _most_ahead(self, wanted: int, at_once: int) -> int:
+        """How many batches may be claimed beside the one that is answered."""
+        if wanted > LEFT_TO_CLAIM_AHEAD:
+            return BATCHES_BEGUN
+        return min(BATCHES_BEGUN, math.ceil(wanted / (self._workers * at_once) / WORKERS_UNKNOWN) - 1)
 
     def _claim(self, panel: Panel, standing: Standing) -> Batch | None:
         keys = self.ledger.keys(panel)

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from fixtures.checkpoint import Checkpoint
 from fixtures.corpora import load_corpora
 from fixtures.engines import EngineError, EngineFacts
 from fixtures.preflight import Inspection
@@ -174,16 +173,16 @@ def _sides(config: pytest.Config, run: Run) -> dict[Who, Side]:
     """The model, and the baseline where there is one."""
     presence = Presence(Path(run.options.journal), run.id)
 
-    def running(checkpoint: Checkpoint, name: str) -> Side:
-        journal = Journal(Path(run.options.journal), subject(run, checkpoint, name), presence)
-        return Side(journal=journal, engine=partial(load_engine, config, checkpoint))
+    def running(who: Who) -> Side:
+        journal = Journal(Path(run.options.journal), subject(run, who), presence)
+        return Side(journal=journal, engine=partial(load_engine, config, who))
 
-    sides: dict[Who, Side] = {"model": running(run.checkpoint, run.options.model)}
+    sides: dict[Who, Side] = {"model": running("model")}
     baseline = run.baseline
     if baseline is not None and baseline.checkpoint is not None:
         # A worker's two journals of one subject would not see each other's results.
-        same = baseline.fingerprint == run.checkpoint.fingerprint
-        sides["baseline"] = sides["model"] if same else running(baseline.checkpoint, baseline.name)
+        same = subject(run, "baseline").key == subject(run, "model").key
+        sides["baseline"] = sides["model"] if same else running("baseline")
     elif baseline is not None:
         sides["baseline"] = Side(journal=finished_journal(baseline), engine=None)
     return sides

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fixtures.checkpoint import Checkpoint
 from fixtures.engines import execution
 from fixtures.records import Answer, Case, CaseResult, Outcome
 from plugins.gates.panels import Panel, Standing, Who
@@ -19,9 +18,14 @@ MOST_FLIPPED = 100
 ANSWER_CHARACTERS = 2000
 
 
-def subject(run: Run, checkpoint: Checkpoint, name: str) -> Subject:
-    """The name under which a checkpoint's results stand, computed as this run computes; raises EngineError."""
-    how = execution(checkpoint, **run.engine_settings)
+def subject(run: Run, who: Who = "model") -> Subject:
+    """The name under which results stand that this run computes; raises EngineError. A baseline has a checkpoint."""
+    checkpoint, name = run.checkpoint, run.options.model
+    if who == "baseline":
+        assert run.baseline is not None
+        assert run.baseline.checkpoint is not None
+        checkpoint, name = run.baseline.checkpoint, run.baseline.name
+    how = execution(checkpoint, **run.engine_settings(who))
     return Subject(model=name, fingerprint=checkpoint.fingerprint, execution=how)
 
 

@@ -28,21 +28,21 @@ def checkpoint_of(config: pytest.Config, option: Any) -> tuple[Checkpoint, bool]
     return inspect(path, trust_remote_code=option.trust_remote_code), False
 
 
-def baseline_of(config: pytest.Config, options: Options, samples: str) -> Baseline | None:
-    """What --baseline names; raises BaselineError where no sample of it could be paired."""
+def baseline_of(
+    config: pytest.Config, options: Options, samples: str, endpoint: Endpoint | None = None
+) -> Baseline | None:
+    """What --baseline names; raises BaselineError where no sample of it could be paired.
+
+    A checkpoint is loaded here, also where the model answers at an endpoint, and reads what that reads.
+    """
     given: str | None = config.option.baseline
     if given is None:
         return None
     if given.endswith(".json"):
         return read_baseline(Path(str(path_of(config, given))), options, samples)
-    if is_served(config.option):
-        raise BaselineError(
-            f"--baseline: {given} is no JSON report; one server answers for one model, so measure the baseline first "
-            "(with any engine) and give its report"
-        )
     path = _directory(config, given, option="--baseline")
     checkpoint = inspect(path, option="--baseline", trust_remote_code=options.trust_remote_code)
-    framing = load_framing(options, path, option="--baseline")
+    framing = load_framing(options, path, endpoint, option="--baseline")
     tasks, corpora = load_tasks(options.prompts, options.scoring), load_corpora(options.data_dir)
     if samples_fingerprint(tasks, corpora, framing, scored_by=scored_by(options)) != samples:
         raise BaselineError(

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from fixtures.cases import case_tokens
-from fixtures.checkpoint import peak_memory_bytes
 from fixtures.lengths import format_length
 from fixtures.records import Case
+from fixtures.room import gpu_bytes
 from fixtures.tasks import TASKS
 from plugins.assistants import judge_cost
 from plugins.evidence import COLLECTED
+from plugins.fitting import GIB, estimated
 from plugins.run import RUN, Run, cases_of
 
-GIB = 2**30
-# With a tenth left for what no estimate sees.
 USUAL_GPU_BYTES = 80 * GIB
 
 
@@ -61,29 +60,24 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}"
         + ("" if served else "   estimated peak memory for one prompt"),
     ]
+    gpu = min(gpu_bytes(), default=USUAL_GPU_BYTES)
     for length in sorted({case.length for case in cases}):
         at = [case for case in cases if case.length == length and case.id not in run.misfits]
         row = (
             f"{format_length(length):>8} {len(at):>6} {sum(case.samples for case in at):>8} "
             f"{sum(map(case_tokens, at)):>14,}"
         )
-        lines.append(row if served else f"{row}   {_memory(run, length)}")
+        lines.append(row if served else f"{row}   {_memory(run, length, gpu)}")
     total = sum(case_tokens(case) for case in cases if case.id not in run.misfits)
     lines.append(f"{'all':>8} {len(cases):>6} {sum(case.samples for case in cases):>8} {total:>14,}")
-    return lines + [f"cannot run: {run.misfits[case.id]}" for case in cases if case.id in run.misfits]
+    reasons = dict.fromkeys(run.misfits[case.id] for case in cases if case.id in run.misfits)
+    return lines + [f"cannot run: {reason}" for reason in reasons]
 
 
-def _memory(run: Run, length: int) -> str:
-    options = run.options
-    memory = peak_memory_bytes(
-        run.checkpoint,
-        length,
-        options.dtype,
-        attention=options.attention,
-        prefill=options.prefill_chunk,
-        device=options.device,
-    )
+def _memory(run: Run, length: int, gpu: int) -> str:
+    memory = estimated(run.options, run.checkpoint, length)
     parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
-    gpus = -(-memory.total * 11 // (10 * USUAL_GPU_BYTES))
-    needs = f"; --gpus-per-worker {gpus} with {USUAL_GPU_BYTES // GIB} GiB each" if gpus > 1 else ""
+    # With a tenth for what no estimate sees.
+    gpus = -(-memory.total * 11 // (10 * gpu))
+    needs = f"; --gpus-per-worker {gpus} with {gpu / GIB:.0f} GiB each" if gpus > 1 else ""
     return f"{memory.total / GIB:.2f} GiB ({parts}: weights, cache, activations{needs})"

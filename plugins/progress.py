@@ -211,14 +211,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def _ledger(run: Run, selected: Sequence[Case]) -> Ledger:
     """The run's journals, to be read only."""
     home = Path(run.options.journal)
-    journals: dict[Who, Journal] = {"model": Journal(home, subject(run, run.checkpoint, run.options.model))}
+    journals: dict[Who, Journal] = {"model": Journal(home, subject(run))}
     final = False
     if run.baseline is not None:
-        checkpoint = run.baseline.checkpoint
-        final = checkpoint is None
-        journals["baseline"] = (
-            Journal(home, subject(run, checkpoint, run.baseline.name)) if checkpoint else finished_journal(run.baseline)
-        )
+        final = run.baseline.checkpoint is None
+        journals["baseline"] = finished_journal(run.baseline) if final else Journal(home, subject(run, "baseline"))
     return Ledger(run, selected, journals, baseline_is_final=final)
 
 

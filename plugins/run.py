@@ -28,6 +28,8 @@ from fixtures.tasks.base import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
 from plugins.assistants import scored_by
 from plugins.baseline import Baseline, BaselineError
+from plugins.fitting import too_large
+from plugins.gates.panels import Who
 from plugins.gates.rules import Scope, family_of
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 from plugins.journal import element_name
@@ -71,12 +73,11 @@ class Run:
     deadline: float | None
     endpoint: Endpoint | None = None
 
-    @property
-    def engine_settings(self) -> dict[str, Any]:
-        """What decides how an engine computes, as engines take it."""
+    def engine_settings(self, who: Who) -> dict[str, Any]:
+        """What decides how an engine computes, as engines take it. A server answers for the model alone."""
         options = self.options
         both = {"batch_size": options.batch_size, "thinking_tokens": options.thinking_budget}
-        if self.endpoint is not None:
+        if self.endpoint is not None and who == "model":
             return {"engine": "openai", "endpoint": self.endpoint, "timeout_seconds": options.request_timeout} | both
         names = ("device", "dtype", "attention", "prefill_chunk")
         own = {name: getattr(options, name) for name in names} | {"gpus": options.gpus_per_worker}
@@ -192,15 +193,20 @@ def _read_run(config: pytest.Config) -> Run:
         endpoint = open_endpoint(config, options, checkpoint)
     framing = load_framing(options, options.model_path, endpoint)
     samples = samples_fingerprint(tasks, corpora, framing, scored_by=scorers)
-    baseline = baseline_of(config, options, samples)
+    baseline = baseline_of(config, options, samples, endpoint)
     measurable = [case for case in cases if case.id not in lacking]
     unfit = misfits(measurable, tasks, seed=options.seed, framing=framing, corpora=corpora)
     # HELMET begins at 8K: what a shorter length has no room for is left out and said, not asked for again.
     short = {case.id for case in cases if case.suite == "helmet" and case.id in unfit and case.length < LEAST_OF_HELMET}
     lacking |= {name: unfit.pop(name) for name in short}
+    loaded = _loaded_here(checkpoint, baseline, served=is_served(option))
+    fitting = [case for case in measurable if case.id not in lacking]
+    large = too_large(options, loaded, fitting, workers=_workers(config))
     narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
     if unfit and not narrowed:
         raise pytest.UsageError(next(iter(unfit.values())))
+    if large and not (narrowed or option.plan or option.preflight):
+        raise pytest.UsageError(next(iter(large.values())))
     if asks and endpoint is None:
         endpoint = open_endpoint(config, options, checkpoint)
     if endpoint is not None and not narrowed:
@@ -211,7 +217,7 @@ def _read_run(config: pytest.Config) -> Run:
         checkpoint=checkpoint,
         cases=cases,
         unavailable=lacking,
-        misfits=unfit,
+        misfits=unfit if option.preflight else large | unfit,
         chat=framing.chat or options.api == "chat",
         corpora=corpora.fingerprint,
         prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
@@ -221,6 +227,19 @@ def _read_run(config: pytest.Config) -> Run:
         deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
         endpoint=endpoint,
     )
+
+
+def _loaded_here(checkpoint: Checkpoint, baseline: Baseline | None, *, served: bool) -> tuple[Checkpoint, ...]:
+    """What each worker holds in its memory: a model that is its own baseline once."""
+    found = {} if served else {checkpoint.fingerprint: checkpoint}
+    if baseline is not None and baseline.checkpoint is not None:
+        found.setdefault(baseline.fingerprint, baseline.checkpoint)
+    return tuple(found.values())
+
+
+def _workers(config: pytest.Config) -> int:
+    """How many this run will have on this machine."""
+    return int(getattr(config.option, "numprocesses", None) or 1)
 
 
 def concerning(thresholds: Thresholds, cases: Sequence[Case]) -> Thresholds:

@@ -12,6 +12,7 @@ import pytest
 from fixtures.checkpoint import Checkpoint
 from fixtures.engines import ENGINES, Engine, EngineError
 from fixtures.prompts import load_tokenizer
+from plugins.gates.panels import Who
 from plugins.run import RUN, Run
 
 SMALL_MODEL_PARAMETERS = 100_000_000
@@ -39,7 +40,7 @@ class Slots:
 
 
 SLOTS = pytest.StashKey[Slots]()
-LOADED = pytest.StashKey[dict[str, Engine | EngineError]]()
+LOADED = pytest.StashKey[dict[Who, Engine | EngineError]]()
 CRASHES = pytest.StashKey[Counter[str]]()
 
 
@@ -92,25 +93,27 @@ def worker_count() -> int:
     return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
-def load_engine(config: pytest.Config, checkpoint: Checkpoint) -> Engine:
-    """The engine of a checkpoint, loaded once in each process; raises EngineError, each time the same."""
+def load_engine(config: pytest.Config, who: Who = "model") -> Engine:
+    """The engine of one side, loaded once in each process; raises EngineError, each time the same."""
     loaded = config.stash.setdefault(LOADED, {})
-    if checkpoint.path not in loaded:
+    if who not in loaded:
         try:
-            loaded[checkpoint.path] = _load(config, checkpoint)
+            loaded[who] = _load(config, who)
         except EngineError as error:
-            loaded[checkpoint.path] = error
-    engine = loaded[checkpoint.path]
+            loaded[who] = error
+    engine = loaded[who]
     if isinstance(engine, EngineError):
         raise engine
     return engine
 
 
-def _load(config: pytest.Config, checkpoint: Checkpoint) -> Engine:
+def _load(config: pytest.Config, who: Who) -> Engine:
     run = config.stash[RUN]
-    settings = run.engine_settings
+    baseline = run.baseline and run.baseline.checkpoint
+    checkpoint = baseline if baseline and who == "baseline" else run.checkpoint
+    settings = run.engine_settings(who)
     name = settings.pop("engine")
-    if run.endpoint is None:
+    if name == "hf":
         settings["device"] = _place(run, checkpoint, getattr(config, "workerinput", {}).get("longctx_slot", 0))
     return ENGINES[name](
         checkpoint,

@@ -147,17 +147,18 @@ def finished_run(
     return Finished(folder)
 
 
-def start(folder: Path, *arguments: str, journal: Path | None = None) -> Finished:
+def start(folder: Path, *arguments: str, journal: Path | None = None, gpus: str = "") -> Finished:
     """Runs pytest in the clone with these arguments and nothing else from the pytest around it.
 
     The suite is RULER's where the arguments name no other: its tasks fit lengths that are quickly answered.
-    Results are kept in `journal`, by default one of the folder's own, and never in the clone's.
+    Results are kept in `journal`, by default one of the folder's own, and never in the clone's. No GPU is used
+    but those that are named.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(
         [str(PYTEST), *UNNEEDED, f"--journal={journal or folder / 'journal'}", "--suite=ruler", *arguments],
         cwd=REPOSITORY,
-        env=inherited | {"PYTHONPATH": str(folder), "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": ""},
+        env=inherited | {"PYTHONPATH": str(folder), "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": gpus},
         capture_output=True,
         text=True,
         check=False,

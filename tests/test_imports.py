@@ -63,6 +63,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "fixtures.scoring.judge", "fixtures.tasks",
         "plugins.journal",
     ),
+    "fixtures.room": (),
+    "plugins.fitting": ("fixtures.checkpoint", "fixtures.records", "fixtures.room"),
     "plugins.baseline": ("fixtures.records", "fixtures.checkpoint", "plugins.journal"),
     # The one place where options, files and checkpoints become values; all below take it from here.
     "plugins.servers": (
@@ -77,11 +79,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.run": (
         "fixtures.calibration", "fixtures.cases", "fixtures.checkpoint", "fixtures.corpora", "fixtures.engines",
         "fixtures.identity", "fixtures.lengths", "fixtures.prompts", "fixtures.records", "fixtures.serving",
-        "fixtures.tasks", "fixtures.scoring.judge", "plugins.assistants", "plugins.baseline", "plugins.gates.rules",
-        "plugins.gates.thresholds", "plugins.journal", "plugins.models", "plugins.servers",
+        "fixtures.tasks", "fixtures.scoring.judge", "plugins.assistants", "plugins.baseline", "plugins.fitting",
+        "plugins.gates.panels", "plugins.gates.rules", "plugins.gates.thresholds", "plugins.journal", "plugins.models",
+        "plugins.servers",
     ),
     "plugins.options": ("fixtures.engines", "fixtures.records", "fixtures.tasks", "plugins.run", "plugins.servers"),
-    "plugins.workers": ("fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.run"),
+    "plugins.workers": (
+        "fixtures.checkpoint", "fixtures.engines", "fixtures.prompts", "plugins.gates.panels", "plugins.run",
+    ),
     "plugins.ledger": (
         "fixtures.checkpoint", "fixtures.engines", "fixtures.records", "plugins.gates.panels", "plugins.gates.pools",
         "plugins.gates.rules", "plugins.journal", "plugins.run",
@@ -107,8 +112,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.journal", "plugins.ledger", "plugins.run",
     ),
     "plugins.plan": (
-        "fixtures.cases", "fixtures.checkpoint", "fixtures.lengths", "fixtures.records", "fixtures.tasks",
-        "plugins.assistants", "plugins.evidence", "plugins.run",
+        "fixtures.cases", "fixtures.lengths", "fixtures.records", "fixtures.room", "fixtures.tasks",
+        "plugins.assistants", "plugins.evidence", "plugins.fitting", "plugins.run",
     ),
     "plugins.gates.plugin": (
         "fixtures.records", "plugins.gates", "plugins.baseline", "plugins.evidence", "plugins.run",
@@ -135,7 +140,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # asks servers, through one client that times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "pytest": (
-        "fixtures.session", "plugins.run", "plugins.servers", "plugins.options", "plugins.workers", "plugins.evidence",
+        "fixtures.session", "plugins.models", "plugins.run", "plugins.servers", "plugins.options", "plugins.workers",
+        "plugins.evidence",
         "plugins.progress", "plugins.plan", "plugins.gates.plugin", "plugins.report.plugin", "tests_longctx",
     ),
     "_pytest": ("plugins.report.plugin",),
