@@ -34,9 +34,9 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "a name without tokenizer": (("--model=gpt", f"--base-url={URL}"), "--model: 'gpt' is no directory; give the"),
     "nobody there": ((MODEL, f"--base-url={URL}"), f"server {URL}: the connection fails"),
     "a base model that thinks": ((MODEL, "--thinking-budget=9"), "--thinking-budget: only models with a chat template"),
-    "a second model": (
-        (MODEL, f"--base-url={URL}", "--baseline=calibration:1k"),
-        "--baseline: calibration:1k is no JSON",
+    "a number format with nothing to load": (
+        (MODEL, f"--base-url={URL}", "--baseline=report.json", "--dtype=float32"),
+        "--dtype: float32 is for --engine hf; leave it out",
     ),
 }
 

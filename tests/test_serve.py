@@ -156,6 +156,23 @@ def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
     assert KEY not in kept + "".join(printed)
 
 
+@serves
+def test_a_served_model_is_compared_with_a_checkpoint_that_is_loaded_here(
+    url: str, model: Path, tmp_path: Path
+) -> None:
+    """Of one checkpoint on both sides each sample scores the same, and each side has answered for itself."""
+    what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=3", "-k", "single_1 or multivalue")
+    here = (f"--baseline={model}", "--device=cpu", "--dtype=float32")
+    ended = start(tmp_path, *what, f"--base-url={url}", "--full", *here, "--report-json", f"{tmp_path}/report.json")
+    assert ended.code == 0, ended.output + ended.errors
+    regression = ended.report["regression"]
+    assert (ended.report["model"]["engine"], regression["baseline"]["engine"]) == ("openai", "hf")
+    assert [(each["pairs"], each["difference"]) for each in regression["cases"].values() if each["pairs"]] == [
+        (3, 0.0)
+    ] * 2
+    assert ended.report["run"]["computed_samples"] == 2 * 2 * 3
+
+
 def pids(log: Path) -> list[int]:
     return [int(each) for each in re.findall(r"^pid (\d+)$", log.read_text(), re.MULTILINE)]
 

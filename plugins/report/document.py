@@ -245,7 +245,11 @@ def _regression(finished: Finished) -> dict[str, Any] | None:
     if baseline is None:
         return None
     return {
-        "baseline": {"name": baseline.name, "fingerprint": baseline.fingerprint},
+        "baseline": {
+            "name": baseline.name,
+            "fingerprint": baseline.fingerprint,
+            "engine": baseline.execution.get("engine") or finished.run.engine_settings("baseline")["engine"],
+        },
         "drop": finished.run.thresholds.regression.drop,
         "false_discoveries": finished.run.thresholds.regression.false_discoveries,
         "cases": {
