@@ -1,7 +1,9 @@
-"""What a verdict costs on paper: `python -m benchmarks.scale_costs [--teraflops 400]`.
+"""What a verdict costs on paper: `python -m benchmarks.scale_costs [--teraflops N]`.
 
-Arithmetic, not a measurement: a causal decoder computes 2 x parameters for each token and 2 x layers x width x L^2 for
-the attention of a prompt of L tokens. Give what `python -m benchmarks.gpu_prefill` finds on your GPU as --teraflops.
+Arithmetic on measured rates: a causal decoder computes 2 x parameters for each token and 2 x layers x width x L^2 for
+the attention of a prompt of L tokens, and what others measured for whole prompts says how much of that one GPU does in
+a second. Without --teraflops the slowest rate of an H100 counts; give what `python -m benchmarks.gpu_prefill` finds on
+your GPU instead.
 """
 
 from __future__ import annotations
@@ -43,6 +45,50 @@ SIZES = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefill:
+    """A prompt of `tokens` that was read in `seconds` on so many GPUs, as `source` says."""
+
+    gpu: str
+    size: Size
+    tokens: int
+    seconds: float
+    gpus: int
+    source: str
+
+    @property
+    def teraflops(self) -> float:
+        """What one GPU sustained, counted as this file counts."""
+        return self.size.flops(self.tokens) / (self.seconds * self.gpus) / 1e12
+
+
+# "1M" is counted as a million, the lower of its two readings.
+CONTEXT_PARALLEL = "Yang et al. 2024, arXiv 2411.01783, abstract"
+MEASURED = (
+    Prefill(gpu="H100", size=SIZES[2], tokens=131072, seconds=3.8, gpus=128, source=CONTEXT_PARALLEL),
+    Prefill(gpu="H100", size=SIZES[2], tokens=10**6, seconds=77, gpus=128, source=CONTEXT_PARALLEL),
+    Prefill(
+        gpu="A100",
+        size=SIZES[0],
+        tokens=10**6,
+        seconds=1800,
+        gpus=1,
+        source="Jiang et al. 2024 (MInference), arXiv 2407.02490, abstract: dense attention",
+    ),
+)
+SLOWEST_H100 = min(each.teraflops for each in MEASURED if each.gpu == "H100")
+
+
+def rates() -> list[str]:
+    """Rows of a Markdown table: what was measured, and what one GPU did."""
+    rows = ["| GPU | measured | TFLOP/s of one GPU | source |", "|---|---|---|---|"]
+    for each in MEASURED:
+        on = f"{each.gpus} GPUs" if each.gpus > 1 else "one GPU"
+        told = f"{each.size.name}, {each.tokens:,} tokens in {each.seconds:g} s on {on}"
+        rows.append(f"| {each.gpu} | {told} | {each.teraflops:.0f} | {each.source} |")
+    return rows
+
+
 def table(teraflops: float) -> list[str]:
     """Rows of a Markdown table: GPU hours of a verdict and of a full panel, and memory, by length and size."""
     rows = [
@@ -70,8 +116,9 @@ def _short(hours: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="GPU hours on paper")
-    parser.add_argument("--teraflops", type=float, default=400.0, help="sustained by one GPU while it reads prompts")
-    print("\n".join(table(parser.parse_args().teraflops)))
+    parser.add_argument("--teraflops", type=float, default=SLOWEST_H100, help="sustained by one GPU reading prompts")
+    teraflops = parser.parse_args().teraflops
+    print("\n".join([*rates(), "", f"at {teraflops:.0f} TFLOP/s:", "", *table(teraflops)]))
 
 
 if __name__ == "__main__":

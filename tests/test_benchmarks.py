@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from benchmarks import gpu_prefill
+from benchmarks import gpu_prefill, scale_costs
 
 
 def test_a_toy_model_is_measured_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,3 +43,25 @@ def test_a_peak_far_from_its_estimate_is_told() -> None:
     )  # fmt: skip
     assert not row.is_as_estimated
     assert gpu_prefill.line(row).endswith("not within 10 %")
+
+
+def test_costs_on_paper_are_those_of_the_page(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(scale_costs.__file__).parents[1].joinpath("docs/scale.md").read_text().splitlines()
+    monkeypatch.setattr("sys.argv", ["scale_costs"])
+    scale_costs.main()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(rows) == 5 + 2 + len(scale_costs.LENGTHS)
+    assert set(rows) <= set(page)
+
+
+def test_hours_are_operations_by_the_rate_that_was_measured() -> None:
+    size = scale_costs.Size(name="1B", parameters=1e9, layers=10, width=1000, cached=0)
+    operations = 2 * 1e9 * 1000 + 2 * 10 * 1000 * 1000**2
+    assert size.flops(1000) == operations
+    measured = scale_costs.Prefill(gpu="X", size=size, tokens=1000, seconds=2, gpus=4, source="")
+    assert measured.teraflops == pytest.approx(operations / 8 / 1e12)
+    slow, fast = scale_costs.table(100)[2], scale_costs.table(200)[2]
+    hours = [float(row.split("|")[4].split(",")[1]) for row in (slow, fast)]
+    assert hours[0] == pytest.approx(2 * hours[1], rel=0.05)
