@@ -184,8 +184,9 @@ def test_those_that_fit_are_asked_in_turn_and_else_the_one_that_takes_least(
         if tokens(question) + SEAM_TOKENS * len(question.gold) <= room and "aab" not in question.question
     ]
     expected = fit or [min(in_order, key=tokens)]
-    sizes = Sizes(QuestionSet(texts, questions, "archive"), framing(), "Document {number}: {text}")
-    fitting = Fitting(questions, places, sizes, room=room, prefix="Answer:")
+    asked_of = QuestionSet(texts, questions, "archive")
+    sizes = Sizes(asked_of, framing(), "Document {number}: {text}")
+    fitting = Fitting(asked_of, places, sizes, room=room, prefix="Answer:")
     for index in (2, 0, 5, 1, 9):
         assert fitting.question(index) == expected[index % len(expected)]
 
