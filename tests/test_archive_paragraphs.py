@@ -64,6 +64,11 @@ def test_there_is_enough_for_a_million_tokens(questions: QuestionSet) -> None:
     assert len({question.id for question in questions.questions}) == len(questions.questions)
 
 
+def test_gold_paragraphs_are_known_before_the_question(questions: QuestionSet) -> None:
+    assert questions.golds is not None
+    assert all(questions.gold(at) == question.gold for at, question in enumerate(questions.questions))
+
+
 def test_the_answer_stands_in_the_last_gold_paragraph_and_not_in_the_question(questions: QuestionSet) -> None:
     for question in some(questions, 2000):
         assert stated(question, questions.paragraphs[question.gold[-1]]), question

@@ -184,15 +184,22 @@ def _reader(name: str) -> Any:
 @pytest.mark.parametrize("name", ["llama 3", "gpt 2", "metaspace", "llama 2", "unigram"])
 @pytest.mark.parametrize("task", TASKS)
 def test_samples_hold_the_tokenizers_own_ids(task: str, name: str, chat: bool) -> None:
-    tokenizer = deepcopy(tokenizer_of(name))
-    counter = tokenizer_of("llama 2" if name != "llama 2" else "gpt 2")
-    tokenizer.chat_template = TEMPLATE if chat else None
-    framing = Framing(tokenizer, length_tokenizer=counter if chat else None)
+    framing = _framing(name, chat)
+    tokenizer, counter = framing.tokenizer, framing.length_tokenizer
     # Index 1, so that nothing compares them but this test.
     found = TASKS[task].sample(LENGTH, 1, seed=0, tokenizer=framing, corpora=GENERATED).prompt
     text = found.text.removeprefix(BOS)
     assert found.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, [text])[0])
-    assert found.length_tokens == len(plain_ids(counter, [found.text])[0] if chat else found.token_ids)
+    assert found.length_tokens == len(plain_ids(counter, [found.text])[0] if counter else found.token_ids)
+
+
+@cache
+def _framing(name: str, chat: bool) -> Framing:
+    """Kept between tasks, as a run keeps it, so that what one task taught is used for the next."""
+    tokenizer = deepcopy(tokenizer_of(name))
+    tokenizer.chat_template = TEMPLATE if chat else None
+    counter = tokenizer_of("llama 2" if name != "llama 2" else "gpt 2")
+    return Framing(tokenizer, length_tokenizer=counter if chat else None)
 
 
 @pytest.mark.parametrize("task", DIGESTS)

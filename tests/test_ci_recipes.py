@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from clones import copy_repository
-from runs import PYTEST, REPOSITORY
+from runs import PYTEST, REPOSITORY, UNNEEDED
 
 from fixtures.calibration import build, parse_spec
 from fixtures.tasks import FAMILIES
@@ -37,7 +37,8 @@ EDITED = {
 }  # fmt: skip
 BLIND = "calibration:full-blind=0.9"
 # One task of a few samples is asked, by pytest's own variable for more options.
-FEW = {"PYTEST_ADDOPTS": "-k niah_single_2 --samples 4"}
+SELECTED = "-k niah_single_2 --samples 4"
+FEW = {"PYTEST_ADDOPTS": shlex.join(UNNEEDED) + f" {SELECTED}"}
 GATE = "needle at 512"
 
 
@@ -110,7 +111,7 @@ def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> Non
 
 
 def test_the_smoke_recipe_says_whether_it_smokes(clone: Clone) -> None:
-    few = {"PYTEST_ADDOPTS": "-k niah_single"} | {"SAMPLES": "4", "OUT": "out/smoke"}
+    few = {"PYTEST_ADDOPTS": shlex.join(UNNEEDED) + " -k niah_single"} | {"SAMPLES": "4", "OUT": "out/smoke"}
     settings = EDITED | {"THRESHOLDS": "ci/recipes/smoke.toml"}
     ended = clone.run('ci/recipes/smoke.sh "$MODEL"', **settings, **few)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
@@ -120,7 +121,7 @@ def test_the_smoke_recipe_says_whether_it_smokes(clone: Clone) -> None:
 
 def test_the_slurm_epilogue_measures_what_training_left(clone: Clone, tmp_path: Path) -> None:
     build(parse_spec("full-blind=0.9-step=7"), tmp_path / "step-7")
-    few = shlex.split(FEW["PYTEST_ADDOPTS"])
+    few = [*shlex.split(SELECTED), "--every", "0.5s"]
     settings = EDITED | {"SLURM_SUBMIT_DIR": str(clone.folder), "ON_FAILURE": 'echo "told of step $LONGCTX_STEP"'}
     ended = clone.run('ci/recipes/slurm-epilogue.sh "$@"', str(tmp_path), *few, **settings)
     assert (ended.returncode, ended.stderr) == (1, ""), ended.stdout

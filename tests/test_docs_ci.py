@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from clones import copy_repository
-from runs import PYTEST, REPOSITORY
+from runs import PYTEST, REPOSITORY, UNNEEDED
 
 DOCS = REPOSITORY / "docs"
+ADDED = shlex.join(UNNEEDED)
 
 
 def blocks(page: str, heading: str) -> list[list[str]]:
@@ -46,7 +47,7 @@ def typed(clone: Path, lines: list[str]) -> subprocess.CompletedProcess[str]:
     path = f"{clone / 'programs'}:{inherited['PATH']}"
     return subprocess.run(
         ["bash", "-e", "-c", "\n".join(lines)], cwd=clone, capture_output=True, text=True, check=False, timeout=600,
-        env=inherited | {"PATH": path, "PYTHONPATH": str(clone), "CUDA_VISIBLE_DEVICES": ""},
+        env=inherited | {"PATH": path, "PYTHONPATH": str(clone), "CUDA_VISIBLE_DEVICES": "", "PYTEST_ADDOPTS": ADDED},
     )  # fmt: skip
 
 

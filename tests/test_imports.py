@@ -27,8 +27,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.seams": (),
     "fixtures.assembly": ("fixtures.seams",),
     "fixtures.plain_tokenizers": (),
+    "fixtures.imports": (),
     "fixtures.prompts": (
-        "fixtures.records", "fixtures.identity", "fixtures.assembly", "fixtures.plain_tokenizers",
+        "fixtures.records", "fixtures.identity", "fixtures.imports", "fixtures.assembly", "fixtures.plain_tokenizers",
     ),
     "fixtures.corpora": ("fixtures.records", "fixtures.identity", "fixtures.scoring"),
     "fixtures.corpora.__main__": ("fixtures.commands", "fixtures.corpora"),
@@ -36,7 +37,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.scoring": ("fixtures.records",),
     "fixtures.scoring.judge": ("fixtures.records", "fixtures.serving"),
     "fixtures.engines": (
-        "fixtures.records", "fixtures.checkpoint", "fixtures.chunks", "fixtures.identity", "fixtures.serving",
+        "fixtures.records", "fixtures.checkpoint", "fixtures.chunks", "fixtures.identity", "fixtures.imports",
+        "fixtures.serving",
     ),
     "fixtures.tasks": (
         "fixtures.records", "fixtures.corpora", "fixtures.scoring", "fixtures.prompts", "fixtures.identity",

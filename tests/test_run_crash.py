@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import ONLY_NEEDLES, Finished, calibrated, finished_run
+from runs import ONLY_NEEDLES, UNNEEDED, Finished, calibrated, finished_run
 from servers import ChatServer, needles_within
 
 from benchmarks import kill_runs
@@ -68,7 +68,7 @@ def server() -> Iterator[str]:
     with ChatServer().serving() as serving, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
         serving.answer = needles_within(200, calibrated("512"), delay_seconds=ANSWER_SECONDS)
-        patch.setattr(kill_runs, "RUN", (*RUN, *ONE_BY_ONE, f"--base-url={serving.url}"))
+        patch.setattr(kill_runs, "RUN", (*UNNEEDED, *RUN, *ONE_BY_ONE, f"--base-url={serving.url}"))
         yield f"--base-url={serving.url}"
 
 

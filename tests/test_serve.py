@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import PYTEST, REPOSITORY, Finished, calibrated, start
+from runs import PYTEST, REPOSITORY, UNNEEDED, Finished, calibrated, start
 from servers import forget_keys
 
 from fixtures.calibration import SOLVED
@@ -32,6 +32,12 @@ KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
 START_SECONDS = 120
 SAMPLES = 2
 LENGTH = 512
+# The child of the server takes no notice of being asked to end.
+BRIEF = """
+from fixtures.serving.command import Server
+
+Server.__init__.__kwdefaults__["grace_seconds"] = 1.0
+"""
 CAN_SERVE = all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn", "accelerate"))
 serves = pytest.mark.skipif(not CAN_SERVE, reason="needs the packages of transformers[serving]")
 
@@ -123,6 +129,7 @@ def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
     environment = os.environ | {
         "LONGCTX_SETTINGS": str(settings),
         "LONGCTX_PYTEST": str(PYTEST),
+        "PYTEST_ADDOPTS": shlex.join(UNNEEDED),
         "LONGCTX_WORKERS": "0",
         "LONGCTX_REPORT": str(tmp_path / "gate.json"),
     }
@@ -245,7 +252,9 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
     log = tmp_path / "seen"
     command = f"sh -c 'env > {log}; exec {fake(model)} >> {log}'"
     what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=2", "-k", "single_1 or single_2")
-    ended = start(tmp_path, *what, f"--serve={command}", "-n", "2", "--report-json", f"{tmp_path}/report.json")
+    (tmp_path / "brief.py").write_text(BRIEF)
+    plugin = ("-p", "brief", "-n", "2", "--report-json", f"{tmp_path}/report.json")
+    ended = start(tmp_path, *what, f"--serve={command}", *plugin)
     assert ended.report["run"]["computed_samples"] == 4, ended.output + ended.errors
     assert [case["error"] for case in ended.cases.values()] == [None, None]
     assert (ended.report["model"]["engine"], ended.report["model"]["execution"]["prompts"]) == ("openai", "ids")

@@ -1,13 +1,17 @@
-"""The benchmark of start-up measures whole processes and ends with 1 where a limit is missed."""
+"""Start-up: its benchmark ends with 1 where a limit is missed, and what is imported is not searched for garbage."""
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import startup
+from fixtures import imports
 
 
 @pytest.mark.parametrize(
@@ -36,3 +40,25 @@ def test_a_run_that_failed_is_not_measured(tmp_path: Path) -> None:
     assert startup.seconds(startup.COMMANDS[startup.EMPTY], tmp_path) > 0
     with pytest.raises(RuntimeError, match=r"nowhere\.py"):
         startup.seconds(["nowhere.py"], tmp_path)
+
+
+def test_what_is_imported_for_good_is_left_out_of_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_large_package.py").write_text(
+        "import gc\nthings = [[n] for n in range(1000)]\non = gc.isenabled()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    frozen = gc.get_freeze_count()
+    try:
+        with imports.for_good():
+            package = importlib.import_module("a_large_package")
+        after = gc.get_freeze_count()
+        assert (package.on, gc.isenabled(), after >= frozen + 1000) == (False, True, True)
+        with imports.for_good():
+            importlib.import_module("a_large_package")
+            more = [[number] for number in range(1000)]
+        assert (gc.get_freeze_count(), len(more)) == (after, 1000)
+        with pytest.raises(ModuleNotFoundError), imports.for_good():
+            importlib.import_module("no_such_package")
+        assert gc.isenabled()
+    finally:
+        monkeypatch.delitem(sys.modules, "a_large_package", raising=False)

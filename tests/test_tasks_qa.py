@@ -6,16 +6,23 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_tokenizers import GENERATED, framing, samples
 
 from fixtures.corpora import Corpora, load_corpora
+from fixtures.corpora.qa import Question, QuestionSet
 from fixtures.prompts import Framing
 from fixtures.scoring.match import states
 from fixtures.tasks import TASKS
+from fixtures.tasks.base import CannotFit
+from fixtures.tasks.ruler.qa import SEAM_TOKENS, Fitting, Sizes
 
 
 def documents_of(context: str) -> list[str]:
@@ -127,18 +134,61 @@ def test_a_question_does_not_depend_on_which_were_asked_before(small_set: Corpor
     assert len({draft.question for draft, _ in alone}) == 4
 
 
-def test_a_case_looks_at_each_question_once(small_set: Corpora) -> None:
-    looked_at: list[list[str]] = []
+def test_nothing_is_counted_twice(small_set: Corpora) -> None:
+    """Neither by the samples of a case nor, of paragraphs, by cases of other lengths; to look through all costs."""
+    counted: Counter[str] = Counter()
 
     class Watched(Framing):
         def count(self, pieces: Sequence[str], *, joint: str) -> list[int]:
-            looked_at.append([*pieces])
+            counted.update(pieces)
             return super().count(pieces, joint=joint)
 
     fresh = Watched(framing().tokenizer)
     for index in (3, 0, 1, 2, 3):
         TASKS["qa_1"].shortest(1024, index, seed=5, tokenizer=fresh, corpora=small_set)
-    assert 4 <= len(looked_at) <= len(small_set.squad.questions)
+    assert 8 <= len(counted) <= 10
+    assert set(counted.values()) == {1}
+    for length in (32, 2048):
+        for index in range(6):
+            with suppress(CannotFit):
+                TASKS["qa_1"].shortest(length, index, seed=5, tokenizer=fresh, corpora=small_set)
+    golds = [count for piece, count in counted.items() if piece.startswith("Document")]
+    assert golds == [1] * 5
+
+
+@given(
+    texts=st.lists(st.text("ab .", max_size=30), min_size=1, max_size=6, unique=True),
+    asked=st.lists(st.tuples(st.text("ab ?", min_size=1, max_size=20), st.sets(st.integers(0, 5), min_size=1)),
+                   min_size=1, max_size=8),
+    room=st.integers(0, 120),
+    order=st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_those_that_fit_are_asked_in_turn_and_else_the_one_that_takes_least(
+    texts: list[str], asked: list[tuple[str, set[int]]], room: int, order: Random
+) -> None:
+    """As found by counting all of them whole."""
+    questions = [
+        Question(f"q{at}", text, ("aab",), tuple(sorted({place % len(texts) for place in golds})))
+        for at, (text, golds) in enumerate(asked)
+    ]
+    places = order.sample(range(len(questions)), len(questions))
+
+    def tokens(question: Question) -> int:
+        golds = [f"Document 100: {texts[place]}" for place in question.gold]
+        return sum(framing().count([*golds, question.question], joint="\n\n"))
+
+    in_order = [questions[place] for place in places]
+    fit = [
+        question
+        for question in in_order
+        if tokens(question) + SEAM_TOKENS * len(question.gold) <= room and "aab" not in question.question
+    ]
+    expected = fit or [min(in_order, key=tokens)]
+    asked_of = QuestionSet(texts, questions, "archive")
+    sizes = Sizes(asked_of, framing(), "Document {number}: {text}")
+    fitting = Fitting(asked_of, places, sizes, room=room, prefix="Answer:")
+    for index in (2, 0, 5, 1, 9):
+        assert fitting.question(index) == expected[index % len(expected)]
 
 
 def test_a_question_that_holds_its_answer_is_never_asked(small_set: Corpora) -> None:
