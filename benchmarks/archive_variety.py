@@ -1,7 +1,7 @@
 """How varied the archive's text is: `python -m benchmarks.archive_variety [--seed N] [--data-dir DIR]`.
 
-Of each kind of text: how many of its sentences are distinct, how many another seed writes too, the types per token of
-the first 50 000 words and of the first 30 000 words that begin in lower case (so without names), and words per sentence.
+Of each kind of text: how many of its sentences are distinct, how many another seed writes too, types per token (the
+first 50 000 words, then the first 30 000 that begin in lower case, so without names), and words per sentence.
 With --data-dir, beside real text: the paragraphs of HotpotQA and the essays.
 """
 
