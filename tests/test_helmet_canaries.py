@@ -12,6 +12,7 @@ from tiny_tokenizers import GENERATED, HELMET, framing, sample, samples
 
 from fixtures.corpora.words import vocabulary
 from fixtures.records import Sample
+from fixtures.scoring.match import states
 from fixtures.tasks import load_tasks
 
 SAMPLES = 24
@@ -132,6 +133,32 @@ def test_an_echo_scores_what_chance_gives(task: str) -> None:
         if task in NEEDLES and "whole" in name:
             continue  # RULER counts what is found; such an answer is many times longer than the budget
         assert mean(HELMET[task].score(one, echo(one)).value for one in found) <= most(task, found), name
+
+
+def last_quarter(found: Sample) -> str:
+    return found.context[-len(found.context) // 4 :]
+
+
+def ranked_by_who_sees_the_end(found: Sample) -> str:
+    labels = found.truth.labels
+    return " > ".join(sorted((one for one in labels if one in last_quarter(found)), key=labels.get, reverse=True))
+
+
+# What is told by the last quarter of the context, at most and by far not nothing.
+SEEN: dict[str, Callable[[Sample], float]] = {
+    **dict.fromkeys(
+        ("nq", "triviaqa", "popqa", "hotpotqa"),
+        lambda found: float(any(states(last_quarter(found), form) for form in found.references)),
+    ),
+    **dict.fromkeys(("asqa", "qampari"), lambda found: mean(depth >= 0.75 for depth in found.depths)),
+    "msmarco": lambda found: HELMET["msmarco"].score(found, ranked_by_who_sees_the_end(found)).value,
+}
+
+
+@pytest.mark.parametrize("task", SEEN)
+def test_who_sees_the_last_quarter_loses_what_stands_before_it(task: str) -> None:
+    """So that depth is real: of what a task asks for most is lost, and not all."""
+    assert 0.1 <= mean(SEEN[task](one) for one in several(task)) <= 0.5
 
 
 @pytest.mark.parametrize("task", [*ICL, "infbench_mc", "msmarco"])
