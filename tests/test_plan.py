@@ -50,6 +50,7 @@ def test_a_plan_runs_nothing_and_loads_nothing(planned: Finished) -> None:
     assert "passed" not in planned.output
     assert "Traceback" not in planned.output + planned.errors
     assert not list(planned.folder.glob("written/*"))
+    assert "report     none: nothing was measured for --report-json" in planned.output.splitlines()
     assert not (planned.folder / "journal").exists()
 
 

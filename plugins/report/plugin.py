@@ -118,6 +118,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"report     {target}")
     for trouble in troubles.values():
         terminalreporter.write_line(trouble, red=True)
+    if RUN in config.stash and (config.option.plan or config.option.preflight) and (unwritten := _asked_for(config)):
+        terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(unwritten)}")
 
 
 def case_properties(entry: dict[str, Any]) -> list[tuple[str, object]]:
@@ -143,6 +145,11 @@ def write(target: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
+
+
+def _asked_for(config: pytest.Config) -> list[str]:
+    """The options of reports that were given."""
+    return [f"--{option.replace('_', '-')}" for option in (*FILES, *DASHBOARDS) if getattr(config.option, option)]
 
 
 def _targets(config: pytest.Config) -> dict[str, Path]:
