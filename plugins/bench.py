@@ -150,8 +150,16 @@ class Bench:
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
     def _work_elsewhere(self, panel: Panel) -> bool:
-        """While what this panel surely takes is in other workers' hands: what others surely take."""
-        others = (other for other in self.ledger.panels.values() if other is not panel)
+        """While what this panel surely takes is in other workers' hands: what others surely take.
+
+        But not where a worker died: another death would be laid to the case that this one is here for.
+        """
+        lost = {key for side in self.sides.values() for key in side.journal.lost}
+        others = (
+            other
+            for other in self.ledger.panels.values()
+            if other is not panel and lost.isdisjoint(self.ledger.keys(other).values())
+        )
         return any(self._work(other, standing) for other in others if (standing := self.ledger.standing(other)).wanted)
 
     def _work(self, panel: Panel, standing: Standing) -> bool:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benches import Answerer, bench_of
 from runs import calibrated
 
 from fixtures.records import Generation, Prompt
+from plugins.gates.panels import Panel, Standing
 from plugins.gates.pools import Element
 from plugins.journal import Journal, Presence
+from plugins.journal.lines import Loss, encode
 
 GROUP = 6
 QUESTIONS = 3
@@ -65,3 +68,42 @@ def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> No
     assert case.length == short.length
     assert next(iter(entries)) in bench.ledger.keys(long).values()
     assert bench.ledger.keys(short)[Element(case.id, 0)] in entries
+
+
+def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
+    """A second death there would be laid to the case of whoever had come to help."""
+    with bench_of(calibrated("full"), Answerer(), tmp_path, cases=26, lengths=(512, 1024), samples=1) as (bench, case):
+        short, long = bench.ledger.panels.values()
+        journal, keys = bench.sides["model"].journal, bench.ledger.keys(long)
+        line = encode(Loss(lost=keys[long.order[-1]], run=bench.run.id))
+        (journal.folder / "another.jsonl").write_bytes(line)
+        held = [bench.ledger.keys(short)[element] for element in short.order]
+        with Presence(tmp_path, bench.run.id) as presence:
+            other = Journal(tmp_path, journal.subject, presence)
+            assert other.take(held, len(held)) == held
+            waits = threading.Timer(1, other.give_all_back)
+            waits.start()
+            bench.measure(case)
+            waits.cancel()
+        assert journal.entries
+        assert journal.entries.keys().isdisjoint(keys.values())
+
+
+def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    thought: list[int] = []
+    standing = Panel.standing
+
+    def counted(panel: Panel, *args: Any, **settings: Any) -> Standing:
+        thought.append(panel.length)
+        return standing(panel, *args, **settings)
+
+    monkeypatch.setattr(Panel, "standing", counted)
+    with bench_of(calibrated("full"), Answerer(), tmp_path, cases=13, samples=1) as (bench, case):
+        (panel,) = bench.ledger.panels.values()
+        assert len({id(bench.ledger.standing(panel)) for _ in range(10)}) == len(thought) == 1
+        bench.measure(case)
+        asked = len(thought)
+        assert bench.ledger.standing(panel).wanted == ()
+        bench.sides["model"].journal.fail(case.id, "broken")
+        assert case.id not in bench.ledger.standing(panel).asked
+        assert len(thought) == asked + 1
