@@ -150,8 +150,16 @@ class Bench:
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
     def _work_elsewhere(self, panel: Panel) -> bool:
-        """While what this panel surely takes is in other workers' hands: what others surely take."""
-        others = (other for other in self.ledger.panels.values() if other is not panel)
+        """While what this panel surely takes is in other workers' hands: what others surely take.
+
+        But not where a worker died: another death would be laid to the case that this one is here for.
+        """
+        lost = {key for side in self.sides.values() for key in side.journal.lost}
+        others = (
+            other
+            for other in self.ledger.panels.values()
+            if other is not panel and lost.isdisjoint(self.ledger.keys(other).values())
+        )
         return any(self._work(other, standing) for other in others if (standing := self.ledger.standing(other)).wanted)
 
     def _work(self, panel: Panel, standing: Standing) -> bool:
@@ -165,7 +173,8 @@ class Bench:
         most = 0 if risky else self._most_ahead(len(standing.wanted), self._at_once(batch.engine, panel))
         if isinstance(batch.engine, Ahead):
             self._begin(batch, batch.engine)
-            while len(self._begun) < most and (more := self._claim(panel, standing)) is not None:
+            # Of the same side: the other one's prompts are not for this server.
+            while len(self._begun) < most and (more := self._claim(panel, standing, batch.side)) is not None:
                 self._begin(more, batch.engine)
                 self._begun.append(more)
         elif most > 0:
@@ -179,10 +188,12 @@ class Bench:
             return BATCHES_BEGUN
         return min(BATCHES_BEGUN, math.ceil(wanted / (self._workers * at_once) / WORKERS_UNKNOWN) - 1)
 
-    def _claim(self, panel: Panel, standing: Standing) -> Batch | None:
+    def _claim(self, panel: Panel, standing: Standing, only: Side | None = None) -> Batch | None:
         keys = self.ledger.keys(panel)
         for who in dict.fromkeys(who for who, _ in standing.wanted):
             side = self.sides[who]
+            if only not in (None, side):
+                continue
             wanted = {keys[element]: element for owner, element in standing.wanted if owner == who}
             # Loaded before anything is claimed: a claim is held no longer than an answer takes.
             engine = self._engine(side)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
+from fixtures.cache_size import decoder_config
 from fixtures.checkpoint import Checkpoint, MemoryEstimate, peak_memory_bytes
+from fixtures.memory import reads_in_parts
 from fixtures.records import Case, Options
 from fixtures.room import Room, room_of
 
 GIB = 2**30
 # Estimates may be a tenth off, and what may fit is tried.
 DOUBT = 0.1
+# Tokens: what the engine goes down to when memory is short.
+LEAST_PART = 256
 
 
-def estimated(options: Options, checkpoint: Checkpoint, length: int) -> MemoryEstimate:
-    """What one prompt of a length takes, with a thought where there is a budget for one."""
+def estimated(options: Options, checkpoint: Checkpoint, length: int, *, prefill: str | None = None) -> MemoryEstimate:
+    """What one prompt of a length takes, with a thought where there is a budget for one; read as in --prefill-chunk."""
     return peak_memory_bytes(
         checkpoint,
         length + options.thinking_budget,
         options.dtype,
         attention=options.attention,
-        prefill=options.prefill_chunk,
+        prefill=prefill or options.prefill_chunk,
         device=options.device,
     )
 
@@ -44,10 +49,13 @@ def too_large(
 
 
 def _problem(options: Options, checkpoints: Sequence[Checkpoint], length: int, room: Room) -> str | None:
-    needs = [estimated(options, checkpoint, length) for checkpoint in checkpoints]
-    weights = sum(need.weights for need in needs)
+    needs = [_least(options, checkpoint, length, room) for checkpoint in checkpoints]
+    once = sum(need.weights for need, each in zip(needs, checkpoints, strict=True) if _is_shared(options, each, room))
+    own = sum(need.weights for need in needs) - once
     reading = max(needs, key=lambda need: need.cache + need.activations)
-    total = weights + reading.cache + reading.activations
+    beside = reading.cache + reading.activations
+    weights = once // room.sharing + own
+    total = weights + beside
     if total * (1 - DOUBT) <= room.share:
         return None
     parts = ", ".join(
@@ -56,8 +64,23 @@ def _problem(options: Options, checkpoints: Sequence[Checkpoint], length: int, r
     )
     return (
         f"--lengths: {length} tokens take {total / GIB:.1f} GiB ({parts}) in each worker, which has "
-        f"{room.share / GIB:.1f} GiB ({_place(room)}); use {_remedy(options, room, total)}"
+        f"{room.share / GIB:.1f} GiB ({_place(room)}); use {_remedy(options, room, once + own + beside)}"
     )
+
+
+def _least(options: Options, checkpoint: Checkpoint, length: int, room: Room) -> MemoryEstimate:
+    """What a length surely takes: what a GPU has no room for is read again in smaller parts, where it can be."""
+    asked = estimated(options, checkpoint, length)
+    can_retry = room.gpus or options.device.startswith("mps") or sys.platform == "darwin"
+    if not can_retry or not reads_in_parts(decoder_config(checkpoint.config)):
+        return asked
+    return min(asked, estimated(options, checkpoint, length, prefill=str(LEAST_PART)), key=lambda need: need.total)
+
+
+def _is_shared(options: Options, checkpoint: Checkpoint, room: Room) -> bool:
+    """Whether weights are pages of their file, which all processes have together: on a CPU, in the stored format."""
+    is_converted = checkpoint.dtype == "float16" if options.dtype == "auto" else options.dtype != checkpoint.dtype
+    return not room.gpus and options.device in ("auto", "cpu") and not is_converted
 
 
 def _place(room: Room) -> str:
@@ -65,11 +88,11 @@ def _place(room: Room) -> str:
     return f"{place} among {room.sharing} workers" if room.sharing > 1 else place
 
 
-def _remedy(options: Options, room: Room, total: int) -> str:
+def _remedy(options: Options, room: Room, alone: int) -> str:
     others = "shorter --lengths, or a server (--base-url)"
-    if room.sharing > 1 and total * (1 - DOUBT) <= room.size:
+    if room.sharing > 1 and alone * (1 - DOUBT) <= room.size:
         return f"fewer workers (-n), {others}"
     if room.gpus:
-        enough = -(-total * options.gpus_per_worker * 11 // (room.size * 10))
+        enough = -(-alone * options.gpus_per_worker * 11 // (room.size * 10))
         return f"--gpus-per-worker {enough} where there are so many, {others}"
     return f"a machine with more, {others}"

@@ -43,6 +43,8 @@ class Ledger:
         self.baseline_is_final = baseline_is_final
         self.panels = panels(run.thresholds, run.scope(selected))
         self._keys: dict[PanelKey, Mapping[Element, str]] = {}
+        # Whoever waits asks again and again, of all panels, and mostly nothing has come.
+        self._standings: dict[PanelKey, tuple[tuple[object, ...], Standing]] = {}
 
     def keys(self, panel: Panel) -> Mapping[Element, str]:
         """The names of the panel's elements in the journals."""
@@ -75,13 +77,13 @@ class Ledger:
 
     def standing(self, panel: Panel) -> Standing:
         """How far the panel is, by what was last read."""
+        scores, failed = self.scores(panel), self.failures(panel)
         baseline = self.scores(panel, "baseline") if "baseline" in self.journals else None
-        return panel.standing(
-            self.scores(panel),
-            baseline=baseline,
-            control=baseline if self.baseline_is_final else None,
-            failed=self.failures(panel),
-        )
+        place, read = (panel.family, panel.length), (scores, baseline, set(failed))
+        if place not in self._standings or self._standings[place][0] != read:
+            control = baseline if self.baseline_is_final else None
+            self._standings[place] = read, panel.standing(scores, baseline=baseline, control=control, failed=failed)
+        return self._standings[place][1]
 
     def result(self, case: Case, panel: Panel, standing: Standing, error: str | None) -> CaseResult:
         """The case's part of what the panel's evidence rests on, with what a baseline said instead."""

@@ -82,14 +82,14 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not _collects_cases(config):
         return
+    _check_values(config.option)
+    config.stash[RUN] = read_run(config)
     if config.option.plan:
         # Nothing is run, so no worker is needed; xdist reads these after us.
         config.option.dist, config.option.tx, config.option.numprocesses = "no", [], None
     elif getattr(config.option, "maxschedchunk", 0) is None:
         # Cases are few and long: hand them out one by one.
         config.option.maxschedchunk = 1
-    _check_values(config.option)
-    config.stash[RUN] = read_run(config)
 
 
 @pytest.hookimpl(optionalhook=True)

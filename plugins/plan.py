@@ -60,7 +60,7 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}"
         + ("" if served else "   estimated peak memory for one prompt"),
     ]
-    gpu = min(gpu_bytes(), default=USUAL_GPU_BYTES)
+    gpu = max(gpu_bytes(), default=USUAL_GPU_BYTES)
     for length in sorted({case.length for case in cases}):
         at = [case for case in cases if case.length == length and case.id not in run.misfits]
         row = (

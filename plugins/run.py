@@ -201,11 +201,12 @@ def _read_run(config: pytest.Config) -> Run:
     lacking |= {name: unfit.pop(name) for name in short}
     loaded = _loaded_here(checkpoint, baseline, served=is_served(option))
     fitting = [case for case in measurable if case.id not in lacking]
-    large = too_large(options, loaded, fitting, workers=_workers(config))
+    workers = _workers(config)
+    large = {} if workers is None or option.preflight else too_large(options, loaded, fitting, workers=workers)
     narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
     if unfit and not narrowed:
         raise pytest.UsageError(next(iter(unfit.values())))
-    if large and not (narrowed or option.plan or option.preflight):
+    if large and not (narrowed or option.plan):
         raise pytest.UsageError(next(iter(large.values())))
     if asks and endpoint is None:
         endpoint = open_endpoint(config, options, checkpoint)
@@ -217,7 +218,7 @@ def _read_run(config: pytest.Config) -> Run:
         checkpoint=checkpoint,
         cases=cases,
         unavailable=lacking,
-        misfits=unfit if option.preflight else large | unfit,
+        misfits=large | unfit,
         chat=framing.chat or options.api == "chat",
         corpora=corpora.fingerprint,
         prompts=f"{stable_hash(*(sorted(task.prompts.items()) for task in tasks.values())):016x}",
@@ -237,9 +238,14 @@ def _loaded_here(checkpoint: Checkpoint, baseline: Baseline | None, *, served: b
     return tuple(found.values())
 
 
-def _workers(config: pytest.Config) -> int:
-    """How many this run will have on this machine."""
-    return int(getattr(config.option, "numprocesses", None) or 1)
+def _workers(config: pytest.Config) -> int | None:
+    """How many this run will have on this machine; None where some are on others."""
+    if getattr(config.option, "dist", "no") == "no":
+        return 1
+    # As pytest-xdist understood -n, --maxprocesses and --tx: "3*popen" are three.
+    places = [place.rpartition("*")[::2] for place in config.option.tx]
+    here = all(kind.startswith("popen") for _, kind in places)
+    return sum(int(number or 1) for number, _ in places) if here else None
 
 
 def concerning(thresholds: Thresholds, cases: Sequence[Case]) -> Thresholds:

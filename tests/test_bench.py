@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benches import Answerer, bench_of
 from runs import calibrated
 
+from fixtures.checkpoint import inspect
 from fixtures.records import Generation, Prompt
+from plugins.baseline import Baseline
+from plugins.bench import LEFT_TO_CLAIM_AHEAD, Bench, Side
+from plugins.gates.panels import Panel, Standing
 from plugins.gates.pools import Element
-from plugins.journal import Journal, Presence
+from plugins.journal import Journal, Presence, Subject
+from plugins.journal.lines import Loss, encode
 
 GROUP = 6
 QUESTIONS = 3
@@ -65,3 +73,83 @@ def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> No
     assert case.length == short.length
     assert next(iter(entries)) in bench.ledger.keys(long).values()
     assert bench.ledger.keys(short)[Element(case.id, 0)] in entries
+
+
+def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
+    """A second death there would be laid to the case of whoever had come to help."""
+    with bench_of(calibrated("full"), Answerer(), tmp_path, cases=26, lengths=(512, 1024), samples=1) as (bench, case):
+        short, long = bench.ledger.panels.values()
+        journal, keys = bench.sides["model"].journal, bench.ledger.keys(long)
+        line = encode(Loss(lost=keys[long.order[-1]], run=bench.run.id))
+        (journal.folder / "another.jsonl").write_bytes(line)
+        held = [bench.ledger.keys(short)[element] for element in short.order]
+        with Presence(tmp_path, bench.run.id) as presence:
+            other = Journal(tmp_path, journal.subject, presence)
+            assert other.take(held, len(held)) == held
+            waits = threading.Timer(1, other.give_all_back)
+            waits.start()
+            bench.measure(case)
+            waits.cancel()
+        assert journal.entries
+        assert journal.entries.keys().isdisjoint(keys.values())
+
+
+def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    thought: list[int] = []
+    standing = Panel.standing
+
+    def counted(panel: Panel, *args: Any, **settings: Any) -> Standing:
+        thought.append(panel.length)
+        return standing(panel, *args, **settings)
+
+    monkeypatch.setattr(Panel, "standing", counted)
+    with bench_of(calibrated("full"), Answerer(), tmp_path, cases=13, samples=1) as (bench, case):
+        (panel,) = bench.ledger.panels.values()
+        assert len({id(bench.ledger.standing(panel)) for _ in range(10)}) == len(thought) == 1
+        bench.measure(case)
+        asked = len(thought)
+        assert bench.ledger.standing(panel).wanted == ()
+        bench.sides["model"].journal.fail(case.id, "broken")
+        assert case.id not in bench.ledger.standing(panel).asked
+        assert len(thought) == asked + 1
+
+
+class Server(Answerer):
+    """An engine that is asked ahead."""
+
+    facts = replace(Answerer.facts, engine="openai", batch_size=4)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[Prompt] = []
+
+    def begin(self, prompts: Sequence[Prompt]) -> None:
+        self.begun += prompts
+
+    def withdraw(self) -> None: ...
+
+    def has(self, prompt: Prompt) -> bool:
+        return prompt in self.begun
+
+    def close(self) -> None: ...
+
+
+def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path: Path) -> None:
+    model = calibrated("full")
+    server, here = Server(), Answerer()
+    with bench_of(model, server, tmp_path, cases=13, lengths=(512,), samples=8) as (alone, case):
+        checkpoint = inspect(str(model))
+        baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=checkpoint)
+        with Presence(tmp_path, alone.run.id) as presence:
+            subject = Subject(model="b", fingerprint="b", execution={"engine": "fake"})
+            beside = Side(journal=Journal(tmp_path, subject, presence), engine=lambda: here)
+            bench = Bench(
+                replace(alone.run, baseline=baseline, deadline=time.time() + 30),
+                alone.run.cases[:13],
+                builder=alone.builder,
+                sides={"model": alone.sides["model"], "baseline": beside},
+            )
+            bench.measure(case)
+            assert bench.ledger.standing(*bench.ledger.panels.values()).wanted == (), "it waits for its own claims"
+            bench.close()
+    assert server.asked == here.asked == len(set(server.begun)) > LEFT_TO_CLAIM_AHEAD

@@ -66,7 +66,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.journal",
     ),
     "fixtures.room": (),
-    "plugins.fitting": ("fixtures.checkpoint", "fixtures.records", "fixtures.room"),
+    "plugins.fitting": (
+        "fixtures.cache_size", "fixtures.checkpoint", "fixtures.memory", "fixtures.records", "fixtures.room",
+    ),
     "plugins.baseline": ("fixtures.records", "fixtures.checkpoint", "plugins.journal"),
     # The one place where options, files and checkpoints become values; all below take it from here.
     "plugins.servers": (

@@ -39,6 +39,12 @@ def with_config(folder: Path, **values: Any) -> Checkpoint:
         ({"attention_chunk_size": 10, "layer_types": ["chunked_attention", "full_attention"] * 2}, 2018 * 2 * 2 * 8),
         ({"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, 1000 * 2 * 2 * 8),
         ({"num_kv_shared_layers": 3}, 1000 * 2 * 2 * 8),
+        # As published, without the types that their classes make of it.
+        ({"hybrid_override_pattern": "M-*E"}, 1000 * 2 * 2 * 8),
+        ({"full_attn_idxs": [1, 3]}, 2000 * 2 * 2 * 8),
+        ({"full_attention_interval": 4}, 1000 * 2 * 2 * 8),
+        ({"model_type": "llama4_text", "attention_chunk_size": 10, "no_rope_layers": []}, 1027 * 2 * 2 * 8),
+        ({"model_type": "llama4_text", "attention_chunk_size": 10, "no_rope_layers": [1, 0] * 2}, 2018 * 2 * 2 * 8),
         (
             {"model_type": "bamba", "mamba_d_state": 0, "layers_block_type": ["mamba", "attention"] * 2},
             2000 * 2 * 2 * 8,

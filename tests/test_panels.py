@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from queues import Scores, Work, case, drawn, exactly
 
+from plugins.gates import pools
 from plugins.gates.panels import Panel, Who
 from plugins.gates.pools import Element
-from plugins.gates.questions import LOOK_AHEAD, Look, Pairing, Rule
-from plugins.gates.statistics import Decision
+from plugins.gates.questions import ESTIMATE_AHEAD, LOOK_AHEAD, Look, Pairing, Rule, ahead
+from plugins.gates.statistics import Decision, Floats, interval, level_evidence
 
 TASKS = ("a", "b", "c", "d")
 SEEDS = st.integers(0, 1000)
@@ -225,6 +229,59 @@ def test_every_sample_has_one_place_and_cases_are_mixed() -> None:
     order = panel_of(100).order
     assert sorted(order) == sorted(Element(name, index) for name in ids(*TASKS) for index in range(100))
     assert all(sum(element.case == name for element in order[:200]) in range(30, 71) for name in ids(*TASKS))
+
+
+def test_a_mean_that_is_soon_known_takes_no_more_with_many_workers() -> None:
+    """Scores that hardly differ: then neither ones nor zeros would bring the estimate about soonest."""
+    for seed in range(8):
+        panel = panel_of(100, rule := Rule(cases=ids(*TASKS), threshold=None, precision=0.125), seed=seed)
+        random = Random(seed)
+        truth = {element: min(1.0, max(0.0, random.gauss(0.3, 0.1))) for element in panel.order}
+        needed = panel.look(rule, truth).seen
+        for done in range(needed):
+            scores = {element: truth[element] for element in panel.order[:done]}
+            wanted = panel.standing(scores).wanted
+            assert 0 < len(wanted) <= needed - done + int(0.05 * needed)
+
+
+def test_an_estimate_is_looked_ahead_with_few_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a millisecond or more, and a worker looks after every batch."""
+    panel = panel_of(500, rule := Rule(cases=ids(*TASKS), threshold=None, precision=0.03))
+    truth = drawn(panel, dict.fromkeys(panel.cases, 0.5))
+    scores = {element: truth[element] for element in panel.order[:200]}
+    panel.look(rule, scores)
+    taken: list[int] = []
+
+    def counted(values: Floats, **settings: Any) -> tuple[float, float]:
+        taken.append(len(values))
+        return interval(values, **settings)
+
+    monkeypatch.setattr(pools, "interval", counted)
+    assert len(panel.standing(scores).wanted) == ESTIMATE_AHEAD
+    assert len(taken) == 3
+
+
+def test_a_verdict_that_rounding_holds_off_leaves_something_to_do() -> None:
+    """Its evidence is summed otherwise in a longer array, and may there have reached what it just misses here."""
+    edges = 0
+    # Where there are too few for a twentieth to spare.
+    for seed, done in product(range(40), range(8, 20)):
+        panel = panel_of(400, tasks=TASKS[:1], seed=seed)
+        truth = drawn(panel, dict.fromkeys(panel.cases, 0.9), seed)
+        pool, scores = panel.pool(panel.cases), {element: truth[element] for element in panel.order[:done]}
+        values = pool.values(scores)
+        (here, _), (there, _) = (
+            level_evidence(each, 0.6, population=400) for each in (values, np.append(values, np.ones(400 - done)))
+        )
+        if not here.max() <= here[-1] < there[done - 1]:
+            continue
+        # The logarithm of its alpha is rounded too.
+        near = [float(np.exp(-there[done - 1])) * (1 + ulps * 2**-52) for ulps in range(6)]
+        rules = [Rule(cases=frozenset(panel.cases), threshold=0.6, alpha=alpha) for alpha in near]
+        looks = [(rule, look) for rule in rules if not (look := panel.look(rule, scores)).is_settled]
+        edges += len(looks)
+        assert all(set(ahead(rule, pool, look, scores)) - scores.keys() for rule, look in looks)
+    assert edges
 
 
 def test_another_seed_is_another_order() -> None:

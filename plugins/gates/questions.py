@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from plugins.gates.pools import Element, Pool, known_at, known_soonest
 from plugins.gates.statistics import Decision, Floats, decide_level, decide_paired
 
 # More pieces than all workers of a large run hold at a time.
 LOOK_AHEAD = 1024
+# An interval takes a millisecond or more, so an estimate looks no further than work for the next minutes.
+ESTIMATE_AHEAD = 256
 # Of what a verdict takes, so much more may be begun before it is known to be needed, lest workers stand idle.
 SPARE = 0.05
 
@@ -87,20 +91,26 @@ def ahead(
     """The part of the queue that a verdict takes whatever its scores will be, and a little to spare.
 
     A score that is not the best possible one only puts a verdict off, so one that all the rest would bring about
-    at best (a pass with ones, a fail with zeros) cannot come sooner.
+    at best (a pass with ones, a fail with zeros) cannot come sooner. An estimate comes soonest with scores that are
+    all the same, which are tried at both ends and at the mean so far: other ones rarely bring it about sooner.
     """
     if full or (rule.threshold is None and not rule.precision):
         return pool.queue
-    near = pool.queue[: pool.elements(look.pieces + LOOK_AHEAD)]
-    ends: list[int | None] = []
-    for best in (0.0, 1.0):
-        values = pool.values({element: scores.get(element, best) for element in near})
-        if rule.threshold is None:
-            ends.append(known_soonest(values, look.pieces, pool, rule.precision))
-        else:
-            decision = _decided(rule, pool, values, control)
-            ends.append(None if decision is None else decision.at)
-    return _start(pool, near, ends)
+    is_estimate = rule.threshold is None
+    far = look.pieces + (ESTIMATE_AHEAD if is_estimate else LOOK_AHEAD)
+    rest = pool.queue[pool.elements(look.pieces) : pool.elements(far)]
+    finished = pool.values(scores, look.pieces)
+
+    def filled(best: float) -> Floats:
+        more = pool.values({element: scores.get(element, best) for element in rest}, start=look.pieces)
+        return np.concatenate([finished, more])
+
+    if is_estimate:
+        likely = [min(1.0, pool.scale * float(finished.mean()))] if finished.size else []
+        fills = [filled(best) for best in (*likely, 0.0, 1.0)]
+        return _start(pool, look, [known_soonest(fills, look.pieces, pool, rule.precision)], far)
+    decisions = [_decided(rule, pool, filled(best), control) for best in (0.0, 1.0)]
+    return _start(pool, look, [None if decision is None else decision.at for decision in decisions], far)
 
 
 def ahead_of_pairs(
@@ -109,13 +119,16 @@ def ahead_of_pairs(
     """The same for a pairing."""
     if full:
         return pool.queue
-    near = pool.queue[: pool.elements(look.pieces + LOOK_AHEAD)]
+    queue, far = pool.queue, look.pieces + LOOK_AHEAD
+    rest = queue[pool.elements(look.pieces) : pool.elements(far)]
+    finished = pool.values({each: scores[each] - baseline[each] for each in queue[: pool.elements(look.pieces)]})
     ends: list[int | None] = []
     for best in (0.0, 1.0):
-        values = pool.values({element: scores.get(element, best) - baseline.get(element, 1 - best) for element in near})
+        differences = {element: scores.get(element, best) - baseline.get(element, 1 - best) for element in rest}
+        values = np.concatenate([finished, pool.values(differences, start=look.pieces)])
         decision = _compared(pairing, pool, values)
         ends.append(None if decision is None else decision.at)
-    return _start(pool, near, ends)
+    return _start(pool, look, ends, far)
 
 
 def _decided(rule: Rule, pool: Pool, values: Floats, control: Scores | None, *, full: bool = False) -> Decision | None:
@@ -151,10 +164,11 @@ def _look(decision: Decision | None, pool: Pool, pieces: int, *, precise: bool =
     return Look(decision, pool.elements(pieces), len(pool.queue), pieces, precise)
 
 
-def _start(pool: Pool, near: tuple[Element, ...], ends: list[int | None]) -> tuple[Element, ...]:
-    """Up to the first end with what may be spared, or all that is near where none is in sight."""
+def _start(pool: Pool, look: Look, ends: list[int | None], far: int) -> tuple[Element, ...]:
+    """Up to the first end with what may be spared, or as `far` (in pieces) as was looked where none is in sight."""
     found = [pieces for pieces in ends if pieces is not None]
     if not found:
-        return near
-    needed = pool.elements(min(found))
+        return pool.queue[: pool.elements(far)]
+    # Sums are rounded otherwise in a longer array: an end that was not there a look ago would leave nobody a sample.
+    needed = pool.elements(max(min(found), look.pieces + 1))
     return pool.queue[: needed + int(SPARE * needed)]
