@@ -3,78 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from random import Random
-from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from queues import Scores, Work, case, drawn, exactly
+from panel_works import PAIRING, SEEDS, TASKS, again, ids, panel_of, quickly, without, works
+from queues import Work, case, drawn, exactly
 
-from plugins.gates import pools
-from plugins.gates.panels import Panel, Who
+from plugins.gates.panels import Panel
 from plugins.gates.pools import Element
-from plugins.gates.questions import ESTIMATE_AHEAD, LOOK_AHEAD, Look, Pairing, Rule, ahead
-from plugins.gates.statistics import Decision, Floats, interval, level_evidence
-
-TASKS = ("a", "b", "c", "d")
-SEEDS = st.integers(0, 1000)
-THRESHOLDS = st.sampled_from([None, 0.3, 0.5, 0.85])
-SHARES = st.sampled_from([0.0, 0.4, 0.8, 0.95, 1.0])
-PAIRING = Pairing(drop=0.3, clear=0.1, alpha=0.01)
-quickly = settings(deadline=None, derandomize=True, max_examples=50)
-
-
-def ids(*tasks: str) -> frozenset[str]:
-    return frozenset(case(task).id for task in tasks)
-
-
-def panel_of(samples: int, *rules: Rule, tasks: tuple[str, ...] = TASKS, seed: int = 0, full: bool = False) -> Panel:
-    return Panel("ruler", 1024, [case(task, 1024, samples) for task in tasks], seed=seed, rules=rules, full=full)
-
-
-@st.composite
-def works(draw: st.DrawFn) -> Work:
-    """A panel with any questions, what its sides would score, and nothing done yet."""
-    tasks = TASKS[: draw(st.integers(1, 4))]
-    rules = draw(
-        st.lists(
-            st.builds(
-                Rule,
-                cases=st.sets(st.sampled_from(tasks), min_size=1).map(lambda some: ids(*some)),
-                threshold=THRESHOLDS,
-                zone=st.sampled_from([0.0, 0.05]),
-                driving=st.sampled_from([True, True, True, False]),
-            ),
-            min_size=1,
-            max_size=3,
-            unique=True,
-        )
-    )
-    panel = panel_of(draw(st.integers(3, 45)), *rules, tasks=tasks, full=draw(st.integers(0, 4)) == 0)
-    shares = {name: draw(SHARES) for name in panel.cases}
-    truth: dict[Who, Scores] = {"model": drawn(panel, shares, draw(SEEDS))}
-    control = None
-    if draw(st.booleans()):
-        panel.pairing = PAIRING
-        baseline = drawn(panel, {name: draw(SHARES) for name in shares}, draw(SEEDS))
-        if draw(st.booleans()):
-            truth["baseline"] = baseline
-        else:
-            gap = draw(st.integers(0, len(baseline)))
-            control = {element: score for at, (element, score) in enumerate(baseline.items()) if at != gap}
-    return Work(panel, truth, control)
-
-
-def without(failing: str, scores: Scores) -> Scores:
-    return {element: score for element, score in scores.items() if element.case != failing}
-
-
-def again(work: Work) -> Work:
-    """The same work, with nothing done."""
-    return Work(work.panel, work.truth, work.control)
+from plugins.gates.questions import Look, Rule
+from plugins.gates.statistics import Decision
 
 
 @quickly
@@ -111,48 +51,6 @@ def test_a_failed_case_does_not_hold_up_the_rest(work: Work, workers: int, seed:
     assert (found.asked, found.paired, found.pairing) == (expected.asked, expected.paired, expected.pairing)
     for rule, look in found.rules.items():
         assert look == expected.rules[replace(rule, cases=rule.cases - {failing})]
-
-
-@quickly
-@given(works())
-def test_one_worker_computes_nothing_that_does_not_count(work: Work) -> None:
-    assert work.counted(work.in_order())["model"] == work.journal["model"]
-    if "baseline" in work.truth:
-        assert work.counted(work.standing())["baseline"] == work.journal["baseline"]
-
-
-@quickly
-@given(works(), st.integers(2, 20), st.integers(1, 8), SEEDS)
-def test_many_workers_do_the_work_of_one_and_a_twentieth(work: Work, workers: int, at_once: int, seed: int) -> None:
-    """However many take however much at a time, and whoever ends first."""
-    random = Random(seed)
-    held: list[list[tuple[Who, Element]]] = []
-    while (wanted := work.standing().wanted) or held:
-        taken = {each for batch in held for each in batch}
-        free = [each for each in wanted if each not in taken]
-        if free and len(held) < workers:
-            held.append(free[:at_once])
-        else:
-            batch = held[random.randrange(len(held))]
-            work.do(*batch.pop(0))
-            held = [batch for batch in held if batch]
-    found = work.standing()
-    looks = [*found.rules.values(), *([found.pairing] if found.pairing else [])]
-    spare = sum(int(0.05 * look.seen) for look in looks)
-    counted = work.counted(found)
-    assert all(len(work.journal[who]) - len(counted[who]) <= spare for who in work.truth)
-
-
-@quickly
-@given(works(), st.integers(2, 6))
-def test_workers_of_one_speed_waste_less_than_they_hold_for_each_question(work: Work, workers: int) -> None:
-    while wanted := work.standing().wanted:
-        for who, element in wanted[:workers]:
-            work.do(who, element)
-    counted = work.counted(work.standing())
-    wasted = sum(len(work.journal[who]) - len(counted[who]) for who in work.truth)
-    questions = sum(rule.driving for rule in work.panel.rules) + (work.panel.pairing is not None)
-    assert wasted <= questions * (workers - 1)
 
 
 @quickly
@@ -204,17 +102,6 @@ def test_an_early_verdict_leaves_no_case_without_a_score(work: Work) -> None:
 
 
 @quickly
-@given(works(), st.integers(0, 40))
-def test_what_is_wanted_is_new_and_in_the_order_of_the_queue(work: Work, done: int) -> None:
-    wanted = work.in_order(done).wanted
-    places = {element: place for place, element in enumerate(work.panel.order)}
-    steps = [(places[element], who != "model") for who, element in wanted]
-    assert steps == sorted(set(steps))
-    assert all(element not in work.journal[who] for who, element in wanted)
-    assert {who for who, _ in wanted} <= set(work.truth)
-
-
-@quickly
 @given(SEEDS, st.integers(1, 30), st.integers(0, 30), st.sets(st.sampled_from(TASKS), min_size=1))
 def test_other_cases_and_more_samples_never_reorder(seed: int, samples: int, more: int, chosen: set[str]) -> None:
     large, small = panel_of(samples + more, seed=seed), panel_of(samples, seed=seed, tasks=tuple(sorted(chosen)))
@@ -231,67 +118,8 @@ def test_every_sample_has_one_place_and_cases_are_mixed() -> None:
     assert all(sum(element.case == name for element in order[:200]) in range(30, 71) for name in ids(*TASKS))
 
 
-def test_a_mean_that_is_soon_known_takes_no_more_with_many_workers() -> None:
-    """Scores that hardly differ: then neither ones nor zeros would bring the estimate about soonest."""
-    for seed in range(8):
-        panel = panel_of(100, rule := Rule(cases=ids(*TASKS), threshold=None, precision=0.125), seed=seed)
-        random = Random(seed)
-        truth = {element: min(1.0, max(0.0, random.gauss(0.3, 0.1))) for element in panel.order}
-        needed = panel.look(rule, truth).seen
-        for done in range(needed):
-            scores = {element: truth[element] for element in panel.order[:done]}
-            wanted = panel.standing(scores).wanted
-            assert 0 < len(wanted) <= needed - done + int(0.05 * needed)
-
-
-def test_an_estimate_is_looked_ahead_with_few_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a millisecond or more, and a worker looks after every batch."""
-    panel = panel_of(500, rule := Rule(cases=ids(*TASKS), threshold=None, precision=0.03))
-    truth = drawn(panel, dict.fromkeys(panel.cases, 0.5))
-    scores = {element: truth[element] for element in panel.order[:200]}
-    panel.look(rule, scores)
-    taken: list[int] = []
-
-    def counted(values: Floats, **settings: Any) -> tuple[float, float]:
-        taken.append(len(values))
-        return interval(values, **settings)
-
-    monkeypatch.setattr(pools, "interval", counted)
-    assert len(panel.standing(scores).wanted) == ESTIMATE_AHEAD
-    assert len(taken) == 3
-
-
-def test_a_verdict_that_rounding_holds_off_leaves_something_to_do() -> None:
-    """Its evidence is summed otherwise in a longer array, and may there have reached what it just misses here."""
-    edges = 0
-    # Where there are too few for a twentieth to spare.
-    for seed, done in product(range(40), range(8, 20)):
-        panel = panel_of(400, tasks=TASKS[:1], seed=seed)
-        truth = drawn(panel, dict.fromkeys(panel.cases, 0.9), seed)
-        pool, scores = panel.pool(panel.cases), {element: truth[element] for element in panel.order[:done]}
-        values = pool.values(scores)
-        (here, _), (there, _) = (
-            level_evidence(each, 0.6, population=400) for each in (values, np.append(values, np.ones(400 - done)))
-        )
-        if not here.max() <= here[-1] < there[done - 1]:
-            continue
-        # The logarithm of its alpha is rounded too.
-        near = [float(np.exp(-there[done - 1])) * (1 + ulps * 2**-52) for ulps in range(6)]
-        rules = [Rule(cases=frozenset(panel.cases), threshold=0.6, alpha=alpha) for alpha in near]
-        looks = [(rule, look) for rule in rules if not (look := panel.look(rule, scores)).is_settled]
-        edges += len(looks)
-        assert all(set(ahead(rule, pool, look, scores)) - scores.keys() for rule, look in looks)
-    assert edges
-
-
 def test_another_seed_is_another_order() -> None:
     assert len({panel_of(20, seed=seed).order for seed in range(20)}) == 20
-
-
-def test_a_long_queue_is_handed_out_in_parts() -> None:
-    panel = panel_of(400, Rule(cases=ids(*TASKS), threshold=None))
-    assert panel.standing({}).wanted == tuple(("model", element) for element in panel.order[:LOOK_AHEAD])
-    assert panel.standing(dict.fromkeys(panel.order[:1000], 1.0)).wanted[0] == ("model", panel.order[1000])
 
 
 @pytest.mark.parametrize(("tasks", "least"), [(TASKS[:1], 8), (TASKS[:2], 26)])
