@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from fixtures.engines import Ahead, Engine, EngineError, EngineFacts
 from fixtures.records import Case, CaseResult, Generation
 from plugins.builder import Builder, Built, Job
+from plugins.claiming import Batch, Side, at_once, most_ahead, take
 from plugins.gates.panels import Panel, Standing, Who
 from plugins.gates.pools import Element
-from plugins.journal import Journal, JournalError
+from plugins.journal import JournalError
 from plugins.ledger import Ledger
 from plugins.marking import Marker, give_up
 from plugins.run import Run
 
-# Enough prompts at a time for an engine to batch.
-BATCH_PROMPT_TOKENS = 32_768
-# With fewer elements left, one that is claimed ahead may keep another worker waiting, of whom this one may not know:
-# it then takes no more than its part of what is left, as if there were so many.
-LEFT_TO_CLAIM_AHEAD = 64
-WORKERS_UNKNOWN = 4
-# Behind the one that is read: answers differ in how long they take, and those on a shared text take two rounds.
-BATCHES_BEGUN = 3
 # A sample that took this many workers with it would take them all.
 MOST_LOSSES = 3
 WAIT_SECONDS = 0.02
@@ -36,25 +27,6 @@ LONGEST_WAIT_SECONDS = 1.0
 
 class Stopped(RuntimeError):
     """The process that gives the orders is gone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One model's results: what the journal holds, and the engine that adds to it; without one that is all."""
-
-    journal: Journal
-    engine: Callable[[], Engine] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Elements that this worker has claimed for one side, by their names in the journal, and the samples to be."""
-
-    panel: Panel
-    side: Side
-    engine: Engine
-    taken: Mapping[str, Element]
-    built: Future[Built]
 
 
 class Bench:
@@ -170,7 +142,7 @@ class Bench:
             return False
         built = batch.built.result()
         risky = any(batch.side.journal.lost[key] for key in batch.taken)
-        most = 0 if risky else self._most_ahead(len(standing.wanted), self._at_once(batch.engine, panel))
+        most = 0 if risky else most_ahead(len(standing.wanted), at_once(batch.engine, panel), self._workers)
         if isinstance(batch.engine, Ahead):
             self._begin(batch, batch.engine)
             # Of the same side: the other one's prompts are not for this server.
@@ -181,12 +153,6 @@ class Bench:
             self._ahead = self._claim(panel, standing)
         self._answer(batch, built)
         return True
-
-    def _most_ahead(self, wanted: int, at_once: int) -> int:
-        """How many batches may be claimed beside the one that is answered."""
-        if wanted > LEFT_TO_CLAIM_AHEAD:
-            return BATCHES_BEGUN
-        return min(BATCHES_BEGUN, math.ceil(wanted / (self._workers * at_once) / WORKERS_UNKNOWN) - 1)
 
     def _claim(self, panel: Panel, standing: Standing, only: Side | None = None) -> Batch | None:
         keys = self.ledger.keys(panel)
@@ -199,28 +165,14 @@ class Bench:
             engine = self._engine(side)
             # Near a verdict little is wanted, and it is shared.
             share = -(-len(wanted) // self._workers)
-            at_once = min(self._at_once(engine, panel), share)
-            taken = {key: wanted[key] for key in self._take(side, panel, wanted, at_once)}
+            most = min(at_once(engine, panel), share)
+            taken = {key: wanted[key] for key in take(side.journal, panel, wanted, most)}
             for key in [key for key in taken if side.journal.lost[key] >= MOST_LOSSES]:
                 # Not even built again: that may be what they died of.
                 give_up(side.journal, wanted[key].case, key, _lost(taken.pop(key)))
             if taken:
                 return Batch(panel=panel, side=side, engine=engine, taken=taken, built=self.builder.begin(panel, taken))
         return None
-
-    def _take(self, side: Side, panel: Panel, wanted: Mapping[str, Element], at_once: int) -> list[str]:
-        """The first that are free, and with each all that share its context: apart, every worker would read that.
-
-        What a worker died over is taken alone, or it would cast suspicion on others.
-        """
-        lost = side.journal.lost
-        if lost and (alone := side.journal.take([key for key in wanted if lost[key]], 1)):
-            return alone
-        unsuspected = [key for key in wanted if not lost[key]]
-        taken = side.journal.take(unsuspected, at_once)
-        pieces = {panel.piece(wanted[key]) for key in taken}
-        company = [key for key in unsuspected if panel.piece(wanted[key]) in pieces and key not in taken]
-        return [*taken, *side.journal.take(company, len(company))] if company else taken
 
     def _claimed_ahead(self, panel: Panel, standing: Standing) -> Batch | None:
         """What was claimed ahead, unless the verdict has come so near that it is no longer wanted."""
@@ -262,9 +214,6 @@ class Bench:
             assert isinstance(batch.engine, Ahead)
             batch.engine.close()
         self._begun.clear()
-
-    def _at_once(self, engine: Engine, panel: Panel) -> int:
-        return engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
 
     def _engine(self, side: Side) -> Engine:
         assert side.engine is not None

@@ -22,8 +22,9 @@ from fixtures.tasks import load_tasks
 from fixtures.tasks.base import Assistants
 from plugins.assistants import open_assistants, replies_of
 from plugins.baseline import finished_journal
-from plugins.bench import Bench, Side, Stopped
+from plugins.bench import Bench, Stopped
 from plugins.builder import CASE_ERRORS, Builder
+from plugins.claiming import Side
 from plugins.gates.panels import Who
 from plugins.journal import Journal, JournalError, Presence
 from plugins.ledger import subject

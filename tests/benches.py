@@ -18,8 +18,9 @@ from fixtures.engines import Engine, EngineFacts
 from fixtures.prompts import Framing, load_tokenizer
 from fixtures.records import Case, Generation, Options, Prompt
 from fixtures.tasks import FAMILIES, TASKS
-from plugins.bench import Bench, Side
+from plugins.bench import Bench
 from plugins.builder import Builder
+from plugins.claiming import Side
 from plugins.gates.thresholds import SHIPPED, load_thresholds
 from plugins.journal import Journal, Presence, Subject
 from plugins.run import Run

@@ -16,7 +16,8 @@ from runs import calibrated
 from fixtures.checkpoint import inspect
 from fixtures.records import Generation, Prompt
 from plugins.baseline import Baseline
-from plugins.bench import LEFT_TO_CLAIM_AHEAD, Bench, Side
+from plugins.bench import Bench
+from plugins.claiming import LEFT_TO_CLAIM_AHEAD, Side
 from plugins.gates.panels import Panel, Standing
 from plugins.gates.pools import Element
 from plugins.journal import Journal, Presence, Subject

@@ -101,12 +101,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.gates.pools",
     ),
     "plugins.marking": ("fixtures.excerpts", "fixtures.records", "plugins.builder", "plugins.journal"),
+    "plugins.claiming": (
+        "fixtures.engines", "plugins.builder", "plugins.gates.panels", "plugins.gates.pools", "plugins.journal",
+    ),
     "plugins.bench": (
-        "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.gates.panels", "plugins.gates.pools",
-        "plugins.journal", "plugins.ledger", "plugins.marking", "plugins.run",
+        "fixtures.engines", "fixtures.records", "plugins.builder", "plugins.claiming", "plugins.gates.panels",
+        "plugins.gates.pools", "plugins.journal", "plugins.ledger", "plugins.marking", "plugins.run",
     ),
     "plugins.evidence": (
-        "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder",
+        "fixtures", "plugins.assistants", "plugins.baseline", "plugins.bench", "plugins.builder", "plugins.claiming",
         "plugins.gates.panels", "plugins.journal", "plugins.ledger", "plugins.models", "plugins.run",
         "plugins.workers",
     ),

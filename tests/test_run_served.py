@@ -233,7 +233,7 @@ def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that waits for this side is paid for doing nothing; an answer that is dropped is paid for twice."""
-    monkeypatch.setattr("plugins.bench.LEFT_TO_CLAIM_AHEAD", 0)
+    monkeypatch.setattr("plugins.claiming.LEFT_TO_CLAIM_AHEAD", 0)
     model = calibrated("512")
     on_their_way: list[int] = []
     with guessing() as (server, guesser):
