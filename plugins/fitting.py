@@ -14,6 +14,7 @@ from fixtures.room import Room, room_of
 GIB = 2**30
 # Estimates may be a tenth off, and what may fit is tried.
 DOUBT = 0.1
+SHORT_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 # Tokens: what the engine goes down to when memory is short.
 LEAST_PART = 256
 
@@ -79,7 +80,8 @@ def _least(options: Options, checkpoint: Checkpoint, length: int, room: Room) ->
 
 def _is_shared(options: Options, checkpoint: Checkpoint, room: Room) -> bool:
     """Whether weights are pages of their file, which all processes have together: on a CPU, in the stored format."""
-    is_converted = checkpoint.dtype == "float16" if options.dtype == "auto" else options.dtype != checkpoint.dtype
+    asked = SHORT_NAMES.get(options.dtype, options.dtype)
+    is_converted = checkpoint.dtype == "float16" if asked == "auto" else asked != checkpoint.dtype
     return not room.gpus and options.device in ("auto", "cpu") and not is_converted
 
 

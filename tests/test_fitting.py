@@ -173,7 +173,8 @@ def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> N
     other: dict[str, Any] = {"dtype": "bfloat16", "device": "cpu", "workers": 6}
     assert model.dtype == "float32"
     assert "this machine's memory among 6 workers); use fewer workers" in problems(half, **other)[4096]
-    assert problems(replace(half, dtype="bfloat16"), lengths=(4096,), **other) == {}
+    for name in ("bfloat16", "bf16", "auto"):
+        assert problems(replace(half, dtype="bfloat16"), lengths=(4096,), **other | {"dtype": name}) == {}
 
 
 def test_what_a_gpu_can_read_in_parts_is_not_refused_for_its_whole(model: Checkpoint, cards: Cards) -> None:
