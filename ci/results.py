@@ -89,7 +89,7 @@ class Results:
             self._known[fingerprint] = self._read(fingerprint)
         entries, run = self._known[fingerprint], self._report["run"]
         names = (
-            element_name(run["samples"], run["seed"], case["task"], case["length"], index)
+            element_name(run["samples"], case.get("version", ""), run["seed"], case["task"], case["length"], index)
             for case in self._report["cases"]
             if case["id"] in cases
             for index in range(max(self._samples, case["planned"]))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fixtures import versions
 from fixtures.checkpoint import inspect
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import (
@@ -39,8 +40,12 @@ def scored_by(options: Options) -> tuple[str, ...]:
     return (
         options.scoring,
         "" if judge is None else fingerprint(judge),
-        "" if options.nli_model is None else inspect(options.nli_model, option="--nli-model").fingerprint,
+        "" if options.nli_model is None else f"entailment {versions.ENTAILMENT} {_nli_fingerprint(options.nli_model)}",
     )
+
+
+def _nli_fingerprint(path: str) -> str:
+    return inspect(path, option="--nli-model").fingerprint
 
 
 def open_assistants(options: Options, replies: Replies) -> Assistants:

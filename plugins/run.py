@@ -90,7 +90,7 @@ class Run:
 
     def key(self, case: Case, index: int) -> str:
         """A sample's name in the journal; the same for all models that read the same samples."""
-        return element_name(self.samples, self.options.seed, case.task, case.length, index)
+        return element_name(self.samples, case.version, self.options.seed, case.task, case.length, index)
 
     def scope(self, selected: Sequence[Case]) -> Scope:
         """The run as its gates see it; the yardstick follows from whether a chat template is used."""

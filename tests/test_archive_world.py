@@ -50,7 +50,7 @@ parts += [asked.document, asked.question, repr(asked.options)]
 parts += [repr(case_files("multi_lexsum", 3).case(1, 30))]
 print(hashlib.sha256("\\n".join(parts).encode()).hexdigest())
 """
-# Another digest is another edition: raise EDITION with it, for stored results are compared by fingerprint.
+# Another digest is another version: raise versions.CORPORA["archive"] with it, which stored results are keyed by.
 EXPECTED = "4977f25a7c2470924a6c962759d623ca01da1bfaa38f43972b92527129f05f1c"
 MILLION = """
 import time

@@ -98,7 +98,7 @@ class Chain:
             file.writelines(lines)
 
     def _entry(self, name: str, sample: int) -> Entry:
-        key = element_name("s", 0, CASE.task, 512, sample)
+        key = element_name("s", "", 0, CASE.task, 512, sample)
         generation = Generation(
             text=f"said by {name}", prompt_tokens=500, generated_tokens=10, computed_tokens=510, reused_tokens=0,
             finish="stop", seconds=0.1,

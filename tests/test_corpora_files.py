@@ -201,7 +201,7 @@ def test_the_fingerprint_follows_the_contents_and_not_the_place(write: Write, tm
 
 
 def test_generated_texts_stay_what_they_were() -> None:
-    """Where this fails on purpose: raise EDITION in the module, note the change in CHANGELOG.md, renew the digest."""
+    """Where this fails on purpose: raise versions.CORPORA, note the change in CHANGELOG.md, renew the digest."""
     sentences = "\n".join(map(prose.sentence, range(5000)))
     assert sha256(sentences.encode()).hexdigest()[:16] == "8d198b203a130ebe"
     questions = repr((one_hop_paragraphs(0), two_hop_paragraphs(0)))

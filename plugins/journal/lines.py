@@ -16,11 +16,17 @@ from fixtures.records import Outcome, from_json, to_json
 # Elements become names of files.
 ELEMENT = re.compile(r"[0-9A-Za-z_-]{1,128}")
 KEY_BYTES = 12
+# Version 0.1 keyed results by a hash of the engine's source text; these are its hashes, by engine and version.
+UNVERSIONED_SOURCES = {("hf", "1"): "57f930e16f29e2a1", ("openai", "1"): "326c3d922483c0d2"}
 
 
-def element_name(samples: str, seed: int, task: str, length: int, index: int) -> str:
-    """A sample's key in the journal; `samples` is the fingerprint of all that samples are made from."""
-    return f"{stable_hash(samples, seed, task, length, index):016x}"
+def element_name(samples: str, version: str, seed: int, task: str, length: int, index: int) -> str:
+    """Return a sample's key in the journal.
+
+    `samples` is the fingerprint of everything samples are made from (`fixtures.cases.samples_fingerprint`), `version`
+    that of the sample's case (`Case.version`).
+    """
+    return f"{stable_hash(samples, version, seed, task, length, index):016x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +44,21 @@ class Subject:
         The model's name has no part in it: the same checkpoint under another path shares its results,
         two checkpoints of one name never do, and workers that start together choose the same directory.
         """
-        text = json.dumps([self.fingerprint, sorted(self.execution.items())])
-        return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
+        return _subject_key(self.fingerprint, self.execution)
+
+    @property
+    def unversioned_key(self) -> str | None:
+        """The key under which the release before explicit versions kept the same results; None where it had none."""
+        source = UNVERSIONED_SOURCES.get((self.execution.get("engine", ""), self.execution.get("version", "")))
+        if source is None:
+            return None
+        execution = {name: value for name, value in self.execution.items() if name != "version"}
+        return _subject_key(self.fingerprint, {**execution, "code": source})
+
+
+def _subject_key(fingerprint: str, execution: Mapping[str, str]) -> str:
+    text = json.dumps([fingerprint, sorted(execution.items())])
+    return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ class Journal:
         self.directory = directory
         self.subject = subject
         self.presence = presence
-        self.folder = directory / subject.key
+        self.folder = _folder(directory, subject, adopt=presence is not None)
         own = None if presence is None else presence.name + SUFFIX
         self._reading = Reading(self.folder, None if presence is None else presence.run, own)
         self._claims = None if presence is None else Claims(self.folder, presence, self._note_loss)
@@ -240,3 +240,18 @@ class Journal:
             if isinstance(error, JournalError):
                 raise
             raise cannot("write", self.directory, error) from error
+
+
+def _folder(directory: Path, subject: Subject, *, adopt: bool) -> Path:
+    """Return the subject's directory; with `adopt`, first move the one that an unversioned release kept to its name."""
+    folder = directory / subject.key
+    former = None if subject.unversioned_key is None else directory / subject.unversioned_key
+    if former is None or folder.exists() or not former.is_dir():
+        return folder
+    if not adopt:
+        return former
+    # Another worker may have moved it already; whoever still appends to a file of it keeps the same file.
+    with contextlib.suppress(OSError):
+        former.rename(folder)
+        replace(folder / SUBJECT, encode_subject(subject))
+    return folder

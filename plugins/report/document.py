@@ -156,6 +156,7 @@ def case_entry(case: Case, result: CaseResult | None) -> dict[str, Any]:
         "task": case.task,
         "length": case.length,
         "source": case.source,
+        "version": case.version,
         "score": None if score is None else 100 * score,
         "interval": None,
         "samples": len(outcomes),

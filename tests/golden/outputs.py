@@ -1,0 +1,255 @@
+"""The outputs that the golden tests guard, each with the version that must change with it.
+
+`python -m tests.golden.record` writes them to `recorded/`; it refuses an output that changed while its version did not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tiny_tokenizers import GENERATED, Pieces
+
+from fixtures import calibration, versions
+from fixtures.calibration.tokenizer import train_tokenizer
+from fixtures.prompts import Framing
+from fixtures.records import Sample, to_json
+from fixtures.scoring.judge import Judged, JudgedAnswer, JudgedClaim, JudgedSummary, JudgeSettings
+from fixtures.scoring.judge.client import request_of
+from fixtures.scoring.judge.reading import read_verdict
+from fixtures.scoring.judge.replies import reply_key
+from fixtures.scoring.judge.settings import UnreadableReply
+from fixtures.tasks import TASKS, load_tasks
+
+RECORDED = Path(__file__).parent / "recorded"
+# (length, index, seed) of each recorded sample. The third shares no context with the first two.
+IDENTITIES = ((4096, 0, 0), (4096, 1, 0), (4096, 37, 0), (8192, 5, 7))
+# A summary of a novel does not fit 4096 tokens.
+LONGER = {"infbench_sum": ((8192, 0, 0), (8192, 1, 0), (8192, 37, 0), (16384, 5, 7))}
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+REPLIES = (
+    '{"fluency": 1, "correctness": 2}',
+    'It agrees.\n```json\n{"fluency": 1, "correctness": 3}\n```',
+    "{fluency: 0, correctness: 1,}",
+    '{"fluency": 2, "correctness": 1}',
+    '{"fluency": 1}',
+    '{"fluency": 1, "correctness": 1} or {"fluency": 0, "correctness": 0} is my verdict',
+    "no verdict",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One guarded output."""
+
+    name: str
+    """Unique within its file, such as "niah_single_1 4096/0/0"."""
+    version_name: str
+    """The entry of `fixtures.versions` that changes with it, such as 'TASKS["niah_single_1"]'."""
+    version: int
+    value: Any
+    """JSON: the output itself where it is short, a digest where it is long."""
+
+
+def golden_sample(task: str, length: int, index: int, seed: int) -> Sample:
+    """Return a sample of generated text, tokenized by a rule that never changes."""
+    return TASKS[task].sample(length, index, seed=seed, tokenizer=Framing(Pieces()), corpora=GENERATED)
+
+
+def identities(task: str) -> tuple[tuple[int, int, int], ...]:
+    """Return (length, index, seed) of the task's recorded samples."""
+    return LONGER.get(task, IDENTITIES)
+
+
+def sample_outputs() -> Iterator[Output]:
+    """Yield each task's samples of generated text, as digests of everything but their token ids."""
+    for task, version in versions.TASKS.items():
+        for length, index, seed in identities(task):
+            sample = golden_sample(task, length, index, seed)
+            shown = replace(sample, prompt=replace(sample.prompt, token_ids=()))
+            yield Output(
+                name=f"{task} {length}/{index}/{seed}",
+                version_name=f'TASKS["{task}"]',
+                version=version,
+                value=digest(json.dumps(content(shown))),
+            )
+
+
+def score_outputs() -> Iterator[Output]:
+    """Yield the scores of right, half right and wrong answers to one sample of each task, in both scoring modes."""
+    for mode in ("strict", "paper"):
+        for task in load_tasks(scoring=mode).values():
+            sample = golden_sample(task.name, *identities(task.name)[0])
+            for kind, text in answers(sample).items():
+                yield Output(
+                    name=f"{task.name} {mode} {kind}",
+                    version_name=f'SCORING["{task.metric}"]',
+                    version=versions.SCORING[task.metric],
+                    value=rounded(to_json(task.score(sample, text))),
+                )
+
+
+def answers(sample: Sample) -> dict[str, str]:
+    """Return answers to a sample by what they are like."""
+    perfect = TASKS[sample.task].perfect(sample)
+    words = perfect.split()
+    references = sample.references
+    return {
+        "perfect": perfect,
+        "perfect in capitals": perfect.upper(),
+        "perfect after words": f"Here is what I found. Answer: {perfect}. I hope this helps.",
+        "first half": " ".join(words[: len(words) // 2]),
+        "second half": " ".join(words[len(words) // 2 :]),
+        "first reference": references[0] if references else "",
+        "references reversed": ", ".join(reversed(references)),
+        "distractor": sample.distractors[0] if sample.distractors else "none",
+        "empty": "",
+        "refusal": "I'm sorry, but I cannot answer that question.",
+        "copied": sample.context[:600],
+        "question": sample.question,
+        "numbers": "1, 2, 3, 4, 5, 6, 7, 8, 9, 10",
+        "citations": f"{perfect.rstrip('.')} [1][2].",
+        "json": json.dumps({"answer": perfect}),
+    }
+
+
+def prompt_outputs() -> Iterator[Output]:
+    """Yield prompts with and without a chat template, an answer prefix and a stop string."""
+    for name, framing in framings().items():
+        for text, prefix in (("Read this: one two three 42.\nWhat is it?", "Answer:"), ("  Spaces  and\n\nlines ", "")):
+            prompt = framing.prompt(text, prefix, generation_tokens=16, stop=("\n",))
+            counts = framing.count(["one two", " three", "42.", "\n\nWhat is it?"], joint="\n")
+            yield Output(
+                name=f"{name}: {text[:9]!r} {prefix!r}",
+                version_name="PROMPTS",
+                version=versions.PROMPTS,
+                value=[to_json(prompt), counts, framing.fingerprint],
+            )
+
+
+def framings() -> Mapping[str, Framing]:
+    """Return framings by name: chat template, its absence, and the ways to begin an answer on a server."""
+    from transformers import PreTrainedTokenizerFast
+
+    plain = PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>", eos_token="</s>")  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    chat = PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>", eos_token="</s>")  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    chat.chat_template = CHAT_TEMPLATE
+    return {
+        "pieces": Framing(Pieces()),
+        "plain": Framing(plain),
+        "chat": Framing(chat),
+        "chat off": Framing(chat, chat="off"),
+        "instruction": Framing(chat, prefix="instruction"),
+        "turns": Framing(chat, keeps_turns=True),
+        "other lengths": Framing(plain, length_tokenizer=Pieces()),
+    }
+
+
+def judge_outputs() -> Iterator[Output]:
+    """Yield the requests to a judge and the verdicts read from replies."""
+    points = ("a ship sinks", "a man survives")
+    asked: dict[str, Judged[Any]] = {
+        "answer": JudgedAnswer(question="Where did she go?", references=("the North Sea",), answer="To the sea."),
+        "summary": JudgedSummary(subject="a novel", key_points=points, reference="It sinks.", summary="A ship sank."),
+        "claim": JudgedClaim(premise="The ship sank in 1801.", claim="It sank."),
+        "long answer": JudgedAnswer(question="Who?", references=("Ann", "Anne"), answer="word " * 9000),
+    }
+    values: dict[str, Any] = {}
+    for name, judged in asked.items():
+        for number, question in enumerate(judged.questions()):
+            request = request_of(JudgeSettings(model="judge-1"), question.text)
+            values[f"question {name} {number}"] = digest(json.dumps([request, question.again, question.rubric]))
+            values[f"key {name} {number}"] = reply_key(question.rubric, request)
+            values[f"limits {name} {number}"] = dict(question.limits)
+    for reply in REPLIES:
+        try:
+            values[f"reply {reply}"] = read_verdict(reply, {"fluency": 1, "correctness": 3})
+        except UnreadableReply:
+            values[f"reply {reply}"] = None
+    for name, value in values.items():
+        yield Output(name=name, version_name="JUDGE", version=versions.JUDGE, value=value)
+
+
+def calibration_outputs() -> Iterator[Output]:
+    """Yield what calibration checkpoints say of themselves, and their tokenizer."""
+    for spec in ("full", "4k", "graded", "4k-blind=0.1", "full-step=3000", "full-chat"):
+        yield Output(
+            name=spec,
+            version_name="CALIBRATION",
+            version=versions.CALIBRATION,
+            value=calibration.description(calibration.parse_spec(spec)),
+        )
+    yield Output(
+        name="tokenizer",
+        version_name="CALIBRATION",
+        version=versions.CALIBRATION,
+        value=digest(train_tokenizer().to_str()),
+    )
+
+
+OUTPUTS = {
+    "samples": sample_outputs,
+    "scores": score_outputs,
+    "prompts": prompt_outputs,
+    "judge": judge_outputs,
+    "calibration": calibration_outputs,
+}
+
+
+def digest(text: str) -> str:
+    """Return 32 hex digits of a text."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def content(value: Any) -> Any:
+    """Return a value as JSON without names of classes or fields, which may change while the content stays."""
+    if is_dataclass(value):
+        return [content(getattr(value, field.name)) for field in fields(value)]
+    if isinstance(value, Mapping):
+        return [[content(key), content(each)] for key, each in value.items()]
+    if isinstance(value, (set, frozenset)):
+        return sorted((content(each) for each in value), key=json.dumps)
+    if isinstance(value, (tuple, list)):
+        return [content(each) for each in value]
+    return value
+
+
+def rounded(value: Any) -> Any:
+    """Return JSON with its numbers rounded to twelve places: sums of floats differ by platform beyond them."""
+    if isinstance(value, float):
+        return round(value, 12)
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list) else value
+
+
+def read_recorded(kind: str) -> dict[str, dict[str, Any]]:
+    """Return what `recorded/KIND.json` holds: for each name the version and the value."""
+    path = RECORDED / f"{kind}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def difference(output: Output, recorded: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return one line that says what to do about an output; None where it is as recorded."""
+    known = recorded.get(output.name)
+    if known is None:
+        return f"{output.name}: not recorded; run python -m tests.golden.record"
+    if known["version"] != output.version:
+        return (
+            f"{output.name}: recorded for version {known['version']} of {output.version_name}, which is "
+            f"{output.version}; run python -m tests.golden.record"
+        )
+    if known["value"] != json.loads(json.dumps(output.value)):
+        return (
+            f"{output.name}: the output changed; bump the version: raise {output.version_name} in "
+            "fixtures/versions.py, then run python -m tests.golden.record"
+        )
+    return None

@@ -1,0 +1,32 @@
+"""Record the golden outputs: `python -m tests.golden.record`.
+
+Exits 1 and writes nothing where an output changed while its version did not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from golden.outputs import OUTPUTS, RECORDED, difference, read_recorded
+
+
+def main() -> int:
+    """Write `recorded/*.json`; return the exit code."""
+    refused = 0
+    for kind, outputs in OUTPUTS.items():
+        recorded, found = read_recorded(kind), list(outputs())
+        problems = [difference(output, recorded) for output in found]
+        unversioned = [problem for problem in problems if problem and "bump the version" in problem]
+        for problem in unversioned:
+            sys.stderr.write(problem + "\n")
+        if unversioned:
+            refused += 1
+            continue
+        content = {output.name: {"version": output.version, "value": output.value} for output in found}
+        (RECORDED / f"{kind}.json").write_text(json.dumps(content, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    return min(refused, 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,21 @@
+"""Outputs that stored results depend on change together with their versions in `fixtures/versions.py`."""
+
+from __future__ import annotations
+
+import pytest
+from golden.outputs import OUTPUTS, difference, read_recorded
+
+from fixtures import versions
+from fixtures.tasks import TASKS
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_outputs_are_as_recorded_for_their_version(kind: str) -> None:
+    recorded, found = read_recorded(kind), list(OUTPUTS[kind]())
+    assert [problem for output in found if (problem := difference(output, recorded))] == []
+    assert recorded.keys() == {output.name for output in found}
+
+
+def test_every_task_and_metric_has_a_version() -> None:
+    assert versions.TASKS.keys() == TASKS.keys()
+    assert versions.SCORING.keys() == {task.metric for task in TASKS.values()}
