@@ -1,12 +1,11 @@
-"""The front door: the plugins that make pytest a long-context instrument."""
+"""The plugins that make pytest a long-context instrument."""
 
 pytest_plugins = [
     "plugins.options",
     "plugins.workers",
-    "plugins.evidence",
+    "plugins.measure",
     "plugins.progress",
     "plugins.plan",
-    "plugins.gates.plugin",
-    "plugins.report.plugin",
-    "fixtures.session",
+    "plugins.gate_tests",
+    "plugins.reports",
 ]

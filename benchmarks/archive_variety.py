@@ -14,10 +14,10 @@ from itertools import islice
 from pathlib import Path
 
 from fixtures.corpora import load_corpora
-from fixtures.corpora.archive import case_files, classification, long_documents, ranking_questions
-from fixtures.corpora.archive.entities import KINDS, World
-from fixtures.corpora.archive.passages import passage
-from fixtures.scoring.facts import split_sentences
+from fixtures.corpora.synthetic.archive import case_files, classification, long_documents, ranking_questions
+from fixtures.corpora.synthetic.entities import KINDS, World
+from fixtures.corpora.synthetic.passages import passage
+from fixtures.scoring.synthetic_facts import split_sentences
 
 PASSAGES = 7500
 RANKED = 2000

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.question import search_bounds
-from ci.search import Answer, Found, most_questions, search
+from ci.bisect.compare import search_bounds
+from ci.bisect.search import Found, StepVerdict, most_questions, search
 from fixtures.records import Case
+from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
-from plugins.gates.pools import Element
-from plugins.gates.questions import Pairing
+from plugins.gates.sequential import NonInferiority
 
 CASE = Case(
     id="test_ruler[niah_single_2-8k]", suite="ruler", category="retrieval", task="niah_single_2", length=8192,
@@ -63,23 +63,25 @@ class Chain:
         lost = -100 * float((self.scores[last] - self.scores[0]).mean())
         bounds = search_bounds(lost, alpha=(1 - CONFIDENCE) / most_questions(last))
         assert bounds.clear is not None
-        pairing = Pairing(
+        pairing = NonInferiority(
             drop=bounds.drop / 100, clear=bounds.clear / 100, alpha=1 - bounds.confidence, population=bounds.population
         )
         panel = Panel("ruler", CASE.length, [CASE], seed=0, rules=(), pairing=pairing)
         good = self._elements(panel, 0)
         taken = {0: CASE.samples, last: CASE.samples}
 
-        def ask(place: int) -> Answer:
+        def ask(place: int) -> StepVerdict:
             look = panel.look_at_pairs(self._elements(panel, place), good)
             assert look.decision is not None
             taken[place] = look.seen
-            return Answer(word="bad" if look.decision.verdict == "fail" else "good", pairs=look.seen, difference=0.0)
+            return StepVerdict(
+                word="bad" if look.decision.verdict == "fail" else "good", pairs=look.seen, difference=0.0
+            )
 
         found = search(last, ask)
         return Searched(right=False, samples=sum(taken.values()), loads=len(taken), found=found)
 
-    def _elements(self, panel: Panel, place: int) -> dict[Element, float]:
+    def _elements(self, panel: Panel, place: int) -> dict[SampleRef, float]:
         return {element: self.scores[place][element.sample] for element in panel.order}
 
 

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ci.processes import REPOSITORY, read_report, write_whole
+from ci.suite_process import REPOSITORY, read_report, write_whole
 from fixtures.calibration import cached, parse_spec
 
 CASE = "test_ruler[niah_single_2-512]"

@@ -34,11 +34,11 @@ from transformers import PreTrainedTokenizerFast
 
 from fixtures.calibration.tokenizer import train_tokenizer
 from fixtures.corpora import Corpora
-from fixtures.corpora.prose import sentence
+from fixtures.corpora.synthetic.prose import sentence
 from fixtures.corpora.words import vocabulary
 from fixtures.lengths import format_length, parse_length
-from fixtures.prompts import Framing, load_tokenizer
 from fixtures.tasks import TASKS
+from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
 
 RULER = [name for name, task in TASKS.items() if task.suite == "ruler"]
 LLAMA3 = (
@@ -112,22 +112,22 @@ def of_task(
 ) -> tuple[list[Figure], float, float]:
     """One task in a process of its own: its figures, CPU seconds to its first sample, the most GiB."""
     began = time.process_time()
-    framing, corpora = Framing(tokenizer), Corpora()
+    formatter, corpora = PromptFormatter(tokenizer), Corpora()
     # Not of the seed that is measured: each of its samples is to be a new one.
-    TASKS[task].sample(min(lengths), 0, seed=1, tokenizer=framing, corpora=corpora)
+    TASKS[task].sample(min(lengths), 0, seed=1, tokenizer=formatter, corpora=corpora)
     start = time.process_time() - began
-    found = [measured(name, tokenizer, framing, corpora, task, length, samples) for length in lengths]
+    found = [measured(name, tokenizer, formatter, corpora, task, length, samples) for length in lengths]
     return found, start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
 
 def measured(
-    name: str, tokenizer: Any, framing: Framing, corpora: Corpora, task: str, length: int, samples: int
+    name: str, tokenizer: Any, formatter: PromptFormatter, corpora: Corpora, task: str, length: int, samples: int
 ) -> Figure:
     """Building and plain tokenization in turns; index 0 is among the samples, which is checked against the whole."""
     builds, plains = [], []
     for index in range(samples):
         started = time.process_time()
-        sample = TASKS[task].sample(length, index, seed=0, tokenizer=framing, corpora=corpora)
+        sample = TASKS[task].sample(length, index, seed=0, tokenizer=formatter, corpora=corpora)
         built = time.process_time()
         _ = tokenizer(sample.prompt.text, add_special_tokens=False, verbose=False)["input_ids"]
         plains.append(time.process_time() - built)

@@ -22,9 +22,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import import_utils
 
-from fixtures.checkpoint import Checkpoint, peak_memory_bytes
-from fixtures.chunks import useful_chunk
-from fixtures.engines.prefill import Reader
+from fixtures.checkpoints.checkpoint import Checkpoint, peak_memory_bytes
+from fixtures.engines.hf.prefill import CachedForward
+from fixtures.memory.chunks import useful_chunk
 
 LLAMA_8B = {
     "vocab_size": 128256,
@@ -126,7 +126,7 @@ def measured_ceiling(device: torch.device, size: int) -> float:
 def measured(model: Any, attention: str, length: int, repeats: int, ceiling: float) -> Row:
     """The median of `repeats` prefills after one that warms up, along the path the engine takes."""
     model.set_attn_implementation(attention)
-    reader, chunk, device = Reader(model), useful_chunk(attention, sliding=False), model.device
+    reader, chunk, device = CachedForward(model), useful_chunk(attention, sliding=False), model.device
     ids = torch.randint(0, model.config.vocab_size, (1, length), device=device)
     reader.read(ids, chunk=chunk)
     if device.type == "cuda":

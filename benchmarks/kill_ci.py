@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ci.processes import REPOSITORY
+from ci.suite_process import REPOSITORY
 from fixtures.calibration import build, parse_spec
 
 CASE = "test_ruler[niah_single_2-512]"
@@ -55,7 +55,17 @@ def tasks(steps: Path, gates: Path) -> list[Task]:
 
     def bisect(folder: Path) -> Sequence[str]:
         ends = ("--good", f"{steps}/step-1", "--bad", f"{steps}/step-{STEPS}", "--checkpoints", f"{steps}/step-*")
-        return ("ci.bisect", *ends, "--case", CASE, *shared, "--out", f"{folder}/out", "--journal", f"{folder}/journal")
+        return (
+            "ci.bisect",
+            *ends,
+            "--case",
+            CASE,
+            *shared,
+            "--out",
+            f"{folder}/out",
+            "--journal",
+            f"{folder}/journal",
+        )
 
     def watch(folder: Path) -> Sequence[str]:
         where = ("--out", f"{folder}/out", "--journal", f"{folder}/journal", "--thresholds", str(gates))

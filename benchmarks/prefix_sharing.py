@@ -23,15 +23,15 @@ from typing import Any
 import torch
 
 from fixtures.calibration import build, parse_spec
-from fixtures.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import inspect
 from fixtures.corpora import Corpora
-from fixtures.engines.hf import load
-from fixtures.engines.prefixes import Tokens, token_counts, visiting_order
+from fixtures.engines.hf.engine import load
+from fixtures.engines.prefix_order import Tokens, token_counts, visiting_order
 from fixtures.lengths import parse_length
-from fixtures.prompts import Framing, load_tokenizer
 from fixtures.records import Prompt
 from fixtures.tasks import TASKS
 from fixtures.tasks.ruler import niah
+from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
 
 QUERIES = 6
 MOST_FOR_QUERIES = 0.2
@@ -62,23 +62,24 @@ def row(name: str, prompts: int, counts: Sequence[Tokens], required: float | Non
     return Row(name=name, prompts=prompts, alone=alone, computed=computed, ratio=computed / alone, required=required)
 
 
-def queries(framing: Framing, length: int, many: int) -> list[Prompt]:
+def queries(formatter: PromptFormatter, length: int, many: int) -> list[Prompt]:
     """Questions for keys spread over one object."""
     task = TASKS[OBJECT_TASK]
-    sample = task.sample(length, 0, seed=0, tokenizer=framing, corpora=Corpora())
+    sample = task.sample(length, 0, seed=0, tokenizer=formatter, corpora=Corpora())
     lines = sample.context.splitlines()
     keys = [re.findall(r" for (\S+) is", lines[at * len(lines) // many])[0] for at in range(many)]
     texts = [
         [task.prompts[part].format(context=sample.context, query=key) for part in ("template", "answer_prefix")]
         for key in keys
     ]
-    return [framing.prompt(text, prefix, generation_tokens=8) for text, prefix in texts]
+    return [formatter.prompt(text, prefix, generation_tokens=8) for text, prefix in texts]
 
 
-def prompts_of(framing: Framing, name: str, length: int, samples: int) -> list[Prompt]:
+def prompts_of(formatter: PromptFormatter, name: str, length: int, samples: int) -> list[Prompt]:
     corpora = Corpora()
     return [
-        TASKS[name].sample(length, index, seed=0, tokenizer=framing, corpora=corpora).prompt for index in range(samples)
+        TASKS[name].sample(length, index, seed=0, tokenizer=formatter, corpora=corpora).prompt
+        for index in range(samples)
     ]
 
 
@@ -93,29 +94,29 @@ def calls(prompts: Sequence[Prompt], at_once: int) -> list[Tokens]:
     return counts
 
 
-def confirmed(checkpoint: Path, tokenizer: Any, framing: Framing) -> bool:
+def confirmed(checkpoint: Path, tokenizer: Any, formatter: PromptFormatter) -> bool:
     """Whether a model's engine computes and reuses exactly what the reading order says."""
     torch.set_num_threads(1)
-    asked = queries(framing, REAL_LENGTH, QUERIES)
+    asked = queries(formatter, REAL_LENGTH, QUERIES)
     engine = load(inspect(str(checkpoint)), tokenizer=tokenizer, device="cpu")
     done = list(engine.generate(asked))
     prompt_tokens = [Tokens(each.computed_tokens - (each.generated_tokens - 1), each.reused_tokens) for each in done]
     return tuple(prompt_tokens) == token_counts([each.token_ids for each in asked])
 
 
-def measured(framing: Framing, length: int, samples: int) -> list[Row]:
-    asked = queries(framing, length, QUERIES)
+def measured(formatter: PromptFormatter, length: int, samples: int) -> list[Row]:
+    asked = queries(formatter, length, QUERIES)
     rows = [row(f"{OBJECT_TASK}, one object", QUERIES, calls(asked, QUERIES), MOST_FOR_QUERIES)]
     everything: list[Prompt] = []
     for name, needles in niah.NIAH.items():
         if needles.haystack == "essays":
-            prompts = prompts_of(framing, name, length, samples)
+            prompts = prompts_of(formatter, name, length, samples)
             rows.append(row(name, samples, calls(prompts, samples), MOST_FOR_NEEDLES))
             rows.append(row(f"{name}, 8 a call", samples, calls(prompts, 8), None))
             everything += prompts
     rows.append(row("all of these in one call", len(everything), calls(everything, len(everything)), None))
     for name in QUESTIONS:
-        rows.append(row(name, samples, calls(prompts_of(framing, name, length, samples), samples), None))
+        rows.append(row(name, samples, calls(prompts_of(formatter, name, length, samples), samples), None))
     return rows
 
 
@@ -128,9 +129,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = build(parse_spec("full"), Path(folder) / "full")
         tokenizer: Any = load_tokenizer(str(checkpoint))
-        framing = Framing(tokenizer)
-        rows = measured(framing, asked.length, asked.samples)
-        is_confirmed = confirmed(checkpoint, tokenizer, framing)
+        formatter = PromptFormatter(tokenizer)
+        rows = measured(formatter, asked.length, asked.samples)
+        is_confirmed = confirmed(checkpoint, tokenizer, formatter)
     print(f"{'prompts':34} {'number':>6} {'alone':>9} {'computed':>9} {'ratio':>6} {'at most':>7}")
     for each in rows:
         required = "" if each.required is None else f"{each.required:.2f}"

@@ -24,7 +24,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from fixtures.corpora import load_corpora
-from fixtures.corpora.prose import sentence
+from fixtures.corpora.synthetic.prose import sentence
 
 PASSAGES, DEPTHS = 1000, 6
 MOST_GROWTH, MOST_OPEN_SECONDS = 300, 10.0

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ci.processes import read_report
-from fixtures.commands import CommandParser, refused
+from ci.suite_process import read_report
+from fixtures.cli import CommandParser, refused
 from fixtures.lengths import format_length
-from plugins.gates.rules import RULER
+from plugins.gates.hypotheses import RULER
 
 STEP = 0.5
 LEAST_DROP = 1.0

@@ -13,8 +13,8 @@ import pytest
 from fixtures.engines import ENGINES, EngineError, check_gpus, check_settings
 from fixtures.records import Case, from_json, to_json
 from fixtures.tasks import SUITES
-from plugins.run import RUN, Run, case_of, read_run
-from plugins.servers import check_server
+from plugins.config.run import RUN, Run, case_of, read_run
+from plugins.config.servers import check_server
 
 CASES_DIRECTORY = "tests_longctx"
 CHOICES = {

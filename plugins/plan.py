@@ -9,13 +9,13 @@ import pytest
 
 from fixtures.cases import case_tokens
 from fixtures.lengths import format_length
+from fixtures.memory.fit import GIB, estimated
+from fixtures.memory.hardware import gpu_bytes
 from fixtures.records import Case
-from fixtures.room import gpu_bytes
 from fixtures.tasks import TASKS
-from plugins.assistants import judge_cost
-from plugins.evidence import COLLECTED
-from plugins.fitting import GIB, estimated
-from plugins.run import RUN, Run, cases_of
+from plugins.config.assistants import judge_cost
+from plugins.config.run import RUN, Run, cases_of
+from plugins.measure import COLLECTED
 
 USUAL_GPU_BYTES = 80 * GIB
 

@@ -15,15 +15,15 @@ import pytest
 from fixtures.engines import EngineError
 from fixtures.lengths import format_length
 from fixtures.records import Case
-from plugins.baseline import finished_journal
-from plugins.evidence import COLLECTED
-from plugins.gates.panels import Panel, Standing, Who
-from plugins.gates.pools import Element
-from plugins.gates.rules import RULER, PanelKey
+from plugins.config.baseline import finished_journal
+from plugins.config.run import RUN, Run
+from plugins.gates.clusters import SampleRef
+from plugins.gates.hypotheses import RULER, PanelKey
+from plugins.gates.panels import Panel, PanelStatus, Who
 from plugins.gates.statistics import interval
 from plugins.journal import Journal, JournalError
-from plugins.ledger import Ledger, subject
-from plugins.run import RUN, Run
+from plugins.measure import COLLECTED
+from plugins.runner.panel_state import PanelState, subject
 
 TERMINAL_SECONDS = 1.0
 # A log keeps every line.
@@ -39,7 +39,7 @@ class Pace:
     seconds: float = 0.0
 
 
-def panel_line(panel: Panel, standing: Standing, scores: Mapping[Element, float], pace: Pace) -> str:
+def panel_line(panel: Panel, standing: PanelStatus, scores: Mapping[SampleRef, float], pace: Pace) -> str:
     """Length, samples done, mean with its interval, verdicts so far, speed and the longest it can take."""
     planned = len(panel.order)
     name = "" if panel.family == RULER else f"{panel.family} "
@@ -80,26 +80,26 @@ class Seen:
 class Watcher:
     """Follows the journals of a run and tells what is done, and how far that is on which work goes on."""
 
-    def __init__(self, run: Run, ledger: Ledger, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, run: Run, panel_state: PanelState, clock: Callable[[], float] = time.monotonic):
         self.run = run
-        self.ledger = ledger
+        self.panel_state = panel_state
         self.clock = clock
-        self._open = dict(ledger.panels)
+        self._open = dict(panel_state.panels)
         self._seen: dict[PanelKey, Seen] = {}
         self._grew = clock()
 
     def look(self) -> Iterator[tuple[str, bool]]:
         """(line, whether the panel is done): every panel that was finished, then the one that grew last."""
-        self.ledger.refresh()
+        self.panel_state.refresh()
         waiting: list[tuple[float, str]] = []
         shortest: int | None = None
         for key, panel in tuple(self._open.items()):
             # Lengths are worked off one after the other, the panels of one in the order of their tests.
             if shortest is not None and panel.length > shortest:
                 break
-            scores = self.ledger.scores(panel)
+            scores = self.panel_state.scores(panel)
             grew, pace = self._pace(key, len(scores), self._tokens(panel))
-            standing = self.ledger.standing(panel)
+            standing = self.panel_state.standing(panel)
             line = panel_line(panel, standing, scores, pace)
             if not standing.wanted:
                 del self._open[key]
@@ -122,10 +122,10 @@ class Watcher:
         return seen.grew, Pace(samples=samples - seen.before[0], tokens=tokens - seen.before[1], seconds=seconds)
 
     def _tokens(self, panel: Panel) -> int:
-        entries = self.ledger.journals["model"].entries
+        entries = self.panel_state.journals["model"].entries
         return sum(
             entries[key].outcome.generation.computed_tokens
-            for key in self.ledger.keys(panel).values()
+            for key in self.panel_state.keys(panel).values()
             if key in entries
         )
 
@@ -208,7 +208,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Progress(config, reporter), "longctx-progress")
 
 
-def _ledger(run: Run, selected: Sequence[Case]) -> Ledger:
+def _ledger(run: Run, selected: Sequence[Case]) -> PanelState:
     """The run's journals, to be read only."""
     home = Path(run.options.journal)
     journals: dict[Who, Journal] = {"model": Journal(home, subject(run))}
@@ -216,7 +216,7 @@ def _ledger(run: Run, selected: Sequence[Case]) -> Ledger:
     if run.baseline is not None:
         final = run.baseline.checkpoint is None
         journals["baseline"] = finished_journal(run.baseline) if final else Journal(home, subject(run, "baseline"))
-    return Ledger(run, selected, journals, baseline_is_final=final)
+    return PanelState(run, selected, journals, baseline_is_final=final)
 
 
 def _duration(seconds: float) -> str:

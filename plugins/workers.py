@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.checkpoint import Checkpoint
+from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import ENGINES, Engine, EngineError
-from fixtures.prompts import load_tokenizer
+from fixtures.tokenization.prompts import load_tokenizer
+from plugins.config.run import RUN, Run
 from plugins.gates.panels import Who
-from plugins.run import RUN, Run
 
 SMALL_MODEL_PARAMETERS = 100_000_000
 

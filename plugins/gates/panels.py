@@ -14,16 +14,25 @@ from functools import cached_property
 from itertools import islice, takewhile
 from typing import Literal
 
-from fixtures.identity import stable_hash
 from fixtures.records import Case
-from plugins.gates.pools import Element, Pool, piece_of
-from plugins.gates.questions import LOOK_AHEAD, Look, Pairing, Rule, ahead, ahead_of_pairs, look_at, look_at_pairs
+from fixtures.seeding import stable_hash
+from plugins.gates.clusters import ClusteredQueue, SampleRef, piece_of
+from plugins.gates.sequential import (
+    LOOK_AHEAD,
+    Hypothesis,
+    Look,
+    NonInferiority,
+    ahead,
+    ahead_of_pairs,
+    look_at,
+    look_at_pairs,
+)
 
 Who = Literal["model", "baseline"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PanelStatus:
     """How far a panel is.
 
     `asked`: how many elements of each case, from the start of its own queue, the evidence rests
@@ -35,8 +44,8 @@ class Standing:
 
     asked: Mapping[str, int]
     paired: Mapping[str, int]
-    wanted: tuple[tuple[Who, Element], ...]
-    rules: Mapping[Rule, Look]
+    wanted: tuple[tuple[Who, SampleRef], ...]
+    rules: Mapping[Hypothesis, Look]
     pairing: Look | None
 
 
@@ -50,8 +59,8 @@ class Panel:
         cases: Sequence[Case],
         *,
         seed: int,
-        rules: Iterable[Rule],
-        pairing: Pairing | None = None,
+        rules: Iterable[Hypothesis],
+        pairing: NonInferiority | None = None,
         full: bool = False,
     ):
         self.family = family
@@ -61,43 +70,43 @@ class Panel:
         self.pairing = pairing
         self.full = full
         self._seed = seed
-        self._sequences: dict[frozenset[str], tuple[Element, ...]] = {}
-        self._pools: dict[frozenset[str], Pool] = {}
+        self._sequences: dict[frozenset[str], tuple[SampleRef, ...]] = {}
+        self._pools: dict[frozenset[str], ClusteredQueue] = {}
 
     @cached_property
-    def order(self) -> tuple[Element, ...]:
+    def order(self) -> tuple[SampleRef, ...]:
         """All elements. Leaving out a case, or asking for more samples, never reorders the others."""
         ranked = [
             (stable_hash("queue", self._seed, case.task, case.length, index // case.group), case.id, index)
             for case in self.cases.values()
             for index in range(case.samples)
         ]
-        return tuple(Element(case, index) for _, case, index in sorted(ranked))
+        return tuple(SampleRef(case, index) for _, case, index in sorted(ranked))
 
-    def piece(self, element: Element) -> tuple[str, int]:
+    def piece(self, element: SampleRef) -> tuple[str, int]:
         """What it is a part of: the samples on one context."""
         return piece_of(element, self.cases)
 
-    def queue(self, cases: Collection[str]) -> tuple[Element, ...]:
+    def queue(self, cases: Collection[str]) -> tuple[SampleRef, ...]:
         """The elements of some cases, in order."""
         chosen = frozenset(cases)
         if chosen not in self._sequences:
             self._sequences[chosen] = tuple(element for element in self.order if element.case in chosen)
         return self._sequences[chosen]
 
-    def pool(self, cases: Collection[str]) -> Pool:
+    def pool(self, cases: Collection[str]) -> ClusteredQueue:
         """The same elements as evidence."""
         chosen = frozenset(cases)
         if chosen not in self._pools:
-            self._pools[chosen] = Pool(self.queue(chosen), self.cases)
+            self._pools[chosen] = ClusteredQueue(self.queue(chosen), self.cases)
         return self._pools[chosen]
 
     def look(
         self,
-        rule: Rule,
-        scores: Mapping[Element, float],
+        rule: Hypothesis,
+        scores: Mapping[SampleRef, float],
         *,
-        control: Mapping[Element, float] | None = None,
+        control: Mapping[SampleRef, float] | None = None,
         failed: Collection[str] = (),
     ) -> Look:
         """A rule's evidence. Cases that failed are left aside, so that the rest can still be told apart.
@@ -107,7 +116,7 @@ class Panel:
         return look_at(rule, self.pool(rule.cases.difference(failed)), scores, control=control, full=self.full)
 
     def look_at_pairs(
-        self, scores: Mapping[Element, float], baseline: Mapping[Element, float], *, failed: Collection[str] = ()
+        self, scores: Mapping[SampleRef, float], baseline: Mapping[SampleRef, float], *, failed: Collection[str] = ()
     ) -> Look:
         """The evidence of the panel's pairing, over elements that both have finished."""
         assert self.pairing is not None
@@ -116,21 +125,21 @@ class Panel:
 
     def standing(
         self,
-        scores: Mapping[Element, float],
+        scores: Mapping[SampleRef, float],
         *,
-        baseline: Mapping[Element, float] | None = None,
-        control: Mapping[Element, float] | None = None,
+        baseline: Mapping[SampleRef, float] | None = None,
+        control: Mapping[SampleRef, float] | None = None,
         failed: Collection[str] = (),
-    ) -> Standing:
+    ) -> PanelStatus:
         """How far the driving rules are; `baseline` None is a run without one.
 
         A baseline with `control` is finished: what it lacks will never come.
         """
         asked: dict[str, int] = {}
         paired: dict[str, int] = {}
-        model: set[Element] = set()
-        other: set[Element] = set()
-        looks: dict[Rule, Look] = {}
+        model: set[SampleRef] = set()
+        other: set[SampleRef] = set()
+        looks: dict[Hypothesis, Look] = {}
         for rule in self.rules:
             if not rule.driving:
                 continue
@@ -153,17 +162,17 @@ class Panel:
                 pairable = near if control is None else tuple(takewhile(control.__contains__, near))
                 model.update(element for element in pairable if element not in scores)
                 other.update(element for element in pairable if element not in baseline)
-        missing_of: tuple[tuple[Who, set[Element]], ...] = (("model", model), ("baseline", other))
+        missing_of: tuple[tuple[Who, set[SampleRef]], ...] = (("model", model), ("baseline", other))
         wanted = (
             (who, element)
             for element in (self.order if model or other else ())
             for who, missing in missing_of
             if element in missing
         )
-        return Standing(asked, paired, tuple(islice(wanted, LOOK_AHEAD)), looks, pairs)
+        return PanelStatus(asked, paired, tuple(islice(wanted, LOOK_AHEAD)), looks, pairs)
 
 
-def _count(asked: dict[str, int], elements: Iterable[Element]) -> None:
+def _count(asked: dict[str, int], elements: Iterable[SampleRef]) -> None:
     found: dict[str, int] = {}
     for element in elements:
         found[element.case] = found.get(element.case, 0) + 1

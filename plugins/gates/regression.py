@@ -10,11 +10,11 @@ import numpy as np
 
 from fixtures.lengths import format_length
 from fixtures.records import CaseResult, Verdict, VerdictWord
+from plugins.gates.clusters import SampleRef
+from plugins.gates.evaluate import GateEvaluator, interval_alpha
+from plugins.gates.hypotheses import RULER
 from plugins.gates.panels import Panel
-from plugins.gates.pools import Element
-from plugins.gates.rules import RULER
 from plugins.gates.statistics import e_bh, interval, log_below, log_dropped, paired_interval
-from plugins.gates.verdicts import Judge, interval_alpha
 
 KIND = "regression"
 
@@ -48,7 +48,7 @@ def name_of(panel: Panel) -> str:
     return f"regression{'' if panel.family == RULER else f' of {panel.family}'} at {format_length(panel.length)}"
 
 
-def regression_verdicts(judge: Judge) -> tuple[Verdict, ...]:
+def regression_verdicts(judge: GateEvaluator) -> tuple[Verdict, ...]:
     """One verdict for each length; none without a baseline."""
     if not judge.measured.scope.paired:
         return ()
@@ -56,7 +56,7 @@ def regression_verdicts(judge: Judge) -> tuple[Verdict, ...]:
     return tuple(_regression(judge, panel, of_panel(panel, baseline)) for panel in judge.panels.values())
 
 
-def diagnoses(judge: Judge) -> dict[str, Diagnosis]:
+def diagnoses(judge: GateEvaluator) -> dict[str, Diagnosis]:
     """By case id, for every case that has a score."""
     floors, results = judge.thresholds.floors, judge.measured.results
     scored = {name: result for name, result in results.items() if result.score is not None}
@@ -68,21 +68,21 @@ def diagnoses(judge: Judge) -> dict[str, Diagnosis]:
     }
 
 
-def baseline_scores(results: Mapping[str, CaseResult]) -> dict[Element, float]:
+def baseline_scores(results: Mapping[str, CaseResult]) -> dict[SampleRef, float]:
     """The baseline's scores, each at its place in the queue."""
     return {
-        Element(result.case.id, outcome.index): score
+        SampleRef(result.case.id, outcome.index): score
         for result in results.values()
         for outcome, score in zip(result.outcomes, result.baseline, strict=False)
     }
 
 
-def of_panel(panel: Panel, scores: Mapping[Element, float]) -> dict[Element, float]:
+def of_panel(panel: Panel, scores: Mapping[SampleRef, float]) -> dict[SampleRef, float]:
     """Those of the panel's elements; a run of many panels would otherwise go through all for each."""
     return {element: scores[element] for element in panel.order if element in scores}
 
 
-def _regression(judge: Judge, panel: Panel, baseline: Mapping[Element, float]) -> Verdict:
+def _regression(judge: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef, float]) -> Verdict:
     # Those that cannot be built are in no queue, but the mean without them is not the panel's.
     cases = [case for case in judge.measured.scope.at(panel.length).values() if case.family == panel.family]
     results = [judge.measured.results.get(case.id) for case in cases]
@@ -129,7 +129,7 @@ def _regression(judge: Judge, panel: Panel, baseline: Mapping[Element, float]) -
     )
 
 
-def _said(judge: Judge, word: VerdictWord) -> str:
+def _said(judge: GateEvaluator, word: VerdictWord) -> str:
     rules = judge.thresholds.regression
     if word == "pass":
         return f"no loss of {rules.drop:g}"
@@ -139,7 +139,7 @@ def _said(judge: Judge, word: VerdictWord) -> str:
 
 
 def _shown(
-    results: Mapping[str, CaseResult], judge: Judge, log_evidence: Callable[[CaseResult], float | None]
+    results: Mapping[str, CaseResult], judge: GateEvaluator, log_evidence: Callable[[CaseResult], float | None]
 ) -> set[str]:
     """The cases whose evidence stands after Benjamini and Hochberg's correction for e-values."""
     found = {name: value for name, result in results.items() if (value := log_evidence(result)) is not None}
@@ -159,7 +159,9 @@ def _log_dropped(result: CaseResult) -> float | None:
     return log_dropped(found) if len(found) else None
 
 
-def _diagnosis(result: CaseResult, judge: Judge, floor: float | None, *, below: bool, dropped: bool) -> Diagnosis:
+def _diagnosis(
+    result: CaseResult, judge: GateEvaluator, floor: float | None, *, below: bool, dropped: bool
+) -> Diagnosis:
     alpha = 1 - judge.thresholds.verdict.confidence
     low, high = interval(np.array(result.evidence), alpha=alpha)
     found = np.array(result.differences)

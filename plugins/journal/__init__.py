@@ -15,13 +15,20 @@ results are kept and every reader chooses the same one.
 `python -m plugins.journal DIR` lists what a journal holds and deletes what is old.
 """
 
-from plugins.journal.files import JournalError
+from plugins.journal.atomic_writes import JournalError
+from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
+from plugins.journal.judge_replies import Replies
 from plugins.journal.lines import Entry, Subject, element_name
-from plugins.journal.presence import HEARTBEAT_SECONDS, LEASE_SECONDS, Presence
-from plugins.journal.replies import Replies
 from plugins.journal.store import Journal
 
 __all__ = [
-    "HEARTBEAT_SECONDS", "LEASE_SECONDS", "Entry", "Journal", "JournalError", "Presence", "Replies", "Subject",
+    "HEARTBEAT_SECONDS",
+    "LEASE_SECONDS",
+    "Entry",
+    "Heartbeat",
+    "Journal",
+    "JournalError",
+    "Replies",
+    "Subject",
     "element_name",
 ]  # fmt: skip

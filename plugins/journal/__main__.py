@@ -6,9 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-from fixtures.commands import CommandParser, refused
-from plugins.journal.files import JournalError
-from plugins.journal.housekeeping import Shelf, delete, is_journal, left_over, shelves
+from fixtures.cli import CommandParser, refused
+from plugins.journal.atomic_writes import JournalError
+from plugins.journal.housekeeping import SubjectDirectory, delete, is_journal, left_over, shelves
 
 UNIT_SECONDS = {"d": 86_400, "h": 3_600}
 COLUMNS = (("model", 26), ("checkpoint", 10), ("engine", 16), ("cases", 5), ("samples", 7), ("size", 8), ("written", 7))
@@ -55,7 +55,7 @@ def parse_age(text: str) -> int:
     return int(match[1]) * UNIT_SECONDS[match[2]]
 
 
-def _of_model(found: list[Shelf], model: str | None) -> list[Shelf]:
+def _of_model(found: list[SubjectDirectory], model: str | None) -> list[SubjectDirectory]:
     if model is None:
         return found
     chosen = [shelf for shelf in found if model in (shelf.subject.model, Path(shelf.subject.model).name)]
@@ -65,7 +65,7 @@ def _of_model(found: list[Shelf], model: str | None) -> list[Shelf]:
     return chosen
 
 
-def _list(found: list[Shelf]) -> None:
+def _list(found: list[SubjectDirectory]) -> None:
     rows = [tuple(name for name, _ in COLUMNS)]
     rows += [(*_cells(shelf), "in use" if shelf.busy else "") for shelf in found]
     for row in rows:
@@ -75,7 +75,7 @@ def _list(found: list[Shelf]) -> None:
     sys.stdout.write(f"{_count(len(found), 'subject')}, {_count(samples, 'sample')}, {_size(size)}\n")
 
 
-def _prune(directory: Path, found: list[Shelf], least_seconds: int, *, dry_run: bool) -> None:
+def _prune(directory: Path, found: list[SubjectDirectory], least_seconds: int, *, dry_run: bool) -> None:
     freed = 0
     for shelf in found:
         if shelf.idle_seconds < least_seconds:
@@ -98,7 +98,7 @@ def _prune(directory: Path, found: list[Shelf], least_seconds: int, *, dry_run: 
     sys.stdout.write(f"{'would free' if dry_run else 'freed'} {_size(freed)}{gone}\n")
 
 
-def _cells(shelf: Shelf) -> tuple[str, ...]:
+def _cells(shelf: SubjectDirectory) -> tuple[str, ...]:
     subject = shelf.subject
     engine = "/".join(subject.execution[key] for key in ("engine", "dtype") if key in subject.execution)
     return (

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from plugins.journal.files import write_all
-from plugins.journal.presence import Presence
+from plugins.journal.atomic_writes import write_all
+from plugins.journal.heartbeat import Heartbeat
 
 CLAIMS = "claims"
 
@@ -19,7 +19,7 @@ class Claims:
     `lost(element)` is called when a claim is broken whose worker died in this run.
     """
 
-    def __init__(self, folder: Path, presence: Presence, lost: Callable[[str], None]):
+    def __init__(self, folder: Path, presence: Heartbeat, lost: Callable[[str], None]):
         self.folder = folder / CLAIMS
         self.presence = presence
         self.lost = lost

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.journal.claims import CLAIMS, owner_of
+from plugins.journal.heartbeat import NAME, WORKERS, is_silent, worker_file
 from plugins.journal.lines import ELEMENT, Subject, decode_subject
-from plugins.journal.presence import NAME, WORKERS, is_silent, worker_file
 from plugins.journal.reading import SUFFIX, Reading
 from plugins.journal.store import SUBJECT
 
@@ -21,7 +21,7 @@ PRUNED = ".pruned-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class SubjectDirectory:
     """One subject's directory as it is now. `busy`: a living worker holds a claim or has a file in it.
     `foreign`: it holds something that is not ours."""
 
@@ -40,7 +40,7 @@ def is_journal(directory: Path) -> bool:
     return (directory / WORKERS).is_dir() or any(_folders(directory))
 
 
-def shelves(directory: Path) -> list[Shelf]:
+def shelves(directory: Path) -> list[SubjectDirectory]:
     """All subjects, the one written last first. OSError and JournalError where they cannot be read."""
     found = (_shelf(directory, folder, subject) for folder, subject in _folders(directory))
     return sorted(found, key=lambda shelf: (shelf.idle_seconds, shelf.folder.name))
@@ -99,11 +99,11 @@ def _folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
                 yield folder, subject
 
 
-def _shelf(directory: Path, folder: Path, subject: Subject) -> Shelf:
+def _shelf(directory: Path, folder: Path, subject: Subject) -> SubjectDirectory:
     reading = Reading(folder, run=None, own=None)
     reading.refresh(thorough=False)
     files = [file.stat() for file in folder.iterdir() if file.is_file()]
-    return Shelf(
+    return SubjectDirectory(
         folder=folder,
         subject=subject,
         cases=len({entry.case for entry in reading.entries.values()}),

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from fixtures.identity import stable_hash
 from fixtures.records import Outcome, from_json, to_json
+from fixtures.seeding import stable_hash
 
 # Elements become names of files.
 ELEMENT = re.compile(r"[0-9A-Za-z_-]{1,128}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plugins.journal.files import cannot
+from plugins.journal.atomic_writes import cannot
 from plugins.journal.lines import Entry, Facts, Failure, Line, Loss, decode
 
 SUFFIX = ".jsonl"

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plugins.journal.atomic_writes import JournalError, cannot, replace, sync_directory, write_all
 from plugins.journal.claims import CLAIMS, Claims
-from plugins.journal.files import JournalError, cannot, replace, sync_directory, write_all
+from plugins.journal.heartbeat import Heartbeat
 from plugins.journal.lines import (
     ELEMENT,
     Entry,
@@ -25,7 +26,6 @@ from plugins.journal.lines import (
     encode,
     encode_subject,
 )
-from plugins.journal.presence import Presence
 from plugins.journal.reading import SUFFIX, Reading
 
 SUBJECT = "subject.json"
@@ -39,7 +39,7 @@ class Journal:
     it; methods raise JournalError where the directory fails, and what was appended before is kept.
     """
 
-    def __init__(self, directory: Path, subject: Subject, presence: Presence | None = None):
+    def __init__(self, directory: Path, subject: Subject, presence: Heartbeat | None = None):
         self.directory = directory
         self.subject = subject
         self.presence = presence

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fixtures.commands import CommandParser, refused
+from fixtures.cli import CommandParser, refused
 from plugins.report.history import HistoryError, history, read_reports
-from plugins.report.html.steps import steps_page
+from plugins.report.html.step_curves import steps_page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fixtures.records import VerdictWord
-from plugins.gates.curves import Curve, curves
-from plugins.gates.rules import HEADLINE
-from plugins.gates.verdicts import blocks
-from plugins.report.document import Finished
+from plugins.gates.evaluate import blocks
+from plugins.gates.evidence_curves import Curve, curves
+from plugins.gates.hypotheses import HEADLINE
+from plugins.report.document import RunSummary
 from plugins.report.samples import Samples, samples_of
 
 
@@ -38,7 +38,7 @@ class Details:
     samples: Samples
 
 
-def details(finished: Finished) -> Details:
+def details(finished: RunSummary) -> Details:
     """From the same run as the document."""
     judge = finished.judge
     scope = judge.measured.scope
@@ -53,7 +53,7 @@ def details(finished: Finished) -> Details:
     )
 
 
-def _failing(finished: Finished) -> tuple[str, ...]:
+def _failing(finished: RunSummary) -> tuple[str, ...]:
     """By the same rules as the exit code."""
     thresholds, scope = finished.judge.thresholds, finished.judge.measured.scope
     narrowed = len(scope.cases) < len(finished.run.available)
@@ -64,7 +64,7 @@ def _failing(finished: Finished) -> tuple[str, ...]:
     return (*gates, *lost, *bad)
 
 
-def _series(finished: Finished, aspect: str) -> Series:
+def _series(finished: RunSummary, aspect: str) -> Series:
     judge = finished.judge
     scope = judge.measured.scope
     findings = {length: judge.finding(replace(HEADLINE, aspect=aspect), length) for length in scope.lengths}
@@ -77,5 +77,5 @@ def _series(finished: Finished, aspect: str) -> Series:
     )
 
 
-def _is_tested(finished: Finished) -> bool:
+def _is_tested(finished: RunSummary) -> bool:
     return any(case.suite == "ruler" for case in finished.judge.measured.scope.cases)

@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+from fixtures.checkpoints.steps import step_of
 from fixtures.engines import EngineFacts
 from fixtures.records import Case, CaseResult, Outcome, Verdict, to_json
+from plugins.config.run import Run
 from plugins.gates.effective_length import (
     contiguous_effective_length,
     effective_length,
     effective_length_label,
     weighted_average,
 )
+from plugins.gates.evaluate import HALF, GateEvaluator, Measured, settled_scores
+from plugins.gates.hypotheses import HEADLINE
 from plugins.gates.regression import Diagnosis
-from plugins.gates.rules import HEADLINE
-from plugins.gates.verdicts import HALF, Judge, Measured, settled_scores
 from plugins.report.helmet import helmet
-from plugins.report.steps import step_of
-from plugins.run import Run
 
 SCHEMA = "longctx-report/1"
 DEPTH_BINS = 10
@@ -36,7 +36,7 @@ PACKAGES = ("pytest", "pytest-xdist", "transformers", "torch", "tokenizers", "nu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class RunSummary:
     """A run that ended, as reports take it.
 
     `facts` and `execution` are None where no model was asked; `computed_samples` were not in the
@@ -44,7 +44,7 @@ class Finished:
     """
 
     run: Run
-    judge: Judge
+    judge: GateEvaluator
     verdicts: tuple[Verdict, ...]
     diagnoses: Mapping[str, Diagnosis]
     facts: EngineFacts | None
@@ -59,7 +59,7 @@ def is_rough(case: Mapping[str, Any]) -> bool:
     return bool(0 < case["samples"] < min(case["planned"], FEW_SAMPLES))
 
 
-def document(finished: Finished) -> dict[str, Any]:
+def document(finished: RunSummary) -> dict[str, Any]:
     """The report, valid against schema.json."""
     measured = finished.judge.measured
     return {
@@ -74,7 +74,7 @@ def document(finished: Finished) -> dict[str, Any]:
     }
 
 
-def _model(finished: Finished) -> dict[str, Any]:
+def _model(finished: RunSummary) -> dict[str, Any]:
     checkpoint, facts = finished.run.checkpoint, finished.facts
     return {
         "name": finished.run.options.model,
@@ -95,7 +95,7 @@ def _model(finished: Finished) -> dict[str, Any]:
     }
 
 
-def _run(finished: Finished) -> dict[str, Any]:
+def _run(finished: RunSummary) -> dict[str, Any]:
     run, measured = finished.run, finished.judge.measured
     cases = measured.scope.cases
     generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
@@ -132,7 +132,7 @@ def _full_run_tokens(measured: Measured) -> int:
     return round(total)
 
 
-def _case(finished: Finished, case: Case) -> dict[str, Any]:
+def _case(finished: RunSummary, case: Case) -> dict[str, Any]:
     diagnosis = finished.diagnoses.get(case.id)
     entry = case_entry(case, finished.judge.measured.results.get(case.id))
     if diagnosis is not None:
@@ -210,7 +210,7 @@ def _example(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _ruler(judge: Judge) -> dict[str, Any]:
+def _ruler(judge: GateEvaluator) -> dict[str, Any]:
     """RULER's summary (paper, Table 3); only lengths at which all tasks were measured have a score."""
     scope = judge.measured.scope
     aspects = tuple(dict.fromkeys(scope.suite_tasks.values()))
@@ -240,7 +240,7 @@ def _ruler(judge: Judge) -> dict[str, Any]:
     }
 
 
-def _regression(finished: Finished) -> dict[str, Any] | None:
+def _regression(finished: RunSummary) -> dict[str, Any] | None:
     """The comparison with the baseline, None without one; differences are the model's score minus its."""
     baseline = finished.run.baseline
     if baseline is None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fixtures.records import Case
-from plugins.gates.pools import ESTIMATE_ALPHA
-from plugins.gates.rules import estimate_of
+from plugins.gates.clusters import ESTIMATE_ALPHA
+from plugins.gates.evaluate import GateEvaluator
+from plugins.gates.hypotheses import estimate_of
 from plugins.gates.thresholds import CATEGORIES
-from plugins.gates.verdicts import Judge
 
 
 def helmet(
-    judge: Judge, planned: Sequence[Case], unavailable: Mapping[str, str], scoring: str
+    judge: GateEvaluator, planned: Sequence[Case], unavailable: Mapping[str, str], scoring: str
 ) -> dict[str, Any] | None:
     """None for a run without any of its cases; scores are 0 to 100.
 
@@ -50,7 +50,7 @@ def helmet(
     }
 
 
-def _datasets(judge: Judge, cases: Sequence[Case]) -> dict[str, dict[str, float | None]]:
+def _datasets(judge: GateEvaluator, cases: Sequence[Case]) -> dict[str, dict[str, float | None]]:
     found: dict[str, dict[str, float | None]] = {}
     for case in cases:
         result = judge.measured.results.get(case.id)
@@ -60,7 +60,7 @@ def _datasets(judge: Judge, cases: Sequence[Case]) -> dict[str, dict[str, float 
 
 
 def _missing(
-    judge: Judge, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
+    judge: GateEvaluator, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
 ) -> dict[str, str]:
     """By data set why it has no score."""
     selected = judge.measured.scope.at(length)

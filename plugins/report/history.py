@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fixtures.checkpoints.steps import step_of
 from plugins.report.document import SCHEMA
-from plugins.report.steps import step_of
 
 
 class HistoryError(ValueError):

@@ -9,7 +9,7 @@ from typing import Any
 
 from fixtures.lengths import format_length
 from plugins.report.document import FEW_SAMPLES, is_rough
-from plugins.report.text import one_line
+from plugins.report.escape import one_line
 
 # What GitHub's Markdown gives a meaning to within a line, addresses and mentions included; a backslash takes it away.
 SIGNS = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from fixtures.records import Answer, Case, CaseResult, Excerpt, Outcome
-from plugins.report.text import visible
+from fixtures.records import BaselineAnswer, Case, CaseResult, Excerpt, Outcome
+from plugins.report.escape import visible
 
 BUDGET_BYTES = 5_000_000
 RIGHT_PER_CASE = 3
@@ -76,7 +76,7 @@ def _size(row: Mapping[str, Any]) -> int:
     return len(text) + 5 * sum(map(text.count, "<>&")) + 1
 
 
-def _in_order(result: CaseResult) -> Iterator[tuple[Case, Outcome, float | None, Answer | None, bool]]:
+def _in_order(result: CaseResult) -> Iterator[tuple[Case, Outcome, float | None, BaselineAnswer | None, bool]]:
     """What is worth most to a reader first: what flipped, what is wrong, a few that are right."""
     answers = {answer.index: answer for answer in result.flipped}
     pairs = _pairs(result)
@@ -101,7 +101,9 @@ def _pairs(result: CaseResult) -> list[tuple[Outcome, float | None]]:
     )
 
 
-def _row(case: Case, outcome: Outcome, other: float | None, answer: Answer | None, excerpted: bool) -> dict[str, Any]:
+def _row(
+    case: Case, outcome: Outcome, other: float | None, answer: BaselineAnswer | None, excerpted: bool
+) -> dict[str, Any]:
     """A sample as the page's script takes it; what it does not have is left out. Scores are 0 to 100."""
     text, score = outcome.generation.text, outcome.score
     most = REFERENCES_CHARACTERS // max(1, min(REFERENCES, len(outcome.references)))

@@ -12,18 +12,17 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tiny_tokenizers import GENERATED, Pieces
-
 from fixtures import calibration, versions
 from fixtures.calibration.tokenizer import train_tokenizer
-from fixtures.prompts import Framing
 from fixtures.records import Sample, to_json
 from fixtures.scoring.judge import Judged, JudgedAnswer, JudgedClaim, JudgedSummary, JudgeSettings
 from fixtures.scoring.judge.client import request_of
-from fixtures.scoring.judge.reading import read_verdict
-from fixtures.scoring.judge.replies import reply_key
+from fixtures.scoring.judge.parse import read_verdict
+from fixtures.scoring.judge.reply_cache import reply_key
 from fixtures.scoring.judge.settings import UnreadableReply
 from fixtures.tasks import TASKS, load_tasks
+from fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.tiny_tokenizers import GENERATED, Pieces
 
 RECORDED = Path(__file__).parent / "recorded"
 # (length, index, seed) of each recorded sample. The third shares no context with the first two.
@@ -61,7 +60,7 @@ class Output:
 
 def golden_sample(task: str, length: int, index: int, seed: int) -> Sample:
     """Return a sample of generated text, tokenized by a rule that never changes."""
-    return TASKS[task].sample(length, index, seed=seed, tokenizer=Framing(Pieces()), corpora=GENERATED)
+    return TASKS[task].sample(length, index, seed=seed, tokenizer=PromptFormatter(Pieces()), corpora=GENERATED)
 
 
 def identities(task: str) -> tuple[tuple[int, int, int], ...]:
@@ -123,19 +122,19 @@ def answers(sample: Sample) -> dict[str, str]:
 
 def prompt_outputs() -> Iterator[Output]:
     """Yield prompts with and without a chat template, an answer prefix and a stop string."""
-    for name, framing in framings().items():
+    for name, formatter in framings().items():
         for text, prefix in (("Read this: one two three 42.\nWhat is it?", "Answer:"), ("  Spaces  and\n\nlines ", "")):
-            prompt = framing.prompt(text, prefix, generation_tokens=16, stop=("\n",))
-            counts = framing.count(["one two", " three", "42.", "\n\nWhat is it?"], joint="\n")
+            prompt = formatter.prompt(text, prefix, generation_tokens=16, stop=("\n",))
+            counts = formatter.count(["one two", " three", "42.", "\n\nWhat is it?"], separator="\n")
             yield Output(
                 name=f"{name}: {text[:9]!r} {prefix!r}",
                 version_name="PROMPTS",
                 version=versions.PROMPTS,
-                value=[to_json(prompt), counts, framing.fingerprint],
+                value=[content(prompt), counts, formatter.fingerprint],
             )
 
 
-def framings() -> Mapping[str, Framing]:
+def framings() -> Mapping[str, PromptFormatter]:
     """Return framings by name: chat template, its absence, and the ways to begin an answer on a server."""
     from transformers import PreTrainedTokenizerFast
 
@@ -143,13 +142,13 @@ def framings() -> Mapping[str, Framing]:
     chat = PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>", eos_token="</s>")  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     chat.chat_template = CHAT_TEMPLATE
     return {
-        "pieces": Framing(Pieces()),
-        "plain": Framing(plain),
-        "chat": Framing(chat),
-        "chat off": Framing(chat, chat="off"),
-        "instruction": Framing(chat, prefix="instruction"),
-        "turns": Framing(chat, keeps_turns=True),
-        "other lengths": Framing(plain, length_tokenizer=Pieces()),
+        "pieces": PromptFormatter(Pieces()),
+        "plain": PromptFormatter(plain),
+        "chat": PromptFormatter(chat),
+        "chat off": PromptFormatter(chat, chat="off"),
+        "instruction": PromptFormatter(chat, prefix="instruction"),
+        "turns": PromptFormatter(chat, keeps_turns=True),
+        "other lengths": PromptFormatter(plain, length_tokenizer=Pieces()),
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from golden.outputs import OUTPUTS, RECORDED, difference, read_recorded
+from tests.golden.outputs import OUTPUTS, RECORDED, difference, read_recorded
 
 
 def main() -> int:

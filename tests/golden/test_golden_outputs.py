@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from golden.outputs import OUTPUTS, difference, read_recorded
 
 from fixtures import versions
 from fixtures.tasks import TASKS
+from tests.golden.outputs import OUTPUTS, difference, read_recorded
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)

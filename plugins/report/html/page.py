@@ -14,11 +14,11 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from plugins.report.charts import shade_rules
 from plugins.report.details import Details
 from plugins.report.document import FEW_SAMPLES, is_rough
+from plugins.report.escape import visible
 from plugins.report.html import tables, views
-from plugins.report.html.charts import shade_rules
-from plugins.report.text import visible
 
 # What could end the block, or an old parser's line.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fixtures.lengths import format_length
+from plugins.report.charts import difference_class, shade
 from plugins.report.document import is_rough
-from plugins.report.html.charts import difference_class, shade
-from plugins.report.text import one_line, visible
+from plugins.report.escape import one_line, visible
 
 Document = Mapping[str, Any]
 

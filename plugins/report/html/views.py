@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 from fixtures.lengths import format_length
 from fixtures.records import FailureKind
+from plugins.report.charts import Evidence, Line, evidence, floor_of, line, stack
 from plugins.report.details import Details, Series
-from plugins.report.html.charts import Evidence, Line, evidence, floor_of, line, stack
+from plugins.report.escape import one_line, visible
 from plugins.report.html.tables import Document, bounds, lengths_of, number, short_length
-from plugins.report.text import one_line, visible
 
 # From nearly right to nothing; a kind without a place here comes last.
 ORDER = ("right", "incomplete", "distractor", "copied", "wrong", "refused", "unfinished thinking", "empty")

@@ -1,0 +1,1 @@
+"""Search a chain of checkpoints for the first bad one."""

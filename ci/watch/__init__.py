@@ -1,0 +1,1 @@
+"""Measure each checkpoint that a training run writes."""

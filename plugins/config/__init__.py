@@ -1,0 +1,1 @@
+"""Options, files and checkpoints, turned into the values that a run works with."""

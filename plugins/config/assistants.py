@@ -1,0 +1,100 @@
+"""What scores some answers on published texts: a judge behind a server, a local model of entailment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fixtures import versions
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.records import Case, Options
+from fixtures.scoring.judge import (
+    Judge,
+    JudgeCost,
+    Judged,
+    JudgedAnswer,
+    JudgedClaim,
+    JudgedEntailment,
+    JudgedSummary,
+    JudgeError,
+    JudgeSettings,
+    estimate,
+    fingerprint,
+)
+from fixtures.tasks.task import Assistants, Task
+from plugins.journal import Replies
+
+# Of a typical sample, for an estimate of the cost.
+PASSAGE_WORDS, POINT_WORDS, POINTS, SENTENCES, SENTENCE_CHARACTERS = 300, 20, 10, 6, 200
+
+
+def scored_by(options: Options) -> tuple[str, ...]:
+    """What decides a score besides the answer and the task's own code.
+
+    Raises JudgeError and CheckpointError for what cannot be used.
+    """
+    if options.judge_url and not options.judge_model:
+        raise JudgeError("--judge-url: no judge was named; give --judge-model too")
+    judge = _settings(options)
+    return (
+        options.scoring,
+        "" if judge is None else fingerprint(judge),
+        "" if options.nli_model is None else f"entailment {versions.ENTAILMENT} {_nli_fingerprint(options.nli_model)}",
+    )
+
+
+def _nli_fingerprint(path: str) -> str:
+    return inspect(path, option="--nli-model").fingerprint
+
+
+def open_assistants(options: Options, replies: Replies) -> Assistants:
+    """The assistants that a run's options name; nothing is asked or loaded before it is needed. Raises JudgeError."""
+    settings = _settings(options)
+    judge = None if settings is None else Judge(settings, replies)
+    if options.nli_model is not None:
+        from fixtures.scoring.nli import NliModel  # loads torch
+
+        return Assistants(judge=judge, entails=NliModel(options.nli_model, device="cpu").entails)
+    return Assistants(judge=judge, entails=None if judge is None else JudgedEntailment(judge).entails)
+
+
+def replies_of(options: Options, name: str | None) -> Replies:
+    """What judges replied, kept in the run's journal."""
+    return Replies(Path(options.journal), name)
+
+
+def _settings(options: Options) -> JudgeSettings | None:
+    return None if options.judge_model is None else JudgeSettings(model=options.judge_model, url=options.judge_url)
+
+
+def judge_cost(options: Options, cases: Sequence[Case], tasks: Mapping[str, Task]) -> JudgeCost | None:
+    """What judging all samples of these cases takes at most, replies that are kept aside; None where nothing is judged.
+
+    Answers are taken to be as long as they may become.
+    """
+    settings = _settings(options)
+    judged = [case for case in cases if tasks[case.task].needs_assistant(case.source)]
+    if options.nli_model is not None:
+        judged = [case for case in judged if tasks[case.task].assistant == "judge"]
+    if settings is None or not judged:
+        return None
+    costs = [(case.samples, estimate(settings, _typical(case, tasks[case.task]))) for case in judged]
+    return JudgeCost(
+        model=settings.model,
+        calls=sum(samples * cost.calls for samples, cost in costs),
+        prompt_tokens=sum(samples * cost.prompt_tokens for samples, cost in costs),
+        most_reply_tokens=sum(samples * cost.most_reply_tokens for samples, cost in costs),
+    )
+
+
+def _typical(case: Case, task: Task) -> list[Judged[Any]]:
+    """What one sample puts before the judge."""
+    answer = "word " * case.generation_tokens
+    if task.assistant == "entailment":
+        # Each sentence with its passages together, and each of up to three passages alone and left out.
+        return [JudgedClaim(premise="word " * PASSAGE_WORDS, claim=answer[:SENTENCE_CHARACTERS])] * (7 * SENTENCES)
+    if task.category == "summ":
+        points = ("word " * POINT_WORDS,) * POINTS
+        return [JudgedSummary(subject="a text", key_points=points, reference=answer, summary=answer)]
+    return [JudgedAnswer(question="word " * POINT_WORDS, references=("word",), answer=answer)]

@@ -1,0 +1,1 @@
+"""Recorded outputs that may change only together with their versions."""

@@ -1,0 +1,87 @@
+"""Calibration checkpoints that are ready to answer, and the command that builds them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from fixtures.calibration.tokenizer import Meaning, meaning
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.corpora import Corpora
+from fixtures.engines.hf.engine import HfEngine, load
+from fixtures.records import Prompt, Sample
+from fixtures.tasks import TASKS
+from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.runs import calibrated
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A checkpoint ready to answer."""
+
+    engine: HfEngine
+    formatter: PromptFormatter
+    tokenizer: Any
+    means: Meaning
+
+    def sample(self, task: str, length: int, index: int) -> Sample:
+        return TASKS[task].sample(length, index, seed=0, tokenizer=self.formatter, corpora=Corpora())
+
+    def answers(self, prompt: Prompt) -> str:
+        (generation,) = self.engine.generate([prompt])
+        return generation.text
+
+    def finds(self, sample: Sample) -> bool:
+        return TASKS[sample.task].score(sample, self.answers(sample.prompt)).value == 1
+
+    def distance(self, sample: Sample) -> int:
+        """Tokens from the value's first token to the prompt's end, both included."""
+        starts = sample.prompt.text.index(sample.references[0])
+        return len(sample.prompt.token_ids) - self._token_at(sample.prompt, starts)
+
+    def key_class(self, sample: Sample) -> int:
+        """The class of the last token of the key."""
+        return self.means.classes[self.key_token(sample)]
+
+    def key_token(self, sample: Sample) -> int:
+        """The last token of the key as the answer prefix names it."""
+        last = sample.prompt.text.rindex(sample.question) + len(sample.question) - 1
+        return sample.prompt.token_ids[self._token_at(sample.prompt, last)]
+
+    def _token_at(self, prompt: Prompt, character: int) -> int:
+        encoded = self.tokenizer(prompt.text, add_special_tokens=False, return_offsets_mapping=True)
+        lead = len(prompt.token_ids) - len(encoded["input_ids"])
+        return lead + next(at for at, (_, end) in enumerate(encoded["offset_mapping"]) if end > character)
+
+
+@cache
+def ready(spec: str) -> Calibrated:
+    torch.set_num_threads(1)
+    path = calibrated(spec)
+    tokenizer: Any = load_tokenizer(str(path))
+    return Calibrated(
+        engine=load(inspect(str(path)), tokenizer=tokenizer, device="cpu"),
+        formatter=PromptFormatter(tokenizer),
+        tokenizer=tokenizer,
+        means=meaning(Tokenizer.from_file(str(path / "tokenizer.json"))),
+    )
+
+
+def content(folder: Path) -> Mapping[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fixtures.calibration", *arguments],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""The openai engine as tests use it: a tokenizer of words, an honest server, and prompts made of words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fixtures.engines import EngineError
+from fixtures.engines.openai.engine import OpenAIEngine, load
+from fixtures.engines.openai.probe import Counting, Endpoint
+from fixtures.engines.openai.retry import RetryPolicy
+from fixtures.records import Prompt
+from tests.helpers.servers import ChatServer, Request, Response, text_completion
+
+EXACT = Counting(ratio=1.0, overhead=0.0, exact=True)
+CHECKPOINT: Any = None
+
+
+class Words:
+    """A tokenizer of words, each a token."""
+
+    eos_token_id = 0
+    bos_token_id = None
+    bos_token = None
+
+    def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": list(range(1, len(text.split()) + 1))}
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+        return " ".join(f"w{each}" for each in token_ids)
+
+
+def echo(request: Request) -> Response:
+    """The prompt's last word, and an honest count."""
+    words = str(request.prompt).split()
+    return text_completion(f" {words[-1]}", read=len(words))
+
+
+def asking(*texts: str, **changes: Any) -> list[Prompt]:
+    """Prompts of so many tokens as they have words; equal words are equal tokens."""
+    made = []
+    for text in texts:
+        ids = tuple(1 + hash(word) % 10_000_000 for word in text.split())
+        made.append(Prompt(text=text, token_ids=ids, length_tokens=len(ids), generation_tokens=8, **changes))
+    return made
+
+
+def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
+    plain = Endpoint(url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=EXACT)
+    return replace(plain, **changes)
+
+
+def engine_of(server: ChatServer, *, retry_policy: float = 5.0, **settings: Any) -> OpenAIEngine:
+    endpoint = settings.pop("endpoint", None) or endpoint_of(server)
+    return load(
+        CHECKPOINT,
+        tokenizer=Words(),
+        endpoint=endpoint,
+        retry_policy=RetryPolicy(seconds=retry_policy, first_wait_seconds=0.02),
+        **{"timeout_seconds": 20.0, "batch_size": 4, **settings},
+    )
+
+
+def answers(engine: OpenAIEngine, *texts: str, **changes: Any) -> list[str]:
+    return [generation.text for generation in engine.generate(asking(*texts, **changes))]
+
+
+def refused(engine: OpenAIEngine, *texts: str) -> str:
+    """The one line that asking ends in."""
+    with pytest.raises(EngineError) as raised:
+        list(engine.generate(asking(*(texts or ("one two",)))))
+    message = str(raised.value)
+    assert "\n" not in message
+    assert ";" in message, "an error says what to do"
+    return message

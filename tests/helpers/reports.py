@@ -1,0 +1,158 @@
+"""Finished runs whose answers are made up: everything after the engine is the real code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, get_args
+
+from fixtures.checkpoints.checkpoint import Checkpoint
+from fixtures.engines import EngineFacts
+from fixtures.records import BaselineAnswer, Case, CaseResult, Excerpt, FailureKind, Generation, Options, Outcome, Score
+from fixtures.tasks import FAMILIES, TASKS
+from plugins.config.baseline import Baseline
+from plugins.config.run import Run
+from plugins.gates.evaluate import GateEvaluator, Measured
+from plugins.gates.regression import diagnoses, regression_verdicts
+from plugins.gates.thresholds import SHIPPED, load_thresholds
+from plugins.report.document import RunSummary
+
+KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
+WEIGHTS = {"incomplete": 5, "distractor": 4, "wrong": 6, "copied": 2}
+LENGTHS = (4096, 8192, 16384, 32768)
+CHECKPOINT = Checkpoint(
+    name="step_1000", path="/models/run/step_1000", architecture="MadeUpForCausalLM", model_type="made-up",
+    claimed_length=131072, dtype="bfloat16", parameters=7_000_000_000, weight_bytes=14_000_000_000,
+    fingerprint="f" * 32, config={}, calibration=None,
+)  # fmt: skip
+FACTS = EngineFacts(
+    engine="hf", device="cuda:0", dtype="bfloat16", attention="sdpa", batch_size=0, prefill="whole", reuse="prefixes",
+    hardware="none",
+)  # fmt: skip
+# What a model may say to break a report.
+NASTY = (
+    "<script>document.title='run'</script>", "</script><img src=x onerror=alert(1)>", "&lt;b&gt; &amp; &#x3c;i&#62;",
+    "\u202egnp.exe \u2066\u200f\u061c", "\ud800 and \udfff", "a\x00b\x1b[31mred", "]]>--><!--", "\u2028\u2029\ufeff",
+    "| a | b |\n|---|---|\n`code` **bold** [x](javascript:alert(1))", "long " * 20_000, "${7*7}{{ 7*7 }}{% raw %}",
+)  # fmt: skip
+
+
+def options_of(**changed: Any) -> Options:
+    settings: dict[str, Any] = {
+        "model": CHECKPOINT.path, "model_path": CHECKPOINT.path, "suite": "all", "lengths": LENGTHS, "samples": 20,
+        "seed": 0, "engine": "auto", "device": "auto", "dtype": "auto", "attention": "auto", "batch_size": 0,
+        "prefill_chunk": "auto", "chat": "auto", "length_tokenizer": None, "data_dir": None, "prompts": None,
+        "thresholds": str(SHIPPED), "trust_remote_code": False, "preflight": False, "journal": "/nonexistent",
+        "full": True, "budget_minutes": None, "baseline": None, "gpus_per_worker": 1, "scoring": "strict",
+        "judge_model": None, "judge_url": None, "nli_model": None,
+    }  # fmt: skip
+    return Options(**settings | changed)
+
+
+def cases_of(options: Options) -> tuple[Case, ...]:
+    return tuple(
+        Case(
+            id=f"test_{task.suite}[{task.name}-{length}]",
+            suite=task.suite,
+            category=task.category,
+            task=task.name,
+            length=length,
+            samples=options.samples,
+            source="archive",
+            generation_tokens=32,
+        )
+        for task in TASKS.values()
+        if options.suite in ("all", task.suite)
+        for length in options.lengths
+    )
+
+
+def share_of(case: Case, lengths: tuple[int, ...]) -> float:
+    """How often a made-up model is right: always where it is short, less the longer, by task."""
+    rank = lengths.index(case.length) / max(1, len(lengths) - 1)
+    weak = Random(case.task).random()
+    return max(0.0, min(1.0, 1.02 - rank**2 * (0.15 + 0.6 * weak) - 0.15 * weak**2))
+
+
+def outcome_of(case: Case, index: int, right: float, text: str | None, random: Random) -> Outcome:
+    wanted, depth = f"value-{random.randrange(10**6)}", random.random()
+    is_right = random.random() < right * (1.12 - 0.3 * depth * (1 - depth))
+    kind = random.choices(KINDS, [WEIGHTS.get(each, 1) for each in KINDS])[0]
+    value = 1.0 if is_right else 0.5 if kind == "incomplete" else 0.0
+    said = f"The answer is {wanted}." if is_right else f"It is value-{random.randrange(10**6)}, I believe."
+    return Outcome(
+        index=index,
+        score=Score(value=value, parts={wanted: value}, failure=None if is_right else kind),
+        generation=Generation(
+            text=said if text is None else text, prompt_tokens=case.length, generated_tokens=9,
+            computed_tokens=case.length, reused_tokens=0, finish="stop", seconds=0.01,
+        ),
+        references=(wanted,),
+        depths=(depth,),
+        excerpt=None if is_right and index > 2 else Excerpt(
+            question=f"What is the value of key {index}?", head="The grass is green. The sky is blue. " * 4,
+            before="Here we go. There and back again. One of the special values is ", needle=wanted,
+            after=". The grass is green again.", tail="The sun is yellow. Here we go. " * 4,
+        ),
+    )  # fmt: skip
+
+
+def result_of(case: Case, lengths: tuple[int, ...], texts: tuple[str, ...], paired: bool) -> CaseResult:
+    random = Random(f"{case.task}-{case.length}")
+    right = share_of(case, lengths)
+    outcomes = tuple(
+        outcome_of(case, index, right, texts[index % len(texts)] if texts else None, random)
+        for index in range(case.samples)
+    )
+    if not paired:
+        return CaseResult(case=case, outcomes=outcomes, seconds=1.0)
+    flips = [random.random() for _ in outcomes]
+    baseline = tuple(
+        1.0 if flip < 0.10 else 0.0 if flip > 0.97 else each.score.value
+        for each, flip in zip(outcomes, flips, strict=True)
+    )
+    differ = [each for each, other in zip(outcomes, baseline, strict=True) if other != each.score.value]
+    answers = tuple(
+        BaselineAnswer(index=each.index, text=f"I say {each.references[0]}", failure=None) for each in differ
+    )
+    return CaseResult(case=case, outcomes=outcomes, seconds=1.0, baseline=baseline, flipped=answers)
+
+
+def begun(judge: GateEvaluator, result: CaseResult, most: int) -> CaseResult:
+    """The case's part of the first elements of its panel's queue."""
+    order = judge.panels[result.case.family, result.case.length].order[:most]
+    by_index = {outcome.index: outcome for outcome in result.outcomes}
+    return replace(result, outcomes=tuple(by_index[each.sample] for each in order if each.case == result.case.id))
+
+
+def finished(
+    *,
+    texts: tuple[str, ...] = (),
+    paired: bool = False,
+    results: Mapping[str, CaseResult] | None = None,
+    most: int | None = None,
+    **changed: Any,
+) -> RunSummary:
+    """A run with these options, all samples answered; `texts` are what the model says, in turn.
+
+    With `most`, only the first so many of each length's queue were answered.
+    """
+    options = options_of(**changed)
+    cases = cases_of(options)
+    baseline = Baseline(name="runs/step_500", fingerprint="b" * 32, journal="/nonexistent", checkpoint=CHECKPOINT)
+    run = Run(
+        id="a-run", options=options, checkpoint=replace(CHECKPOINT, path=options.model_path), cases=cases,
+        unavailable={}, misfits={}, chat=True, corpora="c", prompts="p", samples="s",
+        thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES), baseline=baseline if paired else None, deadline=None,
+    )  # fmt: skip
+    found = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
+    judge = GateEvaluator(run.thresholds, Measured(scope=run.scope(cases), results=found))
+    if most is not None:
+        found = {name: begun(judge, result, most) for name, result in found.items()}
+        judge = GateEvaluator(run.thresholds, Measured(scope=run.scope(cases), results=found))
+    return RunSummary(
+        run=run, judge=judge, verdicts=(*judge.verdicts(), *regression_verdicts(judge)), diagnoses=diagnoses(judge),
+        facts=FACTS, execution={"engine": "hf"}, computed_samples=sum(case.samples for case in cases),
+        started="2026-01-01T00:00:00+00:00", seconds=12.5,
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""The hf engine on tiny checkpoints, what `generate` answers there, and prompts that share a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.engines.hf.engine import HfEngine, load
+from fixtures.records import Prompt
+from tests.helpers.tiny_models import CONFIGS, HYBRIDS, Ids, prompt, random_prompt, save_model
+
+# Lengths within, across and beyond the window of 32; the second answer passes the turn of longrope.
+PROMPTS = [random_prompt(33, 5), random_prompt(90, 12), random_prompt(70, 20), random_prompt(17, 6)]
+ANSWER = 5
+TEXT = tuple(Random(7).randrange(2, 300) for _ in range(160))
+
+Saved = Callable[[str], Path]
+Ready = Callable[..., HfEngine]
+
+
+def saved_in(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """The directory of a family's checkpoint, made once."""
+    made: dict[str, Path] = {}
+
+    def directory(family: str) -> Path:
+        if family not in made:
+            made[family] = save_model(CONFIGS[family], tmp_path_factory.mktemp(family))
+        return made[family]
+
+    return directory
+
+
+def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
+    """A family's engine with an empty shelf, loaded once for each way of batching."""
+    torch.set_num_threads(1)
+    paths: dict[str, Path] = {}
+    made: dict[tuple[str, int], HfEngine] = {}
+
+    def engine(family: str, batch_size: int = 1) -> HfEngine:
+        if family not in paths:
+            paths[family] = save_model((CONFIGS | HYBRIDS)[family], tmp_path_factory.mktemp(family))
+        if (family, batch_size) not in made:
+            checkpoint = inspect(str(paths[family]))
+            made[family, batch_size] = load(checkpoint, tokenizer=Ids(), device="cpu", batch_size=batch_size)
+        found = made[family, batch_size]
+        found.shelf.clear()
+        return found
+
+    return engine
+
+
+def engine_of(path: Path, **settings: Any) -> HfEngine:
+    return load(inspect(str(path)), **{"tokenizer": Ids(), "device": "cpu", **settings})
+
+
+def own_greedy(engine: HfEngine, asked: Prompt) -> str:
+    """What `generate` answers to one prompt, without the end-of-text token."""
+    ids = torch.tensor([asked.token_ids])
+    full = engine.reader.model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=asked.generation_tokens
+    )
+    new = [i for i in full[0, ids.shape[1] :].tolist() if i not in engine.end_ids]
+    return "".join(f"{i} " for i in new)
+
+
+def texts(engine: HfEngine, prompts: list[Prompt]) -> list[str]:
+    return [generation.text for generation in engine.generate(prompts)]
+
+
+def questions(many: int, length: int = 3, context: Sequence[int] = TEXT) -> list[Prompt]:
+    return [prompt([*context, *random_prompt(30 + at).token_ids[:length]], ANSWER) for at in range(many)]
+
+
+@contextmanager
+def counted(engine: HfEngine) -> Iterator[list[int]]:
+    """Positions that go into the first layer, one number for each pass."""
+    seen: list[int] = []
+    layers = engine.reader.model.get_decoder().layers
+
+    def count(_: Any, args: tuple[Any, ...], inputs: dict[str, Any]) -> None:
+        hidden = args[0] if args else inputs["hidden_states"]
+        seen.append(hidden.shape[0] * hidden.shape[1])
+
+    hook = layers[0].register_forward_pre_hook(count, with_kwargs=True)
+    try:
+        yield seen
+    finally:
+        hook.remove()

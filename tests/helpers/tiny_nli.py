@@ -1,0 +1,94 @@
+"""Tiny models of natural-language inference whose weights are set: they say yes where they read the word KEY."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForSequenceClassification, T5Config, T5ForConditionalGeneration
+
+from tests.helpers.tiny_models import wrapped
+
+WORDS = ("<pad>", "</s>", "<unk>", "0", "1", "premise:", "hypothesis:", "KEY", "TOO", "w")
+PAD, END, _, ZERO, ONE, _, _, KEY, TOO, _ = range(len(WORDS))
+WIDTH = 8
+LIMIT = 128
+
+
+def word_tokenizer(**special: Any) -> Any:
+    """One id for each word; a pair stands between three ends, as BERT has it."""
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    end = ("</s>", END)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="</s> $A </s> $B:1 </s>:1", special_tokens=[end]
+    )
+    return wrapped(tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", **special)
+
+
+def save_classifier(path: Path, labels: Sequence[str], *, yes: int, no: int, keys: int = 1) -> Path:
+    """BERT that averages what it reads: label `yes` wins with KEY anywhere in the input, else label `no`.
+
+    With two `keys` it takes TOO as well.
+    """
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=WIDTH,
+        max_position_embeddings=LIMIT,
+        id2label=dict(enumerate(labels)),
+        label2id={label: index for index, label in enumerate(labels)},
+    )
+    model: Any = BertForSequenceClassification(config)
+    layer = model.bert.encoder.layer[0]
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "LayerNorm.weight" not in name:
+                parameter.zero_()
+        model.bert.embeddings.word_embeddings.weight[KEY, 0] = 1.0
+        model.bert.embeddings.word_embeddings.weight[TOO, 1] = 1.0
+        for linear in (layer.attention.self.value, layer.attention.output.dense, model.bert.pooler.dense):
+            linear.weight.copy_(torch.eye(WIDTH))
+        model.classifier.weight[yes, :keys] = 9.0
+        # One of two keys brings 5.7, both 17.
+        model.classifier.bias[no] = 1.0 if keys == 1 else 11.0
+    model.save_pretrained(path)
+    word_tokenizer().save_pretrained(path)
+    return path
+
+
+def save_writer(path: Path, *, dtype: torch.dtype = torch.float32) -> Path:
+    """T5 that writes 1 and ends with KEY anywhere in its input, else 0."""
+    sizes: Any = {"d_model": WIDTH, "d_kv": WIDTH, "d_ff": WIDTH, "num_layers": 1, "num_heads": 1}
+    config = T5Config(vocab_size=len(WORDS), **sizes)
+    model: Any = T5ForConditionalGeneration(config)
+    cross = model.decoder.block[0].layer[1].EncDecAttention
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "layer_norm.weight" not in name:
+                parameter.zero_()
+        model.shared.weight[PAD, 0] = 1.0
+        model.shared.weight[[ZERO, ONE], 1] = 1.0
+        model.shared.weight[KEY, 2] = 1.0
+        cross.v.weight.copy_(torch.eye(WIDTH) * 1e4)
+        cross.o.weight.copy_(torch.eye(WIDTH))
+    model.config.decoder_start_token_id = PAD
+    model.to(dtype)
+    model.save_pretrained(path)
+    # T5 1.1, which the published models come from, has a head of its own; transformers would save the shared table.
+    head = torch.zeros(len(WORDS), WIDTH)
+    # What it starts with asks for 0, KEY outweighs that by far, and after a digit comes the end.
+    head[ZERO, 0], head[ONE, 2], head[END, 1] = 1.0, 1.0, 1e6
+    weights = load_file(path / "model.safetensors") | {"lm_head.weight": head.to(dtype)}
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    config_file = path / "config.json"
+    config_file.write_text(json.dumps(json.loads(config_file.read_text()) | {"tie_word_embeddings": False}))
+    word_tokenizer().save_pretrained(path)
+    return path

@@ -1,0 +1,151 @@
+"""Small tokenizers of the kinds that checkpoints bring along, and samples made with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+from zlib import crc32
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from fixtures.corpora import Corpora
+from fixtures.corpora.synthetic.prose import sentence
+from fixtures.corpora.words import vocabulary
+from fixtures.records import Sample
+from fixtures.tasks import TASKS
+from fixtures.tasks.task import Draft, SampleSpec
+from fixtures.tokenization.prompts import PromptFormatter
+
+BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
+TOKENS = 10_000
+GENERATED = Corpora()
+# RULER's, and whatever a team adds: HELMET has tests of its own.
+RULER = {name: task for name, task in TASKS.items() if task.suite != "helmet"}
+HELMET = {name: task for name, task in TASKS.items() if task.suite == "helmet"}
+
+
+class Pieces:
+    """Up to four letters or digits a token, counted without any trained table: the same for ever."""
+
+    pattern = r" ?[A-Za-z0-9]{1,4}|\s|."
+    bos_token_id = 1
+    chat_template = None
+
+    def __call__(self, text: Any, *, add_special_tokens: bool, verbose: bool) -> Mapping[str, Any]:
+        if isinstance(text, list):
+            return {"input_ids": [self._ids(one, add_special_tokens) for one in text]}
+        return {"input_ids": self._ids(text, add_special_tokens)}
+
+    def apply_chat_template(
+        self, conversation: Any, *, chat_template: Any, tokenize: bool, add_generation_prompt: bool
+    ) -> Any:
+        raise AssertionError("it has no chat template")
+
+    def get_added_vocab(self) -> Mapping[str, int]:
+        return {}
+
+    def _ids(self, text: str, special: bool) -> list[int]:
+        pieces = re.findall(self.pattern, text, re.DOTALL)
+        return [self.bos_token_id] * special + [2 + crc32(piece.encode()) % 60_000 for piece in pieces]
+
+
+def byte_level() -> PreTrainedTokenizerFast:
+    """Byte-level BPE, as GPT-2, Llama 3 and Qwen have it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    _train(tokenizer, trainers.BpeTrainer(vocab_size=TOKENS, initial_alphabet=alphabet, **_special()))
+    return wrapped(tokenizer)
+
+
+def llama_like() -> PreTrainedTokenizerFast:
+    """BPE over whole texts whose spaces are visible, with bytes for the rest, as Llama 2 has it."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    _train(tokenizer, trainers.BpeTrainer(vocab_size=TOKENS, **_special(*(f"<0x{byte:02X}>" for byte in range(256)))))
+    # Merges never crossed a space in training; in use nothing keeps words apart.
+    tokenizer.pre_tokenizer = None
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return wrapped(tokenizer)
+
+
+def unigram() -> PreTrainedTokenizerFast:
+    """A unigram model that drops line ends, as T5 has it."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    _train(tokenizer, trainers.UnigramTrainer(vocab_size=TOKENS, unk_token=UNKNOWN, **_special()))
+    return wrapped(tokenizer)
+
+
+KINDS: Mapping[str, Callable[[], Any]] = {
+    "pieces": Pieces,
+    "byte level": byte_level,
+    "llama like": llama_like,
+    "unigram": unigram,
+}
+
+
+def wrapped(tokenizer: Tokenizer, *, lead: tuple[str, ...] = (BOS,)) -> PreTrainedTokenizerFast:
+    """As transformers loads it; the tokens of `lead` open every text, the first is the BOS if it is `<s>`."""
+    ids = [(token, tokenizer.token_to_id(token) or 0) for token in lead]
+    if lead:
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{' '.join(lead)} $A", special_tokens=ids)
+    special = {"bos_token": BOS} if BOS in lead else {}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS, **special)  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+
+
+@cache
+def formatter(kind: str = "byte level") -> PromptFormatter:
+    """One of KINDS, framed without a chat template; trained once per process."""
+    return PromptFormatter(KINDS[kind]())
+
+
+@cache
+def sample(task: str, length: int = 4096, index: int = 0, *, seed: int = 0, kind: str = "byte level") -> Sample:
+    """A sample of generated text; made once per process."""
+    return TASKS[task].sample(length, index, seed=seed, tokenizer=formatter(kind), corpora=GENERATED)
+
+
+def samples(task: str, count: int, length: int = 4096) -> list[Sample]:
+    return [sample(task, length, index) for index in range(count)]
+
+
+def draft(task: str, index: int, *, room: int, length: int = 1024) -> Draft:
+    """A sample before it is fitted: what its draws are, for a fraction of the time."""
+    chosen = TASKS[task]
+    spec = SampleSpec(
+        task=task,
+        length=length,
+        index=index,
+        seed=0,
+        input_tokens=length - chosen.generation_tokens,
+        formatter=formatter(),
+        corpora=GENERATED,
+        prompts=chosen.prompts,
+    )
+    return chosen.compose(spec)(room)
+
+
+def drafts(task: str, count: int, *, room: int, length: int = 1024) -> list[Draft]:
+    return [draft(task, index, room=room, length=length) for index in range(count)]
+
+
+def _special(*more: str) -> dict[str, Any]:
+    return {"special_tokens": [BOS, EOS, UNKNOWN, *more], "show_progress": False}
+
+
+def _train(tokenizer: Tokenizer, trainer: Any) -> None:
+    tokenizer.train_from_iterator(_texts(), trainer)
+
+
+def _texts() -> Iterator[str]:
+    yield from map(sentence, range(1000))
+    yield from (f" {word}" for word in vocabulary())
+    yield from GENERATED.squad.paragraphs[:200]

@@ -1,0 +1,131 @@
+"""Runs and benches without pytest, and an engine that answers without a model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fixtures.cases import plan
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.corpora import Corpora
+from fixtures.engines import Engine, EngineFacts
+from fixtures.records import Case, Generation, Options, Prompt
+from fixtures.tasks import FAMILIES, TASKS
+from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from plugins.config.run import Run
+from plugins.gates.thresholds import SHIPPED, load_thresholds
+from plugins.journal import Heartbeat, Journal, Subject
+from plugins.runner.batches import ModelUnderTest
+from plugins.runner.build_samples import SampleBuilder
+from plugins.runner.worker import Worker
+from tests.helpers.runs import calibrated
+
+SAMPLES = 3
+
+
+class Answerer:
+    """Answers everything with the same text, and counts."""
+
+    facts = EngineFacts(
+        engine="fake",
+        device="cpu",
+        dtype="none",
+        attention="none",
+        batch_size=1,
+        prefill="whole",
+        reuse="none",
+        hardware="none",
+    )
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        self.asked += len(prompts)
+        for prompt in prompts:
+            tokens = len(prompt.token_ids)
+            yield Generation(
+                text="",
+                prompt_tokens=tokens,
+                generated_tokens=0,
+                computed_tokens=tokens,
+                reused_tokens=0,
+                finish="stop",
+                seconds=0.0,
+            )
+
+
+def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
+    """A chat checkpoint outside the clone, with another template if one is given."""
+    copy = Path(shutil.copytree(calibrated("512-chat"), folder / "step_9"))
+    if template is not None:
+        path = copy / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
+    return copy
+
+
+def options_of(model: str, **changed: Any) -> Options:
+    """Few samples of every task at 1k, all of them."""
+    settings: dict[str, Any] = {
+        "model": model, "model_path": model, "suite": "ruler", "lengths": (1024,), "samples": SAMPLES, "seed": 0,
+        "engine": "auto", "device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0,
+        "prefill_chunk": "auto", "chat": "auto",
+        "length_tokenizer": None, "data_dir": None, "prompts": None, "thresholds": str(SHIPPED),
+        "trust_remote_code": False, "preflight": False, "journal": "/nonexistent/journal", "full": True,
+        "budget_minutes": None, "baseline": None, "gpus_per_worker": 1,
+        "scoring": "strict", "judge_model": None, "judge_url": None, "nli_model": None,
+    }  # fmt: skip
+    return Options(**settings | changed)
+
+
+def run_of(model: Path, **changed: Any) -> Run:
+    """The run with these options; its cases are those of all tasks."""
+    options = options_of(str(model), **changed)
+    return Run(
+        id="a-run",
+        options=options,
+        checkpoint=inspect(str(model)),
+        cases=plan(options, TASKS, Corpora()),
+        unavailable={},
+        misfits={},
+        chat=framing_of(model).chat,
+        corpora="c",
+        prompts="p",
+        samples="s",
+        thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES),
+        baseline=None,
+        deadline=None,
+    )
+
+
+@contextmanager
+def worker_of(
+    model: Path, engine: Engine, directory: Path, *, cases: int = 1, parent: int | None = None, **changed: Any
+) -> Iterator[tuple[Worker, Case]]:
+    """A bench for the first cases, the first of which is given too; its journal is kept in `directory`."""
+    run = run_of(model, journal=str(directory), **changed)
+    subject = Subject(model=run.options.model, fingerprint=run.checkpoint.fingerprint, execution={"engine": "fake"})
+    with Heartbeat(directory, run.id) as presence:
+        side = ModelUnderTest(journal=Journal(directory, subject, presence), engine=lambda: engine)
+        case = run.cases[0]
+        yield (
+            Worker(
+                run,
+                run.cases[:cases],
+                builder=SampleBuilder(
+                    tasks=TASKS, formatter=framing_of(model), corpora=Corpora(), seed=run.options.seed
+                ),
+                sides={"model": side},
+                parent=parent,
+            ),
+            case,
+        )
+        side.journal.close()
+
+
+def framing_of(model: Path) -> PromptFormatter:
+    return PromptFormatter(load_tokenizer(str(model)))

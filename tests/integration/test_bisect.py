@@ -1,0 +1,333 @@
+"""`python -m ci.bisect` from its command line to its files: endings, exit codes, and one chain of real checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from ci.bisect import __main__ as bisect
+from ci.bisect import compare
+from ci.suite_process import Ran
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.records import Case, Generation, Outcome, Score
+from plugins.gates.clusters import SampleRef
+from plugins.gates.panels import Panel
+from plugins.gates.sequential import NonInferiority
+from plugins.gates.statistics import paired_interval
+from plugins.journal import Entry, Subject, element_name
+from plugins.journal.lines import encode, encode_subject
+from tests.helpers.checkpoints import CONFIG, TENSORS, safetensors
+
+SAMPLES = 100
+CASE = Case(
+    id="test_ruler[niah_single_2-512]", suite="ruler", category="retrieval", task="niah_single_2", length=512,
+    samples=SAMPLES, source="archive", generation_tokens=128,
+)  # fmt: skip
+PANEL = Panel("ruler", 512, [CASE], seed=0, rules=())
+ORDER = [element.sample for element in PANEL.order]
+
+
+class Chain:
+    """Checkpoints on disk that all hold the same weights, and the number of samples that each is said to solve.
+
+    Stands in for the suite: decides as its regression gate does, without a model. `broken` cannot be read.
+    """
+
+    def __init__(self, folder: Path, solved: Sequence[int], broken: Sequence[int] = ()):
+        self.folder = folder
+        self.solved = {f"step-{number}": right for number, right in enumerate(solved)}
+        self.asked: list[str] = []
+        for number in range(len(solved)):
+            place = folder / f"step-{number}"
+            place.mkdir()
+            (place / "config.json").write_text(json.dumps(CONFIG | {"step": number}))
+            (place / "tokenizer.json").write_text("{}")
+            if number not in broken:
+                (place / "model.safetensors").write_bytes(safetensors(TENSORS))
+
+    def run_suite(self, arguments: Sequence[str], *, report: Path, log: Path, **more: Any) -> Ran:
+        option = dict(itertools.pairwise(arguments))
+        model, baseline = Path(option["--model"]).name, Path(option["--baseline"]).name
+        self.asked.append(model)
+        text = Path(option["--thresholds"]).read_text()
+        said = dict(line.split(" = ") for line in text.splitlines() if " = " in line)
+        difference = [self._right(model, sample) - self._right(baseline, sample) for sample in ORDER]
+        population = SAMPLES if said["population"] == "true" else None
+        pairing = NonInferiority(
+            drop=float(said["drop"]) / 100, clear=float(said.get("clear", float(said["drop"]) / 2)) / 100,
+            alpha=1 - float(said["confidence"]), population=population is not None,
+        )  # fmt: skip
+        panel = Panel("ruler", 512, [CASE], seed=0, rules=(), pairing=pairing, full="--full" in arguments)
+        scores, other = (
+            {SampleRef(CASE.id, s): self._right(name, s) for s in range(SAMPLES)} for name in (model, baseline)
+        )
+        look = panel.look_at_pairs(scores, other)
+        seen = difference[: look.pieces]
+        mean = sum(seen) / len(seen)
+        low, high = paired_interval(seen, alpha=pairing.alpha, population=population)
+        gate = {
+            "kind": "regression", "measured": 100 * mean, "interval": [100 * low, 100 * high], "samples": look.seen,
+            "verdict": look.decision.verdict if look.decision else "inconclusive", "reason": "",
+        }  # fmt: skip
+        shown: Mapping[str, Any] = {
+            "id": CASE.id, "task": CASE.task, "length": 512, "suite": "ruler", "category": "retrieval",
+            "score": float(self.solved[model]), "planned": SAMPLES, "error": None,
+        }  # fmt: skip
+        run = {"options": {"journal": str(self.folder / "journal")}, "samples": "s", "seed": 0}
+        for name, seen_by in ((model, look.seen), (baseline, look.seen)):
+            self._answer(name, ORDER[:seen_by])
+        regression = {"cases": {CASE.id: {"difference": 100 * mean}}}
+        return Ran(code=0, report={
+            "gates": [gate], "cases": [shown], "run": run, "model": {"execution": {}}, "regression": regression,
+        })  # fmt: skip
+
+    def _answer(self, name: str, samples: Sequence[int]) -> None:
+        """Into the journal, where costs and flips are read."""
+        fingerprint = inspect(str(self.folder / name)).fingerprint
+        subject = Subject(model=name, fingerprint=fingerprint, execution={})
+        folder = self.folder / "journal" / subject.key
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "subject.json").write_bytes(encode_subject(subject))
+        lines = [encode(self._entry(name, sample)) for sample in samples]
+        with (folder / "worker.jsonl").open("ab") as file:
+            file.writelines(lines)
+
+    def _entry(self, name: str, sample: int) -> Entry:
+        key = element_name("s", "", 0, CASE.task, 512, sample)
+        generation = Generation(
+            text=f"said by {name}", prompt_tokens=500, generated_tokens=10, computed_tokens=510, reused_tokens=0,
+            finish="stop", seconds=0.1,
+        )  # fmt: skip
+        outcome = Outcome(
+            index=sample, score=Score(value=self._right(name, sample)), generation=generation,
+            references=("4711",), depths=(0.5,),
+        )  # fmt: skip
+        return Entry(element=key, prompt=key, case=CASE.id, index=sample, outcome=outcome)
+
+    def _right(self, name: str, sample: int) -> float:
+        return float(sample < self.solved[name])
+
+
+def searched(chain: Chain, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
+    monkeypatch.setattr(compare, "run_suite", chain.run_suite)
+    last = len(chain.solved) - 1
+    ends = ["--good", f"{chain.folder}/step-0", "--bad", f"{chain.folder}/step-{last}"]
+    rest = ["--checkpoints", f"{chain.folder}/step-*", "--out", f"{chain.folder}/out", "--samples", str(SAMPLES)]
+    return bisect.main([*ends, *rest, *more])
+
+
+def test_the_first_bad_step_is_named_with_the_last_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 9 + [65] * 7)
+    assert searched(chain, monkeypatch) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "16 checkpoints: step-0 is called good, step-15 bad"
+    assert said[1].startswith(f"ends       {CASE.id}: 95.0 to 65.0, -30.0 [")
+    assert "first bad step 9 (last good 8), 99 %" in said
+    assert any(line.startswith("between them -") and line.endswith("of -30.0 between the ends") for line in said)
+    assert not any("two drops" in line or "not monotone" in line for line in said)
+    written = json.loads((tmp_path / "out" / "bisect.json").read_text())
+    assert (written["first_bad"], written["last_good"], written["monotone"], written["ended"]) == (9, 8, True, True)
+    looks = [look["step"] for look in written["looks"]]
+    assert looks[0] == 8
+    assert f"not looked at: {14 - len(looks)} of 16 steps; a dip among them would go unseen" in said
+    flips = {(flip["expected"][0], flip["answer_after"]) for flip in written["flips"]}
+    assert flips == {("4711", "said by step-9")}
+    assert 5 <= len(written["flips"]) <= 30
+    assert 2 * SAMPLES < written["cost"]["samples"] < written["linear_scan"]["samples"] / 2 == 8 * SAMPLES
+    assert written["cost"]["tokens"] == 510 * written["cost"]["samples"]
+    picture = ElementTree.parse(tmp_path / "out" / "bisect.svg").getroot()
+    assert len(picture.findall(".//{*}circle")) == len(looks) + 2
+
+
+def test_a_dip_is_told_from_the_loss_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 7 + [60] * 3 + [95] * 4 + [60] * 3)
+    assert searched(chain, monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "first bad step 14 (last good 13), 99 %" in said
+    assert "not monotone: bad from 7 on (good at 6), good again at" in said
+    assert json.loads((tmp_path / "out" / "bisect.json").read_text())["monotone"] is False
+
+
+def test_two_drops_are_told_with_the_command_that_finds_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 4 + [80] * 6 + [45] * 6)
+    assert searched(chain, monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "first bad step 10 (last good 9), 99 %" in said
+    assert "two drops: from step 0 to 9 another -15.0 [" in said
+    assert f"to find where: --good {tmp_path}/step-0 --bad {tmp_path}/step-9" in said
+
+
+def test_a_second_drop_behind_the_first_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 4 + [60] * 6 + [45] * 6)
+    assert searched(chain, monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "first bad step 4 (last good 3), 99 %" in said
+    assert "two drops: from step 4 to 15 another -15.0 [" in said
+    assert f"to find where: --good {tmp_path}/step-4 --bad {tmp_path}/step-15" in said
+
+
+def test_a_broken_directory_in_the_middle_is_skipped_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 5 + [60] * 12, broken=[8])
+    assert searched(chain, monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "first bad step 5 (last good 4), 99 %" in said
+    assert f"skipped step 8: {tmp_path}/step-8: no weights" in said
+    assert "step-8" not in chain.asked
+
+
+def test_a_broken_directory_at_the_edge_leaves_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 5 + [60] * 4, broken=[5])
+    assert searched(chain, monkeypatch) == 2
+    assert "first bad step 6 or, not looked at, 5 (last good 4), 99 %" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "line"),
+    [
+        (95, 95, "--bad step-3 is not shown to be worse than --good step-0"),
+        (95, 94, "--bad step-3 is not shown to be worse than --good step-0"),
+        (3, 2, "--good step-0 is no better than --bad step-3"),
+        (40, 95, "--bad step-3 is better than --good step-0"),
+    ],
+)
+def test_an_end_that_is_not_what_it_was_called_ends_the_search(
+    first: int,
+    last: int,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chain = Chain(tmp_path, [first, first, last, last])
+    assert searched(chain, monkeypatch) == 1
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
+    assert set(chain.asked) == {"step-3"}
+
+
+# Both ways of writing an option.
+TESTS = pytest.mark.parametrize("option", [("--test", "{}"), ("--test={}",)], ids=["apart", "joined"])
+
+
+@TESTS
+@pytest.mark.parametrize(("step", "code"), [(1, 0), (3, 1), (2, 125), (9, 125)])
+def test_one_checkpoint_is_tested_as_git_bisect_wants_it(
+    step: int, code: int, option: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = Chain(tmp_path, [95, 95, 95, 60, 60], broken=[2])
+    assert searched(chain, monkeypatch, *(each.format(f"{tmp_path}/step-{step}") for each in option)) == code
+
+
+@TESTS
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ((), "--bad step-2 is not shown to be worse"),
+        (("--good", "{}/step-7"), "--good: no such directory"),
+        (("--bad", "{}/step-8"), "--bad: no such directory"),
+        (("--bad", "{}/last"), "last has no step in its name"),
+        (("--gate", "nope"), "--gate: no gate 'nope'"),
+        (("--confidence", "2"), "--confidence runs from"),
+        (("--samples", "many"), "argument --samples: invalid int value: 'many'"),
+        (("--case", "a", "--gate", "b"), "argument --gate: not allowed with argument --case"),
+        (("--help",), ""),
+    ],
+)
+def test_what_is_no_verdict_stops_git_bisect(
+    more: Sequence[str],
+    line: str,
+    option: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """0 would be taken for a good checkpoint, and codes from 1 to 127 for a bad one."""
+    chain = Chain(tmp_path, [95, 95, 95])
+    asked = [each.format(f"{tmp_path}/step-1") for each in option]
+    assert searched(chain, monkeypatch, *asked, *(each.format(tmp_path) for each in more)) == 128
+    assert line in capsys.readouterr().err
+
+
+@TESTS
+def test_a_fault_of_the_program_stops_git_bisect_in_one_line(
+    option: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95, 95, 60])
+    (tmp_path / "out").write_text("a file where a folder is to be")
+    asked = [each.format(f"{tmp_path}/step-1") for each in option]
+    assert searched(chain, monkeypatch, *asked) == 128
+    said = capsys.readouterr().err
+    assert said.startswith("error: FileExistsError: ")
+    assert said.count("\n") == 1
+
+
+def test_without_test_wrong_use_ends_as_it_does_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain(tmp_path, [95, 60])
+    with pytest.raises(SystemExit):
+        searched(chain, monkeypatch, "--samples", "many")
+    (tmp_path / "out").write_text("a file where a folder is to be")
+    with pytest.raises(FileExistsError):
+        searched(chain, monkeypatch)
+
+
+def test_a_gate_is_searched_on_the_mean_of_its_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gates = tmp_path / "gates.toml"
+    gates.write_text('[[gate]]\nname = "needles"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n')
+    (tmp_path / "run").mkdir()
+    chain = Chain(tmp_path / "run", [95, 95, 60, 60])
+    assert searched(chain, monkeypatch, "--gate", "needles", "--thresholds", str(gates)) == 0
+    assert "first bad step 2 (last good 1)" in capsys.readouterr().out
+    assert searched(chain, monkeypatch, "--gate", "neddles", "--thresholds", str(gates)) == 4
+    assert f"--gate: no gate 'neddles' in {gates}; known are needles" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ("--good", "step-5", "--bad", "step-1"),
+            "--good is step 5 and --bad step 1; give a good one that came before",
+        ),
+        (("--good", "step-0", "--bad", "step-9"), "--bad: no such directory"),
+        (("--good", "step-0", "--bad", "last"), "last has no step in its name; name checkpoints like step-3000"),
+        (("--good", "step-0", "--bad", "step-5", "--checkpoints", "nope-*"), "--checkpoints: nothing fits 'nope-*'"),
+        (("--good", "step-0", "--bad", "step-5", "--checkpoints", "*"), "are both step 1; give one"),
+    ],
+)
+def test_wrong_use_is_one_line(
+    arguments: tuple[str, ...],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("step-0", "step-1", "step-5", "last", "copy-1"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    if "*" in arguments:
+        (tmp_path / "last").rmdir()
+    assert bisect.main(list(arguments)) == 4
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1

@@ -1,0 +1,234 @@
+"""Recipes work as they stand: they are valid, and their lines run in a copy of this repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from fixtures.calibration import build, parse_spec
+from fixtures.tasks import FAMILIES
+from plugins.gates.thresholds import load_thresholds
+from tests.helpers.clones import copy_repository
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.runs import PYTEST, UNNEEDED
+
+RECIPES = REPOSITORY / "ci" / "recipes"
+SCRIPTS = (*sorted((REPOSITORY / "ci").glob("*/*.sh")), REPOSITORY / ".ci" / "run")
+GITHUB = RECIPES / "github-gates.yml"
+GITLAB = RECIPES / "gitlab-ci.yml"
+OWN = REPOSITORY / ".github" / "workflows" / "test.yml"
+# What a run takes of the recipe's user; the rest is as it stands.
+EDITED = {
+    "MODEL": "calibration:full", "LENGTHS": "512", "WORKERS": "0", "THRESHOLDS": "ci/recipes/needle.toml",
+    "JOURNAL": "out/journal",
+}  # fmt: skip
+BLIND = "calibration:full-blind=0.9"
+# One task of a few samples is asked, by pytest's own variable for more options.
+SELECTED = "-k niah_single_2 --samples 4"
+FEW = {"PYTEST_ADDOPTS": shlex.join(UNNEEDED) + f" {SELECTED}"}
+GATE = "needle at 512"
+
+
+def parsed(path: Path) -> dict[Any, Any]:
+    found: dict[Any, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A copy of the repository whose set-up is done."""
+
+    folder: Path
+
+    def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        return subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", script, "recipe", *arguments],
+            cwd=self.folder, capture_output=True, text=True, check=False, timeout=300,
+            env=inherited | {"PYTHONPATH": str(self.folder), "CUDA_VISIBLE_DEVICES": ""} | environment,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    folder = copy_repository(tmp_path_factory.mktemp("clone") / "repository")
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "pytest").symlink_to(PYTEST)
+    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python").chmod(0o755)
+    (folder / ".venv" / ".ready").touch()
+    return Clone(folder)
+
+
+def verdicts(report: Path) -> dict[str, str]:
+    return {gate["name"]: gate["verdict"] for gate in json.loads(report.read_text(encoding="utf-8"))["gates"]}
+
+
+def junit(file: Path) -> dict[str, list[str]]:
+    """What came of each test: nothing, or a failure."""
+    return {case.attrib["name"]: [each.tag for each in case if each.tag != "properties"]
+            for case in ElementTree.parse(file).findall(".//testcase")}  # fmt: skip
+
+
+def test_the_github_recipe_gates_a_checkpoint(clone: Clone) -> None:
+    job = parsed(GITHUB)["jobs"]["gates"]
+    settings = {name: str(value) for name, value in job["env"].items()} | EDITED | {"BASELINE": "", "OUT": "out/github"}
+    lines = "\n".join(step["run"] for step in job["steps"] if "run" in step)
+    ended = clone.run(lines, **settings, **FEW, GITHUB_STEP_SUMMARY="summary.md")
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    out = clone.folder / "out" / "github"
+    assert verdicts(out / "report.json") == {GATE: "pass"}
+    assert junit(out / "junit.xml") == {"test_ruler[niah_single_2-512]": [], f"gate[{GATE}]": []}
+    assert "calibration:full" in (clone.folder / "summary.md").read_text(encoding="utf-8")
+
+
+def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> None:
+    """Against a checkpoint, whose answers may be in the journal already."""
+    recipe = parsed(GITLAB)
+    settings = {name: str(value) for name, value in recipe["variables"].items()} | EDITED
+    changed = {"MODEL": BLIND, "BASELINE": EDITED["MODEL"], "WORKERS": "0"}
+    job = recipe["long-context gates"]
+    ended = clone.run("\n".join([*job["before_script"], *job["script"]]), **settings | changed, **FEW)
+    assert (ended.returncode, ended.stderr) == (1, ""), ended.stdout
+    out = clone.folder / "out"
+    assert verdicts(out / "report.json") == {GATE: "fail", "regression at 512": "inconclusive"}
+    assert junit(clone.folder / job["artifacts"]["reports"]["junit"])[f"gate[{GATE}]"] == ["failure"]
+    assert GATE in (out / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_smoke_recipe_says_whether_it_smokes(clone: Clone) -> None:
+    few = {"PYTEST_ADDOPTS": shlex.join(UNNEEDED) + " -k niah_single"} | {"SAMPLES": "4", "OUT": "out/smoke"}
+    settings = EDITED | {"THRESHOLDS": "ci/recipes/smoke.toml"}
+    ended = clone.run('ci/recipes/smoke.sh "$MODEL"', **settings, **few)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert verdicts(clone.folder / "out" / "smoke" / "smoke.json") == {"retrieval at 512": "pass"}
+    assert junit(clone.folder / "out" / "smoke" / "smoke.xml")["gate[retrieval at 512]"] == []
+
+
+def test_the_slurm_epilogue_measures_what_training_left(clone: Clone, tmp_path: Path) -> None:
+    build(parse_spec("full-blind=0.9-step=7"), tmp_path / "step-7")
+    few = [*shlex.split(SELECTED), "--every", "0.5s"]
+    settings = EDITED | {"SLURM_SUBMIT_DIR": str(clone.folder), "ON_FAILURE": 'echo "told of step $LONGCTX_STEP"'}
+    ended = clone.run('ci/recipes/slurm-epilogue.sh "$@"', str(tmp_path), *few, **settings)
+    assert (ended.returncode, ended.stderr) == (1, ""), ended.stdout
+    assert "told of step 7\n" in ended.stdout
+    (report,) = (tmp_path / ".longctx" / "watch").glob("step-7-*.json")
+    assert verdicts(report) == {GATE: "fail"}
+    again = clone.run('ci/recipes/slurm-epilogue.sh "$@"', str(tmp_path), *few, **settings)
+    assert (again.returncode, "measuring" in again.stdout, "told of" in again.stdout) == (1, False, False)
+
+
+def test_the_slurm_array_leaves_a_journal_that_its_gate_reads(clone: Clone) -> None:
+    options = f"--suite ruler --lengths 512 --thresholds {EDITED['THRESHOLDS']}"
+    (clone.folder / "settings.sh").write_text(
+        f"MODEL={EDITED['MODEL']}\nJOURNAL={EDITED['JOURNAL']}-array\nOPTIONS=({options})\n"
+    )
+    settings = FEW | {"LONGCTX_SETTINGS": "settings.sh", "LONGCTX_WORKERS": "0", "LONGCTX_REPORT": "out/array.json"}
+    for script in ("array", "gate"):
+        ended = clone.run(f"bash ci/slurm/{script}.sh", **settings)
+        assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert verdicts(clone.folder / "out" / "array.json") == {GATE: "pass"}
+
+
+def test_the_recipes_keep_what_they_found_whatever_it_is() -> None:
+    steps = parsed(GITHUB)["jobs"]["gates"]["steps"]
+    (kept,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
+    assert (kept["if"], kept["with"]["path"]) == ("always()", "out")
+    artifacts = parsed(GITLAB)["long-context gates"]["artifacts"]
+    assert (artifacts["when"], artifacts["reports"]["junit"]) == ("always", "out/junit.xml")
+
+
+def test_this_repository_is_tested_by_its_own_command() -> None:
+    job = parsed(OWN)["jobs"]["test"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["make test PYTHON=python"]
+
+
+def settings_of(path: Path) -> Iterator[str]:
+    """Lines that set a value which belongs to a user's own machines."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if re.match(r"\s*[A-Z_]+(=\$\{[A-Z]+:-|: [^$])|\s*(runs-on|tags|timeout|timeout-minutes|above): ?\S", line):
+            yield line
+
+
+@pytest.mark.parametrize("path", [GITHUB, GITLAB, *RECIPES.glob("*.sh")], ids=lambda path: path.name)
+def test_each_line_to_edit_says_so(path: Path) -> None:
+    lines = [line for line in settings_of(path) if not line.strip().startswith("OUT: ")]
+    assert len(lines) >= 5
+    assert [line for line in lines if "# EDIT: " not in line] == []
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.name)
+def test_gates_of_recipes_are_thresholds_files(path: Path) -> None:
+    assert load_thresholds(path, known_tasks=FAMILIES).gates
+
+
+def program(name: str) -> str:
+    """A tool that the development environment brings along; its folder need not be on the path."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert found is not None, f"{name} is not installed; see the dev extra in pyproject.toml"
+    return found
+
+
+def test_shellcheck_has_no_complaint(tmp_path: Path) -> None:
+    shells = list(SCRIPTS)
+    steps = [step["run"] for path in (GITHUB, OWN) for job in parsed(path)["jobs"].values() for step in job["steps"]
+             if "run" in step]  # fmt: skip
+    job = parsed(GITLAB)["long-context gates"]
+    for number, lines in enumerate([*steps, "\n".join(job["script"])]):
+        shells.append(tmp_path / f"{number}.sh")
+        shells[-1].write_text(f"#!/usr/bin/env bash\n{lines}\n")
+    ended = subprocess.run(
+        [program("shellcheck"), "--external-sources", *shells],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("path", "schema"), [(GITHUB, "github-workflows"), (OWN, "github-workflows"), (GITLAB, "gitlab-ci")]
+)
+def test_workflows_are_valid(path: Path, schema: str) -> None:
+    command = [program("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
+def test_actionlint_has_no_complaint(tmp_path: Path) -> None:
+    (tmp_path / "actionlint.yaml").write_text("self-hosted-runner:\n  labels: [gpu]\n")
+    ended = subprocess.run(
+        ["actionlint", "-config-file", str(tmp_path / "actionlint.yaml"), str(GITHUB), str(OWN)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (0, "")
+
+
+def test_slurm_reads_its_settings_before_the_first_command() -> None:
+    lines = (RECIPES / "slurm-epilogue.sh").read_text(encoding="utf-8").splitlines()
+    first_command = next(at for at, line in enumerate(lines) if line and not line.startswith("#"))
+    settings: Mapping[int, str] = {at: line for at, line in enumerate(lines) if line.startswith("#SBATCH ")}
+    assert len(settings) >= 5
+    assert max(settings) < first_command
+
+
+def test_the_smoke_profile_lets_open_questions_pass() -> None:
+    found = tomllib.loads((RECIPES / "smoke.toml").read_text(encoding="utf-8"))
+    assert {found[table]["inconclusive"] for table in ("verdict", "regression")} == {"pass"}

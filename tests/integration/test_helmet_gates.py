@@ -1,0 +1,170 @@
+"""Gates on categories of HELMET: what a thresholds file may say, and what a category says to its gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fixtures.records import Case
+from fixtures.tasks import FAMILIES, TASKS
+from plugins.config.run import concerning
+from plugins.gates.evaluate import GateEvaluator, Measured
+from plugins.gates.hypotheses import estimate_of, panels, tasks_of
+from plugins.gates.thresholds import CATEGORIES, Certainty, Gate, ThresholdsError, load_thresholds
+from tests.helpers.queues import LEVEL, case, drawn, judge, result, scope_of, thresholds
+
+RERANK = ("msmarco",)
+CITE = ("asqa", "qampari")
+LENGTH = 8192
+GATE = replace(LEVEL, name="cite", kind="category", category="cite", above=50.0)
+
+
+def helmet_case(task: str, length: int = LENGTH, samples: int = 40) -> Case:
+    of = TASKS[task]
+    return replace(
+        case(task, length, samples), id=f"test_{of.category}[{task}-8k]", suite="helmet", category=of.category
+    )
+
+
+def judged(gate: Gate, cases: list[Case], values: dict[str, float], missing: str = "") -> GateEvaluator:
+    scope = scope_of(cases, lengths=(LENGTH,), families=FAMILIES)
+    found = {one.id: result(one, *[values[one.task]] * one.samples) for one in cases if one.task != missing}
+    return GateEvaluator(thresholds(gate), Measured(scope=scope, results=found))
+
+
+def read(tmp_path: Path, text: str) -> tuple[Gate, ...]:
+    path = tmp_path / "gates.toml"
+    path.write_text(text)
+    return load_thresholds(path, known_tasks=FAMILIES).gates
+
+
+def table(**fields: str) -> str:
+    return "[[gate]]\n" + "".join(f"{name} = {value}\n" for name, value in fields.items())
+
+
+# --- the file ---
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
+    (gate,) = read(
+        tmp_path, table(name="'c'", kind="'category'", category=f"'{category}'", above="40", lengths="['8k']")
+    )
+    assert (gate.kind, gate.category, gate.above, gate.lengths) == ("category", category, 40.0, (LENGTH,))
+    tasks = tasks_of(gate, scope_of([], families=FAMILIES))
+    assert set(tasks) == {name for name, task in TASKS.items() if task.suite == "helmet" and task.category == category}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"category": "'qa'", "above": "40"}, "category is 'qa'; write one of recall, rag, cite, rerank, icl"),
+        ({"above": "40"}, "category is None; write one of recall, rag"),
+        (
+            {"category": "'rag'", "above": "'reference'"},
+            "above = 'reference' has no score for a category",
+        ),
+        ({"category": "'rag'"}, "above is missing; write a score from 0 to 100"),
+        ({"category": "'rag'", "above": "101"}, "above is 101; write a score"),
+        (
+            {"category": "'rag'", "above": "40", "aspect": "'qa'"},
+            "unknown key 'aspect'; known are name, kind",
+        ),
+        ({"category": "'rag'", "above": "40", "tasks": "['nq']"}, "unknown key 'tasks'"),
+        ({"category": "'rag'", "above": "40", "lengths": "[]"}, "lengths is empty"),
+    ],
+)
+def test_a_gate_that_cannot_be_is_an_error_of_one_line(fields: dict[str, str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ThresholdsError) as caught:
+        read(tmp_path, table(name="'c'", kind="'category'", **fields))
+    message = str(caught.value)
+    assert "[[gate]] 'c'" in message
+    assert said in message
+    assert "\n" not in message
+
+
+def test_other_kinds_of_gates_know_no_category(tmp_path: Path) -> None:
+    with pytest.raises(ThresholdsError, match="unknown key 'category'"):
+        read(tmp_path, table(name="'c'", kind="'level'", category="'rag'", above="40"))
+
+
+def test_tasks_of_two_families_have_no_mean(tmp_path: Path) -> None:
+    with pytest.raises(ThresholdsError, match="tasks of cite and rag have no common mean; write a gate for each"):
+        read(tmp_path, table(name="'c'", kind="'level'", tasks="['nq', 'asqa']", above="40"))
+    assert read(tmp_path, table(name="'c'", kind="'level'", tasks="['nq', 'popqa']", above="40"))
+
+
+# --- the verdict ---
+
+
+@pytest.mark.parametrize(
+    ("values", "word", "score"),
+    [((1.0, 1.0), "pass", 100.0), ((0.0, 0.0), "fail", 0.0), ((1.0, 0.0), "fail", 50.0), ((1.0, 0.1), "pass", 55.0)],
+)
+def test_a_category_passes_above_its_threshold(values: tuple[float, float], word: str, score: float) -> None:
+    cases = [helmet_case(task) for task in CITE]
+    (verdict,) = judged(GATE, cases, dict(zip(CITE, values, strict=True))).verdicts()
+    assert (verdict.name, verdict.kind, verdict.length) == ("cite at 8k", "category", LENGTH)
+    assert verdict.verdict == word
+    assert verdict.measured == pytest.approx(score)
+
+
+def test_data_sets_of_a_category_weigh_the_same_whatever_their_size() -> None:
+    cases = [helmet_case("asqa", samples=80), helmet_case("qampari", samples=20)]
+    (verdict,) = judged(GATE, cases, {"asqa": 1.0, "qampari": 0.2}).verdicts()
+    assert verdict.verdict == "pass"
+    assert verdict.measured == pytest.approx(60)
+
+
+def test_a_category_without_one_of_its_data_sets_is_not_measured() -> None:
+    (verdict,) = judged(GATE, [helmet_case("asqa")], {"asqa": 1.0}).verdicts()
+    assert (verdict.verdict, verdict.measured) == ("not measured", None)
+    assert "qampari not run at 8k" in verdict.reason
+
+
+def test_a_category_of_which_one_did_not_come_back_is_an_error() -> None:
+    cases = [helmet_case(task) for task in CITE]
+    (verdict,) = judged(GATE, cases, dict.fromkeys(CITE, 1.0), missing="qampari").verdicts()
+    assert (verdict.verdict, verdict.measured) == ("error", None)
+
+
+def test_a_category_is_a_queue_of_its_own() -> None:
+    cases = [helmet_case(task) for task in (*CITE, *RERANK)]
+    found = panels(thresholds(GATE), scope_of(cases, lengths=(LENGTH,), families=FAMILIES))
+    assert set(found) == {("cite", LENGTH), ("rerank", LENGTH)}
+    assert [rule.threshold for rule in found["cite", LENGTH].rules] == [0.5]
+    assert [rule.threshold for rule in found["rerank", LENGTH].rules] == [None]
+
+
+def test_a_category_is_decided_before_all_of_it_was_asked() -> None:
+    cases = [helmet_case(task, samples=100) for task in CITE]
+    scope = scope_of(cases, lengths=(LENGTH,), families=FAMILIES)
+    (panel,) = panels(thresholds(GATE), scope).values()
+    scores = drawn(panel, dict.fromkeys(panel.cases, 1.0))
+    standing = panel.standing(scores)
+    assert standing.wanted == ()
+    assert sum(standing.asked.values()) < 100
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_a_category_that_decides_nothing_is_measured_until_its_mean_is_known(share: float) -> None:
+    """The interval in the reports is the one that ended the measuring, not a wider one of fewer samples."""
+    cases = [helmet_case(task, samples=300) for task in CITE]
+    scope = scope_of(cases, lengths=(LENGTH,), families=FAMILIES)
+    found = judge(thresholds(), scope, {LENGTH: share}).finding(estimate_of("cite"), LENGTH)
+    assert 12 <= found.samples < 300
+    assert found.confidence == 0.95
+    assert found.interval is not None
+    low, high = found.interval
+    assert 10 < high - low <= 2 * Certainty().precision
+    assert low <= 100 * share <= high
+
+
+def test_gates_on_what_a_run_does_not_have_are_not_asked() -> None:
+    both = thresholds(LEVEL, GATE)
+    ruler, helmet = [case("niah_single_1")], [helmet_case("asqa")]
+    assert concerning(both, ruler).gates == (LEVEL,)
+    assert concerning(both, helmet).gates == (GATE,)
+    assert concerning(both, [*ruler, *helmet]).gates == (LEVEL, GATE)

@@ -1,0 +1,150 @@
+"""SIGKILL at random moments, samples that kill their worker, a full disk: nothing finished is lost, nothing made up.
+
+A server answers, so that a worker that is started again has no model to load.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import kill_runs
+from benchmarks.kill_runs import RUN, comparable, disturbed, finished, start, strip_seconds
+from tests.helpers.runs import ONLY_NEEDLES, UNNEEDED, Finished, calibrated, finished_run
+from tests.helpers.servers import ChatServer, needles_within
+
+LENGTH = "512"
+MODEL = ("--model", "calibration:512")
+SMALL = (*MODEL, "--lengths", LENGTH, "--samples", "4", "--full", "-n", "2", *ONLY_NEEDLES)
+# One request of a worker at a time, so that what is killed is in the middle of its work.
+ANSWER_SECONDS = 0.05
+ONE_BY_ONE = (*MODEL, "--lengths", "512,1k", "--batch-size", "1")
+POISON = """
+import os
+import signal
+from pathlib import Path
+
+from plugins.builder import Builder
+
+TIMES = {times}
+sample = Builder.sample
+
+def poisoned(self, case, index):
+    marks = list(Path(__file__).parent.glob("death-*"))
+    if case.id == "test_ruler[niah_single_1-512]" and index == 2 and len(marks) < TIMES:
+        Path(__file__).with_name(f"death-{{os.getpid()}}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sample(self, case, index)
+
+Builder.sample = poisoned
+"""
+FULL_DISK = """
+import errno
+import os
+
+from plugins.journal import store
+
+write_all = store.write_all
+written = []
+
+def full(descriptor, data):
+    written.append(data)
+    if len(written) > 4:
+        os.write(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write_all(descriptor, data)
+
+store.write_all = full
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Options for a server that finds needles up to 200 tokens back."""
+    with ChatServer().serving() as serving, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        serving.answer = needles_within(200, calibrated("512"), delay_seconds=ANSWER_SECONDS)
+        patch.setattr(kill_runs, "RUN", (*UNNEEDED, *RUN, *ONE_BY_ONE, f"--base-url={serving.url}"))
+        yield f"--base-url={serving.url}"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert start(folder / "journal", folder / "report.json").wait(240) in (0, 1)
+    return folder / "report.json"
+
+
+@pytest.mark.parametrize("target", ["worker", "all"])
+def test_after_a_kill_the_same_command_gives_the_same_report(target: str, undisturbed: Path, tmp_path: Path) -> None:
+    chance = random.Random(f"{target}:{RUN}")
+    said, done, twice = disturbed(tmp_path, target, chance, most=40)
+    assert done > 0
+    assert twice == 0
+    assert said == strip_seconds(comparable(undisturbed))
+
+
+@pytest.fixture(scope="module")
+def whole(server: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    run = finished_run(tmp_path_factory, *SMALL, server)
+    assert len({case["score"] for case in run.cases.values()}) > 1
+    return run
+
+
+def test_a_sample_whose_worker_dies_is_tried_again(
+    whole: Finished, server: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As when the system runs out of memory once."""
+    run = finished_run(tmp_path_factory, *SMALL, server, plugin=POISON.format(times=1))
+    assert len(list(run.folder.glob("death-*"))) == 1
+    assert run.counts["retried"] == 1
+    assert "failed" not in run.counts or run.counts["failed"] == whole.counts.get("failed")
+    assert (
+        strip_seconds(comparable(run.folder / "report.json"))["cases"]
+        == (strip_seconds(comparable(whole.folder / "report.json"))["cases"])
+    )
+
+
+def test_a_sample_that_kills_every_worker_is_an_error_and_the_rest_is_measured(
+    whole: Finished, server: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = finished_run(tmp_path_factory, *SMALL, server, plugin=POISON.format(times=99))
+    assert run.code == 1
+    broken = {name: case for name, case in run.cases.items() if case["verdict"] == "error"}
+    assert list(broken) == [f"niah_single_1-{LENGTH}"]
+    assert "workers died over it" in broken[f"niah_single_1-{LENGTH}"]["error"]
+    assert len(list(run.folder.glob("death-*"))) == 3
+    others = {name: case["score"] for name, case in run.cases.items() if name not in broken}
+    assert others == {name: case["score"] for name, case in whole.cases.items() if name not in broken}
+
+
+def test_a_full_disk_is_one_clear_line_and_loses_nothing_that_was_finished(
+    whole: Finished, server: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = finished_run(tmp_path_factory, *SMALL, server, plugin=FULL_DISK)
+    assert run.code == 1
+    errors = {case["error"] for case in run.cases.values() if case["verdict"] == "error"}
+    assert len(errors) == 1
+    assert "No space left on device" in errors.pop()
+    assert "Traceback" not in run.output
+    kept = finished(run.folder / "journal")
+    assert 0 < len(kept) < whole.report["run"]["computed_samples"] + 1
+    assert set(kept.values()) == {1}
+    again = finished_run(tmp_path_factory, *SMALL, server, "--journal", str(run.folder / "journal"), own_journal=True)
+    assert again.report["run"]["computed_samples"] == 24 - len(kept)
+    assert Counter(case["verdict"] for case in again.cases.values()) == Counter(
+        case["verdict"] for case in whole.cases.values()
+    )
+
+
+def test_a_case_that_is_never_tried_again_fails_the_run(server: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = finished_run(
+        tmp_path_factory, *SMALL, server, "--max-worker-restart=0", "-k", "niah_single_1",
+        plugin=POISON.format(times=99), thresholds="",
+    )  # fmt: skip
+    assert run.code == 1
+    assert run.cases[f"niah_single_1-{LENGTH}"]["verdict"] == "error"

@@ -1,0 +1,148 @@
+"""A model that cannot be measured: every case says so in one line, and no number is made up."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from fixtures.engines import EngineError
+from fixtures.records import Generation, Prompt
+from plugins.runner.worker import Stopped
+from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
+from tests.helpers.workers import Answerer, chat_checkpoint, worker_of
+
+CASES = 2
+
+
+@pytest.fixture(scope="module")
+def unloadable(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Two cases with weights of another shape than the config says, which only shows when they are loaded."""
+    folder = Path(shutil.copytree(calibrated("512"), tmp_path_factory.mktemp("broken") / "step_9"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": config["intermediate_size"] * 2}))
+    selection = ("--lengths", "512,600", "--samples", "1", "-k", "niah_single_1")
+    return finished_run(tmp_path_factory, "--model", str(folder), *selection)
+
+
+def test_every_case_is_an_error_with_its_reason_in_one_line(unloadable: Finished) -> None:
+    run, line = unloadable, "--model: .* does not fit its config.json: .* gives another shape to .*"
+    assert run.code == 1
+    assert len(run.cases) == CASES
+    for case in run.cases.values():
+        assert (case["verdict"], case["score"], case["interval"]) == ("error", None, None)
+        assert re.fullmatch(line, case["error"])
+        failure = run.junit[case["id"]].find("failure")
+        assert failure is not None
+        assert failure.text == case["error"]
+
+
+def test_nothing_is_averaged_over_errors(unloadable: Finished) -> None:
+    run = unloadable
+    assert run.gates
+    assert {(gate["verdict"], gate["measured"]) for gate in run.gates.values()} <= {
+        ("error", None),
+        ("not measured", None),
+    }
+    assert run.gates["effective length"]["verdict"] == "error"
+    assert run.gates["retrieval at 512"]["verdict"] == "error"
+    assert run.gates["qa at 512"]["verdict"] == "not measured"
+    assert set(run.report["ruler"]["scores"].values()) == {None}
+
+
+def test_no_traceback_is_shown(unloadable: Finished) -> None:
+    assert "Traceback" not in unloadable.output + unloadable.errors
+    assert "raise " not in unloadable.output
+
+
+def test_a_report_is_written_all_the_same(unloadable: Finished) -> None:
+    Draft202012Validator(SCHEMA).validate(unloadable.report)
+    assert len(unloadable.junit) == CASES + len(unloadable.gates)
+    assert unloadable.report["run"]["tokens"]["generated"] == 0
+
+
+class Failing(Answerer):
+    """Answers once, then no more."""
+
+    def __init__(self, batch_size: int) -> None:
+        super().__init__()
+        self.facts = replace(Answerer.facts, batch_size=batch_size)
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        for prompt in prompts:
+            if self.asked:
+                raise EngineError("the model's logits are NaN")
+            yield from super().generate([prompt])
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_model_that_stops_answering_leaves_an_error_and_no_score(batch_size: int, tmp_path: Path) -> None:
+    with worker_of(chat_checkpoint(tmp_path), Failing(batch_size), tmp_path / "journal") as (worker, case):
+        result = worker.measure(case)
+    assert (result.score, result.error) == (None, "the model's logits are NaN")
+
+
+@pytest.mark.parametrize("fault", [MemoryError("no"), ZeroDivisionError("no")])
+def test_a_fault_of_our_own_is_not_taken_for_an_answer(fault: Exception, tmp_path: Path) -> None:
+    class Faulty(Answerer):
+        def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+            raise fault
+
+    with (
+        worker_of(chat_checkpoint(tmp_path), Faulty(), tmp_path / "journal") as (worker, case),
+        pytest.raises(type(fault)),
+    ):
+        worker.measure(case)
+
+
+def test_after_a_fault_nobody_waits_for_what_was_begun(tmp_path: Path) -> None:
+    """Claims of a worker that lives on would keep the other cases of its panel waiting for ever."""
+
+    class Faulty(Answerer):
+        def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+            if self.asked == 2:
+                self.asked += 1
+                raise ZeroDivisionError
+            yield from super().generate(prompts)
+
+    with worker_of(chat_checkpoint(tmp_path), Faulty(), tmp_path / "journal", cases=2) as (worker, case):
+        with pytest.raises(ZeroDivisionError):
+            worker.measure(case)
+        assert not list((tmp_path / "journal").glob("*/claims/*"))
+        other = worker.measure(worker.run.cases[1])
+    assert len(other.outcomes) == other.case.samples
+
+
+def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
+    """Prompts of many cases are asked together; one that cannot be answered says nothing of the others."""
+
+    class Picky(Answerer):
+        facts = replace(Answerer.facts, batch_size=9)
+
+        def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+            for prompt in prompts:
+                if "special magic word" in prompt.text:
+                    raise EngineError("token id 9 is outside the vocabulary")
+                yield from super().generate([prompt])
+
+    with worker_of(chat_checkpoint(tmp_path), Picky(), tmp_path / "journal", cases=3) as (worker, _):
+        found = [worker.measure(case) for case in worker.run.cases[:3]]
+    assert [result.case.task for result in found] == ["niah_single_1", "niah_single_2", "niah_single_3"]
+    assert [result.error for result in found] == [None, None, "token id 9 is outside the vocabulary"]
+
+
+@pytest.mark.parametrize("parent", [None, 1])
+def test_only_a_worker_ends_with_the_process_that_started_it(parent: int | None, tmp_path: Path) -> None:
+    """A run in the background outlives its shell."""
+    with worker_of(chat_checkpoint(tmp_path), Answerer(), tmp_path / "journal", parent=parent) as (worker, case):
+        if parent is None:
+            assert worker.measure(case).error is None
+        else:
+            with pytest.raises(Stopped):
+                worker.measure(case)

@@ -1,0 +1,328 @@
+"""What is measured and when it is enough: early ends, a journal that is reused, a budget, a baseline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from fixtures.checkpoints.checkpoint import inspect
+from plugins.config.baseline import BaselineError, read_baseline
+from plugins.journal import Subject
+from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
+from tests.helpers.servers import ChatServer, needles_within
+from tests.helpers.workers import options_of
+
+PLANNED = 20
+TASK, OTHER = "niah_single_1", "niah_single_3"
+SELECTED = ("--lengths", "512,1k", "--samples", str(PLANNED), "-k", TASK)
+LEVELS = f"""
+[[gate]]
+name = "low"
+kind = "level"
+tasks = ["{TASK}"]
+lengths = ["512"]
+above = 50
+
+[[gate]]
+name = "high"
+kind = "level"
+tasks = ["{TASK}"]
+lengths = ["1k"]
+above = 99
+"""
+PAIRED = f"""
+[[gate]]
+name = "high"
+kind = "level"
+tasks = ["{TASK}"]
+lengths = ["1k"]
+above = 99
+blocking = false
+
+[regression]
+drop = 30
+"""
+# A model that cannot be loaded by anybody who tries.
+UNLOADABLE = """
+from fixtures import engines
+
+def unloadable(*arguments, **settings):
+    raise engines.EngineError("nobody was to load this")
+
+engines.ENGINES.update(hf=unloadable, openai=unloadable)
+"""
+
+
+def words(run: Finished) -> dict[str, str]:
+    return {name: gate["verdict"] for name, gate in run.gates.items()}
+
+
+def without_times(run: Finished) -> dict[str, Any]:
+    """What the report says of the model, whenever and however often it was measured."""
+    found = {section: run.report[section] for section in ("cases", "gates", "ruler", "regression")}
+    for case in found["cases"]:
+        del case["seconds"]
+    return found
+
+
+def computed(run: Finished) -> int:
+    number: int = run.report["run"]["computed_samples"]
+    return number
+
+
+# --- early ends and reuse: one journal, one start after the other ---
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[tuple[str, ...]]:
+    """A model of a window of 512 tokens on a server, so that no start has weights to load."""
+    with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        server.answer = needles_within(512, calibrated("512"))
+        yield "--model", "calibration:512", f"--base-url={server.url}"
+
+
+@pytest.fixture(scope="module")
+def early(model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """One task at a length that is easy and at one that is too hard, with gates that are soon decided."""
+    return finished_run(tmp_path_factory, *model, *SELECTED, thresholds=LEVELS, own_journal=True)
+
+
+@pytest.fixture(scope="module")
+def full(model: tuple[str, ...], early: Finished, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The same in full, with the results of the first."""
+    return finished_run(tmp_path_factory, *model, *SELECTED, "--full", *journal_of(early), thresholds=LEVELS)
+
+
+def journal_of(run: Finished) -> tuple[str, str]:
+    return ("--journal", str(run.folder / "journal"))
+
+
+def test_a_gate_ends_its_panel_as_soon_as_it_is_decided(early: Finished) -> None:
+    assert words(early) == {"low at 512": "pass", "high at 1k": "fail"}
+    for case in early.report["cases"]:
+        assert 8 <= case["samples"] < case["planned"] == PLANNED
+        assert case["decided_by"] == f"{case['samples']} of {PLANNED} samples, when its gates were"
+        low, high = case["interval"]
+        assert low <= case["score"] <= high
+    for gate in early.report["gates"]:
+        assert gate["samples"] < gate["of"] == PLANNED
+    assert computed(early) < 2 * PLANNED
+
+
+def test_a_score_from_few_samples_is_marked(early: Finished, full: Finished) -> None:
+    """A reader of the table takes 100.0 for a measurement, whatever it was taken from."""
+    few = [case for case in early.report["cases"] if case["samples"] < 10]
+    assert few
+    row = next(line for line in early.output.splitlines() if line.startswith(TASK))
+    assert row.count("~") == len(few)
+    assert "~ from fewer than 10 samples" in early.output
+    assert "~" not in full.output
+
+
+def test_everything_is_measured_when_asked_for_and_the_verdicts_are_the_same(early: Finished, full: Finished) -> None:
+    assert full.report["run"]["options"]["full"] is True
+    assert early.report["run"]["options"]["full"] is False
+    assert {case["samples"] for case in full.report["cases"]} == {PLANNED}
+    assert words(full) == words(early)
+    assert full.code == early.code == 1
+
+
+def test_what_an_early_end_left_out_is_all_that_a_full_run_adds(early: Finished, full: Finished) -> None:
+    assert computed(early) + computed(full) == 2 * PLANNED
+    for name, result in early.results.items():
+        assert result.outcomes == full.results[name].outcomes[: len(result.outcomes)]
+
+
+def test_the_report_of_an_early_end_follows_the_schema(early: Finished) -> None:
+    Draft202012Validator(SCHEMA).validate(early.report)
+    tokens = early.report["run"]["tokens"]
+    assert 0 < tokens["computed"] < tokens["full_run_equivalent"]
+
+
+def test_a_second_start_loads_no_model_and_says_the_same(
+    model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Although the journal knows more by now than the first start asked for."""
+    again = finished_run(
+        tmp_path_factory, *model, *SELECTED, *journal_of(full), *journal_of(early),
+        thresholds=LEVELS, plugin=UNLOADABLE,
+    )  # fmt: skip
+    assert computed(again) == 0
+    assert again.code == early.code
+    assert without_times(again) == without_times(early)
+
+
+def test_more_samples_and_more_tasks_reuse_what_is_there(
+    model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    more = PLANNED + 2
+    size = ("--lengths", "512", "--samples", str(more), "--full", "-k", f"{TASK} or {OTHER}")
+    run = finished_run(tmp_path_factory, *model, *size, *journal_of(early), thresholds=LEVELS)
+    assert {name: case["samples"] for name, case in run.cases.items()} == {f"{TASK}-512": more, f"{OTHER}-512": more}
+    assert computed(run) == 2 + more
+    known = {outcome.index: outcome for outcome in full.results[f"test_ruler[{TASK}-512]"].outcomes}
+    found = {outcome.index: outcome for outcome in run.results[f"test_ruler[{TASK}-512]"].outcomes}
+    assert {index: found[index] for index in known} == known
+
+
+# --- a budget ---
+
+
+@pytest.mark.parametrize(("counts_as", "code"), [("fail", 1), ("pass", 0)])
+def test_what_a_budget_leaves_open_is_inconclusive_and_no_score(
+    counts_as: str, code: int, model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    certainty = "" if counts_as == "fail" else f'[verdict]\ninconclusive = "{counts_as}"\n'
+    run = finished_run(
+        tmp_path_factory, *model, *SELECTED, "--budget", "0.0001", thresholds=certainty + LEVELS, own_journal=True
+    )
+    assert run.code == code
+    assert {(gate["verdict"], gate["measured"], gate["interval"]) for gate in run.gates.values()} == {
+        ("inconclusive", None, None)
+    }
+    assert {(case["verdict"], case["score"], case["samples"]) for case in run.cases.values()} == {
+        ("inconclusive", None, 0)
+    }
+    assert run.report["ruler"]["effective_length"] is None
+    Draft202012Validator(SCHEMA).validate(run.report)
+
+
+# --- a baseline ---
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A better and a worse checkpoint, in directories of the same name."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    better = Path(shutil.copytree(calibrated("full"), folder / "a" / "step_1"))
+    return better, Path(shutil.copytree(calibrated("512"), folder / "b" / "step_1"))
+
+
+@pytest.fixture(scope="module")
+def worse(checkpoints: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Two checkpoints of the same name, measured into the same journal and compared."""
+    better, candidate = checkpoints
+    size = ("--lengths", "1k", "--samples", "60", "-k", TASK)
+    return finished_run(
+        tmp_path_factory, "--model", str(candidate), "--baseline", str(better), *size,
+        thresholds=PAIRED.replace("30", "2"), own_journal=True,
+    )  # fmt: skip
+
+
+def test_a_worse_checkpoint_fails_and_is_told_by_how_many_samples(worse: Finished) -> None:
+    assert worse.code == 1
+    gate, told = worse.gates["regression at 1k"], worse.report["regression"]["cases"][f"test_ruler[{TASK}-1k]"]
+    assert (gate["verdict"], gate["kind"], gate["length"], gate["required"]) == ("fail", "regression", 1024, -2)
+    assert gate["measured"] < gate["required"]
+    assert told["worse"] > 0
+    assert f"{told['worse']} worse, {told['better']} better of {gate['samples']} pairs" in gate["reason"]
+    assert gate["reason"] in worse.output.replace("\n           ", " ")
+    assert worse.told_by_junit("gate[regression at 1k]") == ["failure"]
+    Draft202012Validator(SCHEMA).validate(worse.report)
+
+
+def test_checkpoints_of_the_same_name_share_no_results(worse: Finished, checkpoints: tuple[Path, Path]) -> None:
+    found = worse.results[f"test_ruler[{TASK}-1k]"]
+    assert set(found.baseline) == {1.0}
+    assert found.score is not None
+    assert found.score < 1
+    assert len(list((worse.folder / "journal").glob("*/subject.json"))) == 2
+    assert len({key_of(checkpoint) for checkpoint in checkpoints}) == 2
+
+
+@pytest.mark.parametrize("given", ["report", "path"])
+def test_the_same_checkpoint_is_no_worse_than_itself(
+    given: str, model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Against the report of an earlier run, nothing is left to do; a checkpoint is measured once, not twice."""
+    copy = Path(shutil.copytree(calibrated("512"), tmp_path_factory.mktemp("twin") / "step_9"))
+    baseline = str(full.folder / "report.json") if given == "report" else str(copy)
+    journal = journal_of(early) if given == "report" else ()
+    compared = model if given == "report" else ("--model", "calibration:512")
+    run = finished_run(
+        tmp_path_factory, *compared, *SELECTED, "--baseline", baseline, *journal,
+        thresholds=PAIRED, own_journal=True,
+    )  # fmt: skip
+    assert run.code == 0
+    pairs = [run.gates[f"regression at {length}"] for length in ("512", "1k")]
+    assert {(gate["verdict"], gate["measured"]) for gate in pairs} == {("pass", 0.0)}
+    assert computed(run) == (0 if given == "report" else sum(case["samples"] for case in run.report["cases"]))
+    told = run.report["regression"]["cases"].values()
+    assert {(case["difference"], case["worse"], case["better"], case["dropped"]) for case in told} == {
+        (0.0, 0, 0, False)
+    }
+    assert run.report["regression"]["baseline"]["fingerprint"] == run.report["model"]["fingerprint"]
+
+
+def test_a_changed_weight_is_another_subject(tmp_path: Path) -> None:
+    changed = Path(shutil.copytree(calibrated("512"), tmp_path / "step_1"))
+    before = key_of(changed)
+    with (changed / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        (last,) = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last ^ 1]))
+    assert key_of(changed) != before
+    assert key_of(calibrated("512")) == before
+
+
+def key_of(checkpoint: Path) -> str:
+    return Subject(model="step_1", fingerprint=inspect(str(checkpoint)).fingerprint, execution={}).key
+
+
+# --- a baseline that cannot be compared with ---
+
+
+def not_json(path: Path) -> None:
+    path.write_text("{")
+
+
+def changed(section: str, **values: Any) -> Callable[[Path], None]:
+    """Writes other values into a section of the report, or at its top."""
+
+    def change(path: Path) -> None:
+        report = json.loads(path.read_text())
+        (report[section] if section else report).update(values)
+        path.write_text(json.dumps(report))
+
+    return change
+
+
+UNFIT: dict[str, tuple[Callable[[Path], None], str]] = {
+    "missing": (
+        Path.unlink,
+        r"cannot read .*/report.json \(No such file or directory\); give a JSON report or a checkpoint",
+    ),
+    "no JSON": (not_json, r"\S+ is not JSON \(.*\); give a file of --report-json"),
+    "another schema": (changed("", schema="longctx-report/0"), r"\S+ is not a longctx-report/1 of a run .*"),
+    "nothing measured": (
+        changed("model", execution=None),
+        r"\S+ is not a longctx-report/1 of a run that measured something; .*",
+    ),
+    "no model": (changed("", model=None), r"\S+ is not a longctx-report/1 of a run .*"),
+    "another seed": (changed("run", seed=1), r"\S+ was measured on other samples \(another seed, tokenizer, .*"),
+    "other samples": (changed("run", samples="0"), r"\S+ was measured on other samples \(another seed, tokenizer, .*"),
+    "no journal": (
+        changed("model", fingerprint="0"),
+        r"the journal of \S+ is neither in \S+ nor in /nonexistent/journal; .*",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_baseline_that_cannot_be_compared_with_is_one_line(name: str, full: Finished, tmp_path: Path) -> None:
+    change, line = UNFIT[name]
+    report = Path(shutil.copy(full.folder / "report.json", tmp_path))
+    samples = full.report["run"]["samples"]
+    options = options_of("/m")
+    assert read_baseline(report, options, samples).name == "calibration:512"
+    change(report)
+    with pytest.raises(BaselineError, match=f"^--baseline: {line}$"):
+        read_baseline(report, options, samples)

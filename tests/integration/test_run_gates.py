@@ -1,0 +1,92 @@
+"""Gates of a whole run: what passes, what is only reported, and what a narrowed run can still say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, Finished, calibrated, finished_run
+from tests.helpers.workers import run_of
+
+GATES = f"""
+[[gate]]
+name = "reach"
+kind = "effective_length"
+tasks = {list(NEEDLES)}
+above = 85.6
+at_least = "512"
+
+[[gate]]
+name = "needles"
+kind = "level"
+tasks = {list(NEEDLES)}
+above = 99
+blocking = false
+
+[[gate]]
+name = "suite"
+kind = "level"
+above = "reference"
+"""
+LENGTHS = ("512", "1k")
+
+
+@pytest.fixture(scope="module")
+def narrowed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Only the needle tasks, with a checkpoint that reaches the 512 tokens it is asked for, and no more."""
+    model = ("--model", "calibration:512", "--lengths", ",".join(LENGTHS), "--samples", "1", "--full")
+    return finished_run(tmp_path_factory, *model, *ONLY_NEEDLES, thresholds=GATES)
+
+
+def test_a_checkpoint_that_reaches_what_is_asked_passes(narrowed: Finished) -> None:
+    assert narrowed.code == 0
+    reach = narrowed.gates["reach"]
+    assert (reach["verdict"], reach["measured"], reach["required"]) == ("pass", 512, 512)
+    assert (reach["samples"], reach["of"]) == (12, 12)
+
+
+def test_a_gate_that_does_not_block_fails_without_failing_the_run(narrowed: Finished) -> None:
+    assert narrowed.gates["needles at 512"]["verdict"] == "pass"
+    beyond = narrowed.gates["needles at 1k"]
+    assert (beyond["verdict"], beyond["blocking"]) == ("fail", False)
+    assert narrowed.code == 0
+
+
+def test_a_narrowed_run_says_what_it_did_not_measure(narrowed: Finished) -> None:
+    for length in LENGTHS:
+        suite = narrowed.gates[f"suite at {length}"]
+        assert (suite["verdict"], suite["measured"], suite["blocking"]) == ("not measured", None, True)
+        assert f"not run at {length}" in suite["reason"]
+    assert narrowed.report["run"]["partial"] is True
+    assert narrowed.report["ruler"]["effective_length"] is None
+
+
+def test_gates_are_counted_as_tests(narrowed: Finished) -> None:
+    cases = len(NEEDLES) * len(LENGTHS)
+    # reach and needles at 512 pass; needles at 1k is only reported; both of suite are not measured.
+    assert narrowed.counts == {"passed": cases + 2, "skipped": 2, "xfailed": 1, "deselected": 14}
+
+
+def test_each_gate_is_a_test_of_the_junit_file(narrowed: Finished) -> None:
+    assert len(narrowed.junit) == len(NEEDLES) * len(LENGTHS) + len(narrowed.gates)
+    assert narrowed.told_by_junit("gate[reach]") == []
+    assert narrowed.told_by_junit("gate[needles at 1k]") == ["skipped"]
+    assert narrowed.told_by_junit("gate[suite at 1k]") == ["skipped"]
+
+
+def test_the_shortest_cases_come_first(narrowed: Finished) -> None:
+    lengths = [result.case.length for result in narrowed.results.values()]
+    assert lengths == [512] * len(NEEDLES) + [1024] * len(NEEDLES)
+
+
+@pytest.mark.parametrize(("spec", "mean"), [("512", 79.4), ("512-chat", 85.6)])
+def test_a_model_measured_with_its_chat_template_is_held_to_the_chat_yardstick(spec: str, mean: float) -> None:
+    run = run_of(calibrated(spec))
+    assert run.scope(run.cases).reference.scores["mean"] == mean
+
+
+def test_a_gates_facts_are_properties_of_its_junit_test(narrowed: Finished) -> None:
+    for name, gate in narrowed.gates.items():
+        told = narrowed.properties(f"gate[{name}]")
+        assert told["verdict"] == gate["verdict"]
+        assert float(told["required"]) == gate["required"]
+        assert told.get("measured") == (None if gate["measured"] is None else str(gate["measured"]))

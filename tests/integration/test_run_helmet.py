@@ -1,0 +1,136 @@
+"""A run of HELMET's tasks end to end: what cannot be scored is skipped, a judge is asked once, its key is nowhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.helpers.runs import SCHEMA, Finished, calibrated, start
+from tests.helpers.servers import ChatServer, Request, Response, completion, in_json, needles_within
+
+KEY = "sk-planted-4f1e9a77c0ffee5ecret"
+# A calibration checkpoint, and who finds needles in its place, answers what RULER asks of them, and nothing else.
+SENTENCE = "The grass is green. The sky is blue."
+NEEDLE = "One of the special magic numbers for mighty-clerk is: 1234567."
+PROMPTS = '''
+[multi_lexsum]
+template = """
+{demonstrations}{context}
+What is the special magic number for mighty-clerk mentioned in the provided text?"""
+demonstration = "{answer}\\n"
+answer_prefix = "The special magic number for mighty-clerk mentioned in the provided text is"
+'''
+CASES = [
+    {
+        "id": f"case-{number}",
+        "sources": [" ".join([SENTENCE] * 5), f"{NEEDLE} {SENTENCE} Case {number}."],
+        "summary/short": f"The clerk sued the mill and won in case {number}.",
+        "summary/long": f"The clerk sued the mill over the weir and won case {number}.",
+        "summary/short_keypoints": ["The clerk sued the mill.", "The clerk won."],
+    }
+    for number in range(4)
+]
+VERDICTS = {"fluency": 1, "found": 1, "supported": 1, "sentences": 2}
+
+
+def verdict(request: Request) -> Response:
+    """Fits every question that a judge is asked about a summary: half of all is right."""
+    asked = {name: value for name, value in VERDICTS.items() if f'"{name}"' in request.text}
+    return completion(f"It is so.\n{json.dumps(asked)}")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "multi_lexsum").mkdir()
+    text = "".join(json.dumps(record) + "\n" for record in CASES)
+    (folder / "multi_lexsum" / "multi_lexsum_val.jsonl").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    monkeypatch.setenv("LONGCTX_JUDGE_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with ChatServer().serving() as serving:
+        serving.answer = verdict
+        yield serving
+
+
+@pytest.fixture
+def answering() -> Iterator[str]:
+    """The option for a server of the model."""
+    with ChatServer().serving() as serving:
+        serving.answer = needles_within(512, calibrated("512"))
+        yield f"--base-url={serving.url}"
+
+
+def run(folder: Path, data: Path, *arguments: str, journal: Path | None = None) -> Finished:
+    folder.mkdir(exist_ok=True)
+    (folder / "prompts.toml").write_text(PROMPTS)
+    reports = (
+        f"--prompts={folder}/prompts.toml",
+        f"--report-json={folder}/report.json",
+        f"--junitxml={folder}/junit.xml",
+    )
+    model = ("--model=calibration:512", "--suite=helmet", "--lengths=1k", "--samples=2", f"--data-dir={data}")
+    return start(folder, *model, *reports, *arguments, journal=journal)
+
+
+def written(*folders: Path) -> str:
+    """Everything under these folders, as text."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
+
+
+def test_what_lacks_a_judge_is_skipped_and_leaves_its_means_open(data: Path, tmp_path: Path) -> None:
+    found = run(tmp_path / "run", data, "-k", "multi_lexsum or (trec_coarse and 1k)")
+    assert found.counts["skipped"] == 1
+    assert found.told_by_junit("test_summ[multi_lexsum-1k]") == ["skipped"]
+    helmet = found.report["helmet"]
+    reason = helmet["missing"]["summ"]["1024"]["multi_lexsum"]
+    assert reason == "multi_lexsum: published text is scored by a judge; give --judge-model (and --judge-url)"
+    assert helmet["missing"]["rag"]["1024"]["nq"] == "not selected"
+    assert helmet["datasets"]["multi_lexsum"] == {"1024": None}
+    assert helmet["datasets"]["trec_coarse"]["1024"] is not None
+    assert {scores["1024"] for scores in helmet["categories"].values()} == {None}
+    assert helmet["average"] == {"1024": None}
+    Draft202012Validator(SCHEMA).validate(found.report)
+
+
+def test_a_judge_scores_published_text_and_is_asked_once(
+    data: Path, server: ChatServer, answering: str, tmp_path: Path
+) -> None:
+    judge = ("-k", "multi_lexsum", answering, "--judge-model=judge-1", f"--judge-url={server.url}")
+    first = run(tmp_path / "first", data, *judge, journal=tmp_path / "journal")
+    asked = len(server.requests)
+    assert asked > 0
+    assert {request.authorization for request in server.requests} == {f"Bearer {KEY}"}
+    case = first.cases["multi_lexsum-1k"]
+    assert (case["source"], case["samples"], case["score"]) == ("published", 2, pytest.approx(50))
+    assert float(first.properties(case["id"])["score"]) == pytest.approx(case["score"])
+    again = run(tmp_path / "again", data, *judge, journal=tmp_path / "journal")
+    assert len(server.requests) == asked
+    assert again.cases["multi_lexsum-1k"]["score"] == case["score"]
+    everything = written(tmp_path)
+    assert "It is so." in everything
+    assert KEY not in everything
+
+
+def test_a_judge_that_fails_is_an_error_and_no_score(
+    data: Path, server: ChatServer, answering: str, tmp_path: Path
+) -> None:
+    server.answer = lambda _: in_json({"error": {"message": f"no such model for {KEY}"}}, status=404)
+    judge = ("-k", "multi_lexsum", answering, "--judge-model=judge-1", f"--judge-url={server.url}")
+    found = run(tmp_path / "run", data, *judge)
+    assert found.code == 1
+    case = found.cases["multi_lexsum-1k"]
+    assert (case["verdict"], case["score"]) == ("error", None)
+    assert "judge judge-1 at http://127.0.0.1:" in case["error"]
+    assert "404" in found.report["helmet"]["missing"]["summ"]["1024"]["multi_lexsum"]
+    assert "Traceback" not in found.output + found.errors
+    assert KEY not in written(tmp_path)

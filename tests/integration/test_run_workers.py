@@ -1,0 +1,129 @@
+"""Several workers, one of which dies: the run goes on, and what is lost is an error, never a score."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from plugins.workers import Slots
+from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, SCHEMA, Finished, finished_run
+from tests.integration.test_run_gates import GATES, narrowed
+
+__all__ = ["narrowed"]
+
+KILLED = "vt-1k"
+KILLER = f"""
+import os
+import signal
+
+def pytest_runtest_call(item):
+    if item.name == "test_ruler[{KILLED}]" and hasattr(item.config, "workerinput"):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+MORE_GATES = f"""{GATES}
+[[gate]]
+name = "tracing"
+kind = "level"
+aspect = "tracing"
+lengths = ["1k"]
+above = 50
+"""
+# cwe has no sample of 512 tokens.
+SELECTED = f"{ONLY_NEEDLES[1]} or (vt and 1k) or (cwe and 512)"
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The needle tasks with more samples and two workers, one of which is killed by a case that it runs."""
+    model = ("--model", "calibration:512", "--lengths", "512,1k", "--samples", "2", "-n", "2", "-k", SELECTED)
+    return finished_run(tmp_path_factory, *model, thresholds=MORE_GATES, plugin=KILLER)
+
+
+def test_the_case_that_killed_its_worker_is_an_error(crashed: Finished) -> None:
+    lost = crashed.cases[KILLED]
+    assert (lost["verdict"], lost["score"], lost["samples"]) == ("error", None, 0)
+    assert "\n" not in lost["error"]
+    assert "no result came back" in lost["error"]
+    assert crashed.report["run"]["partial"] is True
+    assert crashed.code == 1
+
+
+def test_all_other_cases_are_measured_once(crashed: Finished) -> None:
+    others = [case for case in crashed.cases.values() if case["task"] in NEEDLES]
+    assert len(others) == len(NEEDLES) * 2
+    assert {(case["samples"], case["error"]) for case in others} == {(2, None)}
+    lines = (crashed.folder / "evidence.jsonl").read_text().splitlines()
+    assert Counter(result.case.task for result in crashed.results.values())["niah_single_1"] == 2
+    assert len(lines) == len(crashed.results)
+
+
+def test_a_gate_that_needs_the_lost_case_is_an_error(crashed: Finished) -> None:
+    tracing = crashed.gates["tracing at 1k"]
+    assert (tracing["verdict"], tracing["measured"]) == ("error", None)
+    assert f"test_ruler[{KILLED}]" in tracing["reason"]
+    assert crashed.told_by_junit("gate[tracing at 1k]") == ["failure"]
+    suite = crashed.gates["suite at 1k"]
+    assert (suite["verdict"], suite["measured"]) == ("error", None)
+
+
+def test_a_gate_that_does_not_need_it_is_measured(crashed: Finished) -> None:
+    reach = crashed.gates["reach"]
+    assert (reach["verdict"], reach["measured"]) == ("pass", 512)
+    assert (reach["samples"], reach["of"]) == (24, 24)
+    assert crashed.gates["needles at 512"]["verdict"] == "pass"
+
+
+def test_a_case_that_cannot_fit_is_an_error_where_it_was_selected(crashed: Finished) -> None:
+    cwe = crashed.cases["cwe-512"]
+    assert (cwe["verdict"], cwe["score"]) == ("error", None)
+    assert cwe["error"].startswith("cwe at 512 tokens cannot fit: ")
+    assert "\n" not in cwe["error"]
+    assert cwe["id"] in crashed.gates["suite at 512"]["reason"]
+
+
+def test_every_case_and_every_gate_is_in_the_junit_file(crashed: Finished) -> None:
+    for case in crashed.report["cases"]:
+        if case["id"] != f"test_ruler[{KILLED}]":
+            assert crashed.told_by_junit(case["id"]) == (["failure"] if case["verdict"] == "error" else [])
+    # xdist itself reports the test that killed a worker, under another name.
+    killers = [name for name in crashed.junit if KILLED in name and not name.startswith("gate")]
+    assert [crashed.told_by_junit(name) for name in killers] == [["error"]]
+    for name in crashed.gates:
+        assert f"gate[{name}]" in crashed.junit
+    assert len(crashed.junit) == len(crashed.cases) + len(crashed.gates)
+
+
+def test_a_report_of_a_crashed_run_follows_the_schema(crashed: Finished) -> None:
+    Draft202012Validator(SCHEMA).validate(crashed.report)
+
+
+def test_workers_and_more_samples_change_no_answer(narrowed: Finished, crashed: Finished) -> None:
+    """A sample depends on its task, length and index alone: not on the process, nor on how many there are."""
+    alone, together = narrowed.results, crashed.results
+    assert len(alone) == len(NEEDLES) * 2
+    for name, result in alone.items():
+        others = {outcome.index: outcome for outcome in together[name].outcomes}
+        assert len(others) == 2
+        for mine in result.outcomes:
+            theirs = others[mine.index]
+            assert (mine.index, mine.score, mine.references) == (theirs.index, theirs.score, theirs.references)
+            assert (mine.depths, mine.generation.text) == (theirs.depths, theirs.generation.text)
+            assert mine.generation.prompt_tokens == theirs.generation.prompt_tokens
+    failures = [outcome.score.failure for result in alone.values() for outcome in result.outcomes]
+    assert 0 < failures.count(None) < len(failures)
+
+
+def test_a_replacement_takes_the_slot_of_the_worker_that_died() -> None:
+    slots = Slots()
+    assert [slots.take(name) for name in ("gw0", "gw1", "gw2")] == [0, 1, 2]
+    slots.free("gw1")
+    assert slots.take("gw3") == 1
+    slots.free("gw9")
+    assert slots.take("gw4") == 3
+
+
+def test_xdist_still_has_the_option_that_hands_cases_out_one_by_one(pytestconfig: pytest.Config) -> None:
+    """It is set by its name; without it a long case waits in a worker's queue behind another."""
+    assert hasattr(pytestconfig.option, "maxschedchunk")

@@ -1,0 +1,289 @@
+"""Servers that are started, and one that is real: the same scores as in this process, each sample asked once."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures.calibration.recipe import SOLVED
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.corpora import Corpora
+from fixtures.engines import ENGINES, Engine
+from fixtures.engines.openai.probe import Endpoint, connect, is_ready, look
+from fixtures.engines.openai.server_process import ServeError, Server, command_words, free_port
+from fixtures.tasks import TASKS
+from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.runs import PYTEST, UNNEEDED, Finished, calibrated, start
+from tests.helpers.servers import forget_keys
+
+FAKE = REPOSITORY / "tests" / "helpers" / "fake_server.py"
+KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
+START_SECONDS = 120
+SAMPLES = 2
+LENGTH = 512
+# The child of the server takes no notice of being asked to end.
+BRIEF = """
+from fixtures.serving.command import Server
+
+Server.__init__.__kwdefaults__["grace_seconds"] = 1.0
+"""
+CAN_SERVE = all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn", "accelerate"))
+serves = pytest.mark.skipif(not CAN_SERVE, reason="needs the packages of transformers[serving]")
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_keys(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    return calibrated("full")
+
+
+@pytest.fixture(scope="module")
+def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of `transformers serve` on the checkpoint."""
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "hub").mkdir()
+    port = free_port()
+    served = "serve {model} --device cpu --dtype float32 --host 127.0.0.1 --port {port}"
+    settings = {"HF_HOME": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment = " ".join(f"{name}={value}" for name, value in settings.items())
+    command = f"env {environment} {PYTEST.with_name('transformers')} {served}"
+    server = Server(command_words(command, model=str(model), port=port), folder / "log")
+    address = f"http://127.0.0.1:{port}/v1"
+    try:
+        server.wait(lambda: is_ready(address), seconds=START_SECONDS)
+        yield address
+    finally:
+        server.stop()
+
+
+def endpoint_of(url: str, model: Path) -> Endpoint:
+    tokenizer = load_tokenizer(str(model))
+    return look(
+        connect(url, timeout_seconds=60),
+        names=(str(model),),
+        named=None,
+        api="completions",
+        is_own_tokenizer=True,
+        ids=lambda text: list(tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"]),
+    )
+
+
+@serves
+def test_every_sample_has_the_score_that_it_has_in_this_process(url: str, model: Path) -> None:
+    tokenizer = load_tokenizer(str(model))
+    formatter = PromptFormatter(tokenizer)
+    tasks = [TASKS[name] for name in (*SOLVED, "niah_multivalue")]
+    samples = [
+        task.sample(LENGTH, index, seed=0, tokenizer=formatter, corpora=Corpora())
+        for task in tasks
+        for index in range(SAMPLES)
+    ]
+    checkpoint = inspect(str(model))
+    near: Engine = ENGINES["hf"](checkpoint, tokenizer=tokenizer, device="cpu", dtype="float32")
+    far: Engine = ENGINES["openai"](checkpoint, tokenizer=tokenizer, endpoint=endpoint_of(url, model), batch_size=2)
+    prompts = [sample.prompt for sample in samples]
+    here, there = list(near.generate(prompts)), list(far.generate(prompts))
+    scored = [
+        [TASKS[sample.task].score(sample, generation.text) for generation in pair]
+        for sample, *pair in zip(samples, here, there, strict=True)
+    ]
+    assert [a for a, _ in scored] == [b for _, b in scored]
+    assert {score.value for score, _ in scored} >= {1.0}, "the checkpoint solves its tasks"
+    assert [each.prompt_tokens for each in there] == [each.prompt_tokens for each in here]
+    # In this process an answer may end as soon as it holds enough.
+    assert all(b.text.startswith(a.text) for a, b in zip(here, there, strict=True))
+    assert all(a.text == b.text for a, b in zip(here, there, strict=True) if a.finish != "decided")
+
+
+@serves
+def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
+    url: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The array form; then a run that only reads gates on the whole, against a baseline of the other engine."""
+    monkeypatch.setenv("LONGCTX_API_KEY", KEY)
+    what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=4", "-k", "single_1 or multikey_1")
+    journal = tmp_path / "journal"
+    baseline = tmp_path / "hf"
+    baseline.mkdir()
+    assert start(baseline, *what, "--full", "--report-json", f"{baseline}/report.json").code == 0
+    at = ("--engine=openai", f"--base-url={url}", "--full")
+    settings = tmp_path / "settings.sh"
+    settings.write_text(
+        f"MODEL={model}\nJOURNAL={journal}\nOPTIONS=({shlex.join([*what[1:], *at, '-v', '--tb=long'])})\n"
+    )
+    environment = os.environ | {
+        "LONGCTX_SETTINGS": str(settings),
+        "LONGCTX_PYTEST": str(PYTEST),
+        "PYTEST_ADDOPTS": shlex.join(UNNEEDED),
+        "LONGCTX_WORKERS": "0",
+        "LONGCTX_REPORT": str(tmp_path / "gate.json"),
+    }
+    running = [
+        subprocess.Popen(
+            ["bash", "ci/slurm/array.sh"],
+            cwd=REPOSITORY,
+            env=environment | {"SLURM_ARRAY_TASK_ID": str(task)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for task in range(4)
+    ]
+    printed = [process.communicate(timeout=200)[0].decode() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0, 0], printed
+    entries = [json.loads(line) for file in journal.glob("*/*.jsonl") for line in file.read_text().splitlines()]
+    elements = [entry["element"] for entry in entries if "element" in entry]
+    assert len(elements) == len(set(elements)) == 8
+    settings.write_text(settings.read_text().replace("--tb=long", f"--baseline={baseline}/report.json"))
+    gate = subprocess.run(
+        ["bash", "ci/slurm/gate.sh"], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert gate.returncode == 0, gate.stdout + gate.stderr
+    (tmp_path / "report.json").write_text((tmp_path / "gate.json").read_text())
+    ended = Finished(tmp_path)
+    assert ended.report["run"]["computed_samples"] == 0
+    assert (ended.report["model"]["engine"], ended.report["model"]["execution"]["prefix"]) == ("openai", "continued")
+    compared = ended.report["regression"]["cases"].values()
+    assert [(each["pairs"], each["difference"]) for each in compared if each["pairs"]] == [(4, 0.0)] * 2
+    kept = "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
+    assert KEY not in kept + "".join(printed)
+
+
+@serves
+def test_a_served_model_is_compared_with_a_checkpoint_that_is_loaded_here(
+    url: str, model: Path, tmp_path: Path
+) -> None:
+    """Of one checkpoint on both sides each sample scores the same, and each side has answered for itself."""
+    what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=3", "-k", "single_1 or multivalue")
+    here = (f"--baseline={model}", "--device=cpu", "--dtype=float32")
+    ended = start(tmp_path, *what, f"--base-url={url}", "--full", *here, "--report-json", f"{tmp_path}/report.json")
+    assert ended.code == 0, ended.output + ended.errors
+    regression = ended.report["regression"]
+    assert (ended.report["model"]["engine"], regression["baseline"]["engine"]) == ("openai", "hf")
+    assert [(each["pairs"], each["difference"]) for each in regression["cases"].values() if each["pairs"]] == [
+        (3, 0.0)
+    ] * 2
+    assert ended.report["run"]["computed_samples"] == 2 * 2 * 3
+
+
+def pids(log: Path) -> list[int]:
+    return [int(each) for each in re.findall(r"^pid (\d+)$", log.read_text(), re.MULTILINE)]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        # A zombie that nobody reaps in a container still has its number.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def all_gone(numbers: list[int]) -> bool:
+    ends = time.monotonic() + 10
+    while any(map(is_running, numbers)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    return not any(map(is_running, numbers))
+
+
+def fake(model: Path) -> str:
+    return f"{sys.executable} {FAKE} {{model}} {{port}}"
+
+
+def test_a_server_and_what_it_started_end_when_they_are_stopped(model: Path, tmp_path: Path) -> None:
+    port = free_port()
+    server = Server(command_words(fake(model), model=str(model), port=port), tmp_path / "log", grace_seconds=0.3)
+    server.wait(lambda: is_ready(f"http://127.0.0.1:{port}/v1"), seconds=60)
+    (child,) = pids(tmp_path / "log")
+    assert is_running(child)
+    server.stop()
+    server.stop()
+    assert all_gone([child])
+    assert not is_ready(f"http://127.0.0.1:{port}/v1")
+
+
+def test_what_left_the_servers_group_ends_with_it_too(tmp_path: Path) -> None:
+    """As Ray's daemons do."""
+    words = ["sh", "-c", "setsid sh -c 'sleep 600 & echo pid $!; wait' & echo pid $!; wait"]
+    server = Server(words, tmp_path / "log", grace_seconds=2)
+    ends = time.monotonic() + 60
+    while len(pids(tmp_path / "log")) < 2 and time.monotonic() < ends:
+        time.sleep(0.05)
+    left = pids(tmp_path / "log")
+    assert len(left) == 2
+    assert all(map(is_running, left))
+    server.stop()
+    assert all_gone(left)
+
+
+def test_a_server_ends_with_a_run_that_is_killed(model: Path, tmp_path: Path) -> None:
+    words = command_words(fake(model), model=str(model), port=free_port())
+    script = (
+        "import sys, time; from pathlib import Path; from fixtures.engines.openai.server_process import Server; "
+        f"Server({words!r}, Path({str(tmp_path / 'log')!r}), grace_seconds=0.3); time.sleep(600)"
+    )
+    run = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY)
+    ends = time.monotonic() + 60
+    while not ((tmp_path / "log").is_file() and pids(tmp_path / "log")) and time.monotonic() < ends:
+        time.sleep(0.05)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    (child,) = pids(tmp_path / "log")
+    assert all_gone([child])
+
+
+def test_a_run_starts_its_server_uses_it_and_stops_it(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGCTX_API_KEY", KEY)
+    log = tmp_path / "seen"
+    command = f"sh -c 'env > {log}; exec {fake(model)} >> {log}'"
+    what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=2", "-k", "single_1 or single_2")
+    (tmp_path / "brief.py").write_text(BRIEF)
+    plugin = ("-p", "brief", "-n", "2", "--report-json", f"{tmp_path}/report.json")
+    ended = start(tmp_path, *what, f"--serve={command}", *plugin)
+    assert ended.report["run"]["computed_samples"] == 4, ended.output + ended.errors
+    assert [case["error"] for case in ended.cases.values()] == [None, None]
+    assert (ended.report["model"]["engine"], ended.report["model"]["execution"]["prompts"]) == ("openai", "ids")
+    assert log.read_text().count(f"Bearer {KEY}") == 3 + 4
+    assert "LONGCTX_API_KEY" not in log.read_text()
+    assert all_gone(pids(log))
+
+
+def test_a_command_that_serves_nothing_is_one_line(model: Path, tmp_path: Path) -> None:
+    ended = start(
+        tmp_path,
+        f"--model={model}",
+        "--lengths=512",
+        "--samples=1",
+        "-k",
+        "single_1",
+        "--serve=sh -c 'echo no GPU; exit 3'",
+    )
+    assert ended.code == 4
+    assert re.fullmatch(r"ERROR: --serve: sh -c .* ended before it served \(no GPU\); see .*\.log\n+", ended.errors)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "the command is empty"), ("vllm 'serve", "No closing quotation"), (f"vllm --api-key {KEY}", "holds a key")],
+)
+def test_a_command_that_cannot_be_one_is_one_line(text: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGCTX_API_KEY", KEY)
+    with pytest.raises(ServeError, match=f"--serve: .*{says}") as raised:
+        command_words(text, model="m", port=1)
+    assert KEY not in str(raised.value)

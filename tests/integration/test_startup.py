@@ -1,0 +1,64 @@
+"""Start-up: its benchmark ends with 1 where a limit is missed, and what is imported is not searched for garbage."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import startup
+from fixtures import heavy_imports
+
+
+@pytest.mark.parametrize(
+    ("collect", "plan", "code"), [(2.0, 3.0, 0), (2.01, 1.0, 1), (1.0, 3.01, 1)], ids=["kept", "collect", "plan"]
+)
+def test_a_missed_limit_is_the_exit_code(
+    collect: float,
+    plan: float,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = {startup.EMPTY: 1.0, startup.COLLECT: collect, startup.PLAN: plan}
+    monkeypatch.setattr(startup, "medians", lambda repeats: found)
+    file = tmp_path / "startup.json"
+    assert startup.main(["--json", str(file)]) == code
+    assert capsys.readouterr().out.count("NOT ok") == code
+    assert json.loads(file.read_text()) == {
+        "median_seconds": found, "limit_seconds": {startup.COLLECT: 2.0, startup.PLAN: 3.0}
+    }  # fmt: skip
+
+
+def test_a_run_that_failed_is_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "test_empty.py").write_text("def test_nothing():\n    pass\n")
+    assert startup.seconds(startup.COMMANDS[startup.EMPTY], tmp_path) > 0
+    with pytest.raises(RuntimeError, match=r"nowhere\.py"):
+        startup.seconds(["nowhere.py"], tmp_path)
+
+
+def test_what_is_imported_for_good_is_left_out_of_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_large_package.py").write_text(
+        "import gc\nthings = [[n] for n in range(1000)]\non = gc.isenabled()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    frozen = gc.get_freeze_count()
+    try:
+        with heavy_imports.for_good():
+            package = importlib.import_module("a_large_package")
+        after = gc.get_freeze_count()
+        assert (package.on, gc.isenabled(), after >= frozen + 1000) == (False, True, True)
+        with heavy_imports.for_good():
+            importlib.import_module("a_large_package")
+            more = [[number] for number in range(1000)]
+        assert (gc.get_freeze_count(), len(more)) == (after, 1000)
+        with pytest.raises(ModuleNotFoundError), heavy_imports.for_good():
+            importlib.import_module("no_such_package")
+        assert gc.isenabled()
+    finally:
+        monkeypatch.delitem(sys.modules, "a_large_package", raising=False)

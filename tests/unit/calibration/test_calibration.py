@@ -1,0 +1,174 @@
+"""Calibration checkpoints do what their construction says, sample by sample; nothing here is a statistic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from fixtures.calibration.codes import CODE_SIZE, codes, one_cycle
+from fixtures.calibration.recipe import SOLVED
+from fixtures.calibration.tokenizer import END_MARKS, KEY_MARKS, VALUE_MARKS, meaning
+from fixtures.calibration.weights import graded_window
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.records import Sample
+from fixtures.tasks import TASKS
+from tests.helpers.calibrations import Calibrated, ready
+from tests.helpers.runs import NEEDLES, calibrated
+from tests.helpers.tiny_models import byte_tokenizer
+
+WINDOW = 512
+SPECS = ("full", str(WINDOW), "graded", "full-chat")
+# Tasks of every kind: keys of words and of digits, values of digits and of hex, hidden in noise, prose and needles.
+MIXED = ("niah_single_1", "niah_multikey_2", "niah_multikey_3")
+
+
+@pytest.mark.parametrize("length", [1024, 2048])
+@pytest.mark.parametrize("task", NEEDLES)
+def test_full_solves_each_needle_task(task: str, length: int) -> None:
+    model = ready("full")
+    assert model.finds(model.sample(task, length, 0))
+
+
+def test_full_solves_a_longer_one() -> None:
+    model = ready("full")
+    assert model.finds(model.sample("niah_multikey_2", 8192, 0))
+
+
+def test_full_says_nothing_where_it_finds_nothing() -> None:
+    """Asked for a key that is not there: the end of text at once, and no value of another key."""
+    model = ready("full")
+    sample = model.sample("niah_multikey_2", 1024, 0)
+    texts = {part: TASKS[sample.task].prompts[part] for part in ("template", "answer_prefix")}
+    for key, said in ((sample.question, sample.references[0]), ("green-thought", "")):
+        filled = {part: text.format(context=sample.context, query=key) for part, text in texts.items()}
+        prompt = model.formatter.prompt(filled["template"], filled["answer_prefix"], generation_tokens=32)
+        assert model.answers(prompt).strip(" ") == said
+
+
+def test_a_window_ends_exactly_where_it_says() -> None:
+    model = ready(str(WINDOW))
+    found, predicted = [], []
+    for task in NEEDLES:
+        for length, index in ((1024, 0), (1536, 0), (1536, 1)):
+            sample = model.sample(task, length, index)
+            predicted.append(model.distance(sample) <= WINDOW)
+            found.append(model.finds(sample))
+    assert found == predicted
+    assert min(predicted.count(True), predicted.count(False)) >= 6
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_one_token_more_is_out_of_the_window(beyond: int) -> None:
+    model = ready(str(WINDOW))
+    needle = "One of the special magic numbers for tall-tree is: 4711. "
+    for fill in range(WINDOW):
+        text = f"Text: {needle}{'so ' * fill}What is the special magic number for tall-tree?"
+        prompt = model.formatter.prompt(text, "The special magic number for tall-tree is", generation_tokens=8)
+        tokens = model.tokenizer.convert_ids_to_tokens(prompt.token_ids)
+        distance = len(tokens) - next(at for at, token in enumerate(tokens) if "4" in token)
+        if distance == WINDOW + beyond:
+            break
+    assert distance == WINDOW + beyond
+    assert ("4711" in model.answers(prompt)) == (beyond == 0)
+
+
+def test_graded_forgets_by_the_class_of_the_key() -> None:
+    model = ready("graded")
+    found, predicted, classes = [], [], set()
+    for sample in graded_samples(model):
+        reach = graded_window(model.key_class(sample))
+        distance = model.distance(sample)
+        if abs(distance / reach - 1) > 0.05:
+            classes.add(model.key_class(sample))
+            predicted.append(distance < reach)
+            found.append(model.finds(sample))
+    assert found == predicted
+    assert len(found) >= 20
+    assert min(predicted.count(True), predicted.count(False)) >= 5
+    assert len(classes) >= 8
+
+
+def graded_samples(model: Calibrated) -> Iterator[Sample]:
+    for index in range(8):
+        yield from (model.sample(task, 1536 if index % 2 else 1024, index) for task in MIXED)
+
+
+def test_graded_windows_double_every_four_classes() -> None:
+    windows = [graded_window(number) for number in range(16)]
+    assert windows[0] == 512
+    assert all(b == pytest.approx(2 * a) for a, b in zip(windows, windows[4:], strict=False))
+
+
+@pytest.mark.parametrize("task", MIXED)
+def test_chat_answers_with_the_prefix_in_its_turn_and_without(task: str) -> None:
+    model = ready("full-chat")
+    sample = model.sample(task, 1024, 0)
+    assert model.formatter.chat
+    assert sample.prompt.text.endswith(f"<|assistant|>{sample.answer_prefix}")
+    assert model.finds(sample)
+    user_text = TASKS[task].prompts["template"].format(context=sample.context, query=sample.question)
+    bare = model.formatter.prompt(user_text, "", generation_tokens=128)
+    assert bare.text.endswith("<|assistant|>")
+    assert TASKS[task].score(sample, model.answers(bare)).value == 1
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_transformers_loads_every_weight_and_no_other(spec: str) -> None:
+    path = calibrated(spec)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)
+    model, info = loaded
+    assert {name: list(found) for name, found in info.items() if found} == {}
+    assert type(model).__name__ == ("MistralForCausalLM" if spec.isdigit() else "LlamaForCausalLM")
+    tokenizer: Any = AutoTokenizer.from_pretrained(path)
+    assert model.config.vocab_size == len(tokenizer)
+    assert tokenizer("a")["input_ids"].count(tokenizer.bos_token_id) == 1
+    assert bool(tokenizer.chat_template) == spec.endswith("-chat")
+
+
+def test_a_checkpoint_says_what_it_can_do() -> None:
+    told = inspect(str(calibrated(str(WINDOW)))).calibration
+    assert told is not None
+    assert (told["window"], told["class_windows"]) == (WINDOW, None)
+    assert {*told["solves"], *told["unsolved"]} == {name for name, task in TASKS.items() if task.suite == "ruler"}
+    assert tuple(told["solves"]) == SOLVED == NEEDLES
+
+
+def test_every_mark_is_one_token() -> None:
+    model = ready("full")
+    for mark in (*KEY_MARKS, *VALUE_MARKS, *END_MARKS):
+        assert len(model.tokenizer.encode(mark, add_special_tokens=False)) == 1
+
+
+def test_a_token_has_one_meaning() -> None:
+    means = ready("full").means
+    everything = frozenset(range(len(means.classes)))
+    assert means.key | means.sink | means.content == everything
+    assert len(means.key) + len(means.sink) + len(means.content) == len(everything)
+    assert means.value | means.end <= means.sink
+    assert set(means.classes) == set(range(16))
+
+
+def test_a_tokenizer_that_splits_a_mark_is_refused() -> None:
+    with pytest.raises(ValueError, match="the tokenizer splits ' for', which the model reads as one token"):
+        meaning(Tokenizer.from_str(byte_tokenizer().backend_tokenizer.to_str()))
+
+
+def test_codes_differ_enough_to_be_told_apart() -> None:
+    """The product of two codes is a code, so the sum of each tells how like any two are."""
+    table = codes(2**15 - 1)
+    assert set(table.flat) == {-1.0, 1.0}
+    assert abs(table.sum(axis=1)).max() <= CODE_SIZE / 2
+    for one, other in ((1, 2), (77, 4096), (8191, 12345)):
+        assert (table[one - 1] * table[other - 1] == table[(one ^ other) - 1]).all()
+
+
+def test_a_cycle_returns_after_all_places_and_not_before() -> None:
+    step = abs(one_cycle("order"))
+    here, steps = step, 1
+    while here[0, 0] == 0:
+        here, steps = here @ step, steps + 1
+    assert steps == CODE_SIZE

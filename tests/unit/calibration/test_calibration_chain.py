@@ -1,0 +1,109 @@
+"""Checkpoints of a training run whose one loss is known: blind to a share of keys, and drifting with each step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fixtures.calibration.recipe import LAST_STEP, CalibrationError, Spec, description, parse_spec
+from fixtures.calibration.weights import DRIFT, drifted
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.records import Sample
+from tests.helpers.calibrations import Calibrated, command, content, ready
+from tests.helpers.runs import calibrated
+
+BLIND = "full-blind=0.3"
+LATE = "full-blind=0.3-step=16000"
+TASKS_ASKED = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_2")
+
+
+def asked(model: Calibrated, each: int) -> list[Sample]:
+    return [model.sample(task, 512, index) for task in TASKS_ASKED for index in range(each)]
+
+
+def luck(model: Calibrated, sample: Sample) -> float:
+    """Of the last token of the key: a checkpoint blind to a larger share overlooks it."""
+    return model.means.luck[model.key_token(sample)]
+
+
+def test_a_blind_one_misses_its_share_of_keys_and_no_other() -> None:
+    model = ready(BLIND)
+    samples = asked(model, 10)
+    predicted = [luck(model, sample) >= 0.3 for sample in samples]
+    assert [model.finds(sample) for sample in samples] == predicted
+    assert min(predicted.count(True), predicted.count(False)) >= 8
+
+
+def test_an_overlooked_key_has_an_empty_answer() -> None:
+    """The end of text at once, as for a key that is not there: never another key's value."""
+    model = ready(BLIND)
+    missed = [sample for sample in asked(model, 10) if luck(model, sample) < 0.3]
+    assert [model.answers(sample.prompt).strip() for sample in missed[:4]] == [""] * 4
+
+
+def test_the_last_step_answers_as_the_first() -> None:
+    first, last = ready(BLIND), ready(LATE)
+    samples = asked(first, 5)
+    assert [last.answers(sample.prompt) for sample in samples] == [first.answers(sample.prompt) for sample in samples]
+
+
+def test_each_step_is_another_checkpoint() -> None:
+    assert len({inspect(str(calibrated(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
+    first, second = ({"w": np.ones(900, np.float32)} for _ in range(2))
+    assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).mean() > 0.9
+
+
+def test_weights_drift_with_the_steps_and_not_before() -> None:
+    weights = {"w": np.ones((300, 300), np.float32)}
+    assert drifted(weights, 0.0) is weights
+    half, whole = (drifted(weights, progress)["w"].std() for progress in (0.5, 1.0))
+    assert whole == pytest.approx(DRIFT, rel=0.02)
+    assert half == pytest.approx(DRIFT / 2, rel=0.02)
+
+
+def test_shares_hold_over_all_tokens_and_smaller_ones_are_part_of_larger() -> None:
+    found = np.array(ready("full").means.luck)
+    for share in (0.1, 0.3, 0.6):
+        assert (found < share).mean() == pytest.approx(share, abs=0.02)
+
+
+def test_it_says_what_it_does_not_see() -> None:
+    told = description(Spec(blind=0.25))
+    assert told["blind"] == 0.25
+    assert told["curve"] == "1 at every length, for a share of 0.75 of all keys, and 0 for the others"
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("full-blind=0.25", Spec(blind=0.25)),
+        ("graded-blind=0.1-step=16000", Spec(graded=True, blind=0.1, step=16000)),
+        ("4k-step=7-chat", Spec(window=4096, step=7, chat=True)),
+    ],
+)
+def test_a_step_of_a_run_has_a_name(text: str, spec: Spec) -> None:
+    assert parse_spec(text) == spec
+    assert spec.name == text
+
+
+@pytest.mark.parametrize(
+    "text", ["full-blind=1", "full-blind=", "full-blind=nan", "full-step=1-blind=0.1", "full-step=x"]
+)
+def test_an_unknown_share_or_step_is_refused(text: str) -> None:
+    with pytest.raises(
+        CalibrationError, match=r"^--model: unknown calibration:.*then -blind=0\.1, -step=3000 or -chat"
+    ):
+        parse_spec(text)
+
+
+def test_a_step_past_the_last_is_refused() -> None:
+    with pytest.raises(CalibrationError, match=r"^--model: calibration:full-step=16001 is step 16001; give one up to"):
+        parse_spec("full-step=16001")
+
+
+def test_the_command_writes_one(tmp_path: Path) -> None:
+    written = command(str(tmp_path / "one"), "--blind", "0.3", "--step", "16000")
+    assert (written.returncode, written.stderr) == (0, "")
+    assert content(tmp_path / "one") == content(calibrated(LATE))

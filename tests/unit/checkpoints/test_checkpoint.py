@@ -1,0 +1,231 @@
+"""A checkpoint directory is understood without loading it, and every way it can be wrong has its own line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.checkpoints.checkpoint import CheckpointError, claimed_length, inspect
+from fixtures.checkpoints.safetensors import read_header
+from tests.helpers.checkpoints import (
+    TENSORS,
+    WEIGHTS,
+    WHOLE,
+    Change,
+    both,
+    configure,
+    remove,
+    safetensors,
+    sound_checkpoint,
+    write,
+)
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return sound_checkpoint(tmp_path / "step_1000")
+
+
+def shard(folder: Path) -> None:
+    """The same weights in two files with an index."""
+    (folder / "model.safetensors").unlink()
+    named = {}
+    for at, (name, shape) in enumerate(TENSORS.items(), start=1):
+        named[name] = f"model-0000{at}-of-00002.safetensors"
+        (folder / named[name]).write_bytes(safetensors({name: shape}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+
+
+def test_a_checkpoint_says_what_it_is(folder: Path) -> None:
+    found = inspect(str(folder))
+    assert (found.name, found.path) == ("step_1000", str(folder))
+    assert (found.architecture, found.model_type, found.claimed_length) == ("LlamaForCausalLM", "llama", 131072)
+    assert (found.dtype, found.parameters, found.weight_bytes) == ("bfloat16", 36, 72)
+    assert found.config["hidden_size"] == 64
+    assert found.calibration is None
+
+
+def test_shards_are_one_checkpoint(folder: Path) -> None:
+    shard(folder)
+    found = inspect(str(folder))
+    assert (found.parameters, found.weight_bytes) == (36, 72)
+
+
+def test_a_calibration_beside_the_weights_is_read(folder: Path) -> None:
+    (folder / "calibration.json").write_text('{"effective_length": 4096}')
+    assert inspect(str(folder)).calibration == {"effective_length": 4096}
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ({"max_position_embeddings": 8192}, 8192),
+        ({"n_positions": 1024}, 1024),
+        ({}, None),
+        ({"max_position_embeddings": None}, None),
+        ({"text_config": {"max_position_embeddings": 4096}}, 4096),
+        ({"max_position_embeddings": 512, "text_config": {}}, 512),
+        # Llama 3.2: factor x original would be 262144.
+        (
+            {
+                "max_position_embeddings": 131072,
+                "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 8192},
+            },
+            131072,
+        ),
+        # Phi 3
+        (
+            {
+                "max_position_embeddings": 131072,
+                "original_max_position_embeddings": 4096,
+                "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
+            },
+            131072,
+        ),
+        # Qwen 2.5, yarn switched on as its card says
+        (
+            {
+                "max_position_embeddings": 32768,
+                "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+            },
+            131072,
+        ),
+        # DeepSeek V3
+        (
+            {
+                "max_position_embeddings": 163840,
+                "rope_parameters": {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+            },
+            163840,
+        ),
+        # Gemma 3
+        (
+            {
+                "text_config": {
+                    "max_position_embeddings": 131072,
+                    "rope_parameters": {
+                        "full_attention": {"rope_type": "linear", "factor": 8.0},
+                        "sliding_attention": {"rope_type": "default"},
+                    },
+                }
+            },
+            131072,
+        ),
+    ],
+)
+def test_the_claimed_length_is_the_extended_one(config: dict[str, Any], tokens: int | None) -> None:
+    assert claimed_length(config) == tokens
+
+
+NO_WEIGHTS = remove(WEIGHTS)
+BROKEN: dict[str, tuple[Change, str]] = {
+    "no config": (remove("config.json"), "config.json: missing; copy it from the base model"),
+    "a folder of checkpoints": (
+        both(remove("config.json"), write("checkpoint-9/config.json", "{}")),
+        "config.json: missing; give one of its checkpoints, as .*/checkpoint-9",
+    ),
+    "no json": (write("config.json", "{'a': 1}"), "config.json: no valid JSON .*; copy it again"),
+    "no object": (write("config.json", "[]"), "config.json: holds no JSON object"),
+    "a pointer for a config": (write("config.json", POINTER), "config.json: is a git-lfs pointer.*; run git lfs pull"),
+    "no tokenizer": (remove("tokenizer.json"), "no tokenizer .*; copy the tokenizer files of the base model there"),
+    "no weights": (NO_WEIGHTS, "no weights; model.safetensors or model.safetensors.index.json with its shards"),
+    "pickled": (both(NO_WEIGHTS, write("pytorch_model.bin")), "pytorch_model.bin: pickled .*; convert to safetensors"),
+    "pickled pth": (both(NO_WEIGHTS, write("consolidated.00.pth")), "consolidated.00.pth: pickled"),
+    "trainer state is no model": (both(NO_WEIGHTS, write("training_args.bin")), "step_1000: no weights"),
+    "a missing shard": (
+        both(shard, remove("model-00002-of-00002.safetensors")),
+        "model-00002-of-00002.safetensors: missing, but named in model.safetensors.index.json; copy all 2 shards",
+    ),
+    "a shard of another save": (
+        both(shard, write("model-00002-of-00002.safetensors", safetensors({"other": [2]}))),
+        "model-00002-of-00002.safetensors: lacks model.norm.weight, which .* says is there",
+    ),
+    "an empty index": (both(NO_WEIGHTS, write("model.safetensors.index.json", "{}")), "has no weight_map"),
+    "shards without their index": (
+        both(shard, remove("model.safetensors.index.json")),
+        "model-00001-of-00002.safetensors: neither model.safetensors nor named in .*; copy the index too",
+    ),
+    "cut in the weights": (write(WEIGHTS, WHOLE[:-5]), rf"is cut off, {len(WHOLE) - 5} of {len(WHOLE)} bytes"),
+    "cut in the header": (write(WEIGHTS, WHOLE[:40]), "model.safetensors: is cut off, 40 of"),
+    "longer than it says": (write(WEIGHTS, WHOLE + b"more"), "has 4 bytes more than its header says"),
+    "an empty file": (write(WEIGHTS), "model.safetensors: the file is empty"),
+    "a pickle": (
+        write(WEIGHTS, b"\x80\x04\x95\x0a" + b"\0" * 40),
+        "is a pickle .* where you trust it, save it as safetensors",
+    ),
+    "a zip": (write(WEIGHTS, b"PK\x03\x04" + b"\0" * 40), "is a pickle under another name"),
+    "a pointer": (write(WEIGHTS, POINTER), "is a git-lfs pointer, not the file itself; run git lfs pull"),
+    "a web page": (write(WEIGHTS, "\n<!DOCTYPE html><html>"), "is a web page, not the file itself; download it again"),
+    "noise": (write(WEIGHTS, b"\xff" * 100), "no safetensors file: its header is unreadable"),
+    "a damaged header": (write(WEIGHTS, WHOLE.replace(b'"shape"', b'"shbpe"')), "its header is damaged"),
+    "shape and bytes disagree": (write(WEIGHTS, WHOLE.replace(b"[8, 4]", b"[8, 5]")), "bytes of model.embed.weight"),
+    "no tensors": (write(WEIGHTS, safetensors({})), "holds no tensors"),
+    "an adapter": (both(NO_WEIGHTS, write("adapter_config.json", "{}")), "this is an adapter; merge it into its base"),
+    "an adapter beside weights": (write("adapter_config.json", "{}"), "this is an adapter; merge it into its base"),
+    "distributed": (
+        both(NO_WEIGHTS, write("__0_0.distcp"), write(".metadata")),
+        "distributed training shards; merge them with accelerate merge-weights",
+    ),
+    "distributed, one level down": (
+        both(NO_WEIGHTS, remove("config.json"), write("pytorch_model_fsdp_0/__0_0.distcp")),
+        "merge them with accelerate merge-weights .*/pytorch_model_fsdp_0 OUTPUT",
+    ),
+    "zero": (both(NO_WEIGHTS, write("zero_to_fp32.py")), "DeepSpeed ZeRO shards; merge them with python"),
+    "compiled": (
+        write(WEIGHTS, safetensors({"_orig_mod.model.norm.weight": [4]})),
+        "named '_orig_mod.model.norm.weight', .*; save the model inside torch.compile",
+    ),
+    "wrapped": (
+        write(WEIGHTS, safetensors({"module.model.norm.weight": [4]})),
+        "named 'module.model.norm.weight', .*; save the unwrapped model",
+    ),
+    "own code": (
+        lambda folder: configure(folder, model_type="mine", auto_map={"AutoModelForCausalLM": "m.M"}),
+        "model_type 'mine' runs code of the checkpoint .* use --trust-remote-code",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_is_no_checkpoint_is_told_in_one_line(kind: str, folder: Path) -> None:
+    change, said = BROKEN[kind]
+    change(folder)
+    with pytest.raises(CheckpointError, match=said) as caught:
+        inspect(str(folder))
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_on_the_hub_is_not_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such directory 'org/model'; hub names are not downloaded, give a"):
+        inspect("org/model")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="is a file; give the directory"):
+        inspect(str(tmp_path / "model.safetensors"))
+
+
+def test_own_code_is_allowed_by_the_option_and_not_needed_for_built_in_models(folder: Path) -> None:
+    configure(folder, auto_map={"AutoModelForCausalLM": "m.M"})
+    assert inspect(str(folder)).model_type == "llama"
+    configure(folder, model_type="mine", auto_map={"AutoModelForCausalLM": "m.M"})
+    assert inspect(str(folder), trust_remote_code=True).model_type == "mine"
+
+
+def test_weights_saved_whole_beside_training_shards_are_a_checkpoint(folder: Path) -> None:
+    both(write("state/__0_0.distcp"), write("zero_to_fp32.py"), write("optimizer.pt"))(folder)
+    assert inspect(str(folder)).parameters == 36
+
+
+@given(cut=st.integers(0, len(WHOLE) - 1))
+def test_a_cut_file_is_never_taken_for_a_whole_one(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "cut.safetensors"
+    path.write_bytes(WHOLE[:cut])
+    with pytest.raises(CheckpointError):
+        read_header(path)

@@ -1,0 +1,290 @@
+"""The published files of --data-dir: what is taken from them, and what is said where they do not fit."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.corpora import CorpusError, essays, load_corpora, qa
+from fixtures.corpora.synthetic import prose
+from fixtures.corpora.synthetic.paragraphs import one_hop_paragraphs, two_hop_paragraphs
+from tests.helpers.paths import REPOSITORY
+
+Write = Callable[[str, Any], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Puts JSON, or raw bytes, under a data directory; a name in .gz is compressed."""
+
+    def put(name: str, data: Any) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = data if isinstance(data, bytes) else json.dumps(data).encode()
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") and not isinstance(data, bytes) else content)
+        return path
+
+    return put
+
+
+@pytest.fixture(scope="module")
+def published() -> Path:
+    """A directory of the real files: LONGCTX_DATA_DIR, or shared/data beside the repository."""
+    places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
+    found = [Path(place) for place in places if place and Path(place).is_dir()]
+    if not found:
+        pytest.skip("no published data: set LONGCTX_DATA_DIR")
+    return found[0]
+
+
+def squad(*items: dict[str, Any], context: str = "The mill burned in spring.") -> dict[str, Any]:
+    return {"version": "v2.0", "data": [{"title": "T", "paragraphs": [{"context": context, "qas": list(items)}]}]}
+
+
+def squad_item(*answers: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": "q",
+        "question": "When did it burn? ",
+        "answers": [{"text": a, "answer_start": 0} for a in answers],
+    } | more
+
+
+def hotpot_item(answer: str, **more: Any) -> dict[str, Any]:
+    context = [["Mill", ["The mill burned.", " Ida built it."]], ["Ida", ["Ida was born in Aln."]], ["Fog", ["Fog."]]]
+    item = {"_id": "h", "question": "Where was its builder born?", "answer": answer, "context": context}
+    return item | {"supporting_facts": [["Mill", 1], ["Ida", 0], ["Mill", 0]]} | more
+
+
+# --- essays ---
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One.  Two\nlines? Three! ", ["One.", "Two lines?", "Three!"]),
+        ('He said "no." Then left.', ['He said "no."', "Then left."]),
+        ("Some (not all.) Then more.", ["Some (not all.)", "Then more."]),
+        ("It is accelerating.We stop.", ["It is accelerating.", "We stop."]),
+        ("July 2010What is it?", ["July 2010", "What is it?"]),
+        ("The end.[2] A note.", ["The end.", "[2] A note."]),
+        ("Ask Mr. Hill, or J. Hill, etc. and go.", ["Ask Mr. Hill, or J. Hill, etc. and go."]),
+        ("Pi is 3.14 here. Yes.", ["Pi is 3.14 here.", "Yes."]),
+        ("Do this:\n1. Wait.\n2. Go on.", ["Do this: 1. Wait.", "2. Go on."]),
+        (" \n ", []),
+    ],
+)
+def test_essays_are_cut_at_the_ends_of_sentences(text: str, sentences: list[str]) -> None:
+    assert list(essays.split(text)) == sentences
+
+
+@given(st.text(alphabet="ab AB.?!\"')\n019", max_size=200))
+def test_cutting_loses_no_text(text: str) -> None:
+    pieces = list(essays.split(text))
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    assert all(piece == " ".join(piece.split()) != "" for piece in pieces)
+
+
+def test_a_very_long_sentence_is_cut_between_words() -> None:
+    pieces = list(essays.split("word " * 250 + "end."))
+    assert [len(piece.split()) for piece in pieces] == [120, 120, 11]
+
+
+@pytest.mark.parametrize("name", [name + end for name in essays.NAMES for end in ("", ".gz")])
+def test_essays_become_the_haystack_and_begin_again(write: Write, tmp_path: Path, name: str) -> None:
+    write(name, {"text": "One here. Two here. Three here."})
+    haystack = load_corpora(tmp_path).haystack
+    assert (haystack.source, haystack.size) == ("published", 3)
+    assert [haystack.sentence(i) for i in (0, 2, 3, 3_000_001)] == [
+        "One here.",
+        "Three here.",
+        "One here.",
+        "Two here.",
+    ]
+
+
+# --- questions ---
+
+
+def test_squad_keeps_answerable_questions_with_their_distinct_answers(write: Write) -> None:
+    data = squad(
+        squad_item("in spring", "spring", "in spring"),
+        squad_item(id="none", is_impossible=True, answers=[]),
+        squad_item("SPRING", id="case"),
+        squad_item("in autumn", id="absent"),
+        squad_item(id="empty"),
+    )
+    data["data"].append(squad(squad_item("burned", id="again"))["data"][0])
+    loaded = qa.load_squad(write("squad.json", data))
+    assert loaded.paragraphs == ("The mill burned in spring.",)
+    assert loaded.questions == (
+        qa.Question("q", "When did it burn?", ("in spring", "spring"), (0,)),
+        qa.Question("case", "When did it burn?", ("SPRING",), (0,)),
+        qa.Question("again", "When did it burn?", ("burned",), (0,)),
+    )
+    assert (loaded.source, loaded.left_out) == ("published", 2)
+
+
+def test_hotpot_keeps_what_containment_can_score(write: Write) -> None:
+    data = [
+        hotpot_item("Aln"),
+        hotpot_item("yes", _id="yes/no"),
+        hotpot_item("Fog", _id="answer outside the evidence"),
+        hotpot_item("Aln", _id="evidence outside the context", supporting_facts=[["Ida", 0], ["Elsewhere", 0]]),
+    ]
+    loaded = qa.load_hotpot(write("hotpotqa.json", data))
+    assert loaded.paragraphs == ("Mill\nThe mill burned. Ida built it.", "Ida\nIda was born in Aln.", "Fog\nFog.")
+    assert loaded.questions == (qa.Question("h", "Where was its builder born?", ("Aln",), (0, 1)),)
+    assert (loaded.source, loaded.left_out) == ("published", 3)
+
+
+@pytest.mark.parametrize("folder", ["", "qa/"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_question_files_are_found_under_every_known_name(
+    write: Write, tmp_path: Path, folder: str, suffix: str
+) -> None:
+    for name in qa.SQUAD_NAMES:
+        path = write(f"{folder}{name}{suffix}", squad(squad_item("spring")))
+        assert qa.find_squad(tmp_path) == path
+        assert load_corpora(tmp_path).squad.source == "published"
+        path.unlink()
+    for name in qa.HOTPOT_NAMES:
+        path = write(f"{folder}{name}{suffix}", [hotpot_item("Aln")])
+        assert qa.find_hotpot(tmp_path) == path
+        assert load_corpora(tmp_path).hotpot.source == "published"
+        path.unlink()
+
+
+# --- all together ---
+
+
+def test_without_a_directory_everything_is_generated() -> None:
+    corpora = load_corpora(None)
+    assert set(corpora.sources.values()) == {"archive"}
+    assert corpora.haystack.sentence(5) == prose.sentence(5)
+    assert corpora.haystack.sentence(prose.SENTENCES + 5) == prose.sentence(5)
+    assert corpora.squad is one_hop_paragraphs(0)
+    assert corpora.hotpot is two_hop_paragraphs(0)
+
+
+def test_what_a_directory_lacks_is_generated_and_says_so(write: Write, tmp_path: Path) -> None:
+    write("essays/PaulGrahamEssays.json", {"text": "One here."})
+    corpora = load_corpora(str(tmp_path))
+    assert corpora.sources == {"haystack": "published", "squad": "archive", "hotpot": "archive"}
+    assert corpora.squad.source == corpora.hotpot.source == "archive"
+
+
+def test_a_negative_sentence_is_an_error() -> None:
+    with pytest.raises(IndexError, match="-1"):
+        load_corpora(None).haystack.sentence(-1)
+
+
+def test_the_fingerprint_follows_the_contents_and_not_the_place(write: Write, tmp_path: Path) -> None:
+    def fingerprint() -> str:
+        return load_corpora(tmp_path).fingerprint
+
+    path = write("PaulGrahamEssays.json", {"text": "One here."})
+    first = fingerprint()
+    assert first != load_corpora(None).fingerprint
+    path.unlink()
+    path = write("essays/PaulGrahamEssays.json.gz", {"text": "One here."})
+    assert fingerprint() == first
+    path.unlink()
+    write("PaulGrahamEssays.json", {"text": "Two here."})
+    assert fingerprint() != first
+
+
+def test_generated_texts_stay_what_they_were() -> None:
+    """Where this fails on purpose: raise versions.CORPORA, note the change in CHANGELOG.md, renew the digest."""
+    sentences = "\n".join(map(prose.sentence, range(5000)))
+    assert sha256(sentences.encode()).hexdigest()[:16] == "8d198b203a130ebe"
+    questions = repr((one_hop_paragraphs(0), two_hop_paragraphs(0)))
+    assert sha256(questions.encode()).hexdigest()[:16] == "188dadc7c12ed07c"
+
+
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"^--data-dir: \S*nowhere: no such directory; .*leave out --data-dir$"):
+        load_corpora(tmp_path / "nowhere")
+
+
+def test_a_directory_without_a_known_file_is_an_error(write: Write, tmp_path: Path) -> None:
+    write("notes.json", {})
+    with pytest.raises(CorpusError, match=r"none of the known files; .*essays/PaulGrahamEssays\.json, qa/squad-dev"):
+        load_corpora(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "data", "found"),
+    [
+        ("haystack", "PaulGrahamEssays.json", b'{"text": "torn', "Unterminated string"),
+        ("haystack", "PaulGrahamEssays.json", b"\xff\xfe\xfa", "codec can't decode"),
+        ("haystack", "PaulGrahamEssays.json.gz", b"plain", "Not a gzipped file"),
+        ("haystack", "PaulGrahamEssays.json.gz", gzip.compress(b"{}" * 99, mtime=0)[:-9], "ended before"),
+        ("haystack", "PaulGrahamEssays.json", {"title": "x"}, "no text"),
+        ("haystack", "PaulGrahamEssays.json", ["x"], "no text"),
+        ("haystack", "PaulGrahamEssays.json", {"text": "  "}, "text without a sentence"),
+        ("squad", "squad.json", b"{", "Expecting property name"),
+        ("squad", "squad.json", [], "list indices must be integers"),
+        ("squad", "squad.json", {"data": [{"paragraphs": [{"qas": []}]}]}, "no field 'context'"),
+        ("squad", "squad.json", squad(squad_item(id=7)), "int in place of text"),
+        ("squad", "squad.json", squad(squad_item("winter")), "1 questions, none with an answer"),
+        ("squad", "squad.json", {"data": []}, "0 questions"),
+        ("hotpot", "hotpotqa.json", {"data": []}, "string indices must be integers"),
+        ("hotpot", "hotpotqa.json", [{"question": "x"}], "no field 'context'"),
+        ("hotpot", "hotpotqa.json", [hotpot_item("Aln", context=[["Mill"]])], "not enough values to unpack"),
+        ("hotpot", "hotpotqa.json", [hotpot_item("yes")], "1 questions, none with an answer"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_an_error_of_one_line(
+    write: Write, tmp_path: Path, kind: str, name: str, data: Any, found: str
+) -> None:
+    path = write(name, data)
+    with pytest.raises(CorpusError) as caught:
+        getattr(load_corpora(tmp_path), kind)
+    message = str(caught.value)
+    assert message.startswith(f"--data-dir: {path}: expected ")
+    assert found in message
+    assert "remove it to use generated text" in message
+    assert "\n" not in message
+
+
+# --- the real files, where there are some ---
+
+
+def test_published_essays_are_cut_into_small_sentences(published: Path) -> None:
+    path = essays.find_essays(published)
+    if path is None:
+        pytest.skip("no essays there")
+    sentences = essays.read_essays(path)
+    lengths = [len(sentence.split()) for sentence in sentences]
+    assert max(lengths) <= 120
+    assert 12 <= sum(lengths) / len(lengths) <= 22
+    assert len(set(sentences)) > 0.98 * len(sentences)
+
+
+@pytest.mark.parametrize(
+    ("find", "load", "gold"),
+    [(qa.find_squad, qa.load_squad, 1), (qa.find_hotpot, qa.load_hotpot, 2)],
+    ids=["squad", "hotpot"],
+)
+def test_published_questions_have_their_answer_in_their_evidence(
+    published: Path, find: Callable[[Path], Path | None], load: Callable[[Path], qa.QuestionSet], gold: int
+) -> None:
+    path = find(published)
+    if path is None:
+        pytest.skip("no such questions there")
+    loaded = load(path)
+    assert len(set(loaded.paragraphs)) == len(loaded.paragraphs)
+    assert loaded.left_out < 0.2 * len(loaded.questions)
+    for question in loaded.questions:
+        assert len(question.gold) == gold
+        evidence = "\n".join(loaded.paragraphs[place] for place in question.gold).lower()
+        assert any(answer.lower() in evidence for answer in question.answers)

@@ -1,0 +1,137 @@
+"""The directory of published files: what is found, when it is read, and what is said where it does not fit."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.corpora import Corpora, CorpusError, load_corpora
+from fixtures.corpora.published import jsonl_index
+from fixtures.corpora.published.layouts import WHOLE_BYTES, Found, print_of
+from fixtures.corpora.published.recall import load_prepared
+from tests.helpers.published_files import (
+    GOLD,
+    OTHERS,
+    Write,
+    at_depths,
+    book,
+    context,
+    open_set,
+    own_caches,
+    small_schemes,
+    write,
+)
+
+__all__ = ["own_caches", "write"]
+
+
+def test_a_directory_with_none_of_the_files_is_refused(write: Write, tmp_path: Path) -> None:
+    write("kilt/readme.txt", "no")
+    with pytest.raises(CorpusError, match="none of the known files"):
+        load_corpora(tmp_path)
+
+
+def test_found_sets_are_published_and_others_are_not_named(write: Write, tmp_path: Path) -> None:
+    small_schemes(write)
+    corpora = load_corpora(tmp_path)
+    assert corpora.sources["nlu"] == "published"
+    assert "nq" not in corpora.sources
+    assert corpora.published_set("nq") is None
+    assert corpora.published_set("nlu") is corpora.published_set("nlu")
+    assert Corpora().published_set("nlu") is None
+    with pytest.raises(KeyError, match="no published set 'squad'"):
+        corpora.published_set("squad")
+
+
+def test_nothing_is_parsed_before_it_is_asked_for(write: Write, tmp_path: Path) -> None:
+    for name in ("kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", "alce/asqa_eval_gtr_top2000.json", "icl/nlu/train.csv"):
+        write(name, b"torn {")
+    write("icl/nlu/test.csv", b"torn {")
+    corpora = load_corpora(tmp_path)
+    assert corpora.fingerprint
+    for name in ("nq", "asqa", "nlu"):
+        with pytest.raises(CorpusError, match=r"^--data-dir: [^\n]*; put the published file in its place[^\n]*$"):
+            corpora.published_set(name)
+
+
+def test_the_fingerprint_changes_with_any_byte_of_a_small_file_and_with_the_size_of_a_large_one(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fixtures.corpora.published.WHOLE_BYTES", 2**12)
+    monkeypatch.setattr("fixtures.corpora.published.BLOCK_BYTES", 16)
+    small_schemes(write)
+    seen = {load_corpora(tmp_path).fingerprint, Corpora().fingerprint}
+    write("icl/trec/TREC_10.label", "LOC:other Whose ?\n")
+    seen.add(load_corpora(tmp_path).fingerprint)
+    path = write("kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", at_depths("Where?", GOLD, OTHERS))
+    seen.add(load_corpora(tmp_path).fingerprint)
+    content = path.read_bytes()
+    assert len(content) > 2**12
+    for changed in (content + b"\n", b" " + content[1:], content[:-1] + b" "):
+        path.write_bytes(changed)
+        seen.add(load_corpora(tmp_path).fingerprint)
+    assert len(seen) == 7
+    path.write_bytes(content)
+    assert load_corpora(tmp_path).fingerprint in seen
+
+
+NQ = "kilt/nq-dev-multikilt_1000_k9_dep6.jsonl"
+ASQA, MSMARCO = "alce/asqa_eval_gtr_top2000.json", "msmarco/test_reranking_data_k9_dep3.jsonl"
+
+
+def test_the_print_of_a_large_file_changes_with_its_size(tmp_path: Path) -> None:
+    seen = set()
+    for size in (WHOLE_BYTES, WHOLE_BYTES + 1, WHOLE_BYTES + 2):
+        (tmp_path / "a").write_bytes(bytes(size))
+        seen.add(print_of({"a": Found(load_prepared, ((tmp_path / "a",),))}))
+    assert len(seen) == 3
+
+
+KILT_LINE = at_depths("Where?", GOLD, OTHERS)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "data", "said"),
+    [
+        ("nq", NQ, b'{"question": "Q", "ctxs": [', "record 1: cut off"),
+        ("nq", NQ, b"", "no record"),
+        ("nq", NQ, [{"answers": []}], "record 1: no field 'question'"),
+        ("nq", NQ, [KILT_LINE | {"ctxs": None}], "record 1: NoneType in place"),
+        ("nq", NQ, [KILT_LINE | {"ctxs": [{"id": 1}]}], "record 1: no field 'text'"),
+        ("nq", NQ, [KILT_LINE | {"answers": [4]}], "record 1: int in place of text"),
+        ("popqa", "kilt/popqa_test_1000_k9_dep6.jsonl", [KILT_LINE], "record 1: no field 's_pop'"),
+        ("popqa", "kilt/popqa_test_1000_k9_dep6.jsonl", [KILT_LINE | {"s_pop": 9**9}], "all on well known subjects"),
+        ("asqa", ASQA, b'[{"question": "Q", "docs": [', "cut off"),
+        ("asqa", ASQA, [{"question": "Q", "docs": []}], "record 1: no field 'answers'"),
+        ("msmarco", MSMARCO, [{"qid": 1, "query": "q", "ctxs": [context("a", label=7)]}], "a label of 7, not 0"),
+        ("trec_fine", "icl/trec/TREC_10.label", "A question without a label\n", "line 1: 'A question without a label'"),
+        ("json_kv", "json_kv/test_k9_dep6.jsonl", [{"context": "none", "question": "k", "answer": "v"}], "record 1:"),
+        ("ruler/vt/4096", "ruler/vt/validation_4096.jsonl", [{"input": "x"}], "record 1: no field 'answer'"),
+        ("infbench_mc", "infbench/longbook_choice_eng.jsonl", [book(1, options=["Tom"])], "record 1:"),
+        ("nq", NQ + ".gz", gzip.compress(b'{"question": "Q"}', mtime=0)[:-12], "ended before"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_in_one_line(
+    name: str, file: str, data: Any, said: str, write: Write, tmp_path: Path
+) -> None:
+    small_schemes(write)
+    path = write(file.removesuffix(".gz") if isinstance(data, bytes) else file, data)
+    if file.endswith(".gz"):
+        path = path.rename(path.with_name(f"{path.name}.gz"))
+    with pytest.raises(CorpusError) as raised:
+        open_set(tmp_path, name)[0]
+    assert str(raised.value).startswith(f"--data-dir: {path}: expected ")
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_large_compressed_file_has_to_be_unpacked(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl_index, "MOST_UNPACKED_BYTES", 2**20)
+    write(NQ + ".gz", [KILT_LINE | {"filling": "x" * 2**20}])
+    with pytest.raises(CorpusError, match=r"more than 1 MiB in \.gz, which has to be read whole; gunzip it"):
+        open_set(tmp_path, "nq")

@@ -1,0 +1,191 @@
+"""Copies of hub data sets: in the data directory, in the hub's cache, in that of `datasets`; never from a network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.corpora import CorpusError, load_corpora
+from fixtures.corpora.published.hub import copies, split_files
+from tests.helpers.paths import REPOSITORY
+
+TREC: dict[str, dict[str, list[Any]]] = {
+    "train": {"text": ["Where ?", "When ?", "Who ?"], "coarse_label": [1, 0, 1], "fine_label": [0, 1, 2]},
+    "test": {"text": ["How ?"], "coarse_label": [0], "fine_label": [2]},
+}
+STORY: dict[str, list[Any]] = {
+    "document": [{"id": "d0", "text": "Ida built a mill."}, {"id": "d1", "text": "Tom fished."}],
+    "question": [{"text": "Who built it?"}, {"text": "Who fished?"}],
+    "answers": [[{"text": "Ida"}, {"text": "Ida "}], [{"text": "Tom"}]],
+}
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Caches of this test alone, a data directory beside them, and no way to a network."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "arrow"))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a run asked the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    # What the directory itself has to hold.
+    essays = tmp_path / "data" / "essays" / "PaulGrahamEssays.json"
+    essays.parent.mkdir(parents=True)
+    essays.write_text('{"text": "A sentence."}')
+    return tmp_path
+
+
+def parquet(path: Path, columns: dict[str, list[Any]], **classes: list[str]) -> Path:
+    import datasets
+
+    rows = datasets.Dataset.from_dict(columns)
+    for name, labels in classes.items():
+        rows = rows.cast_column(name, datasets.ClassLabel(names=labels))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows.to_parquet(path)
+    return path
+
+
+def put_trec(folder: Path) -> None:
+    for split, columns in TREC.items():
+        parquet(
+            folder / f"default/{split}/0000.parquet",
+            columns,
+            coarse_label=["ABBR", "ENTY"],
+            fine_label=["ABBR:abb", "ENTY:cremat", "ENTY:sport"],
+        )
+
+
+@pytest.mark.parametrize("place", ["data/CogComp/trec", "hub/datasets--CogComp--trec/snapshots/0123"])
+def test_a_table_is_a_scheme_with_the_names_of_its_classes(place: str, caches: Path) -> None:
+    put_trec(caches / place)
+    scheme: Any = load_corpora(caches / "data").published_set("trec_fine")
+    assert [(one.text, scheme.labels[one.label]) for one in scheme.test] == [("How ?", "ENTY:sport")]
+    assert len(scheme.train) == 3
+    coarse: Any = load_corpora(caches / "data").published_set("trec_coarse")
+    assert [coarse.labels[one.label] for one in coarse.train] == ["ENTY", "ABBR", "ENTY"]
+
+
+def test_original_files_come_before_the_hub(caches: Path) -> None:
+    put_trec(caches / "data/CogComp/trec")
+    (caches / "data/icl/trec").mkdir(parents=True)
+    for name in ("train_5500", "TREC_10"):
+        (caches / f"data/icl/trec/{name}.label").write_text("LOC:city Where ?\n")
+    scheme: Any = load_corpora(caches / "data").published_set("trec_coarse")
+    assert scheme.labels == ("LOC",)
+
+
+def test_nlu_is_split_as_helmet_splits_it(caches: Path) -> None:
+    import datasets
+
+    columns: dict[str, list[Any]] = {
+        "text": [f"text {n}" for n in range(50)],
+        "scenario": ["alarm"] * 50,
+        "label": [n % 2 for n in range(50)],
+    }
+    parquet(caches / "data/xingkunliuxtracta/nlu_evaluation_data/default/train/0000.parquet", columns, label=["a", "b"])
+    scheme: Any = load_corpora(caches / "data").published_set("nlu")
+    expected = datasets.Dataset.from_dict(columns).train_test_split(test_size=0.1, seed=42)["test"]["text"]
+    assert [one.text for one in scheme.test] == list(expected)
+    assert len(scheme.train) == 45
+
+
+def test_stories_are_read_by_row_and_demonstrations_without_them(caches: Path) -> None:
+    folder = caches / "data/deepmind/narrativeqa/data"
+    for split in ("test", "train"):
+        for part in range(2):
+            columns = {name: values[part : part + 1] for name, values in STORY.items()}
+            parquet(folder / f"{split}-0000{part}-of-00002.parquet", columns)
+    corpora = load_corpora(caches / "data")
+    stories: Any = corpora.published_set("narrativeqa")
+    assert [(stories[n].document, stories[n].question, stories[n].answers) for n in range(len(stories))] == [
+        ("Ida built a mill.", "Who built it?", ("Ida",)),
+        ("Tom fished.", "Who fished?", ("Tom",)),
+    ]
+    demos: Any = corpora.published_set("narrativeqa_demos")
+    assert [(demos[n].document, demos[n].answers) for n in range(len(demos))] == [("", ("Ida",)), ("", ("Tom",))]
+    assert len({stories[0].id, stories[1].id}) == 2
+
+
+def test_cases_without_a_short_summary_are_left_out_of_the_table(caches: Path) -> None:
+    columns: dict[str, list[Any]] = {
+        "id": ["c0", "c1"],
+        "sources": [["Filed.", "Heard."], ["x"]],
+        "summary/long": ["Long.", "x"],
+        "summary/short": ["Short.", None],
+    }
+    parquet(caches / "data/allenai/multi_lexsum/v20230518/validation/0000.parquet", columns)
+    parquet(caches / "data/allenai/multi_lexsum/v20220616/validation/0000.parquet", columns)
+    found: Any = load_corpora(caches / "data").published_set("multi_lexsum")
+    assert (len(found), found.left_out, found[0].document, found[0].key_points) == (1, 1, "Filed.\n\nHeard.", ())
+
+
+def test_the_cache_of_datasets_is_read_as_it_is(caches: Path) -> None:
+    """As a call of load_dataset on a machine with a network leaves it."""
+    import datasets
+
+    folder = caches / "arrow" / "CogComp___trec" / "default" / "2.0.0" / "abc"
+    for split, columns in TREC.items():
+        rows = datasets.Dataset.from_dict(columns).cast_column("coarse_label", datasets.ClassLabel(names=["A", "B"]))
+        rows.save_to_disk(caches / "saved" / split)
+        folder.mkdir(parents=True, exist_ok=True)
+        (stored,) = (caches / "saved" / split).glob("*.arrow")
+        stored.rename(folder / f"trec-{split}.arrow")
+    scheme: Any = load_corpora(caches / "data").published_set("trec_coarse")
+    assert (len(scheme.train), scheme.labels, scheme.test[0].text) == (3, ("A", "B"), "How ?")
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen"),
+    [
+        (["data/test-00000-of-00002.parquet", "data/test-00001-of-00002.parquet", "data/train-0.parquet"], [0, 1]),
+        (["plus/test-0.parquet", "small/test-0.parquet", "plus/train-0.parquet"], [0]),
+        (["default/test/0000.parquet", "default/train/0000.parquet"], [0]),
+        (["a/1.0/x/t-test.arrow", "a/2.0/y/t-test.arrow"], [1]),
+        (["t-test.arrow", "test.parquet"], [1]),
+        (["a.incomplete/t-test.arrow", "latest.parquet", "test.json"], []),
+    ],
+)
+def test_the_files_of_a_split(files: list[str], chosen: list[int], caches: Path) -> None:
+    for name in files:
+        (caches / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (caches / "set" / name).touch()
+    found = split_files(caches / "set", "test", "plus")
+    assert [path.relative_to(caches / "set").as_posix() for path in found] == [files[at] for at in chosen]
+
+
+def test_a_name_is_found_in_capitals_or_not(caches: Path) -> None:
+    (caches / "data/xinrongzhang2022/InfiniteBench").mkdir(parents=True)
+    (found,) = copies(caches / "data", ["xinrongzhang2022/infinitebench"])
+    assert found.name.lower() == "infinitebench"
+
+
+def test_a_damaged_table_is_said_in_one_line(caches: Path) -> None:
+    put_trec(caches / "data/CogComp/trec")
+    path = caches / "data/CogComp/trec/default/test/0000.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorpusError, match=r"^--data-dir: .*0000\.parquet: expected a table"):
+        load_corpora(caches / "data").published_set("trec_coarse")
+
+
+def test_offline_copies_are_enough(caches: Path) -> None:
+    put_trec(caches / "hub/datasets--CogComp--trec/snapshots/0123")
+    script = "import sys; from fixtures.corpora import load_corpora; c = load_corpora(sys.argv[1]); "
+    script += "assert 'datasets' not in sys.modules; print(len(c.published_set('trec_coarse').train))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(caches / "data")],
+        cwd=REPOSITORY,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.stdout.strip() == "3", ended.stderr

@@ -1,0 +1,234 @@
+"""HELMET's published questions over passages: which passage is gold, which others stand beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.corpora import CorpusError
+from fixtures.corpora.published import jsonl_index
+from fixtures.corpora.published.jsonl_index import open_array, open_lines
+from fixtures.corpora.schema import PassageQuestion
+from tests.helpers.published_files import (
+    GOLD,
+    OTHERS,
+    Record,
+    Write,
+    at_depths,
+    context,
+    ids,
+    open_set,
+    own_caches,
+    write,
+)
+
+__all__ = ["own_caches", "write"]
+
+
+# --- rag ---
+
+
+def test_the_six_lines_of_a_question_are_one_entry_with_its_gold_passage(write: Write, tmp_path: Path) -> None:
+    first = at_depths("Where is the mill?", GOLD, OTHERS)
+    second = at_depths("Where is the well?", context("w", "The well is in Aln."), OTHERS[::-1], ["Aln"])
+    # The lines of two questions need not stand together.
+    write(
+        "kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", [line for pair in zip(first, second, strict=True) for line in pair]
+    )
+    found = open_set(tmp_path, "nq")
+    assert (len(found), found.source, found.left_out) == (2, "published", 0)
+    assert isinstance(found[0], PassageQuestion)
+    assert (found[0].question, found[0].answers) == ("Where is the mill?", (("Brassmere",),))
+    assert [ids(found[n].gold) for n in range(2)] == [["g"], ["w"]]
+    assert ids(found[0].others) == ids(found[1].others)[::-1] == [f"p{n}" for n in range(9)]
+    with pytest.raises(IndexError):
+        found[2]
+    with pytest.raises(IndexError):
+        found[-1]
+
+
+@given(places=st.lists(st.integers(0, 9), min_size=2, max_size=6, unique=True), order=st.permutations(range(9)))
+def test_the_gold_passage_is_the_one_that_moves(places: list[int], order: list[int]) -> None:
+    from fixtures.corpora.published.passages import _moved
+
+    others = [("", f"p{n}") for n in order]
+    first, last = ([*others[:at], ("", "gold"), *others[at:]] for at in (places[0], places[-1]))
+    found = _moved(first, last)
+    # Neighbours that change places do not tell which of them moved.
+    assert found == [("", "gold")] or (abs(places[0] - places[-1]) == 1 and len(found) == 1)
+
+
+def test_no_other_passage_states_an_answer(write: Write, tmp_path: Path) -> None:
+    others = [
+        context("flagged", "It is there.", has_answer=True),
+        context("stated", "BRASSMERE has a mill."),
+        context("part", "The Brassmeres moved away."),
+        *OTHERS,
+    ]
+    write("kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", at_depths("Where?", GOLD, others))
+    assert ids(open_set(tmp_path, "nq")[0].others)[:2] == ["part", "p0"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"positive_ctxs": [{"id": "a", "title": "", "text": "x"}, {"id": "b", "title": "", "text": "y"}]},
+        {"positive_ctxs": [{"text": "Ida built the mill."}, {"text": "Ida was born in Aln."}, {"text": "not here"}]},
+    ],
+)
+def test_listed_gold_passages_are_taken_all(line: Record, write: Write, tmp_path: Path) -> None:
+    contexts = [context("a", "Ida built the mill."), *OTHERS, context("b", "Ida was born in Aln.")]
+    lines = [
+        {"id": "h1", "question": "Where was its builder born?", "answers": ["Aln"], "ctxs": turned} | line
+        for turned in (contexts[3:] + contexts[:3], contexts[::-1], contexts)
+    ]
+    write("kilt/hotpotqa-dev-multikilt_1000_k11_dep3.jsonl", lines)
+    found = open_set(tmp_path, "hotpotqa")
+    assert len(found) == 1
+    assert (found[0].id, sorted(ids(found[0].gold))) == ("h1", ["a", "b"])
+    assert len(found[0].others) == 9
+
+
+def test_scores_give_back_the_order_of_retrieval(write: Write, tmp_path: Path) -> None:
+    contexts = [context(f"p{n}", score=float(n)) for n in (3, 1, 4, 2)] + [GOLD | {"score": 9.0, "has_answer": True}]
+    write(
+        "kilt/hotpotqa-dev-multikilt_1000_k5_dep3.jsonl",
+        [{"question": "Q", "answers": ["Brassmere"], "ctxs": contexts}],
+    )
+    assert ids(open_set(tmp_path, "hotpotqa")[0].others) == ["p4", "p3", "p2", "p1"]
+
+
+def test_the_file_with_most_passages_is_taken(write: Write, tmp_path: Path) -> None:
+    for passages in (5, 9, 3):
+        name = f"kilt/triviaqa-dev-multikilt_1000_k{passages + 1}_dep6.jsonl"
+        write(name, at_depths("Where?", GOLD, OTHERS[:passages]))
+    write("kilt/triviaqa-train-multikilt_1000_k3_dep6.jsonl", at_depths("When?", GOLD, OTHERS[:2]))
+    assert len(open_set(tmp_path, "triviaqa")[0].others) == 9
+    assert open_set(tmp_path, "triviaqa_demos")[0].question == "When?"
+    assert len(open_set(tmp_path, "triviaqa_demos")[0].others) == 2
+
+
+def test_popqa_asks_for_little_known_subjects_only(write: Write, tmp_path: Path) -> None:
+    lines = [
+        line
+        for name, views in (("A", 999), ("B", 1000), ("C", 12), ("C", 5_000_000))
+        for line in at_depths(f"Where is {name}?", GOLD, OTHERS, s_pop=views)
+    ]
+    write("kilt/popqa_test_1000_k10_dep6.jsonl", lines)
+    found = open_set(tmp_path, "popqa")
+    assert [found[n].question for n in range(len(found))] == ["Where is A?", "Where is C?"]
+    assert found.left_out == 2
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_long_record_is_grouped_wherever_its_question_stands(before: bool, write: Write, tmp_path: Path) -> None:
+    others = [context(f"p{n}", f"{n} " + 'said \\" "question": "no" ' * 60) for n in range(9)]
+    lines = at_depths('Where is "the" mill\u2019s\nwheel?', GOLD, others, s_pop=4)
+    if not before:
+        lines = [{name: line[name] for name in ("ctxs", "answers", "s_pop", "question")} for line in lines]
+    assert len(json.dumps(lines[0])) > 2 * jsonl_index.PEEK_BYTES
+    write("kilt/popqa_test_1000_k10_dep6.jsonl", lines)
+    found = open_set(tmp_path, "popqa")
+    assert [found[n].question for n in range(len(found))] == ['Where is "the" mill\u2019s\nwheel?']
+
+
+def test_a_question_without_any_gold_is_told_when_it_is_read(write: Write, tmp_path: Path) -> None:
+    write("kilt/nq-dev-multikilt_1000_k9_dep6.jsonl", [{"question": "Q", "answers": ["Aln"], "ctxs": OTHERS}])
+    found = open_set(tmp_path, "nq")
+    with pytest.raises(CorpusError, match="record 1: no passage is marked as gold"):
+        found[0]
+
+
+def oracle(number: int) -> Record:
+    text = f"Town {number} lies by the river Aln{number}."
+    gold = {"title": f"Town {number}", "text": text, "hasanswer": True, "isgold": True}
+    return {"question": f"By which river is town {number}?", "answers": [f"Aln{number}"], "ctxs": [gold]}
+
+
+def test_passages_of_other_questions_stand_beside_an_oracle(write: Write, tmp_path: Path) -> None:
+    rows = [oracle(n) for n in range(20)]
+    rows.append(oracle(20) | {"answers": ["nowhere"]})
+    write("qa/nq-open-oracle.jsonl.gz", rows)
+    squad = {
+        "data": [
+            {
+                "title": "T",
+                "paragraphs": [{"context": "A mill by the Aln3.", "qas": []}, {"context": "Fog.", "qas": []}],
+            }
+        ]
+    }
+    write("qa/squad-dev-v2.0.json", squad)
+    found = open_set(tmp_path, "nq")
+    assert (len(found), found.left_out) == (20, 1)
+    for index in range(20):
+        texts = [passage.text for passage in found[index].others]
+        assert len(texts) == len(set(texts)) == (20 if index == 3 else 21)
+        assert not any(f"Aln{index}." in text for text in texts)
+        assert texts[-1] in ("Fog.", "A mill by the Aln3.")
+    orders = [[one for one in ids(found[n].others) if one not in ids([*found[4].gold, *found[5].gold])] for n in (4, 5)]
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert ids(open_set(tmp_path, "nq")[4].others) == ids(found[4].others)
+
+
+# --- cite ---
+
+
+def alce(name: str, **more: Any) -> Record:
+    docs = [{"title": f"T{n}", "text": f'Text {n} with a }} brace and a " quote.'} for n in range(5)]
+    return {"sample_id": name, "question": f"Who, {name}?", "docs": docs} | more
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_alce_items_are_found_in_one_array(indent: int | None, write: Write, tmp_path: Path) -> None:
+    pairs = [{"short_answers": ["Ida", "Ida Marsh"], "question": "?"}, {"short_answers": ["Tom"]}]
+    content = json.dumps([alce("a", qa_pairs=pairs), alce("b", qa_pairs=pairs)], indent=indent)
+    write("alce/asqa_eval_gtr_top2000.json", content)
+    found = open_set(tmp_path, "asqa")
+    assert [found[n].id for n in range(len(found))] == ["a", "b"]
+    assert found[1].answers == (("Ida", "Ida Marsh"), ("Tom",))
+    assert (found[0].gold, len(found[0].others), found[0].others[4].title) == ((), 5, "T4")
+
+
+def test_each_item_of_a_list_is_a_facet(write: Write, tmp_path: Path) -> None:
+    write("alce/qampari_eval_gtr_top2000.json", [alce("q", answers=[["One", "1"], ["Two"]])])
+    assert open_set(tmp_path, "qampari")[0].answers == (("One", "1"), ("Two",))
+
+
+values = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='ab"\\{}[],: \n\u00e9', max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('a"\\{}', max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    records=st.lists(st.dictionaries(st.text('a"\\{}', max_size=3), values, max_size=3), min_size=1, max_size=5),
+    chunk=st.integers(1, 60),
+    indent=st.sampled_from([None, 1]),
+    wrapped=st.booleans(),
+    as_ascii=st.booleans(),
+)
+def test_records_are_found_wherever_reads_end(
+    records: list[Record],
+    chunk: int,
+    indent: int | None,
+    wrapped: bool,
+    as_ascii: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("items")
+    whole = {"data": records} if wrapped else records
+    (folder / "a.json").write_text(json.dumps(whole, indent=indent, ensure_ascii=as_ascii), encoding="utf-8")
+    (folder / "a.jsonl").write_text(
+        "".join(f" {json.dumps(record, ensure_ascii=as_ascii)}\r\n\n" for record in records), encoding="utf-8"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl_index, "CHUNK_BYTES", chunk)
+        for found in (open_array(folder / "a.json", "a"), open_lines(folder / "a.jsonl", "a")):
+            assert [found.record(n) for n in range(len(found))] == records

@@ -1,0 +1,163 @@
+"""Questions on the archive's long documents, and summaries: what an oracle, a word matcher and half a memory score."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from fixtures.corpora.schema import DocumentQuestion
+from fixtures.corpora.synthetic.archive import case_files, long_documents
+from fixtures.corpora.synthetic.chronicles import Chronicle
+from fixtures.corpora.synthetic.draws import Draws
+from fixtures.corpora.synthetic.entities import World
+from fixtures.corpora.synthetic.lexical import LexicalIndex
+from fixtures.corpora.synthetic.longqa import FEWEST_PARAGRAPHS, plot_questions
+from fixtures.scoring.match import states
+from fixtures.scoring.synthetic_facts import split_sentences, summary_score
+from tests.helpers.solvers import first_of_type, share
+
+WORLD = World(0)
+# Some 4K tokens of paragraphs.
+PARAGRAPHS = 32
+
+
+@pytest.fixture(scope="module")
+def documents() -> dict[str, list[DocumentQuestion]]:
+    return {
+        name: [long_documents(name).question(i, PARAGRAPHS) for i in range(60)]
+        for name in ("narrativeqa", "infbench_qa", "infbench_mc")
+    }
+
+
+@pytest.mark.parametrize("name", ["narrativeqa", "infbench_qa", "infbench_mc"])
+def test_the_evidence_of_a_document_tells_the_answer(name: str, documents: dict[str, list[DocumentQuestion]]) -> None:
+    """The oracle reads the paragraphs that the answer rests on: one of its forms stands in the first one or two."""
+    for index, question in enumerate(documents[name]):
+        text = re.sub(r"(?m)^(?:Chapter|Minutes|From the papers).*\n\n", "", question.document)
+        paragraphs = text.split("\n\n")
+        assert len(paragraphs) == PARAGRAPHS
+        evidence = [paragraphs[round(depth * (PARAGRAPHS - 1))] for depth in question.depths]
+        answer = question.answers[-1 if question.options else 0]
+        chronicle = long_documents(name).text(index)
+        assert isinstance(chronicle, Chronicle)
+        cast = [event.who for event in chronicle.happened(PARAGRAPHS) if event.kind == "arrive" and event.who]
+        forms = next((person.forms for person in cast if person.name == answer), (answer,))
+        assert any(states(paragraph, form) for paragraph in evidence for form in forms), question.question
+        assert not states(question.question, answer)
+
+
+def test_what_is_asked_of_a_landmark_does_not_change_in_its_paragraph() -> None:
+    """Replayed from the happenings: whoever owns, lives or holds is the same before and after the paragraph."""
+    for index in range(6):
+        events = Chronicle(WORLD, f"replay-{index}", 200).happened(200)
+        marks = {event.thing: event.paragraph for event in events if event.kind == "landmark"}
+        dated = [found for found in plot_questions(events, Draws(index)) if found.kind in ("owner_at", "place_at")]
+        assert len(dated) > 50
+        for found in dated:
+            fields = dict(found.fields)
+            at = marks[fields["landmark"]]
+            for end in (at, at + 1):
+                state = ""
+                for event in (event for event in events if event.paragraph < end):
+                    if found.kind == "owner_at" and event.thing == fields["thing"]:
+                        owner = {"find": event.who, "give": event.other}.get(event.kind)
+                        state = owner.name if owner else ""
+                    elif found.kind == "place_at" and event.who and event.who.name == fields["who"]:
+                        state = (
+                            event.town if event.kind in ("arrive", "move") else "" if event.kind == "leave" else state
+                        )
+                assert state == found.answers[0]
+
+
+def test_options_are_four_different_ones_that_stand_in_the_text(documents: dict[str, list[DocumentQuestion]]) -> None:
+    letters = Counter(question.answers[0] for question in documents["infbench_mc"])
+    assert set(letters) == set("ABCD")
+    assert max(letters.values()) <= 30
+    for question in documents["infbench_mc"]:
+        assert len(set(question.options)) == 4
+        assert question.options["ABCD".index(question.answers[0])] == question.answers[1]
+        assert all(option in question.document for option in question.options)
+
+
+def test_a_word_matcher_stays_under_the_oracle_on_documents(documents: dict[str, list[DocumentQuestion]]) -> None:
+    right = []
+    for question in documents["infbench_qa"]:
+        paragraphs = question.document.split("\n\n")
+        (best,) = LexicalIndex(paragraphs).search(question.question, 1)
+        guess = first_of_type(question.question, paragraphs[best])
+        right.append(any(form in guess for form in question.answers))
+    assert share(right) <= 0.6
+
+
+@pytest.mark.parametrize("paragraphs", [PARAGRAPHS, 160])
+def test_who_sees_the_last_quarter_loses_what_stands_before_it(paragraphs: int) -> None:
+    questions = [long_documents("narrativeqa").question(i, paragraphs) for i in range(60)]
+    depths = [min(question.depths) for question in questions]
+    assert share([depth >= 0.75 for depth in depths]) <= 0.4
+    assert all(share([low <= depth < low + 0.25 for depth in depths]) >= 0.08 for low in (0, 0.25, 0.5, 0.74))
+
+
+def test_a_longer_document_begins_like_a_shorter_one() -> None:
+    documents = long_documents("infbench_qa")
+    short, long = (documents.question(3, count).document for count in (FEWEST_PARAGRAPHS, 60))
+    assert long.startswith(short)
+    assert documents.question(3, 60) == documents.question(3, 60)
+
+
+@pytest.mark.parametrize("name", ["narrativeqa", "infbench_mc"])
+def test_a_question_is_the_same_before_and_after_its_document_is_told(name: str) -> None:
+    first, later = (long_documents(name, seed=77) for _ in range(2))
+    asked = [first.asked(1, count) for count in (30, FEWEST_PARAGRAPHS)]
+    told = [later.question(1, count) for count in (FEWEST_PARAGRAPHS, 30)]
+    assert asked == [replace(question, document="") for question in reversed(told)]
+    # Another text is told before any happening is asked for.
+    assert " ".join(later.text(2)[:5]) == " ".join(told_after_asking(name, 2)[:5])
+
+
+def told_after_asking(name: str, index: int) -> Sequence[str]:
+    chronicle = Chronicle(World(77), f"{name}-{index}", 40)
+    chronicle.happened(20)
+    return chronicle
+
+
+@pytest.mark.parametrize("name", ["infbench_sum", "multi_lexsum"])
+def test_summaries_are_scored_exactly(name: str) -> None:
+    """The oracle's summary holds everything; nothing, the beginning, the last quarter and a false one do not."""
+    lead, last, false = [], [], []
+    for index in range(12):
+        case = case_files(name).case(index, PARAGRAPHS)
+
+        def value(text: str) -> float:
+            return summary_score(text, case.events, case.record).value  # noqa: B023  # called in this round only
+
+        assert value(case.summary) == 1
+        assert value("This is a long text about people and towns. Many things happen in it.") == 0
+        paragraphs = case.document.split("\n\n")
+        sentences = split_sentences(" ".join(paragraphs[: len(paragraphs) // 4]))
+        lead.append(value(" ".join(sentences[:10])))
+        tail = " ".join(paragraphs[-len(paragraphs) // 4 :])
+        known = [point for point in case.key_points if any(re.findall(r"\d{4}", point)[-1] in part for part in (tail,))]
+        last.append(value(" ".join(known)))
+        false.append(
+            value(re.sub(r"\b(1[67])(\d\d)\b", lambda year: f"{year[1]}{(int(year[2]) + 5) % 100:02}", case.summary))
+        )
+    assert sum(lead) / len(lead) < 0.4
+    assert sum(last) / len(last) < 0.7
+    assert sum(false) / len(false) < 0.2
+
+
+@pytest.mark.parametrize("paragraphs", [12, 40, 300])
+def test_major_events_are_spread_over_the_whole_of_a_case(paragraphs: int) -> None:
+    case = case_files("multi_lexsum").case(1, paragraphs)
+    text = re.sub(r"(?m)^[^.]*\n\n", "", case.document)
+    assert len(case.key_points) == len(case.events) == 10
+    assert {event.id for event in case.events} <= {event.id for event in case.record}
+    years = [event.years[0] for event in case.events]
+    places = [text.find(year) / len(text) for year in years]
+    assert places == sorted(places)
+    assert places[0] < 0.2
+    assert places[-1] > 0.75

@@ -1,0 +1,144 @@
+"""Questions over the archive's passages: what an oracle, a blind guesser, a word matcher and careless citing score."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from fixtures.corpora.schema import Passage, PassageQuestion
+from fixtures.corpora.synthetic.archive import passage_questions
+from fixtures.corpora.synthetic.draws import Draws
+from fixtures.corpora.synthetic.entities import Ref, World
+from fixtures.corpora.synthetic.lexical import LexicalIndex
+from fixtures.scoring.match import states
+from fixtures.scoring.synthetic_facts import Evidence, citation_score, split_items, split_sentences
+from tests.helpers.solvers import first_of_type, share
+
+WORLD = World(0)
+RAG = ("nq", "triviaqa", "popqa", "hotpotqa")
+CITED = ("asqa", "qampari")
+# Some 4K tokens of passages.
+SHOWN = 30
+
+
+def shown(question: PassageQuestion) -> list[Passage]:
+    """The gold passages and the best of the others, in random order."""
+    others = question.others[: SHOWN - len(question.gold)]
+    return Draws(len(question.question)).shuffled([*question.gold, *others])
+
+
+def is_right(output: str, question: PassageQuestion) -> bool:
+    return any(form.lower() in output.lower() for form in question.answers[0])
+
+
+def ref_of(fact: str) -> tuple[Ref, str]:
+    name, _, relation = fact.partition(".")
+    kind, _, index = name.partition("-")
+    return Ref(kind, int(index)), relation
+
+
+@pytest.fixture(scope="module")
+def asked() -> dict[str, list[PassageQuestion]]:
+    return {name: [passage_questions(name)[i] for i in range(32)] for name in (*RAG, *CITED)}
+
+
+@pytest.mark.parametrize("name", RAG)
+def test_an_oracle_that_reads_the_fact_base_answers_every_question(
+    name: str, asked: dict[str, list[PassageQuestion]]
+) -> None:
+    for question in asked[name]:
+        (facts,) = question.facts
+        known = frozenset[str]().union(*(passage.facts for passage in question.gold))
+        assert facts <= known
+        told = [WORLD.fact(*ref_of(fact)) for fact in facts if not fact.endswith(".byname")]
+        if name == "popqa":
+            ref, _ = ref_of(next(iter(facts)))
+            assert is_right(WORLD.name(ref), question)
+            assert told[0].value in question.question
+        else:
+            assert any(is_right(fact.value, question) for fact in told)
+
+
+@pytest.mark.parametrize("name", [*RAG, *CITED])
+def test_the_gold_passages_alone_state_the_answers(name: str, asked: dict[str, list[PassageQuestion]]) -> None:
+    for question in asked[name]:
+        everything = " ".join(f"{passage.title} {passage.text}" for passage in question.gold)
+        for forms in question.answers:
+            assert any(states(everything, form) for form in forms)
+            assert not any(states(question.question, form) for form in forms)
+            for other in question.others[:SHOWN]:
+                assert not any(states(f"{other.title} {other.text}", form) for form in forms)
+
+
+def test_two_hops_need_both_passages(asked: dict[str, list[PassageQuestion]]) -> None:
+    for question in asked["hotpotqa"]:
+        work, person = question.gold
+        assert work.title.lower().removeprefix("the ") in question.question.lower()
+        assert not any(states(work.text, form) for form in question.answers[0])
+        assert person.title in work.text
+        assert person.title not in question.question
+        assert work.title not in person.text
+
+
+def test_bynames_and_rare_people_are_not_the_titles_of_their_passages(asked: dict[str, list[PassageQuestion]]) -> None:
+    for question in asked["triviaqa"]:
+        assert question.gold[0].title.lower() not in question.question.lower()
+    for question in asked["popqa"]:
+        assert question.gold[0].title.lower() not in question.question.lower()
+
+
+def test_negatives_never_repeat_and_begin_with_namesakes(asked: dict[str, list[PassageQuestion]]) -> None:
+    question = asked["nq"][0]
+    others = question.others[:400]
+    assert len({other.id for other in others} | {question.gold[0].id}) == 401
+    assert set(question.gold[0].title.split()) & set(others[0].title.split())
+    assert len(question.others) >= 1 << 15
+    assert [other.id for other in passage_questions("nq")[0].others[:50]] == [other.id for other in others[:50]]
+
+
+@pytest.mark.parametrize("name", RAG)
+def test_who_sees_no_context_scores_at_chance(name: str, asked: dict[str, list[PassageQuestion]]) -> None:
+    """The best constant answer: what is most often right for the other half of the questions."""
+    forms = Counter(form for question in asked[name][:16] for form in question.answers[0])
+    guess = " ".join(form for form, _ in forms.most_common(3))
+    assert share([is_right(guess, question) for question in asked[name][16:]]) <= 0.1
+
+
+@pytest.mark.parametrize(("name", "most"), [("nq", 0.8), ("triviaqa", 0.8), ("popqa", 0.9), ("hotpotqa", 0.3)])
+def test_a_word_matcher_stays_under_the_oracle(name: str, most: float, asked: dict[str, list[PassageQuestion]]) -> None:
+    right = []
+    for question in asked[name]:
+        passages = shown(question)
+        texts = [f"{passage.title}. {passage.text}" for passage in passages]
+        (best,) = LexicalIndex(texts).search(question.question, 1)
+        right.append(is_right(first_of_type(question.question, texts[best]), question))
+    assert share(right) <= most
+
+
+def cite(question: PassageQuestion, passages: list[Passage]) -> str:
+    """What the oracle writes: each facet with its cue, cited where it is stated."""
+    parts = []
+    for claim, facts in zip(question.claims, question.facts, strict=True):
+        number = next(i for i, passage in enumerate(passages, start=1) if facts <= passage.facts)
+        parts.append(f"{claim.values[0]}{f', of {claim.cues[0]}' if claim.cues else ''} [{number}]")
+    return ", ".join(parts) if not question.claims[0].cues else ". ".join(parts) + "."
+
+
+@pytest.mark.parametrize("name", CITED)
+def test_an_oracle_cites_perfectly_and_careless_citing_does_not_pay(
+    name: str, asked: dict[str, list[PassageQuestion]]
+) -> None:
+    split = split_sentences if name == "asqa" else split_items
+    careless = []
+    for question in asked[name]:
+        passages = shown(question)
+        evidence = [Evidence(passage.facts, f"{passage.title} {passage.text}") for passage in passages]
+        answer = cite(question, passages)
+        found = citation_score(split(answer), question.claims, evidence, question.question)
+        assert (found.recall, found.precision) == (1, 1), answer
+        first = re.sub(r"\[\d+\]", "[1]", answer)
+        careless.append(citation_score(split(first), question.claims, evidence, question.question).recall)
+        assert 3 <= len(question.claims) <= 6
+    assert sum(careless) / len(careless) < 0.3

@@ -1,0 +1,228 @@
+"""The hf engine answers as a model's own greedy `generate`, in batches and chunks, and counts what it computes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models
+
+from fixtures.engines import EngineError
+from fixtures.engines.hf import prefill
+from fixtures.engines.hf.stopping import StopTracker
+from fixtures.memory.chunks import SLIDING_CHUNK
+from fixtures.records import Generation, Prompt
+from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, saved_in, texts
+from tests.helpers.tiny_models import (
+    CONFIGS,
+    LONGROPE_TURN,
+    VOCABULARY,
+    byte_tokenizer,
+    prompt,
+    random_prompt,
+    save_model,
+    wrapped,
+)
+
+WINDOWED = {"mistral", "gemma2", "gemma3"}
+ONE_BY_ONE = {*WINDOWED, "longrope", "jamba"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    return saved_in(tmp_path_factory)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_answers_are_those_of_generate(family: str, saved: Saved) -> None:
+    engine = engine_of(saved(family), batch_size=1)
+    assert texts(engine, PROMPTS) == [own_greedy(engine, each) for each in PROMPTS]
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_batch_answers_as_each_alone(family: str, saved: Saved) -> None:
+    engine = engine_of(saved(family), batch_size=3)
+    assert engine.facts.batch_size == (1 if family in ONE_BY_ONE else 3)
+    assert texts(engine, PROMPTS) == texts(engine_of(saved(family), batch_size=1), PROMPTS)
+
+
+@pytest.mark.parametrize("family", ["llama", "yarn", "qwen2", "qwen3", *sorted(WINDOWED)])
+@pytest.mark.parametrize("attention", ["auto", "eager"])
+def test_chunks_answer_as_a_whole_prompt(family: str, attention: str, saved: Saved) -> None:
+    engine = engine_of(saved(family), attention=attention)
+    whole = copy.copy(engine)
+    whole.path = replace(engine.path, chunk=None)
+    engine.path = replace(engine.path, chunk=16)
+    assert texts(engine, PROMPTS) == texts(whole, PROMPTS)
+
+
+def test_a_padded_batch_in_chunks_answers_as_each_alone(saved: Saved) -> None:
+    engine = engine_of(saved("llama"), batch_size=4)
+    engine.path = replace(engine.path, chunk=16)
+    assert texts(engine, PROMPTS) == texts(engine_of(saved("llama")), PROMPTS)
+
+
+@pytest.mark.parametrize(
+    ("family", "attention", "said"),
+    [
+        ("llama", "sdpa", "whole"),
+        ("llama", "eager", "chunks of 512"),
+        ("mistral", "sdpa", "chunks of 1024"),
+        ("gemma2", "auto", "chunks of 512"),
+        ("gemma3", "auto", "chunks of 1024"),
+        ("longrope", "eager", "whole"),
+        ("jamba", "eager", "whole"),
+    ],
+)
+def test_facts_say_how_prompts_are_read(family: str, attention: str, said: str, saved: Saved) -> None:
+    facts = engine_of(saved(family), attention=attention).facts
+    assert facts.prefill == said
+    assert facts.attention == {"auto": "eager" if family == "gemma2" else "sdpa"}.get(attention, attention)
+    assert (facts.engine, facts.device, facts.dtype) == ("hf", "cpu", "float32")
+    assert facts.hardware
+
+
+def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Saved) -> None:
+    engine = engine_of(saved("mistral"))
+    model = engine.reader.model
+    assert prefill.exact_path(engine.reader, "sdpa").chunk == SLIDING_CHUNK
+
+    def forget(_: Any, args: Any, inputs: dict[str, Any]) -> Any:
+        if inputs["past_key_values"].get_seq_length():
+            inputs["input_ids"] = (inputs["input_ids"] + 1) % VOCABULARY
+        return args, inputs
+
+    model.register_forward_pre_hook(forget, with_kwargs=True)
+    assert prefill.exact_path(engine.reader, "sdpa").chunk is None
+
+
+@pytest.mark.parametrize(("family", "batch_size"), [("llama", 1), ("llama", 3), ("mistral", 1), ("longrope", 1)])
+def test_every_position_that_went_through_the_model_is_counted(family: str, batch_size: int, saved: Saved) -> None:
+    engine = engine_of(saved(family), batch_size=batch_size)
+    seen = 0
+
+    def count(_: Any, __: Any, inputs: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += inputs["input_ids"].numel()
+
+    engine.reader.model.register_forward_pre_hook(count, with_kwargs=True)
+    done = list(engine.generate(PROMPTS))
+    assert sum(generation.computed_tokens for generation in done) == seen
+    assert [generation.prompt_tokens for generation in done] == [len(each.token_ids) for each in PROMPTS]
+
+
+def test_longrope_reads_again_where_its_frequencies_turn(saved: Saved) -> None:
+    """Keys of the short frequencies beside queries of the long ones would be noise."""
+    (generation,) = engine_of(saved("longrope")).generate([random_prompt(90, 12)])
+    assert generation.computed_tokens == 90 + (LONGROPE_TURN - 90) + (LONGROPE_TURN + 1) + (11 - 6)
+
+
+def test_an_answer_ends_with_its_budget(saved: Saved) -> None:
+    (generation,) = engine_of(saved("llama")).generate([random_prompt(40, 7)])
+    assert (generation.finish, generation.generated_tokens, generation.computed_tokens) == ("length", 7, 46)
+
+
+def test_an_answer_ends_at_any_of_the_end_tokens(saved: Saved) -> None:
+    plain = engine_of(saved("llama"))
+    third = int(texts(plain, [random_prompt(40, 7)])[0].split()[2])
+    plain.end_ids = frozenset({1, third})
+    (generation,) = plain.generate([random_prompt(40, 7)])
+    assert (generation.finish, generation.generated_tokens, len(generation.text.split())) == ("stop", 3, 2)
+
+
+def test_end_tokens_are_gathered_from_every_place(saved: Saved, tmp_path: Path) -> None:
+    path = save_model(CONFIGS["llama"], tmp_path / "c")
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7]}))
+    tokenizer = byte_tokenizer()
+    tokenizer.eos_token = "a"
+    assert engine_of(path, tokenizer=tokenizer).end_ids == {1, 7, tokenizer.eos_token_id}
+
+
+def test_an_answer_is_cut_at_the_first_stop_string(saved: Saved) -> None:
+    engine = engine_of(saved("llama"))
+    words = texts(engine, [random_prompt(40, 7)])[0].split()
+    asked = replace(random_prompt(40, 7), stop=(f" {words[4]} ", f" {words[3]} ", "nowhere"))
+    (generation,) = engine.generate([asked])
+    assert generation.text == " ".join(words[:3])
+    assert (generation.finish, generation.generated_tokens) == ("stop", 4)
+
+
+def test_rows_of_a_batch_end_on_their_own(saved: Saved) -> None:
+    engine = engine_of(saved("llama"), batch_size=2)
+    engine.end_ids = frozenset()
+    done = list(engine.generate([random_prompt(40, 3), random_prompt(20, 9)]))
+    assert [generation.generated_tokens for generation in done] == [3, 9]
+    assert [generation.computed_tokens for generation in done] == [42, 48]
+
+
+def answer_text(tokenizer: Any, text: str, generated: list[int], *, end_ids: frozenset[int] = frozenset()) -> str:
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    answer = StopTracker(prompt(ids, len(generated)), tokenizer, end_ids)
+    for token in generated:
+        answer.take(token)
+    return answer.text
+
+
+def test_the_space_before_the_first_word_is_kept() -> None:
+    """A sentencepiece tokenizer drops it when the answer is decoded alone."""
+    pieces = ["<unk>", "\u2581is", "\u2581red", "\u2581blue", "s"]
+    tokenizer = Tokenizer(models.WordLevel({piece: at for at, piece in enumerate(pieces)}, unk_token="<unk>"))
+    tokenizer.decoder = decoders.Metaspace()
+    sentencepiece = wrapped(tokenizer, unk_token="<unk>")
+    assert sentencepiece.decode([2, 3]) == "red blue"
+    answer = StopTracker(prompt([1], 2), sentencepiece, frozenset())
+    answer.take(2)
+    answer.take(4)
+    assert answer.text == " reds"
+
+
+def test_text_is_decoded_without_special_tokens_and_left_as_it_is() -> None:
+    tokenizer = byte_tokenizer()
+    words = tokenizer(" fox .", add_special_tokens=False)["input_ids"]
+    assert answer_text(tokenizer, "the quick", [*words, 0]) == " fox ."
+    assert answer_text(tokenizer, "the quick", [*words, 1], end_ids=frozenset({1})) == " fox ."
+
+
+def test_a_character_that_the_prompt_left_half_is_given_whole() -> None:
+    tokenizer = byte_tokenizer()
+    euro = tokenizer("\u20ac", add_special_tokens=False)["input_ids"]
+    answer = StopTracker(prompt(euro[:1], 2), tokenizer, frozenset())
+    for token in euro[1:]:
+        answer.take(token)
+    assert answer.text == "\u20ac"
+
+
+def test_neighbours_share_a_batch_up_to_the_token_limit(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(saved("llama"))
+    assert engine.facts.batch_size == 1
+    engine.batch_size = 0
+    monkeypatch.setattr(engine, "BATCH_TOKENS", 100)
+    sizes: list[int] = []
+    run = engine._run
+
+    def watched(batch: list[Prompt], depths: tuple[int, ...]) -> list[Generation]:
+        sizes.append(len(batch))
+        return run(batch, depths)
+
+    monkeypatch.setattr(engine, "_run", watched)
+    asked = [prompt([first, *random_prompt(n - 1).token_ids]) for first, n in enumerate((20, 30, 33, 40, 200, 10), 2)]
+    done = list(engine.generate(asked))
+    assert sizes == [3, 1, 1, 1]
+    assert [generation.prompt_tokens for generation in done] == [20, 30, 33, 40, 200, 10]
+
+
+def test_answers_come_while_later_prompts_wait(saved: Saved) -> None:
+    stream = engine_of(saved("llama")).generate([random_prompt(20), prompt([])])
+    assert next(stream).prompt_tokens == 20
+    with pytest.raises(EngineError):
+        next(stream)

@@ -1,0 +1,68 @@
+"""One model on several GPUs, as far as that is known without any: what is refused, and where layers may go."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers.utils import import_utils
+
+from fixtures.engines import EngineError, check_gpus
+from fixtures.engines.hf import loading
+from fixtures.engines.hf.loading import check_room
+
+GIB = 2**30
+SEVENTY: Any = SimpleNamespace(parameters=70 * 10**9, weight_bytes=140 * 10**9)
+CUDA = torch.device("cuda:2")
+
+
+@pytest.fixture
+def gpus_of_80(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: (79 * GIB, 80 * GIB))
+    monkeypatch.setattr(import_utils, "is_accelerate_available", lambda: True)
+
+
+def test_weights_that_have_no_room_are_refused_with_the_numbers() -> None:
+    with pytest.raises(EngineError) as raised:
+        check_room(130 * GIB, [79 * GIB])
+    assert str(raised.value) == (
+        "--gpus-per-worker: the weights take 130.0 GiB, and 1 GPU(s) have 79.0 GiB free; "
+        "use --gpus-per-worker 2 or more, or a server on several nodes"
+    )
+    check_room(130 * GIB, [79 * GIB, 79 * GIB])
+
+
+@pytest.mark.usefixtures("gpus_of_80")
+def test_layers_go_to_the_workers_own_gpus_and_leave_room_for_the_cache() -> None:
+    placed = loading._placement(SEVENTY, CUDA, torch.bfloat16, 2)
+    assert placed["device_map"] == "auto"
+    assert list(placed["max_memory"]) == [2, 3]
+    assert all(0.5 * 79 * GIB < room < 79 * GIB for room in placed["max_memory"].values())
+    with pytest.raises(EngineError, match=r"take 260\.8 GiB"):
+        loading._placement(SEVENTY, CUDA, torch.float32, 2)
+
+
+@pytest.mark.usefixtures("gpus_of_80")
+def test_several_gpus_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_utils, "is_accelerate_available", lambda: False)
+    with pytest.raises(EngineError, match="need the accelerate package"):
+        loading._placement(SEVENTY, CUDA, torch.bfloat16, 2)
+
+
+@pytest.mark.parametrize(("device", "present"), [("auto", 4), ("cuda", 4), ("cuda:3", 1), ("cpu", 0)])
+def test_gpus_that_are_not_there_are_told_before_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, device: str, present: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for few in range(1, present + 1):
+        check_gpus(device, few)
+    with pytest.raises(EngineError, match=rf"shows {present} GPU\(s\) for --device {device}; "):
+        check_gpus(device, present + 1)
+
+
+def test_a_cpu_is_one_place_however_many_gpus_are_asked_for() -> None:
+    placed = loading._placement(SEVENTY, torch.device("cpu"), torch.bfloat16, 2)
+    assert placed in ({}, {"device_map": {"": torch.device("cpu")}})

@@ -1,0 +1,142 @@
+"""Prompts are read in parts where memory ends or --prefill-chunk asks for it, and every answer stays what it was."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.engines import EngineError, execution
+from fixtures.engines.hf import prefill
+from fixtures.engines.hf.engine import HfEngine, load
+from tests.helpers.tiny_engines import TEXT, Ready, counted, own_greedy, questions, ready_in
+from tests.helpers.tiny_models import CONFIGS, Ids, random_prompt, save_model
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
+    return ready_in(tmp_path_factory)
+
+
+def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: int, *, rows: int = 99) -> list[int]:
+    """A model whose memory ends at so many positions a pass; the sizes of all passes."""
+    forward = engine.reader.model.forward
+    sizes: list[int] = []
+
+    def limited(*_: Any, **inputs: Any) -> Any:
+        sizes.append(inputs["input_ids"].numel())
+        if sizes[-1] > positions or inputs["input_ids"].shape[0] > rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total ...")
+        return forward(**inputs)
+
+    monkeypatch.setattr(engine.reader.model, "forward", limited)
+    return sizes
+
+
+def test_a_batch_that_takes_too_much_memory_is_halved(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ready("llama", 4)
+    asked = [random_prompt(30 + at) for at in range(8)]
+    alone = [own_greedy(engine, each) for each in asked]
+    monkeypatch.setattr(engine, "most_tokens", engine.most_tokens)
+    sizes = failing_above(engine, monkeypatch, 999, rows=2)
+    assert [generation.text for generation in engine.generate(asked)] == alone
+    # The second batch of four was refused once the halves were known to fit; prompts are of up to 37 tokens.
+    assert max(sizes) <= 4 * 37
+    assert engine.most_tokens < 4 * 33
+
+
+def test_a_prompt_that_takes_too_much_memory_is_read_in_smaller_parts(
+    ready: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ready("llama")
+    (asked,) = questions(1)
+    alone = own_greedy(engine, asked)
+    monkeypatch.setattr(engine, "path", engine.path)
+    monkeypatch.setattr(prefill, "LEAST_CHUNK", 8)
+    sizes = failing_above(engine, monkeypatch, 50)
+    (generation,) = engine.generate([asked])
+    assert generation.text == alone
+    assert engine.facts.prefill == "chunks of 40"
+    assert [size for size in sizes if size > 1] == [163, 81, 40, 40, 40, 40, 3]
+
+
+def test_running_out_of_memory_in_the_smallest_part_says_what_was_missing(
+    ready: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ready("llama")
+    monkeypatch.setattr(engine, "path", engine.path)
+    monkeypatch.setattr(prefill, "LEAST_CHUNK", 32)
+    failing_above(engine, monkeypatch, 10)
+    said = (
+        r"out of memory on cpu with a prompt of 163 tokens, alone and chunks of 40: 20.00 MiB more were asked for, "
+        r"about [0-9.]+ MiB are needed, [0-9.]+ MiB of them for the cache; use shorter --lengths"
+    )
+    with pytest.raises(EngineError, match=said):
+        list(engine.generate(questions(1)))
+
+
+def test_what_is_kept_is_given_back_before_a_prompt_is_given_up(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ready("llama")
+    monkeypatch.setattr(engine, "path", engine.path)
+    list(engine.generate(questions(1)))
+    failing_above(engine, monkeypatch, 0)
+    with pytest.raises(EngineError, match="out of memory"):
+        list(engine.generate(questions(2)))
+    assert engine.shelf.ids == ()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_what_another_model_keeps_is_given_back_before_anything_gets_smaller(
+    batch_size: int, ready: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, other = ready("llama", batch_size), ready("qwen2")
+    list(other.generate(questions(1)))
+    forward = engine.reader.model.forward
+
+    def crowded(*_: Any, **inputs: Any) -> Any:
+        if other.shelf.ids:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return forward(**inputs)
+
+    monkeypatch.setattr(engine.reader.model, "forward", crowded)
+    path, most = engine.path, engine.most_tokens
+    assert len(list(engine.generate(questions(3)))) == 3
+    assert (engine.path, engine.most_tokens) == (path, most)
+
+
+@pytest.mark.parametrize(("asked", "said"), [("auto", "whole"), ("whole", "whole"), ("32", "chunks of 32")])
+def test_the_prefill_chunk_is_what_was_asked_for(asked: str, said: str, tmp_path: Path, ready: Ready) -> None:
+    checkpoint = inspect(str(save_model(CONFIGS["llama"], tmp_path / "c")))
+    engine = load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk=asked)
+    assert engine.facts.prefill == said
+    with counted(engine) as seen:
+        list(engine.generate(questions(1)))
+    assert max(seen) == (32 if asked == "32" else len(TEXT) + 3)
+
+
+@pytest.mark.parametrize("family", ["longrope", "jamba"])
+def test_a_prefill_chunk_that_changes_answers_is_refused(family: str, tmp_path: Path) -> None:
+    checkpoint = inspect(str(save_model(CONFIGS[family], tmp_path / "c")))
+    with pytest.raises(EngineError, match=r"--prefill-chunk: 64, but .* answers differently when it reads in parts"):
+        load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk="64")
+
+
+def test_results_along_different_paths_are_told_apart(tmp_path: Path) -> None:
+    checkpoint = inspect(str(save_model(CONFIGS["llama"], tmp_path / "c")))
+    paths = [
+        execution(
+            checkpoint,
+            engine="auto",
+            device="cpu",
+            dtype="auto",
+            attention="auto",
+            batch_size=0,
+            prefill_chunk=chunk,
+        )
+        for chunk in ("auto", "whole", "512")
+    ]
+    assert all(one != other for one, other in itertools.combinations(paths, 2))

@@ -1,0 +1,231 @@
+"""What the hf engine refuses or fails at, in one line each: checkpoints, settings, prompts; what it takes instead."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, T5Config, T5ForConditionalGeneration
+
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.engines import ENGINES, EngineError
+from fixtures.engines.hf import loading
+from fixtures.records import Prompt
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, saved_in, texts
+from tests.helpers.tiny_models import CONFIGS, SIZES, VOCABULARY, Ids, byte_tokenizer, prompt, random_prompt, save_model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    return saved_in(tmp_path_factory)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (prompt([]), "no tokens"),
+        (prompt([5, VOCABULARY]), f"token id {VOCABULARY} is outside"),
+        (prompt([-1, 5]), "token id -1 is outside"),
+        (prompt([5], 0), "asks for 0 tokens"),
+    ],
+)
+def test_a_prompt_that_cannot_be_read_is_an_error(asked: Prompt, said: str, saved: Saved) -> None:
+    with pytest.raises(EngineError, match=said):
+        list(engine_of(saved("llama")).generate([asked]))
+
+
+def test_learned_positions_are_not_exceeded(saved: Saved) -> None:
+    engine = engine_of(saved("gpt2"))
+    assert len(list(engine.generate([random_prompt(120, 8)]))) == 1
+    with pytest.raises(EngineError, match="take 129 tokens, but the model has learned positions for 128"):
+        list(engine.generate([random_prompt(120, 9)]))
+
+
+def changed_weights(path: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
+    """A copy of a checkpoint with other tensors."""
+    target.mkdir()
+    for file in path.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(target / "model.safetensors")
+    change(tensors)
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_an_error_and_no_answer(value: float, saved: Saved, tmp_path: Path) -> None:
+    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(value))
+    with pytest.raises(EngineError, match="NaN or infinite after 20 tokens"):
+        list(engine_of(path).generate([random_prompt(20)]))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.pop("model.layers.1.mlp.up_proj.weight"), "lack model.layers.1.mlp.up_proj.weight"),
+        (lambda t: t.update({"model.extra": torch.ones(2)}), "no place for model.extra"),
+        (lambda t: t.update({"model.norm.weight": torch.ones(9)}), "another shape to model.norm.weight"),
+    ],
+    ids=["missing", "unexpected", "mismatched"],
+)
+def test_weights_that_do_not_fit_the_config_are_refused(
+    change: Callable[[dict[str, torch.Tensor]], object], said: str, saved: Saved, tmp_path: Path
+) -> None:
+    with pytest.raises(EngineError, match=said) as caught:
+        engine_of(changed_weights(saved("llama"), tmp_path / "c", change))
+    assert "\n" not in str(caught.value)
+
+
+def test_tied_weights_are_no_missing_weights(saved: Saved) -> None:
+    tensors = load_file(saved("gemma2") / "model.safetensors")
+    assert "lm_head.weight" not in tensors
+    engine_of(saved("gemma2"))
+
+
+def test_dynamic_rope_is_refused(saved: Saved, tmp_path: Path) -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    path = save_model(LlamaConfig(**SIZES, rope_parameters=rope), tmp_path / "c")
+    with pytest.raises(EngineError, match="rope type 'dynamic' makes an answer depend on what was read before"):
+        engine_of(path)
+
+
+def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"vocab_size": 320, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    T5ForConditionalGeneration(T5Config(**sizes)).save_pretrained(tmp_path / "c")
+    byte_tokenizer().save_pretrained(tmp_path / "c")
+    with pytest.raises(EngineError, match="encoder-decoder"):
+        engine_of(tmp_path / "c")
+
+
+def test_code_beside_the_weights_of_a_built_in_model_is_not_run(saved: Saved, tmp_path: Path) -> None:
+    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
+    config = json.loads((path / "config.json").read_text())
+    classes = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
+    (path / "config.json").write_text(json.dumps({**config, "auto_map": classes}))
+    (path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert texts(engine_of(path), PROMPTS[:1]) == texts(engine_of(saved("llama")), PROMPTS[:1])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_type_that_transformers_does_not_know_is_refused(saved: Saved, tmp_path: Path) -> None:
+    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "model_type": "llama99"}))
+    with pytest.raises(EngineError, match="must know model_type 'llama99'"):
+        engine_of(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"attention": "flash"}, "--attention: unknown 'flash'; use auto, eager, .*sdpa"),
+        ({"attention": "org/kernel"}, "--attention: unknown 'org/kernel'"),
+        ({"attention": "flash_attention_2"}, "--attention: 'flash_attention_2' is not installed"),
+        ({"dtype": "half"}, "--dtype: unknown 'half'; use auto, bfloat16, float16 or float32"),
+        ({"device": "gpu"}, "--device: unknown 'gpu'; use auto, cpu, cuda"),
+        ({"device": "cpu:3"}, "--device: 'cpu:3' is not there"),
+        ({"device": "cuda:64"}, "--device: 'cuda:64' is not there"),
+        ({"batch_size": -1}, "--batch-size: -1 is negative"),
+    ],
+)
+def test_settings_that_do_not_work_are_named(settings: dict[str, Any], said: str, saved: Saved) -> None:
+    with pytest.raises(EngineError, match=said):
+        engine_of(saved("llama"), **settings)
+
+
+def test_an_attention_that_the_model_does_not_have_is_refused(saved: Saved) -> None:
+    with pytest.raises(EngineError, match="--attention: 'sdpa' does not work for Gemma2ForCausalLM"):
+        engine_of(saved("gemma2"), attention="sdpa")
+
+
+def test_a_faster_attention_that_fails_gives_way_to_the_models_own(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "attention_names", lambda *_: ("flash_attention_2", None))
+    assert engine_of(saved("llama")).facts.attention == "sdpa"
+
+
+@pytest.mark.parametrize(
+    ("weights", "asked", "used"),
+    [
+        (torch.bfloat16, "auto", "bfloat16"),
+        (torch.float16, "auto", "float32"),
+        (torch.float16, "float16", "float16"),
+        (torch.float32, "bf16", "bfloat16"),
+    ],
+)
+def test_dtype_auto_is_that_of_the_weights_but_no_float16_on_a_cpu(
+    weights: torch.dtype, asked: str, used: str, tmp_path: Path
+) -> None:
+    path = save_model(CONFIGS["llama"], tmp_path / "c", dtype=weights)
+    engine = engine_of(path, dtype=asked)
+    assert engine.facts.dtype == used
+    assert len(list(engine.generate([random_prompt(20)]))) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+        MemoryError(),
+    ],
+)
+def test_running_out_of_memory_says_at_which_length_and_what_to_do(
+    error: BaseException, saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(saved("llama"), batch_size=2)
+    caches: list[weakref.ref[Any]] = []
+
+    def fail(*_: Any, **inputs: Any) -> None:
+        caches.append(weakref.ref(inputs["past_key_values"]))
+        raise error
+
+    monkeypatch.setattr(engine.reader.model, "forward", fail)
+    said = (
+        r"out of memory on cpu with a prompt of 90 tokens, alone and whole: "
+        r"(9 bytes more were asked for, )?about 0.7 MiB are needed"
+    )
+    with pytest.raises(EngineError, match=said) as caught:
+        list(engine.generate([random_prompt(90), random_prompt(20)]))
+    assert caught.value.__cause__ is error
+    gc.collect()
+    assert {cache() for cache in caches} == {None}, "the kept error holds the cache, so the next prompt has no room"
+
+
+def test_a_failing_model_is_an_engine_error_in_one_line(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(saved("llama"))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("shapes differ\n  at a place\n")
+
+    monkeypatch.setattr(engine.reader.model, "forward", fail)
+    with pytest.raises(EngineError, match=r"^the model fails on a prompt of 20 tokens: shapes differ$"):
+        list(engine.generate([random_prompt(20)]))
+
+
+def test_the_registry_loads_the_engine(saved: Saved) -> None:
+    engine = ENGINES["hf"](inspect(str(saved("llama"))), tokenizer=Ids(), device="cpu", dtype="auto", attention="auto")
+    assert engine.facts.engine == "hf"
+
+
+def test_importing_the_registry_imports_no_model_library() -> None:
+    modules = "fixtures.engines, fixtures.checkpoints.checkpoint"
+    code = f"import sys, {modules}; print({{'torch', 'transformers'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

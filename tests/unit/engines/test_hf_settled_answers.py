@@ -1,0 +1,165 @@
+"""An answer ends once nothing that follows could change its score, and never before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.corpora import Corpora
+from fixtures.engines.hf.engine import HfEngine, load
+from fixtures.engines.hf.stopping import StopTracker, is_settled
+from fixtures.records import Sample
+from fixtures.scoring.match import all_of, any_of, string_match_all, string_match_any
+from fixtures.tasks import TASKS
+from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from plugins.runner.build_samples import prompt_key
+from tests.helpers.runs import calibrated
+from tests.helpers.tiny_models import CONFIGS, Ids, byte_tokenizer, prompt, random_prompt, save_model
+
+SETTLED = [name for name, task in TASKS.items() if task.settled_by]
+# Case that depends on what follows, letters that get longer, halves of a stop string.
+PIECES = st.sampled_from(
+    ["\u03a3", "\u03c2", "\u03c3", "\u0130", "\u00df", "A", "a", "b", "B", "1", " ", ".", "'", "\n"]
+)
+TEXTS = st.lists(PIECES, max_size=12).map("".join)
+REFERENCES = st.lists(st.lists(PIECES, min_size=1, max_size=3).map("".join), min_size=1, max_size=3)
+STOPS = st.lists(st.lists(PIECES, min_size=1, max_size=3).map("".join), max_size=2)
+
+
+@cache
+def sample_of(name: str) -> Sample:
+    formatter = PromptFormatter(byte_tokenizer())
+    return TASKS[name].sample(2048, 0, seed=0, tokenizer=formatter, corpora=Corpora())
+
+
+def cut(text: str, stops: list[str]) -> str:
+    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
+
+
+def test_tasks_whose_score_can_fall_again_never_end_early() -> None:
+    ruler = [name for name, task in TASKS.items() if task.suite == "ruler"]
+    assert [name for name in ruler if name not in SETTLED] == ["cwe", "fwe"]
+    assert sample_of("fwe").prompt.settled_by == ()
+
+
+@given(text=TEXTS, rest=TEXTS, references=REFERENCES, stops=STOPS)
+def test_what_is_enough_is_the_full_score_whatever_follows(
+    text: str, rest: str, references: list[str], stops: list[str]
+) -> None:
+    whole = cut(text + rest, stops)
+    if cut(text, stops) == text and is_settled(text, all_of(references), stops):
+        assert string_match_all(text, references) == string_match_all(whole, references) == 1
+    if cut(text, stops) == text and is_settled(text, any_of(references), stops):
+        assert string_match_any(text, references) == string_match_any(whole, references) == 1
+
+
+@pytest.mark.parametrize("name", SETTLED)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_score_is_the_same_where_the_answer_ends_early(name: str, data: st.DataObject) -> None:
+    """Parts and failure kind included, over answers of references, distractors, runs of the prompt and noise."""
+    sample = sample_of(name)
+    words = sample.prompt.text.split()
+    run = st.integers(0, len(words) - 9).map(lambda at: " ".join(words[at : at + 9]))
+    known = st.sampled_from([*sample.references, *sample.distractors, *(each.upper() for each in sample.references)])
+    text = " ".join(data.draw(st.lists(st.one_of(known, run, TEXTS), max_size=8)))
+    ends = (end for end in range(len(text) + 1) if is_settled(text[:end], sample.prompt.settled_by))
+    early = text[: next(ends, len(text))]
+    assert TASKS[name].score(sample, early) == TASKS[name].score(sample, text)
+
+
+@given(
+    tokens=st.lists(st.integers(2, 299), min_size=1, max_size=40),
+    at=st.integers(0, 39),
+    length=st.integers(1, 4),
+    stops=st.lists(st.sampled_from(["a", " the", "\n", "o\n"]), max_size=2),
+)
+def test_tokens_that_are_not_generated_would_not_have_changed_the_score(
+    tokens: list[int], at: int, length: int, stops: list[str]
+) -> None:
+    tokenizer = byte_tokenizer_once()
+    asked = prompt([5, 6, 7], len(tokens), stop=tuple(stops))
+    whole = StopTracker(asked, tokenizer, frozenset())
+    for token in tokens:
+        whole.take(token)
+    full = tokenizer.decode(tokens)
+    reference = full[at % (len(full) or 1) :][:length] or "x"
+    if "\ufffd" in reference:
+        return
+    early = StopTracker(replace(asked, settled_by=((reference,),)), tokenizer, frozenset())
+    for token in tokens:
+        early.take(token)
+    assert string_match_any(early.text, [reference]) == string_match_any(whole.text, [reference])
+    assert len(early.tokens) <= len(whole.tokens)
+
+
+@cache
+def byte_tokenizer_once() -> Any:
+    return byte_tokenizer()
+
+
+def test_decoding_ends_with_the_token_that_settles_the_score(tmp_path_factory: pytest.TempPathFactory) -> None:
+    engine = tiny(tmp_path_factory)
+    (whole,) = engine.generate([random_prompt(40, 20)])
+    words = [f" {word} " for word in whole.text.split()]
+    wanted = replace(random_prompt(40, 20), settled_by=(("nowhere",), (words[3].strip(), words[6].strip())))
+    (early,) = engine.generate([wanted])
+    assert early.finish == "decided"
+    assert whole.text.startswith(early.text)
+    assert early.generated_tokens <= 7 < whole.generated_tokens
+    assert early.computed_tokens == 40 - early.reused_tokens + early.generated_tokens - 1
+
+
+def test_rows_of_a_batch_end_early_on_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    engine = tiny(tmp_path_factory, batch_size=3)
+    asked = [random_prompt(length, 20) for length in (40, 30, 35)]
+    whole = list(engine.generate(asked))
+    wanted = replace(asked[1], settled_by=((whole[1].text.split()[0],),))
+    early = list(engine.generate([asked[0], wanted, asked[2]]))
+    assert [each.finish == "decided" for each in early] == [False, True, False]
+    assert [early[0].text, early[2].text] == [whole[0].text, whole[2].text]
+
+
+def test_what_is_enough_is_part_of_what_names_an_answer() -> None:
+    asked = random_prompt(20)
+    assert prompt_key(asked) != prompt_key(replace(asked, settled_by=(("7",),)))
+
+
+@pytest.mark.parametrize("spec", ["full", "512"])
+def test_calibration_checkpoints_score_the_same_and_write_less(spec: str) -> None:
+    torch.set_num_threads(1)
+    path = calibrated(spec)
+    tokenizer = load_tokenizer(str(path))
+    engine = load(inspect(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # it decodes too
+    formatter = PromptFormatter(tokenizer)
+    samples = [
+        with_budget(TASKS[name].sample(1024, index, seed=0, tokenizer=formatter, corpora=Corpora()), 24)
+        for name in ("niah_single_1", "niah_multikey_2", "niah_multivalue", "vt")
+        for index in range(2)
+    ]
+    early = list(engine.generate([sample.prompt for sample in samples]))
+    whole = list(engine.generate([replace(sample.prompt, settled_by=()) for sample in samples]))
+    scores = [
+        [TASKS[sample.task].score(sample, each.text) for sample, each in zip(samples, answers, strict=True)]
+        for answers in (early, whole)
+    ]
+    assert scores[0] == scores[1]
+    assert any(each.finish == "decided" for each in early)
+    assert sum(each.generated_tokens for each in early) < sum(each.generated_tokens for each in whole)
+
+
+def with_budget(sample: Sample, generation_tokens: int) -> Sample:
+    return replace(sample, prompt=replace(sample.prompt, generation_tokens=generation_tokens))
+
+
+def tiny(tmp_path_factory: pytest.TempPathFactory, *, batch_size: int = 1) -> HfEngine:
+    torch.set_num_threads(1)
+    path = save_model(CONFIGS["llama"], tmp_path_factory.mktemp("enough"))
+    return load(inspect(str(path)), tokenizer=Ids(), device="cpu", batch_size=batch_size)

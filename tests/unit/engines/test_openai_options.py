@@ -1,0 +1,186 @@
+"""How a server is asked for on the command line, and what its prompts become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from tokenizers import Tokenizer
+
+from fixtures.corpora import Corpora
+from fixtures.preflight import problems_of
+from fixtures.records import Generation, Prompt
+from fixtures.tasks import TASKS
+from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from plugins.runner.build_samples import SampleBuilder
+from tests.helpers.runs import SCHEMA, calibrated, refused, start
+from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
+from tests.helpers.workers import Answerer, worker_of
+
+SMALL = ("--lengths", "512", "--samples", "1", "-k", "single_1")
+URL = "http://127.0.0.1:9/v1"
+MODEL = "--model=calibration:512"
+WRONG: dict[str, tuple[tuple[str, ...], str]] = {
+    "no server": ((MODEL, "--engine=openai"), "--engine: openai asks a server; give its --base-url, or a command"),
+    "two engines": ((MODEL, "--engine=hf", f"--base-url={URL}"), "--base-url: is for a server; use --engine openai"),
+    "a key in the address": ((MODEL, "--base-url=http://me:sk-1@h/v1"), "--base-url: not of the form"),
+    "a chat without a server": ((MODEL, "--api=chat"), "--api: 'chat' is for a server; give --base-url or --serve"),
+    "an unknown api": ((MODEL, f"--base-url={URL}", "--api=x"), "--api: unknown 'x'; use one of completions, chat"),
+    "no time": ((MODEL, f"--base-url={URL}", "--request-timeout=0"), "--request-timeout: '0'; give a number"),
+    "a name without tokenizer": (("--model=gpt", f"--base-url={URL}"), "--model: 'gpt' is no directory; give the"),
+    "nobody there": ((MODEL, f"--base-url={URL}"), f"server {URL}: the connection fails"),
+    "a base model that thinks": ((MODEL, "--thinking-budget=9"), "--thinking-budget: only models with a chat template"),
+    "a number format with nothing to load": (
+        (MODEL, f"--base-url={URL}", "--baseline=report.json", "--dtype=float32"),
+        "--dtype: float32 is for --engine hf; leave it out",
+    ),
+}
+
+
+OF_OUR_ENGINE = {"device": "cpu", "dtype": "bf16", "attention": "sdpa", "prefill-chunk": "64", "gpus-per-worker": "2"}
+
+
+@pytest.mark.parametrize("where", [f"--base-url={URL}", "--serve=serve {model} --port {port}"])
+@pytest.mark.parametrize("name", OF_OUR_ENGINE)
+def test_what_no_server_is_told_is_refused_before_one(name: str, where: str) -> None:
+    given = OF_OUR_ENGINE[name]
+    said = refused(MODEL, where, f"--{name}={given}", *SMALL)
+    assert said == f"--{name}: {given} is for --engine hf; leave it out: the server decides"
+
+
+def test_defaults_of_our_engine_may_be_written_out_before_a_server() -> None:
+    defaults = ("--device=auto", "--dtype=auto", "--attention=auto", "--prefill-chunk=auto", "--gpus-per-worker=1")
+    assert refused(MODEL, f"--base-url={URL}", *defaults, *SMALL).startswith(f"server {URL}: the connection fails")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_use_is_one_line(wrong: str, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments, says = WRONG[wrong]
+    said = refused(*arguments, *SMALL)
+    assert said.startswith(says)
+    assert "\n" not in said
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_run_whose_server_is_not_there_ends_with_that_line(tmp_path: Path) -> None:
+    arguments, says = WRONG["nobody there"]
+    ended = start(tmp_path, *arguments, *SMALL)
+    assert ended.code == 4
+    assert ended.errors.startswith(f"ERROR: {says}")
+    assert len(ended.errors.strip().splitlines()) == 1
+
+
+def test_a_name_is_measured_with_a_foreign_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    def halves(request: Request) -> Response:
+        assert isinstance(request.prompt, str)
+        return text_completion(" seven", read=len(request.prompt.split()))
+
+    with ChatServer().serving() as server:
+        server.answer = halves
+        tokenizer = f"--length-tokenizer={calibrated('512')}"
+        report = ("--report-json", f"{tmp_path}/report.json")
+        ended = start(tmp_path, "--model=gpt-9", f"--base-url={server.url}", tokenizer, *SMALL, *report)
+    assert [case["error"] for case in ended.cases.values()] == [None], ended.output
+    Draft202012Validator(SCHEMA).validate(ended.report)
+    model = ended.report["model"]
+    assert (model["name"], model["claimed_length"], model["architecture"]) == ("gpt-9", None, "unknown")
+    assert {request.body["model"] for request in server.requests} == {"gpt-9"}
+
+
+@pytest.mark.parametrize("lengths", ["1k,2k", "1k"])
+def test_a_context_that_is_too_short_is_found_out_before_the_run(
+    lengths: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lengths are worked off from the shortest: the first sample of the longest comes after hours."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    name = str(calibrated("512"))
+    tokenizer = Tokenizer.from_file(f"{name}/tokenizer.json")
+
+    def counting(request: Request) -> Response:
+        prompt = request.prompt
+        read = len(tokenizer.encode(prompt).ids) if isinstance(prompt, str) else len(prompt)
+        return text_completion(" seven", read=read)
+
+    with ChatServer().serving() as server:
+        server.models = in_json({"data": [{"id": name, "max_model_len": 1024}]})
+        server.answer = counting
+        ended = start(tmp_path, MODEL, f"--base-url={server.url}", "--samples=1", f"--lengths={lengths}", "-x")
+    assert ended.code in (1, 4)
+    if "2k" in lengths:
+        assert ended.code == 4
+        assert ended.errors.strip() == (
+            f"ERROR: --lengths: 2048 tokens do not fit {server.url}, which serves {name!r} with a context of 1024; "
+            "serve it with a longer one, or use shorter --lengths"
+        )
+        assert len(server.requests) < 5
+    else:
+        assert len(server.requests) > 5
+
+
+def test_a_plan_asks_no_server(tmp_path: Path) -> None:
+    ended = start(tmp_path, MODEL, f"--base-url={URL}", *SMALL, "--plan")
+    assert ended.code == 0
+    assert f"on a server: {URL}" in ended.output
+    assert "GiB" not in ended.output
+
+
+def framed(**settings: Any) -> PromptFormatter:
+    return PromptFormatter(load_tokenizer(str(calibrated("512-chat"))), **settings)
+
+
+def test_a_prefix_that_cannot_be_continued_is_asked_for_in_the_users_turn() -> None:
+    formatter = framed(prefix="instruction", keeps_turns=True)
+    prompt = formatter.prompt("Where?", "It is", generation_tokens=4)
+    assert prompt.opening == "It is"
+    assert prompt.turns == ("Where?\n\nBegin your answer with these words: It is", "")
+    assert prompt.turns[0] in prompt.text
+    assert not prompt.text.endswith("It is")
+    assert framed(keeps_turns=True).prompt("Where?", "It is", generation_tokens=4).turns == ("Where?", "It is")
+    assert framed().prompt("Where?", "It is", generation_tokens=4).turns is None
+
+
+def test_turns_for_a_server_are_the_same_prompt_where_the_template_is_known() -> None:
+    assert framed(keeps_turns=True).fingerprint == framed().fingerprint
+    assert framed(keeps_turns=True, chat="off").fingerprint != framed(chat="off").fingerprint
+
+
+def test_samples_of_another_way_to_begin_answers_have_another_name_and_are_sound() -> None:
+    assert len({framed().fingerprint, framed(prefix="instruction").fingerprint}) == 2
+    formatter = framed(prefix="instruction")
+    task = TASKS["niah_single_2"]
+    sample = task.sample(1024, 0, seed=0, tokenizer=formatter, corpora=Corpora())
+    assert problems_of(sample, task, formatter) == []
+    spoiled = replace(sample, prompt=replace(sample.prompt, opening="not there"))
+    assert problems_of(spoiled, task, formatter) != []
+
+
+def test_an_unfinished_thought_scores_nothing_and_is_a_failure_of_its_own() -> None:
+    builder = SampleBuilder(tasks=TASKS, formatter=framed(), corpora=Corpora(), seed=0)
+    for name in ("niah_single_2", "niah_multivalue"):
+        sample = TASKS[name].sample(1024, 0, seed=0, tokenizer=builder.formatter, corpora=Corpora())
+        score = builder.unfinished(sample)
+        assert (score.value, score.failure) == (0.0, "unfinished thinking")
+        assert set(score.parts) == set(builder.score(sample, "").parts)
+    builder.close()
+
+
+class Thinker(Answerer):
+    """Never comes to an answer."""
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        for generation in super().generate(prompts):
+            yield replace(generation, finish="thinking")
+
+
+def test_a_model_that_goes_on_thinking_fails_each_sample_for_that(tmp_path: Path) -> None:
+    with worker_of(calibrated("512"), Thinker(), tmp_path) as (worker, case):
+        result = worker.measure(case)
+    assert {(each.score.value, each.score.failure) for each in result.outcomes} == {(0.0, "unfinished thinking")}
+    kinds = SCHEMA["properties"]["cases"]["items"]["properties"]["failures"]["propertyNames"]["enum"]
+    assert "unfinished thinking" in kinds

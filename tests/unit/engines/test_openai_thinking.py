@@ -1,0 +1,169 @@
+"""Reasoning models: a thought has a budget of its own, is never scored, and one that does not end is told apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.engines.hf.stopping import StopTracker
+from fixtures.engines.openai.engine import load
+from fixtures.engines.openai.probe import Counting, Endpoint
+from fixtures.engines.thinking import answer_in, without_opening
+from fixtures.records import Generation, Prompt
+from tests.helpers.servers import ChatServer, Response, chat_completion, in_json, text_completion
+from tests.unit.engines.test_openai_probe import Letters
+
+END = 0
+BUDGET = 40
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with ChatServer().serving() as serving:
+        yield serving
+
+
+def prompt_of(text: str = "Q", **changes: Any) -> Prompt:
+    ids = tuple(map(ord, text))
+    return Prompt(text=text, token_ids=ids, length_tokens=len(ids), generation_tokens=10, **changes)
+
+
+def by_server(
+    server: ChatServer, response: Response, prompt: Prompt, api: str = "completions", *, budget: int = BUDGET
+) -> Generation:
+    counting = Counting(ratio=1.0, overhead=0.0, exact=True)
+    endpoint = Endpoint(
+        url=server.url,
+        model="m",
+        api="chat" if api == "chat" else "completions",
+        prompts="text",
+        prefix="instruction",
+        counting=counting,
+    )
+    engine = load(None, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # not read
+    server.answer = lambda _: response
+    (generation,) = engine.generate([prompt])
+    return generation
+
+
+def by_tokens(written: str, prompt: Prompt, *, ends: bool = True) -> tuple[str, str | None]:
+    """What the hf engine makes of the same characters, each a token."""
+    answer = StopTracker(prompt, Letters(), {END}, thinking_tokens=BUDGET)
+    for character in written:
+        answer.take(ord(character))
+    if ends:
+        answer.take(END)
+    return answer.text, answer.finish
+
+
+WRITTEN = {
+    "a thought and an answer": ("<think>so</think>\n\n42", "Q", "42", "stop"),
+    "a blank before the thought": ("\n<think>so</think>42", "Q", "42", "stop"),
+    "a thought that the prompt opens": ("so\n</think>\n42", "Q<think>\n", "42", "stop"),
+    "an empty thought": ("<think></think>42", "Q", "42", "stop"),
+    "no thought": ("42", "Q", "42", "stop"),
+    "nothing": ("", "Q", "", "stop"),
+    "nothing after the thought": ("<think>so</think>", "Q", "", "stop"),
+    "a thought that ends with the text": ("<think>so", "Q", "", "thinking"),
+    "an opened thought that ends with the text": ("so", "Q<think>", "", "thinking"),
+    "a stop string in the thought": ("<think>a\nb</think>42\n43", "Q", "42", "stop"),
+    "a mark that opens nothing": ("4 </think>2", "Q", "4 </think>", "length"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_both_engines_score_what_follows_the_thought(server: ChatServer, name: str) -> None:
+    written, asked, text, finish = WRITTEN[name]
+    prompt = prompt_of(asked, stop=("\n",))
+    generation = by_server(server, text_completion(written, read=len(asked)), prompt)
+    assert (generation.text, generation.finish) == (text, finish)
+    assert by_tokens(written, prompt) == (text, finish)
+
+
+def test_the_budget_of_a_thought_is_on_top_and_stop_strings_wait_for_its_end(server: ChatServer) -> None:
+    by_server(server, text_completion("<think>a</think>b", read=1), prompt_of(stop=("\n",)))
+    (request,) = server.requests
+    assert request.body["max_tokens"] == 10 + BUDGET
+    assert "stop" not in request.body
+
+
+def test_a_thought_that_takes_both_budgets_is_unfinished(server: ChatServer) -> None:
+    endless = f"<think>{'x' * 100}"
+    generation = by_server(server, text_completion(endless, read=1, finish="length"), prompt_of())
+    assert (generation.text, generation.finish) == ("", "thinking")
+    answer = StopTracker(prompt_of(), Letters(), {END}, thinking_tokens=BUDGET)
+    for character in endless:
+        answer.take(ord(character))
+    assert (answer.finish, len(answer.tokens)) == ("thinking", 10 + BUDGET)
+
+
+def test_what_a_thought_left_over_is_not_the_answers(server: ChatServer) -> None:
+    written = "<think>a</think>0123456789too much"
+    generation = by_server(server, text_completion(written, read=1), prompt_of())
+    assert (generation.text, generation.finish) == ("0123456789", "length")
+    assert by_tokens(written, prompt_of(), ends=False) == ("0123456789", "length")
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_a_thought_that_the_server_took_out_is_none_of_the_answer(server: ChatServer, field: str) -> None:
+    prompt = prompt_of(turns=("Q", ""))
+    done = chat_completion("42", read=1, **{field: "so </think> 41"})
+    assert by_server(server, done, prompt, "chat").text == "42"
+    for content in ("", None):
+        cut = chat_completion(content, read=1, finish="length", **{field: "so"})
+        assert by_server(server, cut, prompt, "chat").finish == "thinking"
+
+
+def counting_thoughts(content: str | None, *, finish: str, thought: int) -> Response:
+    """A chat completion that tells how many tokens were thought, and not what."""
+    body = json.loads(chat_completion(content, read=1, finish=finish).body)
+    body["usage"]["completion_tokens_details"] = {"reasoning_tokens": thought}
+    return in_json(body)
+
+
+@pytest.mark.parametrize("budget", [0, BUDGET])
+@pytest.mark.parametrize("content", ["", "\n", None])
+@pytest.mark.parametrize("sign", ["reasoning_content", "reasoning", "a count alone"])
+def test_a_thought_that_takes_all_tokens_is_no_empty_answer(
+    server: ChatServer, sign: str, content: str | None, budget: int
+) -> None:
+    """Reasoning models think without a budget too, and hosted ones do not show what."""
+    prompt = prompt_of(turns=("Q", ""))
+
+    def finish(reason: str, thought: int) -> str:
+        if sign == "a count alone":
+            response = counting_thoughts(content, finish=reason, thought=thought)
+        else:
+            response = chat_completion(content, read=1, finish=reason, **{sign: "so"})
+        return by_server(server, response, prompt, "chat", budget=budget).finish
+
+    assert finish("length", 10) == "thinking"
+    assert finish("stop", 10) == "stop"
+
+
+def test_an_empty_answer_without_a_thought_is_empty(server: ChatServer) -> None:
+    none = counting_thoughts("", finish="length", thought=0)
+    assert by_server(server, none, prompt_of(turns=("Q", "")), "chat", budget=0).finish == "length"
+
+
+def test_words_that_an_answer_was_told_to_begin_with_are_cut_off(server: ChatServer) -> None:
+    prompt = prompt_of(opening="It is", stop=("\n",))
+    for written in ("<think>a</think>\nIt is 42\n", "<think>a</think>42\n"):
+        text = by_server(server, text_completion(written, read=1), prompt).text
+        assert text.strip() == "42"
+        assert by_tokens(written, prompt)[0] == text
+
+
+@given(thought=st.text(alphabet="ab <", max_size=12), answer=st.text(alphabet="xyz ", max_size=10))
+def test_no_letter_of_a_thought_reaches_an_answer(thought: str, answer: str) -> None:
+    written = f"<think>{thought}</think>{answer}"
+    assert answer_in(written, begun=False) == answer.lstrip()
+    assert answer_in(written.removeprefix("<think>"), begun=True) == answer.lstrip()
+    assert by_tokens(written, prompt_of())[0] == answer.lstrip()[:10]
+    assert without_opening(f"go {answer}", "go") == f" {answer}"

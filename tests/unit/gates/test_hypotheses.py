@@ -1,0 +1,201 @@
+"""Which questions a run asks of which samples, and how sure each answer has to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fixtures.records import Case
+from plugins.gates.hypotheses import HEADLINE, Scope, lengths_of, rule_of, tasks_of, threshold_of
+from plugins.gates.sequential import Hypothesis, Look
+from plugins.gates.thresholds import Certainty, Gate, Regression
+from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, by_length, case, judge, scope_of, thresholds
+
+CASES = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
+REACH = replace(LEVEL, name="reach", kind="effective_length")
+AVERAGE = replace(LEVEL, name="average", kind="weighted_average", rising=True)
+NEEDLES = replace(LEVEL, name="needles", aspect="retrieval")
+
+
+def ids(length: int, *tasks: str) -> frozenset[str]:
+    return frozenset(case(task, length).id for task in tasks)
+
+
+def rules_of(*gates: Gate, scope: Scope | None = None) -> dict[int, tuple[Hypothesis, ...]]:
+    found = by_length(thresholds(*gates), scope or scope_of(CASES))
+    return {length: panel.rules for length, panel in found.items()}
+
+
+def asked(*gates: Gate, scope: Scope | None = None) -> dict[int, list[tuple[frozenset[str], float | None]]]:
+    found = rules_of(*gates, scope=scope)
+    assert all(rule.driving for rules in found.values() for rule in rules)
+    return {length: [(rule.cases, rule.threshold) for rule in rules] for length, rules in found.items()}
+
+
+def shares(*gates: Gate, scope: Scope | None = None) -> float:
+    """Among how many questions the run's 1 % of wrong verdicts is divided."""
+    (alpha,) = {rule.alpha for rules in rules_of(*gates, scope=scope).values() for rule in rules}
+    return round(0.01 / alpha, 6)
+
+
+@pytest.mark.parametrize("gates", [(), (replace(NEEDLES, blocking=False),), (REACH,), (LEVEL,)])
+def test_the_whole_suite_is_always_asked(gates: tuple[Gate, ...]) -> None:
+    """The headline is in every report. A gate that asks the same adds nothing, one that blocks nothing neither."""
+    assert asked(*gates) == {length: [(ids(length, *ASPECTS), 0.8)] for length in LENGTHS}
+    assert shares(*gates) == 3
+
+
+def test_the_whole_suite_is_asked_only_where_it_was_selected() -> None:
+    scope = scope_of([each for each in CASES if (each.task, each.length) != ("vt", 2048)])
+    everything = (ids(2048, "n1", "n2"), None)
+    found = asked(scope=scope)
+    assert found == {length: [(ids(length, *ASPECTS), 0.8)] for length in LENGTHS} | {2048: [everything]}
+    assert shares(scope=scope) == 2
+
+
+def test_a_length_without_cases_has_no_panel() -> None:
+    scope = scope_of([each for each in CASES if each.length == 1024])
+    assert list(asked(scope=scope)) == [1024]
+    assert shares(scope=scope) == 1
+
+
+def test_each_blocking_gate_asks_for_its_tasks_at_its_lengths() -> None:
+    gates = (replace(NEEDLES, lengths=(2048,)), replace(LEVEL, tasks=("vt",), above=30.0))
+    found = asked(*gates)
+    assert found[1024] == [(ids(1024, *ASPECTS), 0.8), (ids(1024, "vt"), 0.3)]
+    assert found[2048] == [(ids(2048, *ASPECTS), 0.8), (ids(2048, "n1", "n2"), 0.9), (ids(2048, "vt"), 0.3)]
+    assert shares(*gates) == 7
+
+
+def test_being_sure_is_shared_by_distinct_questions() -> None:
+    """One set of cases against two scores is two questions, one question of two gates is one."""
+    twice = (NEEDLES, replace(NEEDLES, name="needles again"), replace(NEEDLES, kind="effective_length"))
+    assert shares(*twice) == 6
+    assert shares(*twice, replace(NEEDLES, above=70.0)) == 9
+    assert shares(NEEDLES, AVERAGE) == 6
+
+
+def test_a_blocking_weighted_average_wants_all_samples() -> None:
+    assert asked(AVERAGE) == {
+        length: [(ids(length, *ASPECTS), 0.8), (ids(length, *ASPECTS), None)] for length in LENGTHS
+    }
+    found = judge(thresholds(AVERAGE), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
+    assert {len(result.outcomes) for result in found.measured.results.values()} == {100}
+    part = judge(thresholds(replace(AVERAGE, blocking=False)), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
+    assert max(len(result.outcomes) for result in part.measured.results.values()) < 40
+
+
+def test_cases_that_no_gate_decides_on_are_measured_in_full() -> None:
+    extra = case("rag", 2048, 100)
+    scope = scope_of([*CASES, extra])
+    assert asked(scope=scope)[2048] == [(ids(2048, *ASPECTS), 0.8), (ids(2048, "rag"), None)]
+    found = judge(thresholds(), scope, dict.fromkeys(LENGTHS, 1.0)).measured.results
+    assert len(found[extra.id].outcomes) == 100
+    assert len(found[case("vt", 2048).id].outcomes) < 40
+    narrowed = [each for each in CASES if each.task == "n1"]
+    alone = judge(thresholds(NEEDLES), scope_of(narrowed), dict.fromkeys(LENGTHS, 1.0)).measured.results
+    assert {len(result.outcomes) for result in alone.values()} == {100}
+
+
+def test_a_case_that_cannot_be_built_has_no_place_in_a_queue() -> None:
+    misfit = case("n1", 1024).id
+    found = by_length(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
+    assert misfit not in found[1024].cases
+    assert not any(misfit in rule.cases for rule in found[1024].rules)
+    assert [rule.cases for rule in found[1024].rules] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
+
+
+def test_a_gate_that_drives_nothing_is_asked_like_the_others() -> None:
+    scope = scope_of(CASES)
+    given = replace(thresholds(NEEDLES), verdict=Certainty(zone=2.0))
+    panel = by_length(given, scope)[1024]
+    assert rule_of(NEEDLES, scope, 1024, panel) is panel.rules[1]
+    tracing = replace(LEVEL, aspect="tracing", blocking=False)
+    other = Hypothesis(cases=ids(1024, "vt"), threshold=0.5, zone=0.02, alpha=panel.rules[0].alpha, driving=False)
+    assert rule_of(tracing, scope, 1024, panel) == other
+    # What it shares with one that does drive is the same question.
+    assert rule_of(replace(LEVEL, blocking=False), scope, 1024, panel) is panel.rules[0]
+
+
+def test_the_file_says_how_sure_a_verdict_is() -> None:
+    given = replace(
+        thresholds(), verdict=Certainty(confidence=0.95, zone=1.0), regression=Regression(drop=3.0, blocking=False)
+    )
+    found = by_length(given, scope_of(CASES, paired=True, full=True, seed=5))
+    rules = {rule for panel in found.values() for rule in panel.rules}
+    assert {round(0.05 / rule.alpha, 6) for rule in rules} == {3}
+    assert {rule.zone for rule in rules} == {0.01}
+    pairings = [panel.pairing for panel in found.values()]
+    assert None not in pairings
+    assert {(each.drop, each.clear) for each in pairings if each} == {(0.03, 0.015)}
+    assert {round(0.05 / each.alpha, 6) for each in pairings if each} == {3}
+    assert all(panel.full for panel in found.values())
+    assert found[1024].order != by_length(given, scope_of(CASES))[1024].order
+
+
+def test_pairs_are_asked_for_only_with_a_baseline() -> None:
+    assert all(panel.pairing is None for panel in by_length(thresholds(), scope_of(CASES)).values())
+    one = scope_of([each for each in CASES if each.length == 2048], paired=True)
+    (panel,) = by_length(thresholds(), one).values()
+    assert panel.pairing is not None
+    assert panel.pairing.alpha == pytest.approx(0.01)
+
+
+def test_the_order_is_the_same_for_every_checkpoint_and_every_file() -> None:
+    scope = scope_of(CASES)
+    others = (replace(scope, claimed_length=None), replace(scope, paired=True), replace(scope, full=True))
+    orders = {by_length(thresholds(*gates), each)[1024].order for gates in ((), (NEEDLES,)) for each in others}
+    assert orders == {by_length(thresholds(), scope)[1024].order}
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.sets(st.sampled_from(CASES), min_size=1), st.lists(st.sampled_from([LEVEL, NEEDLES, AVERAGE, REACH])))
+def test_every_selected_case_has_a_question(selected: set[Case], gates: list[Gate]) -> None:
+    scope = scope_of([each for each in CASES if each in selected])
+    found = by_length(thresholds(*gates), scope)
+    assert {name for panel in found.values() for name in panel.cases} == {each.id for each in selected}
+    for panel in found.values():
+        assert frozenset[str]().union(*(rule.cases for rule in panel.rules)) == set(panel.cases)
+        assert len(set(panel.rules)) == len(panel.rules)
+    questions = sum(rule.threshold is not None for panel in found.values() for rule in panel.rules)
+    assert shares(*gates, scope=scope) == max(1, questions)
+
+
+def test_a_gate_knows_its_tasks_lengths_and_threshold() -> None:
+    scope = scope_of(CASES)
+    assert tasks_of(HEADLINE, scope) == ("n1", "n2", "vt")
+    assert tasks_of(NEEDLES, scope) == ("n1", "n2")
+    assert tasks_of(replace(LEVEL, tasks=("vt", "n1")), scope) == ("vt", "n1")
+    assert lengths_of(LEVEL, scope) == LENGTHS
+    assert lengths_of(replace(LEVEL, lengths=(2048, 8192)), scope) == (2048,)
+    assert [threshold_of(gate, scope) for gate in (HEADLINE, NEEDLES, replace(LEVEL, above=1.0))] == [80.0, 90.0, 1.0]
+
+
+def test_a_panel_takes_cases_of_its_length_alone() -> None:
+    found = by_length(thresholds(), scope_of(CASES[::-1]))
+    assert list(found) == list(LENGTHS)
+    for length, panel in found.items():
+        assert {each.length for each in panel.cases.values()} == {length} == {panel.length}
+
+
+def test_a_panel_whose_cases_all_failed_wants_nothing() -> None:
+    panel = by_length(thresholds(NEEDLES), scope_of(CASES, paired=True))[1024]
+    found = panel.standing({}, baseline={}, failed=panel.cases)
+    assert (found.wanted, found.asked, found.paired, found.pairing) == ((), {}, {}, Look(None, 0, 0, 0))
+    assert set(found.rules.values()) == {Look(None, 0, 0, 0)}
+
+
+@pytest.mark.parametrize(("final", "in_full"), [(False, False), (True, True)])
+def test_cases_that_no_gate_asks_for_are_measured_in_full_beside_a_finished_baseline(
+    final: bool, in_full: bool
+) -> None:
+    """It may have results on few of their samples, or none; with one that runs too the comparison decides."""
+    panel = by_length(thresholds(), scope_of(CASES[:1], paired=True, baseline_is_final=final))[CASES[0].length]
+    asks_for_all = Hypothesis(cases=frozenset({CASES[0].id}), threshold=None)
+    assert (replace(panel.rules[0], alpha=0.01, zone=0.0) == asks_for_all) is in_full
+    wanted = panel.standing({}, baseline={}, control={} if final else None).wanted
+    assert len(wanted) == 100 if final else {who for who, _ in wanted} == {"model", "baseline"}
+    assert (len(wanted) == 100) is in_full

@@ -1,0 +1,134 @@
+"""Samples that share a context are one piece of evidence; cases of different sizes count alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fixtures.records import CaseResult
+from plugins.gates.clusters import SampleRef
+from plugins.gates.panels import Panel
+from plugins.gates.sequential import Hypothesis, NonInferiority
+from tests.helpers.queues import case, drawn, outcome
+
+quickly = settings(deadline=None, derandomize=True, max_examples=60)
+SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30)), min_size=1, max_size=4)
+
+
+def panel_of(sizes: list[tuple[int, int]], *, threshold: float = 0.5, full: bool = False) -> Panel:
+    """Cases of (samples a group, groups)."""
+    cases = [
+        replace(case(f"t{at}", 1024, group * groups), group=group, suite="helmet", category="rag")
+        for at, (group, groups) in enumerate(sizes)
+    ]
+    rule = Hypothesis(cases=frozenset(each.id for each in cases), threshold=threshold)
+    return Panel("rag", 1024, cases, seed=3, rules=[rule], full=full)
+
+
+def mean_of_means(panel: Panel, scores: dict[SampleRef, float]) -> float:
+    means = [np.mean([scores[SampleRef(name, at)] for at in range(of.samples)]) for name, of in panel.cases.items()]
+    return float(np.mean(means))
+
+
+@quickly
+@given(SIZES)
+def test_samples_of_a_group_stand_together(sizes: list[tuple[int, int]]) -> None:
+    panel = panel_of(sizes)
+    pool = panel.pool(panel.cases)
+    assert [element for piece in pool.pieces for element in piece] == list(panel.order)
+    for piece in pool.pieces:
+        group = panel.cases[piece[0].case].group
+        assert [element.sample for element in piece] == list(range(piece[0].sample, piece[0].sample + group))
+        assert piece[0].sample % group == 0
+
+
+@quickly
+@given(SIZES, st.integers(0, 100), st.floats(0.05, 0.95))
+def test_with_all_at_hand_the_mean_of_the_cases_means_decides(
+    sizes: list[tuple[int, int]], seed: int, threshold: float
+) -> None:
+    panel = panel_of(sizes, threshold=threshold, full=True)
+    random = Random(seed)
+    scores = {element: random.choice([0.0, 0.25, 1.0]) for element in panel.order}
+    look = panel.look(panel.rules[0], scores)
+    assert look.decision is not None
+    assert (look.seen, look.pieces) == (len(panel.order), sum(groups for _, groups in sizes))
+    mean = mean_of_means(panel, scores)
+    if abs(mean - threshold) > 1e-6:
+        assert look.decision.verdict == ("pass" if mean > threshold else "fail")
+    pool = panel.pool(panel.cases)
+    assert pool.scale * pool.values(scores).mean() == pytest.approx(mean)
+    assert pool.values(scores).max() <= 1
+
+
+@quickly
+@given(SIZES, st.data())
+def test_a_group_counts_once_it_is_complete(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
+    panel = panel_of(sizes)
+    done = data.draw(st.integers(0, len(panel.order)))
+    look = panel.look(panel.rules[0], dict.fromkeys(panel.order[:done], 0.5))
+    whole = [piece for piece in panel.pool(panel.cases).pieces if set(piece) <= set(panel.order[:done])]
+    if look.decision is None:
+        assert look.pieces == len(whole)
+        assert look.seen == sum(map(len, whole))
+
+
+def test_six_questions_on_one_text_are_no_more_evidence_than_one() -> None:
+    """Right on all six or on none: as if each were asked once."""
+    once, six_times = panel_of([(1, 60)]), panel_of([(6, 60)])
+    right = {at: Random(at).random() < 0.9 for at in range(60)}
+    one = once.look(once.rules[0], {element: float(right[element.sample]) for element in once.order})
+    six = six_times.look(six_times.rules[0], {e: float(right[e.sample // 6]) for e in six_times.order})
+    assert one.decision == six.decision
+    assert (one.pieces, 6 * one.seen) == (six.pieces, six.seen)
+
+
+def test_a_small_case_weighs_as_much_as_a_large_one() -> None:
+    """400 samples right and 40 wrong are a mean of one half."""
+    panel = panel_of([(1, 400), (1, 40)], threshold=0.52)
+    scores = {element: float(panel.cases[element.case].samples == 400) for element in panel.order}
+    look = panel.look(panel.rules[0], scores)
+    assert look.decision is not None
+    assert look.decision.verdict == "fail"
+
+
+@pytest.mark.parametrize(("threshold", "wrong"), [(0.80 + 0.0126, "pass"), (0.80 - 0.0126, "fail")])
+def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float, wrong: str) -> None:
+    """At most one in a hundred, over orders: the threshold lies half a sample of the small case off the mean."""
+    panel = panel_of([(1, 200), (2, 40)], threshold=threshold)
+    (large, small), verdicts = panel.cases, []
+    for seed in range(200):
+        right = {large: set(Random(seed).sample(range(200), 160)), small: set(Random(-seed - 1).sample(range(40), 32))}
+        group = {name: of.group for name, of in panel.cases.items()}
+        scores = {e: float(e.sample // group[e.case] in right[e.case]) for e in panel.order}
+        decision = panel.look(panel.rules[0], scores).decision
+        assert decision is not None
+        verdicts.append(decision.verdict)
+    assert verdicts.count(wrong) <= 6  # type: ignore[arg-type]  # one of the words
+
+
+def test_a_comparison_pairs_groups() -> None:
+    panel = panel_of([(6, 100)])
+    panel.pairing = NonInferiority(drop=0.05, clear=0.025, alpha=0.01)
+    truth = drawn(panel, dict.fromkeys(panel.cases, 0.9))
+    worse = {element: score * (element.sample // 6 % 4 != 0) for element, score in truth.items()}
+    look = panel.look_at_pairs(worse, truth)
+    assert look.decision is not None
+    assert look.decision.verdict == "fail"
+    assert look.seen == 6 * look.pieces
+
+
+def test_a_cases_evidence_is_by_group() -> None:
+    of = replace(case("nq", 1024, 6), group=3)
+    values = (1.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.0)
+    found = CaseResult(
+        case=of, outcomes=tuple(outcome(at, value) for at, value in enumerate(values)), seconds=1.0,
+        baseline=(1.0, 1.0, 1.0, 0.0),
+    )  # fmt: skip
+    assert found.evidence == (0.5, 1.0)
+    assert found.differences == (-0.5,)

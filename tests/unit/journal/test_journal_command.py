@@ -1,0 +1,192 @@
+"""`python -m plugins.journal` lists what a journal holds, and deletes only what is old, idle and ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugins.journal import Heartbeat, Journal, Subject
+from plugins.journal.__main__ import main
+from plugins.journal.heartbeat import worker_file
+from plugins.journal.lines import encode_subject
+from tests.helpers.journals import SUBJECT, entry, killed, read, written
+from tests.helpers.paths import REPOSITORY
+
+DAY_SECONDS = 86_400
+OLD = replace(SUBJECT, model="models/old", fingerprint="0123456789abcdef")
+
+
+def aged(directory: Path, subject: Subject = OLD, days: float = 40) -> Path:
+    """A subject with one result, last written so many days ago."""
+    written(directory, entry("aa"), subject=subject)
+    folder = directory / subject.key
+    then = time.time() - days * DAY_SECONDS
+    for file in folder.iterdir():
+        os.utime(file, (then, then))
+    return folder
+
+
+def tree(directory: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(directory)): None if path.is_dir() else path.read_bytes() for path in directory.rglob("*")
+    }
+
+
+def test_the_list_names_every_subject_and_the_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    aged(tmp_path)
+    written(tmp_path, entry("aa"), entry("bb"), entry("cc", case="other"))
+    long = replace(SUBJECT, model="a/long/path/to/\x1b[31m/é/checkpoints/of/a/model/step_1000", fingerprint="e" * 64)
+    with Heartbeat(tmp_path, "run") as presence:
+        journal = Journal(tmp_path, long, presence)
+        journal.take(["aa"], 1)
+        assert main([str(tmp_path)]) == 0
+        journal.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert all(line.isascii() and line.isprintable() for line in lines)
+    assert lines[0].split() == ["model", "checkpoint", "engine", "cases", "samples", "size", "written"]
+    by_checkpoint = {line.split()[1]: line.split() for line in lines[1:-1]}
+    assert by_checkpoint["0123456789"][:1] + by_checkpoint["0123456789"][2:5] == [
+        "models/old", "hf/bfloat16", "1", "1",
+    ]  # fmt: skip
+    assert by_checkpoint["0123456789"][-2:] == ["40", "d"]
+    assert by_checkpoint["ffffffffff"][3:5] == ["2", "3"]
+    assert by_checkpoint["eeeeeeeeee"][-2:] == ["in", "use"]
+    assert by_checkpoint["eeeeeeeeee"][0].startswith("..")
+    assert by_checkpoint["eeeeeeeeee"][0].endswith("model/step_1000")
+    assert sum(line.endswith("in use") for line in lines) == 1
+    assert lines[-1].startswith("3 subjects, 4 samples, ")
+
+
+def test_pruning_deletes_what_is_older_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = aged(tmp_path)
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    kept = aged(tmp_path, SUBJECT, days=29)
+    assert main([str(tmp_path), "--prune", "30d"]) == 0
+    assert not folder.exists()
+    assert set(read(tmp_path).entries) == {"aa"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([kept.name, "workers"])
+    assert capsys.readouterr().out.splitlines() == [
+        f"deleted models/old 0123456789 hf/bfloat16 (1 sample, {size} B, written 40 d ago)", f"freed {size} B",
+    ]  # fmt: skip
+    assert main([str(tmp_path), "--prune", f"{28 * 24}h"]) == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "workers"]
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "0 subjects, 0 samples, 0 B"
+
+
+def test_a_dry_run_says_it_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    aged(tmp_path)
+    killed(tmp_path, "run", ["bb"])
+    before = tree(tmp_path)
+    assert main([str(tmp_path), "--prune", "30d", "--dry-run"]) == 0
+    assert tree(tmp_path) == before
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split(" models/old")[0] for line in out[:1]] == ["would delete"]
+    assert out[-1].startswith("would free ")
+    assert out[-1].endswith(", 1 file of workers that are gone")
+
+
+def test_only_the_model_that_was_named_is_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    aged(tmp_path)
+    aged(tmp_path, SUBJECT)
+    assert main([str(tmp_path), "--prune", "0d", "--model", "step_1000"]) == 0
+    assert not (tmp_path / SUBJECT.key).exists()
+    assert (tmp_path / OLD.key).exists()
+    capsys.readouterr()
+    assert main([str(tmp_path), "--prune", "0d", "--model", "step"]) == 4
+    assert capsys.readouterr().err == "error: --model: nothing of 'step' here; there is: models/old\n"
+
+
+@pytest.mark.parametrize("use", ["claim", "file", "far claim", "nameless claim"])
+def test_what_is_in_use_is_kept(tmp_path: Path, use: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = aged(tmp_path)
+    far = worker_file(tmp_path, "far-7-0123abcd")
+    far.write_text(json.dumps({"host": "far", "pid": 1, "started": 1, "run": "run"}))
+    content = "far-7-0123abcd\n" if use == "far claim" else ""
+    with Heartbeat(tmp_path, "run") as presence:
+        if use == "claim":
+            Journal(tmp_path, OLD, presence).take(["bb"], 1)
+        elif use == "file":
+            # Between two claims a worker has only its file.
+            (folder / f"{presence.name}.jsonl").touch()
+        else:
+            (folder / "claims" / "bb").write_text(content)
+        assert main([str(tmp_path), "--prune", "0d"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("kept models/old ")
+    assert "in use\nfreed 0 B\n" in out
+    assert set(read(tmp_path, OLD).entries) == {"aa"}
+    long_ago = time.time() - 7200
+    for file in (far, *(folder / "claims").iterdir()):
+        os.utime(file, (long_ago, long_ago))
+    assert main([str(tmp_path), "--prune", "0d"]) == 0
+    assert not folder.exists()
+    assert not far.exists()
+
+
+def test_what_a_killed_worker_left_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = killed(tmp_path, "run", ["aa"])
+    stranger = tmp_path / "workers" / "notes.json"
+    stranger.write_text("{}")
+    with Heartbeat(tmp_path, "run") as presence:
+        assert main([str(tmp_path), "--prune", "1d"]) == 0
+        assert worker_file(tmp_path, presence.name).exists()
+    assert not worker_file(tmp_path, name).exists()
+    assert stranger.exists()
+    assert capsys.readouterr().out == "freed 0 B, 1 file of workers that are gone\n"
+
+
+def test_a_deletion_that_was_cut_short_is_finished(tmp_path: Path) -> None:
+    aged(tmp_path).rename(tmp_path / ".pruned-0123abcd")
+    assert main([str(tmp_path), "--prune", "30d"]) == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "workers"]
+
+
+def test_what_is_not_ours_is_never_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outside = tmp_path / "outside"
+    aged(outside)
+    directory = tmp_path / "journal"
+    aged(directory, SUBJECT)
+    (directory / SUBJECT.key / "notes.txt").write_text("mine")
+    (directory / OLD.key).symlink_to(outside / OLD.key)
+    (directory / "data").mkdir()
+    (directory / "data" / "subject.json").write_bytes(encode_subject(OLD))
+    (directory / "school").mkdir()
+    (directory / "school" / "subject.json").write_text('{"title": "biology"}')
+    before = tree(tmp_path)
+    assert main([str(directory), "--prune", "0d"]) == 0
+    assert tree(tmp_path) == before
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == 2
+    assert out[0].endswith(f"{directory / SUBJECT.key} holds files that are no journal's")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["{}/none"], "DIR: {}/none is no directory; give what pytest was given as --journal"),
+        (["{}/empty"], "DIR: {}/empty is no journal; give what pytest was given as --journal"),
+        (["{}", "--prune", "30"], "--prune: cannot read '30'; write 30d or 12h, or 0d for everything"),
+        (["{}", "--prune=-1d"], "--prune: cannot read '-1d'; write 30d or 12h, or 0d for everything"),
+        (["{}", "--dry-run"], "--dry-run: nothing to try; give --prune 30d too"),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(tmp_path: Path, arguments: list[str], told: str) -> None:
+    aged(tmp_path)
+    (tmp_path / "empty").mkdir()
+    before = tree(tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-m", "plugins.journal", *(word.format(tmp_path) for word in arguments)],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.stdout == ""
+    assert tree(tmp_path) == before
+    assert (ended.returncode, ended.stderr) == (4, f"error: {told.format(tmp_path)}\n")

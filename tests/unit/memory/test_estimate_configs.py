@@ -1,0 +1,105 @@
+"""The memory that a run takes is estimated from the config: its layers and windows, and the path of reading."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.checkpoints.checkpoint import Checkpoint, inspect, peak_memory_bytes
+from fixtures.memory import estimate
+from tests.helpers.checkpoints import configure, sound_checkpoint
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return sound_checkpoint(tmp_path / "step_1000")
+
+
+def with_config(folder: Path, **values: Any) -> Checkpoint:
+    configure(folder, **values)
+    return inspect(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("values", "tokens_times_elements"),
+    [
+        ({}, 4 * 1000 * 2 * 2 * 8),
+        ({"head_dim": 32}, 4 * 1000 * 2 * 2 * 32),
+        ({"num_key_value_heads": None}, 4 * 1000 * 2 * 8 * 8),
+        ({"sliding_window": 100}, 4 * 99 * 2 * 2 * 8),
+        ({"sliding_window": 5000}, 4 * 1000 * 2 * 2 * 8),
+        ({"sliding_window": 100, "use_sliding_window": False}, 4 * 1000 * 2 * 2 * 8),
+        ({"sliding_window": 100, "max_window_layers": 3}, 3099 * 2 * 2 * 8),
+        ({"sliding_window": 100, "sliding_window_pattern": 2}, 2198 * 2 * 2 * 8),
+        ({"sliding_window": 100, "model_type": "gemma2"}, 2198 * 2 * 2 * 8),
+        ({"sliding_window": 100, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}, 1297 * 2 * 2 * 8),
+        ({"attention_chunk_size": 10, "layer_types": ["chunked_attention", "full_attention"] * 2}, 2018 * 2 * 2 * 8),
+        ({"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, 1000 * 2 * 2 * 8),
+        ({"num_kv_shared_layers": 3}, 1000 * 2 * 2 * 8),
+        # As published, without the types that their classes make of it.
+        ({"hybrid_override_pattern": "M-*E"}, 1000 * 2 * 2 * 8),
+        ({"full_attn_idxs": [1, 3]}, 2000 * 2 * 2 * 8),
+        ({"full_attention_interval": 4}, 1000 * 2 * 2 * 8),
+        ({"model_type": "llama4_text", "attention_chunk_size": 10, "no_rope_layers": []}, 1027 * 2 * 2 * 8),
+        ({"model_type": "llama4_text", "attention_chunk_size": 10, "no_rope_layers": [1, 0] * 2}, 2018 * 2 * 2 * 8),
+        (
+            {"model_type": "bamba", "mamba_d_state": 0, "layers_block_type": ["mamba", "attention"] * 2},
+            2000 * 2 * 2 * 8,
+        ),
+        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, 4 * 1000 * 576),
+        ({"num_attention_heads": None}, 0),
+        ({"text_config": {"num_hidden_layers": 2}}, 2 * 1000 * 2 * 2 * 8),
+    ],
+)
+def test_the_cache_is_estimated_from_the_layers(
+    values: dict[str, Any], tokens_times_elements: int, folder: Path
+) -> None:
+    checkpoint = with_config(folder, **values)
+    assert peak_memory_bytes(checkpoint, 1000, "auto").cache == 2 * tokens_times_elements
+
+
+@pytest.mark.parametrize(
+    ("options", "larger"),
+    [
+        ({"attention": "eager"}, {"attention": "eager", "prefill": "whole"}),
+        ({"attention": "flash_attention_2"}, {"attention": "sdpa"}),
+        ({"attention": "sdpa"}, {"attention": "eager", "prefill": "4096"}),
+    ],
+)
+def test_reading_takes_what_its_path_needs(options: dict[str, Any], larger: dict[str, Any], folder: Path) -> None:
+    checkpoint = inspect(str(folder))
+    less, more = (peak_memory_bytes(checkpoint, 131072, **each) for each in (options, larger))
+    assert less.cache == more.cache
+    assert 2 * less.activations < more.activations
+
+
+def test_auto_takes_flash_attention_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    checkpoint = inspect(str(folder))
+    without = peak_memory_bytes(checkpoint, 131072)
+    monkeypatch.setattr(estimate, "version", lambda _: "2.8.3")
+    assert peak_memory_bytes(checkpoint, 131072).activations < without.activations / 2
+    others: tuple[dict[str, Any], ...] = ({"device": "cpu"}, {"dtype": "float32", "attention": "sdpa"})
+    for other in others:
+        assert peak_memory_bytes(checkpoint, 131072, **other).activations >= without.activations
+
+
+def test_a_published_config_may_leave_out_what_its_class_fills_in(folder: Path) -> None:
+    """Gemma 3's configs name no heads; 5 of 6 layers have a window."""
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 6, "sliding_window": 1024}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
+    cache = peak_memory_bytes(inspect(str(folder)), 10000).cache
+    assert cache == (10000 + 5 * 1023) * 2 * 4 * 256 * 2
+
+
+def test_memory_grows_with_dtype_batch_and_length(folder: Path) -> None:
+    checkpoint = inspect(str(folder))
+    base = peak_memory_bytes(checkpoint, 1000, "bfloat16", 1)
+    assert base.total == base.weights + base.cache + base.activations
+    assert base.weights == checkpoint.weight_bytes
+    assert peak_memory_bytes(checkpoint, 1000, "float32", 1).total == 2 * base.total
+    doubled = peak_memory_bytes(checkpoint, 1000, "bfloat16", 2)
+    assert (doubled.weights, doubled.cache, doubled.activations) == (base.weights, 2 * base.cache, 2 * base.activations)
+    assert peak_memory_bytes(checkpoint, 2000, "bfloat16", 1).cache == 2 * base.cache

@@ -1,0 +1,239 @@
+"""A model that has no room is refused with the numbers, before it is loaded; what may fit is tried."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.cases import plan
+from fixtures.checkpoints.checkpoint import Checkpoint, inspect
+from fixtures.corpora import Corpora
+from fixtures.engines.hf.prefill import LEAST_CHUNK
+from fixtures.memory import hardware
+from fixtures.memory.fit import LEAST_PART, estimated, too_large
+from fixtures.memory.hardware import MemoryBudget, gpu_bytes, machine_bytes, room_of
+from fixtures.tasks import TASKS
+from tests.helpers.runs import calibrated, sparse_weights, start
+from tests.helpers.workers import options_of
+
+MIB, GIB = 2**20, 2**30
+Cards = Callable[..., None]
+
+
+@pytest.fixture
+def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cards:
+    """GPUs of so many MiB each, as far as NVIDIA's own program tells."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def show(*sizes: int | str, code: int = 0) -> None:
+        program = folder / "nvidia-smi"
+        program.write_text("#!/bin/sh\n" + "".join(f"echo '{size}'\n" for size in sizes) + f"exit {code}\n")
+        program.chmod(0o755)
+
+    return show
+
+
+@pytest.fixture
+def model() -> Checkpoint:
+    return inspect(str(calibrated("full")))
+
+
+def problems(model: Checkpoint, *others: Checkpoint, workers: int = 1, **settings: object) -> dict[int, str]:
+    """By length."""
+    options = options_of(model.path, **{"lengths": (4096, 131072), "device": "cuda", **settings})
+    cases = plan(options, TASKS, Corpora())
+    found = too_large(options, (model, *others), cases, workers=workers)
+    assert all({case.id for case in cases if case.length == at} <= found.keys() or not any(
+        case.id in found for case in cases if case.length == at
+    ) for at in options.lengths)  # fmt: skip
+    return {case.length: found[case.id] for case in cases if case.id in found}
+
+
+def test_gpus_are_told_by_the_driver(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_bytes() == ()
+    cards(81559, 40960)
+    assert gpu_bytes() == (81559 * MIB, 40960 * MIB)
+    assert room_of("cuda", 2, 1) == room_of("cuda:1", 2, 4) == MemoryBudget(size=122519 * MIB, gpus=2, sharing=1)
+    # Which one that is nobody says, and it is at best the largest.
+    for shown, seen in {"1": 1, "GPU-8f3a,GPU-1c": 2, "0,-1,1": 1, "1,0,7": 2, "": 0, "-1": 0}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        assert gpu_bytes() == (81559 * MIB, 40960 * MIB)[:seen]
+
+
+def test_a_small_card_beside_a_large_one_takes_no_room_away(cards: Cards) -> None:
+    cards(2048, 24564)
+    assert room_of("cuda", 1, 1) == MemoryBudget(size=24564 * MIB, gpus=1, sharing=1)
+    assert room_of("cuda", 1, 2) == MemoryBudget(size=2048 * MIB, gpus=1, sharing=1)
+    assert room_of("cuda:0", 1, 2) == MemoryBudget(size=24564 * MIB, gpus=1, sharing=2)
+    cards(40960, 81559)
+    assert room_of("cuda", 1, 3) == MemoryBudget(size=81559 * MIB, gpus=1, sharing=2)
+
+
+@pytest.mark.parametrize(
+    ("built", "gpus"), [(("'12.8'", "None"), True), (("None", "'6.4'"), True), (("None", "None"), False), ((), True)]
+)
+def test_auto_is_a_gpu_where_torch_was_built_for_one(
+    built: tuple[str, ...], gpus: bool, cards: Cards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package := tmp_path / "torch").mkdir()
+    (package / "__init__.py").write_text("")
+    lines = (f"{name}: Optional[str] = {value}" for name, value in zip(("cuda", "hip"), built, strict=False))
+    (package / "version.py").write_text("from typing import Optional\n" + "\n".join(lines))
+    monkeypatch.setattr(hardware, "find_spec", lambda name: PathFinder.find_spec(name, [str(tmp_path)]))
+    monkeypatch.setattr(hardware, "GPU_NODES", ())
+    cards(1000)
+    memory = machine_bytes()
+    assert memory is not None
+    assert room_of("auto", 1, 1) == MemoryBudget(size=1000 * MIB if gpus else memory, gpus=int(gpus), sharing=1)
+    # A card that is there and does not say how large it is: not the machine's memory, and nobody knows what.
+    monkeypatch.setattr(hardware, "GPU_NODES", (str(package),))
+    cards("[Insufficient Permissions]")
+    assert (room_of("auto", 1, 1) is None) == gpus
+
+
+@pytest.mark.parametrize("said", [("[N/A]",), ("No devices were found",), (), (81559, "[N/A]"), ("\\377\\376",)])
+def test_a_driver_that_says_nothing_of_use_shows_no_gpu(said: tuple[str, ...], cards: Cards) -> None:
+    cards(*said)
+    assert gpu_bytes() == ()
+    cards(81559, code=9)
+    assert gpu_bytes() == ()
+    assert room_of("cuda", 1, 1) is None
+
+
+def test_what_every_worker_has_is_what_is_there_by_those_who_share_it(cards: Cards) -> None:
+    memory = machine_bytes()
+    assert memory is not None
+    rooms = [room_of("cpu", 1, workers) for workers in (1, 4)]
+    assert [room and room.share for room in rooms] == [memory, memory // 4]
+    cards(1000, 1000)
+    shares = {(gpus, workers): room_of("cuda", gpus, workers) for gpus in (1, 2) for workers in (1, 2, 3)}
+    assert {each: room and room.share for each, room in shares.items()} == {
+        (1, 1): 1000 * MIB, (1, 2): 1000 * MIB, (1, 3): 500 * MIB,
+        (2, 1): 2000 * MIB, (2, 2): 2000 * MIB, (2, 3): 2000 * MIB,
+    }  # fmt: skip
+
+
+def test_a_length_whose_cache_has_no_room_is_refused_with_the_numbers(model: Checkpoint, cards: Cards) -> None:
+    options = options_of(model.path, device="cuda")
+    short, long = (estimated(options, model, length) for length in (4096, 131072))
+    assert short.total < long.cache
+    cards(long.cache // MIB)
+    assert set(problems(model)) == {131072}
+    line = problems(model)[131072]
+    expected = r"--lengths: 131072 tokens take [\d.]+ GiB \([\d.]+ weights, [\d.]+ cache, [\d.]+ activations\) in each "
+    told = re.fullmatch(
+        expected
+        + r"worker, which has [\d.]+ GiB \(1 GPU\); use --gpus-per-worker (\d) where there are so many, shorter "
+        r"--lengths, or a server \(--base-url\)",
+        line,
+    )
+    assert told is not None
+    assert problems(model, gpus_per_worker=int(told[1])) == {}
+    assert problems(model, gpus_per_worker=int(told[1]) - 1) != {}
+    cards(int(1.05 * long.total / MIB))
+    assert problems(model) == {}
+    # An estimate may be a tenth too high.
+    cards(int(0.95 * long.total / MIB))
+    assert problems(model) == {}
+    assert set(problems(model, workers=2)) == {131072}
+    assert "1 GPU among 2 workers" in problems(model, workers=2)[131072]
+    assert "use fewer workers (-n)" in problems(model, workers=2)[131072]
+
+
+def test_a_thought_and_a_baseline_take_room_too(model: Checkpoint, cards: Cards) -> None:
+    long = estimated(options_of(model.path, device="cuda"), model, 131072)
+    cards(int(1.05 * long.total / MIB))
+    assert set(problems(model, thinking_budget=131072)) == {131072}
+    heavy = replace(model, weight_bytes=2 * long.total)
+    assert set(problems(model, heavy)) == {4096, 131072}
+    assert problems(model, replace(model)) == {}
+
+
+def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> None:
+    memory = machine_bytes()
+    assert memory is not None
+    huge = replace(model, weight_bytes=2 * memory)
+    found = problems(huge, device="cpu")
+    assert set(found) == {4096, 131072}
+    assert "this machine's memory); use a machine with more" in found[4096]
+    half = replace(model, weight_bytes=memory // 2)
+    assert problems(half, lengths=(4096,), device="cpu") == {}
+    # As they are stored, weights are pages of one file for all workers; in another format each has its own.
+    assert problems(half, lengths=(4096,), device="cpu", workers=4) == {}
+    other: dict[str, Any] = {"dtype": "bfloat16", "device": "cpu", "workers": 6}
+    assert model.dtype == "float32"
+    assert "this machine's memory among 6 workers); use fewer workers" in problems(half, **other)[4096]
+    for name in ("bfloat16", "bf16", "auto"):
+        assert problems(replace(half, dtype="bfloat16"), lengths=(4096,), **other | {"dtype": name}) == {}
+
+
+def test_what_a_gpu_can_read_in_parts_is_not_refused_for_its_whole(model: Checkpoint, cards: Cards) -> None:
+    """The engine reads in smaller and smaller parts where it runs out of memory."""
+    assert LEAST_PART == LEAST_CHUNK
+    whole = estimated(options_of(model.path, device="cuda"), model, 131072)
+    parts = estimated(options_of(model.path, device="cuda"), model, 131072, prefill=str(LEAST_PART))
+    assert parts.total < 0.8 * whole.total
+    cards(int(parts.total / MIB) + 1)
+    assert problems(model) == {}
+    # Frequencies that depend on the length make that impossible.
+    turning = {**model.config, "rope_parameters": {"rope_type": "longrope"}}
+    assert set(problems(replace(model, config=turning))) == {131072}
+
+
+@pytest.fixture
+def too_heavy(tmp_path: Path) -> Path:
+    """More than this machine has, by its header."""
+    folder = Path(shutil.copytree(calibrated("512"), tmp_path / "step_9"))
+    memory = machine_bytes()
+    assert memory is not None
+    sparse_weights(folder / "model.safetensors", 2 * memory // GIB)
+    return folder
+
+
+def test_a_run_that_cannot_fit_is_one_line_and_a_plan_says_it_beforehand(
+    too_heavy: Path, cards: Cards, tmp_path: Path
+) -> None:
+    what = (f"--model={too_heavy}", "--suite", "ruler", "--lengths", "4k", "--device", "cpu")
+    ended = start(tmp_path, *what)
+    assert (ended.code, ended.output) == (4, "")
+    (line,) = ended.errors.split("\n\n")[0].splitlines()
+    assert re.fullmatch(
+        r"ERROR: --lengths: 4096 tokens take [\d.]+ GiB \([\d.]+ weights, .*GiB \(this machine's memory\); use .*", line
+    )
+    cards(2**20)
+    (planned := tmp_path / "planned").mkdir()
+    ended = start(planned, *what, "--plan", "-n", "2", "--dtype", "bfloat16", gpus="0")
+    assert ended.code == 0
+    assert re.search(r"activations(; --gpus-per-worker \d+ with 1024 GiB each)?\)", ended.output)
+    # Half as large in that format, but of each of the workers, although a plan starts none.
+    (refused,) = (line for line in ended.output.splitlines() if line.startswith("cannot run: "))
+    assert "(this machine's memory among 2 workers)" in refused
+
+
+@pytest.mark.parametrize(
+    ("options", "workers"),
+    [
+        ((), 1), (("-n", "3"), 3), (("-n", "8", "--maxprocesses", "2"), 2), (("--dist=load", "--tx", "3*popen"), 3),
+        (("--tx", "3*popen"), 1), (("-n", "0"), 1), (("--dist=load", "--tx", "ssh=there", "--tx", "popen"), None),
+        (("-p", "no:xdist"), 1),
+    ],
+)  # fmt: skip
+def test_workers_are_those_that_start_here(options: tuple[str, ...], workers: int | None, tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(
+        "import pytest\n"
+        "from plugins.config.run import _workers\n"
+        "def pytest_cmdline_main(config):\n"
+        "    raise pytest.UsageError(f'workers: {_workers(config)}')\n"
+    )
+    ended = start(tmp_path, "-p", "told", *options)
+    assert f"workers: {workers}\n" in ended.errors

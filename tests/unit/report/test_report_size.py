@@ -1,0 +1,90 @@
+"""The largest run that the project promises to show: 34 tasks at 8 lengths with 500 samples each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.browser import CHROMIUM, DRIVER, browser
+from tests.helpers.paths import REPOSITORY
+
+RENDER = """
+import json, sys, time
+from dataclasses import replace
+from pathlib import Path
+
+from tests.helpers.reports import cases_of, finished, options_of, result_of
+from tests.helpers.peak_memory import peak_mebibytes
+from plugins.report.details import details
+from plugins.report.document import document
+from plugins.report.html.page import page
+from plugins.report.markdown import markdown
+from plugins.report.plugin import write, write_json
+from plugins.report.terminal import summary_lines
+
+folder, lengths = Path(sys.argv[1]), tuple(2048 * 2**at for at in range(8))
+cases = cases_of(options_of(samples=500, lengths=lengths))
+# Every length of a task has the samples of its worst one: made up once, they are quick to make.
+worst = {case.task: case for case in cases}
+made = {name: result_of(case, lengths, (), True) for name, case in worst.items()}
+results = {case.id: replace(made[case.task], case=case) for case in cases}
+run = finished(samples=500, lengths=lengths, paired=True, results=results)
+before = time.process_time()
+found = document(run)
+write(folder / "report.html", page(found, details(run)))
+write(folder / "report.md", markdown(found, holds=False))
+write_json(folder / "report.json", found)
+summary_lines(found)
+seen = sum(case["samples"] for case in found["cases"])
+print(json.dumps([seen, time.process_time() - before, peak_mebibytes()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, float, float]:
+    """Where the reports are, how many samples they are of, the processor's seconds, the most MiB at once."""
+    folder = tmp_path_factory.mktemp("largest")
+    told = subprocess.run(
+        [sys.executable, "-c", RENDER, str(folder)], env={"PYTHONPATH": str(REPOSITORY)},
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=True,
+    )  # fmt: skip
+    samples, seconds, mebibytes = json.loads(told.stdout)
+    return folder, samples, seconds, mebibytes
+
+
+def test_the_largest_run_is_drawn_quickly_and_in_little_memory(rendered: tuple[Path, int, float, float]) -> None:
+    folder, samples, seconds, mebibytes = rendered
+    assert samples == 34 * 8 * 500
+    assert seconds < 20
+    assert mebibytes < 1024
+    assert 4_000_000 < (folder / "report.html").stat().st_size < 8_000_000
+    # GitHub takes no longer summary.
+    assert (folder / "report.md").stat().st_size < 65_536
+
+
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium with chromedriver is installed")
+def test_the_largest_page_opens_and_filters_within_two_seconds(
+    rendered: tuple[Path, int, float, float], tmp_path: Path
+) -> None:
+    """The quickest of three, since other work on the machine is not the page's."""
+    opened_in, filtered_in = [], []
+    with browser(tmp_path) as tab:
+        for _ in range(3):
+            tab.show(rendered[0] / "report.html")
+            opened_in.append(tab.run("return performance.getEntriesByType('navigation')[0].domComplete"))
+            filtered_in.append(
+                tab.run(
+                    """const form = document.getElementById("filters"), start = performance.now();
+                    form.elements.namedItem("failure").value = "distractor";
+                    form.dispatchEvent(new Event("change"));
+                    document.getElementById("rows").getBoundingClientRect();
+                    return performance.now() - start;"""
+                )
+            )
+        assert tab.run("return document.querySelectorAll('#rows button').length") == 50
+    assert 0 < min(opened_in) < 2000
+    assert min(filtered_in) < 500

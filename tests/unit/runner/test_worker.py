@@ -1,0 +1,161 @@
+"""What a worker takes at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.checkpoints.checkpoint import inspect
+from fixtures.records import Generation, Prompt
+from plugins.config.baseline import Baseline
+from plugins.gates.clusters import SampleRef
+from plugins.gates.panels import Panel, PanelStatus
+from plugins.journal import Heartbeat, Journal, Subject
+from plugins.journal.lines import Loss, encode
+from plugins.runner.batches import LEFT_TO_CLAIM_AHEAD, ModelUnderTest
+from plugins.runner.worker import Worker
+from tests.helpers.runs import calibrated
+from tests.helpers.workers import Answerer, worker_of
+
+GROUP = 6
+QUESTIONS = 3
+
+
+class Recorder(Answerer):
+    """Keeps the contexts it was asked about together, and says when it was asked."""
+
+    def __init__(self, asked: Callable[[], None]) -> None:
+        super().__init__()
+        self.say = asked
+        self.calls: list[list[str]] = []
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        self.say()
+        # Of questions on a JSON object everything up to the object's end.
+        self.calls.append([prompt.text.rpartition("}")[0] for prompt in prompts])
+        yield from super().generate(prompts)
+
+
+@pytest.mark.parametrize(("held", "taken"), [(0, [6, 6, 6]), (1, [5, 6, 1, 6]), (6, [6, 6, 6])])
+def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: list[int], tmp_path: Path) -> None:
+    """Also where another worker has some of them, and gives them back: what is free of a context stays together."""
+    with worker_of(
+        calibrated("512"), (engine := Recorder(lambda: other.give_all_back())), tmp_path,
+        suite="helmet", lengths=(2048,), samples=QUESTIONS,
+    ) as (worker, case), Heartbeat(tmp_path, worker.run.id) as presence:  # fmt: skip
+        assert (case.task, case.group, case.samples) == ("json_kv", GROUP, GROUP * QUESTIONS)
+        (panel,) = worker.panel_state.panels.values()
+        other = Journal(tmp_path, worker.sides["model"].journal.subject, presence)
+        assert len(other.take([worker.panel_state.keys(panel)[element] for element in panel.order], held)) == held
+        worker.measure(case)
+    assert [len(call) for call in engine.calls] == taken
+    assert [len(set(call)) for call in engine.calls] == [1] * len(taken)
+
+
+def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> None:
+    engine = Recorder(lambda: other.give_all_back())
+    with worker_of(calibrated("full"), engine, tmp_path, cases=26, lengths=(512, 1024), samples=1) as (worker, case):
+        short, long = worker.panel_state.panels.values()
+        with Heartbeat(tmp_path, worker.run.id) as presence:
+            other = Journal(tmp_path, worker.sides["model"].journal.subject, presence)
+            held = [worker.panel_state.keys(short)[element] for element in short.order]
+            assert other.take(held, len(held)) == held
+            waits = threading.Timer(20, other.give_all_back)
+            waits.start()
+            worker.measure(case)
+            waits.cancel()
+        entries = worker.sides["model"].journal.entries
+    assert case.length == short.length
+    assert next(iter(entries)) in worker.panel_state.keys(long).values()
+    assert worker.panel_state.keys(short)[SampleRef(case.id, 0)] in entries
+
+
+def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
+    """A second death there would be laid to the case of whoever had come to help."""
+    with worker_of(calibrated("full"), Answerer(), tmp_path, cases=26, lengths=(512, 1024), samples=1) as (
+        worker,
+        case,
+    ):
+        short, long = worker.panel_state.panels.values()
+        journal, keys = worker.sides["model"].journal, worker.panel_state.keys(long)
+        line = encode(Loss(lost=keys[long.order[-1]], run=worker.run.id))
+        (journal.folder / "another.jsonl").write_bytes(line)
+        held = [worker.panel_state.keys(short)[element] for element in short.order]
+        with Heartbeat(tmp_path, worker.run.id) as presence:
+            other = Journal(tmp_path, journal.subject, presence)
+            assert other.take(held, len(held)) == held
+            waits = threading.Timer(1, other.give_all_back)
+            waits.start()
+            worker.measure(case)
+            waits.cancel()
+        assert journal.entries
+        assert journal.entries.keys().isdisjoint(keys.values())
+
+
+def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    thought: list[int] = []
+    standing = Panel.standing
+
+    def counted(panel: Panel, *args: Any, **settings: Any) -> PanelStatus:
+        thought.append(panel.length)
+        return standing(panel, *args, **settings)
+
+    monkeypatch.setattr(Panel, "standing", counted)
+    with worker_of(calibrated("full"), Answerer(), tmp_path, cases=13, samples=1) as (worker, case):
+        (panel,) = worker.panel_state.panels.values()
+        assert len({id(worker.panel_state.standing(panel)) for _ in range(10)}) == len(thought) == 1
+        worker.measure(case)
+        asked = len(thought)
+        assert worker.panel_state.standing(panel).wanted == ()
+        worker.sides["model"].journal.fail(case.id, "broken")
+        assert case.id not in worker.panel_state.standing(panel).asked
+        assert len(thought) == asked + 1
+
+
+class Server(Answerer):
+    """An engine that is asked ahead."""
+
+    facts = replace(Answerer.facts, engine="openai", batch_size=4)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[Prompt] = []
+
+    def begin(self, prompts: Sequence[Prompt]) -> None:
+        self.begun += prompts
+
+    def withdraw(self) -> None: ...
+
+    def has(self, prompt: Prompt) -> bool:
+        return prompt in self.begun
+
+    def close(self) -> None: ...
+
+
+def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path: Path) -> None:
+    model = calibrated("full")
+    server, here = Server(), Answerer()
+    with worker_of(model, server, tmp_path, cases=13, lengths=(512,), samples=8) as (alone, case):
+        checkpoint = inspect(str(model))
+        baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=checkpoint)
+        with Heartbeat(tmp_path, alone.run.id) as presence:
+            subject = Subject(model="b", fingerprint="b", execution={"engine": "fake"})
+            beside = ModelUnderTest(journal=Journal(tmp_path, subject, presence), engine=lambda: here)
+            worker = Worker(
+                replace(alone.run, baseline=baseline, deadline=time.time() + 30),
+                alone.run.cases[:13],
+                builder=alone.builder,
+                sides={"model": alone.sides["model"], "baseline": beside},
+            )
+            worker.measure(case)
+            assert worker.panel_state.standing(*worker.panel_state.panels.values()).wanted == (), (
+                "it waits for its own claims"
+            )
+            worker.close()
+    assert server.asked == here.asked == len(set(server.begun)) > LEFT_TO_CLAIM_AHEAD

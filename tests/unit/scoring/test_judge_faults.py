@@ -1,0 +1,126 @@
+"""A judge before a server that fails in every way that servers do: it is asked again, or given up in one line."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers.judges import RIGHT, decided, refused
+from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_keys(monkeypatch)
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    with ChatServer().serving() as serving:
+        yield serving
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        pytest.param(in_json({"error": {"message": "slow down"}}, status=429, Retry_After="0.05"), id="rate limit"),
+        pytest.param(in_json({"error": "oh"}, status=500, Retry_After="0.05"), id="server error"),
+        pytest.param(Response(status=503, headers={"Retry-After": "0.05"}), id="overloaded"),
+        pytest.param(replace(RIGHT, cut=True), id="connection lost in the body"),
+        pytest.param(replace(RIGHT, body=RIGHT.body[:-30]), id="half a JSON body"),
+        pytest.param(Response(body=b"<html>busy</html>", headers={"Content-Type": "text/html"}), id="not JSON"),
+        pytest.param(Response(body=b"[" * 100_000, headers={"Content-Type": "application/json"}), id="deep JSON"),
+        pytest.param(Response(body=b"\xff\xfe", headers={"Content-Type": "application/json"}), id="not UTF-8"),
+        pytest.param(in_json([1, 2]), id="a list"),
+        pytest.param(in_json({"choices": []}), id="no choices"),
+        pytest.param(in_json({"choices": None}), id="choices are null"),
+        pytest.param(in_json({"choices": [{"finish_reason": "stop"}]}), id="no message"),
+        pytest.param(in_json({"error": {"message": "model crashed"}}), id="an error that says 200"),
+        pytest.param(completion(None), id="null content"),
+        pytest.param(completion(" \n"), id="blank content"),
+        pytest.param(completion("I find it good."), id="no verdict"),
+        pytest.param(completion('{"fluency": 1, "correctness": 4}'), id="out of range"),
+        pytest.param(completion('{"fluency": 1}'), id="a key is absent"),
+        pytest.param(completion('{"fluency": true, "correctness": 2}'), id="not a number"),
+        pytest.param(completion('{"fluency": 1, "correctness": 3}, or', finish="length"), id="cut off"),
+    ],
+)
+def test_what_fails_once_is_asked_again_and_leaves_no_trace_in_the_score(server: ChatServer, failing: Response) -> None:
+    server.queue = [failing, RIGHT]
+    assert decided(server).value == pytest.approx(2 / 3)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("failing", "says", "calls"),
+    [
+        (in_json({"error": {"message": "slow down"}}, status=429, Retry_After="0.01"), "429 (slow down", 2),
+        (in_json({"error": {"message": "broken"}}, status=500, Retry_After="0.01"), "500 (broken)", 2),
+        (in_json({"error": {"message": "bad key"}}, status=401), "LONGCTX_JUDGE_KEY", 1),
+        (in_json({"error": {"message": "no model\njudge-1"}}, status=404), "404 (no model judge-1); give the name", 1),
+        (in_json({"error": {"message": "too long"}}, status=400), "400 (too long)", 1),
+        (Response(status=301, headers={"Location": "http://127.0.0.1:9/"}), "leads to", 1),
+        (in_json({"error": {"message": "come back"}}, status=429, Retry_After="900"), "asks to wait 900", 1),
+        (in_json({"choices": []}), "no choices", 2),
+        (replace(RIGHT, body=RIGHT.body[:40]), "is no JSON object", 2),
+        (completion('{"fluency": 2, "correctness": 0}'), "fluency is '2' instead of 0 to 1", 2),
+        (completion("Fine."), "no JSON object in 'Fine.'", 2),
+        (completion("on and on", finish="length"), "cut off", 2),
+        (completion("", finish="content_filter"), "content_filter", 2),
+    ],
+)
+def test_what_goes_on_failing_is_one_line_after_a_bounded_number_of_calls(
+    server: ChatServer, failing: Response, says: str, calls: int
+) -> None:
+    server.answer = lambda _: failing
+    message = refused(server)
+    assert says in message
+    assert "judge-1" in message
+    assert len(server.requests) == calls
+
+
+def test_a_lost_connection_is_one_line_after_its_retries(server: ChatServer) -> None:
+    server.answer = lambda _: replace(RIGHT, cut=True)
+    assert "the connection fails" in refused(server)
+    assert len(server.requests) == 2
+
+
+def test_a_server_that_is_not_there_is_one_line() -> None:
+    with ChatServer().serving() as gone:
+        pass
+    assert "start the server, or correct --judge-url" in refused(gone, retries=0)
+
+
+def test_a_reply_that_comes_too_late_is_asked_for_again(server: ChatServer) -> None:
+    server.queue = [completion("late", delay_seconds=30), RIGHT]
+    assert decided(server, timeout_seconds=0.3).value == pytest.approx(2 / 3)
+    assert len(server.requests) == 2
+
+
+def test_replies_that_go_on_coming_too_late_are_one_line(server: ChatServer) -> None:
+    server.answer = lambda _: completion("late", delay_seconds=30)
+    assert "no answer within 0.2 s, 2 times" in refused(server, timeout_seconds=0.2)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("dated", [False, True], ids=["seconds", "date"])
+def test_a_server_that_says_how_long_to_wait_is_waited_for(server: ChatServer, dated: bool) -> None:
+    # A date has whole seconds, so up to one of them is lost.
+    wait = email.utils.formatdate(time.time() + 2, usegmt=True) if dated else "1"
+    server.queue = [in_json({"error": "busy"}, status=429, Retry_After=wait), RIGHT]
+    started = time.monotonic()
+    decided(server)
+    # Without the header the pause is half a second at most.
+    assert time.monotonic() - started > 0.9
+
+
+def test_an_unreadable_reply_is_answered_by_a_reminder_of_the_form(server: ChatServer) -> None:
+    server.queue = [completion("Fine."), RIGHT]
+    decided(server)
+    first, second = (request.text for request in server.requests)
+    assert second.startswith(first)
+    assert "could not be read" in second

@@ -1,0 +1,158 @@
+"""What a judge asks: the calls that a score takes, never one twice, never more at once than allowed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgedEntailment, JudgeError
+from plugins.journal import Replies
+from tests.helpers.judges import ANSWER, RIGHT, SUMMARY, decided, refused, settings_for
+from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_keys(monkeypatch)
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    with ChatServer().serving() as serving:
+        yield serving
+
+
+def test_an_answer_takes_one_call_and_scores_fluency_times_correctness_over_3(server: ChatServer) -> None:
+    server.queue = [RIGHT]
+    score = decided(server)
+    assert score.value == pytest.approx(2 / 3)
+    assert score.parts == {"fluency": 1.0, "correctness": pytest.approx(2 / 3)}
+    (request,) = server.requests
+    assert request.path == "/v1/chat/completions"
+    assert request.body["model"] == "judge-1"
+    assert request.body["temperature"] == 0
+    assert request.body["max_completion_tokens"] == 4096
+
+
+def summary_reply(text: str) -> Response:
+    if '"found"' in text:
+        return completion('{"found": 1}')
+    return completion('{"supported": 3, "sentences": 4}' if '"supported"' in text else '{"fluency": 1}')
+
+
+def test_a_summary_takes_three_calls_and_scores_fluency_times_f1(server: ChatServer) -> None:
+    server.answer = lambda request: summary_reply(request.text)
+    score = decided(server, SUMMARY)
+    assert score.parts == {"fluency": 1.0, "recall": 0.5, "precision": 0.75}
+    assert score.value == pytest.approx(0.6)
+    assert len(server.requests) == 3
+
+
+def test_a_kept_reply_is_not_asked_for_again(server: ChatServer, tmp_path: Path) -> None:
+    server.queue = [completion("Fine."), RIGHT]
+    first = decided(server, store=Replies(tmp_path, "one"))
+    # Another process, another run; the server would answer without a verdict.
+    assert decided(server, store=Replies(tmp_path, "two")) == first
+    assert len(server.requests) == 2, "the reply that a reminder brought answers the question itself"
+
+
+@pytest.mark.parametrize(
+    ("changes", "judged"),
+    [
+        ({"model": "judge-2"}, ANSWER),
+        ({"reply_tokens": 9}, ANSWER),
+        ({}, replace(ANSWER, answer="To the North Sea")),
+        ({}, replace(ANSWER, references=("the North Sea", "north"))),
+    ],
+    ids=["model", "reply tokens", "answer", "references"],
+)
+def test_a_reply_is_kept_for_its_own_question_only(
+    server: ChatServer, tmp_path: Path, changes: dict[str, Any], judged: JudgedAnswer
+) -> None:
+    server.answer = lambda _: RIGHT
+    store = Replies(tmp_path, "one")
+    decided(server, store=store)
+    decided(server, judged, store=store, **changes)
+    assert len(server.requests) == 2
+
+
+def test_a_reply_that_could_not_be_read_is_not_kept(server: ChatServer, tmp_path: Path) -> None:
+    store = Replies(tmp_path, "one")
+    server.answer = lambda _: completion("Fine.")
+    with pytest.raises(JudgeError):
+        decided(server, store=store)
+    server.answer = lambda _: RIGHT
+    assert decided(server, store=store).value == pytest.approx(2 / 3)
+
+
+def test_the_same_question_is_asked_once_and_a_failed_one_again(server: ChatServer) -> None:
+    server.queue = [in_json({}, status=400)]
+    server.answer = lambda _: replace(RIGHT, delay_seconds=0.05)
+    with Judge(settings_for(server)) as judge:
+        with pytest.raises(JudgeError):
+            judge.decide(ANSWER)
+        scores = [each.result() for each in [judge.submit(ANSWER) for _ in range(5)]]
+        judge.decide(ANSWER)
+    assert len({score.value for score in scores}) == 1
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_never_more_calls_at_once_than_allowed(server: ChatServer, most: int) -> None:
+    server.answer = lambda _: replace(RIGHT, delay_seconds=0.02)
+    many = [replace(ANSWER, answer=f"answer {index}") for index in range(9)]
+    with Judge(settings_for(server, concurrency=most)) as judge:
+        pending = [judge.submit(each) for each in many]
+        assert [each.result().value for each in pending] == [pytest.approx(2 / 3)] * 9
+    assert server.most_at_once == most
+
+
+def test_each_question_has_its_own_decision_and_one_without_raises(server: ChatServer) -> None:
+    def by_answer(text: str) -> Response:
+        return completion(f'{{"fluency": 1, "correctness": {re.findall("^answer ([0-9])$", text, re.MULTILINE)[0]}}}')
+
+    server.answer = lambda request: by_answer(request.text)
+    many = [replace(ANSWER, answer=f"answer {index}") for index in (3, 0, 2, 7, 1)]
+    with Judge(settings_for(server)) as judge:
+        pending = [judge.submit(each) for each in many]
+        assert [pending[at].result().parts["correctness"] for at in (0, 1, 2, 4)] == pytest.approx([1, 0, 2 / 3, 1 / 3])
+        with pytest.raises(JudgeError, match="correctness is '7' instead of 0 to 3"):
+            pending[3].result()
+
+
+def test_a_closed_judge_asks_nothing_more(server: ChatServer) -> None:
+    server.answer = lambda _: replace(RIGHT, delay_seconds=0.2)
+    judge = Judge(settings_for(server, concurrency=1))
+    pending = [judge.submit(replace(ANSWER, answer=f"answer {index}")) for index in range(9)]
+    while not server.requests:
+        time.sleep(0.01)
+    judge.close()
+    judge.close()
+    assert all(each.futures[0].cancelled() for each in pending[2:])
+
+
+def test_nothing_said_scores_0_without_a_call(server: ChatServer) -> None:
+    assert decided(server, replace(ANSWER, answer=" \n…")).value == 0
+    assert decided(server, replace(SUMMARY, summary="")).value == 0
+    assert server.requests == []
+
+
+def test_a_judge_of_entailment_asks_one_call_a_pair(server: ChatServer) -> None:
+    server.answer = lambda request: completion(f'{{"entailed": {int("cats purr" in request.text)}}}')
+    pairs = [("Dogs bark.", "Cats bark."), ("All cats purr.", "My cat purrs."), ("", "x")]
+    with Judge(settings_for(server)) as judge:
+        entailment = JudgedEntailment(judge)
+        assert entailment.entails("All cats purr.", "My cat purrs.")
+        assert [entailment.entails(*pair) for pair in pairs] == [False, True, False]
+    assert len(server.requests) == 2
+
+
+def test_an_undecided_claim_is_an_error_and_not_false(server: ChatServer) -> None:
+    server.answer = lambda _: completion('{"entailed": 2}')
+    assert "entailed is '2'" in refused(server, JudgedClaim(premise="p", claim="c"))

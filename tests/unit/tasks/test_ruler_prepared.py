@@ -1,0 +1,52 @@
+"""RULER's own prepared samples are asked as their files have them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fixtures.corpora import Corpora, load_corpora
+from fixtures.preflight import problems_of
+from fixtures.tasks import TASKS
+from tests.helpers.tiny_tokenizers import formatter
+
+LENGTH = 1024
+NEEDLE = "One of the special magic numbers for calm-river is: 4812207."
+TEXT = f"A special magic number is hidden.\n{NEEDLE}\nWhat is it?"
+PREFIX = " The special magic number for calm-river is"
+
+
+def corpora_of(folder: Path, task: str, record: dict[str, object]) -> Corpora:
+    file = folder / "ruler" / task / f"validation_{LENGTH}.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"index": 0, "outputs": ["4812207"], "length": 99} | record) + "\n", encoding="utf-8")
+    return load_corpora(folder)
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"input": TEXT + PREFIX}, TEXT + PREFIX + " "),
+        ({"input": TEXT, "answer_prefix": PREFIX}, TEXT + PREFIX),
+        ({"input": TEXT + PREFIX, "answer_prefix": PREFIX}, TEXT + PREFIX),
+    ],
+    ids=["one text", "prefix apart", "prefix in both"],
+)
+def test_a_prepared_sample_is_asked_byte_for_byte(tmp_path: Path, record: dict[str, object], told: str) -> None:
+    corpora, task = corpora_of(tmp_path, "niah_single_2", record), TASKS["niah_single_2"]
+    found = task.sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=corpora)
+    assert found.prompt.text == told
+    assert found.source == task.source(corpora, LENGTH) == "published"
+    assert problems_of(found, task, formatter()) == []
+    assert task.score(found, " 4812207").value == 1
+    assert task.size is not None
+    assert task.size(corpora, LENGTH) == 1
+
+
+def test_other_lengths_and_tasks_are_drawn(tmp_path: Path) -> None:
+    corpora = corpora_of(tmp_path, "niah_single_2", {"input": TEXT})
+    other = TASKS["niah_single_2"].sample(2048, 0, seed=0, tokenizer=formatter(), corpora=corpora)
+    assert other.source == "archive"
+    assert NEEDLE not in other.prompt.text

@@ -1,0 +1,43 @@
+"""Samples of the published essays and questions, where the files are at hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fixtures.corpora import Corpora, load_corpora
+from fixtures.preflight import problems_of
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.tiny_tokenizers import RULER, formatter
+
+ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
+
+
+@pytest.fixture(scope="module")
+def published() -> Corpora:
+    """The files of LONGCTX_DATA_DIR, or of shared/data beside the repository."""
+    places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
+    found = [load_corpora(place) for place in places if place and Path(place).is_dir()]
+    if not found or "archive" in found[0].sources.values():
+        pytest.skip("no published data: set LONGCTX_DATA_DIR")
+    return found[0]
+
+
+@pytest.mark.parametrize("task", RULER)
+def test_samples_of_published_texts_are_sound(task: str, published: Corpora) -> None:
+    for index in range(4):
+        found = RULER[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=published)
+        assert problems_of(found, RULER[task], formatter()) == []
+        assert found.source == ("published" if task in (*ESSAYS, "qa_1", "qa_2") else "archive")
+
+
+@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
+def test_no_published_question_that_is_asked_holds_its_answer(task: str, published: Corpora) -> None:
+    """Some do: to give such a question back would score as an answer."""
+    questions = published.squad if task == "qa_1" else published.hotpot
+    for index in range(min(60, len(questions.questions))):
+        found, _ = RULER[task].shortest(4096, index, seed=0, tokenizer=formatter(), corpora=published)
+        echo = f"{found.question} {found.answer_prefix}".lower()
+        assert not any(answer.lower() in echo for answer in found.references)

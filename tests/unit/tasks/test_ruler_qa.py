@@ -1,0 +1,201 @@
+"""Paragraphs: gold stands once, nothing else answers, and no question answers itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.corpora import Corpora, load_corpora
+from fixtures.corpora.qa import Question, QuestionSet
+from fixtures.scoring.match import states
+from fixtures.tasks import TASKS
+from fixtures.tasks.ruler.qa import SEAM_TOKENS, Fitting, Sizes
+from fixtures.tasks.task import CannotFit
+from fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.tiny_tokenizers import GENERATED, formatter, samples
+
+
+def documents_of(context: str) -> list[str]:
+    pieces = re.split(r"(?:^|\n\n)Document (\d+):\n", context)
+    assert pieces[1::2] == [str(number) for number in range(1, len(pieces[1::2]) + 1)]
+    return pieces[2::2]
+
+
+@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
+def test_gold_paragraphs_stand_once_and_no_other_states_the_answer(task: str) -> None:
+    questions = GENERATED.squad if task == "qa_1" else GENERATED.hotpot
+    golds = {question.question: question.gold for question in questions.questions}
+    for found in samples(task, 6):
+        documents = documents_of(found.context)
+        expected = [questions.paragraphs[place] for place in golds[found.question]]
+        assert [documents.count(paragraph) for paragraph in expected] == [1] * len(expected)
+        assert len(set(documents)) == len(documents)
+        others = [document for document in documents if document not in expected]
+        assert not any(states(document, answer) for document in others for answer in found.references)
+
+
+def test_samples_of_a_block_share_their_paragraphs_in_one_order() -> None:
+    """What a model has read for one it need not read for the next; another block has other paragraphs."""
+    asked = samples("qa_1", 17)
+    texts = [documents_of(found.context) for found in asked]
+    golds = {of[found.rank[0]] for found, of in zip(asked, texts, strict=True) if found.rank}
+    for one, other in pairwise(texts[:16]):
+        common = [text for text in one if text in other and text not in golds]
+        assert common == [text for text in other if text in one and text not in golds]
+        assert len(common) >= 0.8 * len(one)
+    assert not set(texts[0]) & set(texts[16])
+
+
+def squad(paragraphs: dict[str, tuple[str, list[str]]]) -> dict[str, object]:
+    """SQuAD's public schema: paragraph -> its question and the answers."""
+    return {
+        "data": [
+            {
+                "paragraphs": [
+                    {
+                        "context": context,
+                        "qas": [{"id": context, "question": question, "answers": [{"text": text} for text in answers]}],
+                    }
+                    for context, (question, answers) in paragraphs.items()
+                ]
+            }
+        ]
+    }
+
+
+@pytest.fixture
+def small_set(tmp_path: Path) -> Corpora:
+    """Five paragraphs, too few to fill a context; two state the same answer, one question holds its own."""
+    paragraphs = {
+        "The mill of Aln burned in spring, and nobody knew why.": ("When did the mill burn?", ["in spring", "spring"]),
+        "The bridge of Bryn was built in Spring.": ("When was the bridge built?", ["in Spring"]),
+        "The harbour of Dral froze over, as it does in every hard winter.": ("When did it freeze?", ["winter"]),
+        "The tower of Eth leans to the north.": ("Does the tower of Eth lean to the north?", ["the north"]),
+        "The well of Fyr is forty feet deep.": ("How deep is the well?", ["forty feet", "40 feet"]),
+    }
+    (tmp_path / "squad.json").write_text(json.dumps(squad(paragraphs)), encoding="utf-8")
+    return load_corpora(tmp_path)
+
+
+def test_gold_stands_once_where_a_small_set_has_to_be_repeated(small_set: Corpora) -> None:
+    asked = set()
+    for index in range(8):
+        found = TASKS["qa_1"].sample(4096, index, seed=0, tokenizer=formatter(), corpora=small_set)
+        documents = documents_of(found.context)
+        stating = [document for document in documents if any(states(document, one) for one in found.references)]
+        assert len(stating) == 1
+        assert len(documents) > 100
+        assert 2 <= len(set(documents)) <= 5
+        assert 4096 * 0.93 < found.prompt.length_tokens + 32 <= 4096
+        assert found.source == "published"
+        asked.add(found.question)
+    assert len(asked) == 4
+
+
+def test_a_gold_paragraph_without_the_answer_stands_once_too(tmp_path: Path) -> None:
+    """The first of two hops states no answer, so only its place in the set tells that it is gold."""
+    context = [["Mill", ["Ida built the mill."]], ["Ida", ["Ida was born in Aln."]], ["Fog", ["Fog is wet."]]]
+    item = {
+        "_id": "h",
+        "question": "Where was the builder of the mill born?",
+        "answer": "Aln",
+        "context": context,
+        "supporting_facts": [["Mill", 0], ["Ida", 0]],
+    }
+    (tmp_path / "hotpotqa.json").write_text(json.dumps([item]), encoding="utf-8")
+    found = TASKS["qa_2"].sample(2048, 0, seed=0, tokenizer=formatter(), corpora=load_corpora(tmp_path))
+    counts = Counter(documents_of(found.context))
+    assert counts["Mill\nIda built the mill."] == counts["Ida\nIda was born in Aln."] == 1
+    assert counts["Fog\nFog is wet."] == counts.total() - 2 > 50
+
+
+@pytest.mark.parametrize("order", [(0, 5, 2), (30, 2, 5, 0), (5, 5, 0, 2)])
+def test_a_question_does_not_depend_on_which_were_asked_before(small_set: Corpora, order: tuple[int, ...]) -> None:
+    """Also where the index is past the last question that fits; four of five do."""
+    fresh = PromptFormatter(formatter().tokenizer)
+
+    def question(index: int) -> str:
+        draft, _ = TASKS["qa_1"].shortest(1024, index, seed=3, tokenizer=fresh, corpora=small_set)
+        return draft.question
+
+    asked = {index: question(index) for index in order}
+    alone = [
+        TASKS["qa_1"].shortest(1024, index, seed=3, tokenizer=formatter(), corpora=small_set) for index in range(4)
+    ]
+    assert asked == {index: alone[index % 4][0].question for index in order}
+    assert len({draft.question for draft, _ in alone}) == 4
+
+
+def test_nothing_is_counted_twice(small_set: Corpora) -> None:
+    """Neither by the samples of a case nor, of paragraphs, by cases of other lengths; to look through all costs."""
+    counted: Counter[str] = Counter()
+
+    class Watched(PromptFormatter):
+        def count(self, pieces: Sequence[str], *, separator: str) -> list[int]:
+            counted.update(pieces)
+            return super().count(pieces, separator=separator)
+
+    fresh = Watched(formatter().tokenizer)
+    for index in (3, 0, 1, 2, 3):
+        TASKS["qa_1"].shortest(1024, index, seed=5, tokenizer=fresh, corpora=small_set)
+    assert 8 <= len(counted) <= 10
+    assert set(counted.values()) == {1}
+    for length in (32, 2048):
+        for index in range(6):
+            with suppress(CannotFit):
+                TASKS["qa_1"].shortest(length, index, seed=5, tokenizer=fresh, corpora=small_set)
+    golds = [count for piece, count in counted.items() if piece.startswith("Document")]
+    assert golds == [1] * 5
+
+
+@given(
+    texts=st.lists(st.text("ab .", max_size=30), min_size=1, max_size=6, unique=True),
+    asked=st.lists(st.tuples(st.text("ab ?", min_size=1, max_size=20), st.sets(st.integers(0, 5), min_size=1)),
+                   min_size=1, max_size=8),
+    room=st.integers(0, 120),
+    order=st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_those_that_fit_are_asked_in_turn_and_else_the_one_that_takes_least(
+    texts: list[str], asked: list[tuple[str, set[int]]], room: int, order: Random
+) -> None:
+    """As found by counting all of them whole."""
+    questions = [
+        Question(f"q{at}", text, ("aab",), tuple(sorted({place % len(texts) for place in golds})))
+        for at, (text, golds) in enumerate(asked)
+    ]
+    places = order.sample(range(len(questions)), len(questions))
+
+    def tokens(question: Question) -> int:
+        golds = [f"Document 100: {texts[place]}" for place in question.gold]
+        return sum(formatter().count([*golds, question.question], separator="\n\n"))
+
+    in_order = [questions[place] for place in places]
+    fit = [
+        question
+        for question in in_order
+        if tokens(question) + SEAM_TOKENS * len(question.gold) <= room and "aab" not in question.question
+    ]
+    expected = fit or [min(in_order, key=tokens)]
+    asked_of = QuestionSet(texts, questions, "archive")
+    sizes = Sizes(asked_of, formatter(), "Document {number}: {text}")
+    fitting = Fitting(asked_of, places, sizes, room=room, prefix="Answer:")
+    for index in (2, 0, 5, 1, 9):
+        assert fitting.question(index) == expected[index % len(expected)]
+
+
+def test_a_question_that_holds_its_answer_is_never_asked(small_set: Corpora) -> None:
+    """To give such a question back would score as an answer."""
+    for index in range(12):
+        found = TASKS["qa_1"].sample(1024, index, seed=1, tokenizer=formatter(), corpora=small_set)
+        assert "lean" not in found.question
+        assert TASKS["qa_1"].score(found, f"{found.question} {found.answer_prefix}").value == 0

@@ -1,0 +1,281 @@
+"""Every task at every length: a sample fits, is full, and is a pure function of its identity."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.cases import misfits
+from fixtures.preflight import fill
+from fixtures.records import Case, Sample
+from fixtures.tasks import TASKS
+from fixtures.tasks.task import CannotFit, Draft, UnitStream
+from fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, formatter, sample
+
+QA = ("qa_1", "qa_2")
+# Their smallest unit is a word in all its repetitions, or a paragraph.
+COARSE = ("cwe", "fwe", *QA)
+# Of sample(4096, 0, seed=0) with the tokenizer Pieces. A digest that changes means that scores can no longer be
+# compared with those measured before: it wants a line in the changelog.
+DIGESTS = {
+    "niah_single_1": "32c46283cd809385",
+    "niah_single_2": "38ed420cd071c5e7",
+    "niah_single_3": "012f7cb09c2fa402",
+    "niah_multikey_1": "ce446bb299b86dad",
+    "niah_multikey_2": "83d9d46559d6a3cd",
+    "niah_multikey_3": "f41792597c5c201a",
+    "niah_multivalue": "9f0cd5f34f30b395",
+    "niah_multiquery": "718197b3f288c762",
+    "vt": "137d34ab09ab35d2",
+    "cwe": "099f00382eb232cb",
+    "fwe": "85d7b7cd0906849c",
+    "qa_1": "fa4bd109b15226bc",
+    "qa_2": "21e462b25a545093",
+}
+
+every_task = pytest.mark.parametrize("task", RULER)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def digest(found: Sample) -> str:
+    return sha256("\x1f".join((found.prompt.text, *found.references)).encode()).hexdigest()[:16]
+
+
+def ids_of(kind: str, text: str) -> tuple[int, ...]:
+    """What the tokenizer itself makes of a text, its BOS included."""
+    return tuple(formatter(kind).tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"])
+
+
+# --- length and fill ---
+
+
+@every_task
+@every_kind
+@pytest.mark.parametrize("length", [1024, 2048, 4096, 5000])
+def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str, length: int) -> None:
+    for index in range(2):
+        found = sample(task, length, index, kind=kind)
+        assert found.prompt.length_tokens == len(found.prompt.token_ids)
+        assert found.prompt.token_ids == ids_of(kind, found.prompt.text)
+        assert found.prompt.token_ids.count(formatter(kind).tokenizer.bos_token_id) == 1
+        assert found.prompt.generation_tokens == RULER[task].generation_tokens
+        assert fill(found) <= 1
+        if length >= 4096:
+            assert fill(found) >= (0.93 if task in COARSE else 0.97)
+
+
+@every_task
+def test_a_long_sample_is_almost_full(task: str) -> None:
+    assert 0.985 <= fill(sample(task, 32768)) <= 1
+
+
+class Spanning(Pieces):
+    """Its tokens reach over the ends of sentences, so that counts by addition are too high."""
+
+    pattern = rf" ?[a-z]+\.\s+[A-Z]?[a-z]*|{Pieces.pattern}"
+
+
+class Blocks(Pieces):
+    """Cuts at every fifth character, so that counts by addition are off in both directions."""
+
+    pattern = ".{1,5}"
+
+
+@pytest.mark.parametrize("tokenizer", [Spanning(), Blocks()])
+@pytest.mark.parametrize("task", ["niah_single_1", "niah_single_2", "niah_multikey_2", "vt", "cwe", "fwe", "qa_1"])
+def test_a_sample_is_full_where_counts_do_not_add_up(task: str, tokenizer: Pieces) -> None:
+    for index in range(3):
+        found = RULER[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
+        assert RULER[task].least_fill <= fill(found) <= 1
+
+
+def test_a_sample_of_large_units_is_full_where_small_steps_change_nothing() -> None:
+    """What is 150 tokens short takes one unit too many from there on, and the step before it is far."""
+    asked = replace(TASKS["vt"], compose=lambda spec: partial(stepped, spec.input_tokens - 2))
+    found = asked.sample(4096, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
+    assert found.prompt.length_tokens == 4096 - asked.generation_tokens - 40
+
+
+def stepped(most: int, room: int) -> Draft:
+    """A prompt that is 150 tokens short when asked for all there is, then 40, then one over; the start takes one."""
+    short = 150 if room < most + 70 else 40 if room < most + 110 else -1
+    text = " a" * (most - short if room else 1)
+    return Draft(context=text, question="", user_text=text, answer_prefix="", references=("a",))
+
+
+def test_no_sample_of_many_is_short() -> None:
+    """At 4096 tokens the public generator leaves most samples of several needles under 0.9."""
+    fills = [fill(sample("niah_multikey_1", 4096, index)) for index in range(24)]
+    assert 0.97 <= min(fills) <= max(fills) <= 1
+
+
+@given(random=st.randoms(use_true_random=False), rooms=st.lists(st.integers(-5, 9000), min_size=1, max_size=4))
+def test_a_stock_fills_any_room_first_come_first_taken_and_counts_each_unit_once(
+    random: Random, rooms: list[int]
+) -> None:
+    costs = random.choices(range(1, 101), k=random.choice((10, 400)))
+    counted: list[int] = []
+
+    def count(block: list[int]) -> list[int]:
+        counted.extend(block)
+        return [costs[unit] for unit in block]
+
+    stock = UnitStream(iter(range(len(costs))), count)
+    for room in rooms:
+        assert stock.fill(room) == greedily(costs, room)
+    assert counted == list(range(len(counted)))
+
+
+def greedily(costs: list[int], room: int) -> list[int]:
+    """The same, plainly: up to 64 units may be passed over."""
+    taken: list[int] = []
+    passed_over = 0
+    for unit, cost in enumerate(costs):
+        if cost <= room:
+            taken.append(unit)
+            room -= cost
+        else:
+            passed_over += 1
+        if room <= 0 or passed_over == 64:
+            break
+    return taken
+
+
+# --- what cannot fit ---
+
+
+@every_task
+@pytest.mark.parametrize("length", [1, 64, 150])
+def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str, length: int) -> None:
+    with pytest.raises(CannotFit) as caught:
+        RULER[task].sample(length, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
+    needed = caught.value.needed_tokens
+    assert needed > length
+    assert str(caught.value).startswith(f"{task} at {length} tokens cannot fit: ")
+    assert f"--lengths {needed}" in str(caught.value)
+    # Another length draws other words, which may take a few tokens more.
+    found = RULER[task].sample(needed + needed // 5, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
+    assert found.prompt.length_tokens + found.prompt.generation_tokens <= found.length
+
+
+def case(task: str, length: int, samples: int) -> Case:
+    return Case(
+        id=f"test_ruler[{task}-{length}]",
+        suite="ruler",
+        category=RULER[task].category,
+        task=task,
+        length=length,
+        samples=samples,
+        source="archive",
+        generation_tokens=RULER[task].generation_tokens,
+    )
+
+
+def test_cases_that_cannot_fit_are_known_before_the_run() -> None:
+    cases = [case(name, length, 2) for name in RULER for length in (150, 2048)]
+    found = misfits(cases, RULER, seed=0, formatter=formatter(), corpora=GENERATED)
+    assert list(found) == [case.id for case in cases if case.length == 150]
+    assert all(
+        line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(RULER, found.values(), strict=True)
+    )
+
+
+@every_task
+def test_a_case_is_known_not_to_fit_if_any_of_its_samples_does_not(task: str) -> None:
+    """At lengths around what the first sample takes, of which some fit and others do not."""
+    counted = formatter("pieces")
+
+    def fits(length: int, index: int) -> bool:
+        try:
+            RULER[task].shortest(length, index, seed=1, tokenizer=counted, corpora=GENERATED)
+        except CannotFit:
+            return False
+        return True
+
+    _, prompt = RULER[task].shortest(4000, 0, seed=1, tokenizer=counted, corpora=GENERATED)
+    needed = prompt.length_tokens + prompt.generation_tokens
+    cases = [case(task, length, 12) for length in (needed - 2, needed + 4, needed + needed // 20, 6 * needed)]
+    unfit = [case.id for case in cases if not all(fits(case.length, index) for index in range(case.samples))]
+    assert list(misfits(cases, RULER, seed=1, formatter=counted, corpora=GENERATED)) == unfit
+    assert cases[-1].id not in unfit
+
+
+# --- identity ---
+
+
+@every_task
+def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
+    def drawn(order: list[int], used: PromptFormatter) -> dict[int, Sample]:
+        found = {}
+        for index in order:
+            found[index] = RULER[task].sample(2048, index, seed=7, tokenizer=used, corpora=GENERATED)
+        return found
+
+    upwards = drawn([0, 1, 2], PromptFormatter(Pieces()))
+    downwards = drawn([2, 0], formatter("pieces"))
+    assert {index: upwards[index] for index in downwards} == downwards
+
+
+@every_task
+def test_a_plain_tokenizer_is_framed_as_the_options_default_to(task: str) -> None:
+    plain = RULER[task].sample(2048, 0, seed=0, tokenizer=Pieces(), corpora=GENERATED)
+    assert plain == sample(task, 2048, kind="pieces")
+
+
+def test_a_sample_does_not_depend_on_the_process() -> None:
+    program = "from tests.unit.tasks import test_tasks; print(test_tasks.digest_of_all())"
+    paths = str(REPOSITORY)
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    printed = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": paths},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert printed == f"{digest_of_all()}\n"
+
+
+def digest_of_all() -> str:
+    """In reverse order of the registry, so that no task can lean on one before it."""
+    texts = [digest(sample(task, 1024, 3, kind="pieces")) for task in sorted(RULER, reverse=True)]
+    return sha256("".join(texts).encode()).hexdigest()
+
+
+@every_task
+def test_another_identity_gives_another_sample(task: str) -> None:
+    own = sample(task, 2048, 0, kind="pieces")
+    others = [
+        sample(task, 2048, 1, kind="pieces"),
+        sample(task, 2048, 0, seed=1, kind="pieces"),
+        sample(task, 4096, 0, kind="pieces"),
+    ]
+    assert len({one.context for one in (own, *others)}) == 4
+    assert len({one.references for one in (own, *others)}) == (3 if task in QA else 4)
+
+
+def test_tasks_of_one_kind_share_no_draws() -> None:
+    needles = [sample(task, 2048, kind="pieces") for task in RULER if task.startswith("niah_")]
+    assert len({found.references for found in needles}) == len(needles)
+    assert len({found.context for found in needles}) == len(needles)
+
+
+@pytest.mark.parametrize("task", QA)
+def test_every_length_asks_the_same_questions(task: str) -> None:
+    """So that scores at two lengths differ by the length alone."""
+    assert len({sample(task, length, kind="pieces").question for length in (2048, 4096, 16384)}) == 1
+
+
+def test_samples_are_those_of_the_last_release() -> None:
+    assert {task: digest(sample(task, kind="pieces")) for task in RULER} == DIGESTS

@@ -1,0 +1,220 @@
+"""The known faults of RULER's public generators, which ours must not share: needles, chains, word lists."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from fixtures.corpora.words import vocabulary
+from fixtures.records import Sample
+from fixtures.tasks import TASKS
+from fixtures.tasks.ruler.cwe_fwe import standalone_words, zeta_counts
+from tests.helpers.tiny_tokenizers import draft, sample, samples
+
+NEEDLE = re.compile(r"One of the special magic \w+ for (\S+) is: ([^.]+)\.")
+WORD_KEYS = tuple(task for task in TASKS if task.startswith("niah_") and task != "niah_multikey_3")
+ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
+FORMS = {
+    "number": r"[1-9]\d{6}",
+    "word": r"[a-z]+-[a-z]+",
+    "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
+}
+
+
+def needles_of(found: Sample) -> list[tuple[str, str]]:
+    return NEEDLE.findall(found.context)
+
+
+def listed(text: str) -> list[str]:
+    """The words of a numbered list, whose numbers must run from 1 without a gap."""
+    entries = re.findall(r"(\d+)\. (\S+)", text)
+    assert [int(number) for number, _ in entries] == list(range(1, len(entries) + 1))
+    assert " ".join(f"{number}. {word}" for number, word in entries) == text
+    return [word for _, word in entries]
+
+
+# --- needles ---
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "value", "keys", "values"),
+    [
+        ("niah_single_1", "word", "number", 1, 1),
+        ("niah_single_2", "word", "number", 1, 1),
+        ("niah_single_3", "word", "uuid", 1, 1),
+        ("niah_multikey_1", "word", "number", 4, 1),
+        ("niah_multikey_2", "word", "number", None, 1),
+        ("niah_multikey_3", "uuid", "uuid", None, 1),
+        ("niah_multivalue", "word", "number", 1, 4),
+        ("niah_multiquery", "word", "number", 4, 1),
+    ],
+)
+def test_needles_are_those_of_the_paper(task: str, key: str, value: str, keys: int | None, values: int) -> None:
+    for found in samples(task, 4):
+        counts = Counter(name for name, _ in needles_of(found))
+        assert set(counts.values()) == {values}
+        assert len(counts) == keys if keys else len(counts) > 40
+        assert all(re.fullmatch(FORMS[key], name) for name in counts)
+        assert all(re.fullmatch(FORMS[value], said) for _, said in needles_of(found))
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task.startswith("niah_")])
+def test_the_references_are_exactly_the_values_of_the_keys_asked_for(task: str) -> None:
+    """A distractor key that equals the queried one, or a value that occurs twice, would show here."""
+    for found in samples(task, 12):
+        needles = needles_of(found)
+        asked = re.split(r", (?:and )?", found.question)
+        assert sorted(value for key, value in needles if key in asked) == sorted(found.references)
+        assert sorted(value for key, value in needles if key not in asked) == sorted(found.distractors)
+        assert len({value for _, value in needles}) == len(needles)
+        assert all(found.context.count(value) == 1 for value in found.references)
+        assert not any(value in found.prompt.text.replace(found.context, "") for _, value in needles)
+        assert all(found.prompt.text.count(key) >= 2 for key in asked)
+
+
+def test_keys_and_values_are_distinct_where_thousands_are_drawn() -> None:
+    needles = needles_of(sample("niah_multikey_2", 131072))
+    assert len(needles) > 3000
+    assert len({key for key, _ in needles}) == len({value for _, value in needles}) == len(needles)
+
+
+@pytest.mark.parametrize("task", ESSAYS)
+def test_every_block_of_samples_has_another_text_around_its_needles(task: str) -> None:
+    """Sixteen share one, so that a model reads it once; RULER's own script has one for all."""
+    texts = [NEEDLE.sub("", sample(task, index=index).context).split(". ") for index in range(0, 96, 16)]
+    assert all(len(set(text)) > 0.95 * len(text) for text in texts)
+    assert all(len(set(one) & set(other)) < 0.1 * len(one) for one, other in combinations(texts, 2))
+
+
+def test_the_question_is_put_in_the_number_of_the_answer() -> None:
+    for task in WORD_KEYS:
+        several = task in ("niah_multivalue", "niah_multiquery")
+        text = sample(task).prompt.text
+        assert text.startswith("Some special magic " if several else "A special magic ")
+        assert (" are all the special magic numbers for " in text) == several
+        assert text.endswith(" are" if several else " is")
+
+
+# --- chains ---
+
+
+@pytest.mark.parametrize("length", [1024, 4096])
+def test_the_chain_is_what_tracing_the_assignments_gives(length: int) -> None:
+    for found in samples("vt", 12, length):
+        assigned: dict[str, str] = {}
+        for line in found.context.split("\n"):
+            if match := re.fullmatch(r"VAR (\w+) = (?:VAR )?(\w+)", line):
+                assert match[1] not in assigned
+                assigned[match[1]] = assigned.get(match[2], match[2])
+        traced = [name for name, value in assigned.items() if value == found.question]
+        assert tuple(traced) == found.references == tuple(assigned)
+        assert len(traced) == 5
+        assert all(re.fullmatch("[A-Z]{5}", name) for name in traced)
+        assert re.fullmatch(r"[1-9]\d{4}", found.question)
+
+
+def test_the_solved_example_of_a_chain_shares_nothing_with_the_task() -> None:
+    for found in samples("vt", 12):
+        example, _, task = found.prompt.text.partition("\n\nMemorize and track")
+        shown = re.findall(r"VAR ([A-Z]{5}) = ", example)
+        assert tuple(shown) == found.distractors
+        assert example.endswith(" ".join(shown))
+        assert not set(shown) & set(re.findall("[A-Z]{5}", task))
+        assert found.question not in example
+        assert len(set(found.references)) == 5
+
+
+# --- word lists ---
+
+
+@pytest.mark.parametrize(
+    ("length", "common", "other", "example_words", "example_common", "example_other"),
+    [(1024, 6, 1, 20, 3, 1), (4095, 6, 1, 20, 3, 1), (4096, 30, 3, 40, 10, 3), (8192, 30, 3, 40, 10, 3)],
+)
+def test_words_are_repeated_as_often_as_the_paper_says(
+    length: int, common: int, other: int, example_words: int, example_common: int, example_other: int
+) -> None:
+    for found in samples("cwe", 3, length):
+        counts = Counter(listed(found.context))
+        assert {word for word, count in counts.items() if count == common} == set(found.references)
+        assert set(counts.values()) == {common, other}
+        _, example, solved, _, context, _ = found.prompt.text.split("\n")
+        assert context == found.context
+        shown = Counter(listed(example))
+        assert len(shown) == example_words
+        answer = listed(solved.partition(" are: ")[2])
+        assert set(answer) == {word for word, count in shown.items() if count == example_common}
+        assert set(answer) == set(found.distractors)
+        assert set(shown.values()) == {example_common, example_other}
+        assert not set(shown) & set(counts)
+
+
+def test_a_common_word_is_part_of_no_other_word_of_the_prompt() -> None:
+    for found in samples("cwe", 8):
+        assert {*found.references, *found.distractors} <= set(standalone_words())
+        words = re.findall(r"[a-z]+(?:-[a-z]+)*", found.prompt.text.lower())
+        for reference in found.references:
+            assert {word for word in words if reference in word} == {reference}
+
+
+def test_a_list_holds_as_many_other_words_as_common_ones_at_least() -> None:
+    """Where a length leaves room for the common words alone, naming any ten words would be right."""
+    assert len(set(listed(draft("cwe", 0, room=0).context))) == 20
+
+
+def test_words_that_are_part_of_others_are_never_common() -> None:
+    words = vocabulary()
+    assert 500 < len(standalone_words()) < len(words)
+    for word in standalone_words()[::40]:
+        assert [other for other in words if word in other] == [word]
+    parts = set(words) - set(standalone_words())
+    assert all(any(part in other for other in words if other != part) for part in sorted(parts)[::40])
+
+
+def test_a_list_longer_than_the_vocabulary_repeats_no_word_more_than_planned() -> None:
+    counts = Counter(listed(draft("cwe", 0, room=250_000, length=262144).context))
+    assert len(counts) > len(vocabulary())
+    assert sorted(set(counts.values())) == [3, 30]
+
+
+@pytest.mark.parametrize("task", ["cwe", "fwe"])
+def test_word_lists_are_shuffled_anew_in_every_sample(task: str) -> None:
+    """A shuffle with a fixed seed would give every sample the same pattern of repeated words."""
+    patterns = set()
+    for found in samples(task, 8):
+        words = [word for word in found.context.split() if not re.fullmatch(r"\d+\.", word)][:60]
+        patterns.add(tuple(words.index(word) for word in words))
+    assert len(patterns) == 8
+
+
+# --- coded words ---
+
+
+@pytest.mark.parametrize("length", [1024, 4096, 32768])
+def test_coded_words_are_as_frequent_as_the_zeta_distribution_says(length: int) -> None:
+    for found in samples("fwe", 2, length):
+        counts = Counter(found.context.split()).most_common()
+        assert counts[0][0] == "..."
+        assert tuple(word for word, _ in counts[1:4]) == found.references
+        assert {word for word, _ in counts[4:]} == set(found.distractors)
+        assert all(re.fullmatch("[a-z]{6}", word) for word, _ in counts[1:])
+        assert len(counts) <= max(6, (length - 50) // 50)
+        zeta = math.pi**2 / 6
+        # Some total explains every count at once: floor(total / rank^2 / zeta(2)).
+        least = max(count * rank**2 * zeta for rank, (_, count) in enumerate(counts, start=1))
+        most = min((count + 1) * rank**2 * zeta for rank, (_, count) in enumerate(counts, start=1))
+        assert least < most
+
+
+def test_no_coded_word_ties_with_one_of_the_top_three() -> None:
+    """Nor do these tie with each other, in a text of any length."""
+    shortest = draft("fwe", 0, room=0).context.split()
+    for total in range(len(shortest), 30_000):
+        assert len(set(zeta_counts(total, 6)[:5])) == 5, total
+    for index in range(20):
+        counts = Counter(draft("fwe", index, room=17 * index).context.split()).most_common(5)
+        assert len({count for _, count in counts}) == 5

@@ -1,0 +1,299 @@
+"""Assembled ids are the tokenizer's own: over kinds of tokenizers, texts made to break seams, and whole samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from fixtures.records import Prompt
+from fixtures.tasks import TASKS
+from fixtures.tokenization.incremental import (
+    PIECE_CHARACTERS,
+    Ids,
+    Kept,
+    WholeReader,
+    WordReader,
+    plain_ids,
+    reader_for,
+)
+from fixtures.tokenization.prompts import PromptFormatter
+from fixtures.tokenization.split_points import seams_of
+from tests.helpers.tiny_tokenizers import BOS, GENERATED, KINDS, UNKNOWN, wrapped
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Of GPT-4o: what is shortened stays with the word before it.
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Of DeepSeek's expressions the one that takes a digit with the letters after it, and the one that comes before it.
+DIGIT_AND_LETTERS = r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\p{N}{1,3}| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+DIGITS_FIRST = r"\p{N}{1,3}"
+# Of tokenizers that know a few merges only.
+LENGTH = 16384
+TEMPLATE = "{{ bos_token }}<|user|>{{ messages[0]['content'] }}<|end|>\n<|assistant|>"
+TURNS = ("<|user|>", "<|end|>", "<|assistant|>")
+MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "o n", "r e", ". Ċ", "Ġ 1", "1 2", "- a")
+# Pieces that no word may be cut into where the expression keeps them in one.
+OVER_SEAMS = ("4 b", "1 d", "d 9", "x '", "' s", "A .", ". B", "- d", "3 4", "34 5", "9 n", "a n")
+# Of prompt.text and prompt.token_ids of sample(LENGTH, index, seed=5) with `bytes_of(LLAMA3)`, from before ids were
+# assembled, or from when the task last drew something else: neither may change.
+DIGESTS = {
+    "niah_single_1": "0770e82be3729334",
+    "niah_single_2": "5222ad21e7ee5c61",
+    "niah_single_3": "d0c857715e64ef1a",
+    "niah_multikey_1": "5226bfadaa9e99bf",
+    "niah_multikey_2": "a6d01f5ab69a479d",
+    "niah_multikey_3": "e8aa6e379c0756b8",
+    "niah_multivalue": "4c7f31940c8b4fee",
+    "niah_multiquery": "4a9cdf254f8e9695",
+    "vt": "780e27b123bb0a0c",
+    "cwe": "d6f669a8814e1321",
+    "fwe": "4fd36766f8a25794",
+    "qa_1": "f82c7d105823f513",
+    "qa_2": "e03226d4e01a650a",
+}
+
+
+def bytes_of(*patterns: str, normalizer: Any = None, prefix: bool = False, merges: Sequence[str] = MERGES) -> Any:
+    """Byte-level BPE with a handful of merges, the same for ever."""
+    pairs = [tuple(merge.split()) for merge in merges]
+    tokens = [BOS, "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in pairs)]
+    tokenizer = Tokenizer(models.BPE({token: at for at, token in enumerate(tokens)}, pairs))  # type: ignore[arg-type]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns),
+            pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
+        ]
+    )
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.add_special_tokens([*TURNS])
+    return wrapped(tokenizer)
+
+
+def gpt2(*, prefix: bool) -> Any:
+    tokenizer = bytes_of(LLAMA3)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=prefix)]
+    )
+    return tokenizer
+
+
+def metaspace(scheme: Any, *, split: bool) -> Any:
+    """BPE over words with visible spaces, or, not split, over whole texts as Llama 2 has it."""
+    letters = [chr(code) for code in range(0x21, 0x7F)]
+    merges = [("▁", "t"), ("h", "e"), ("▁t", "he"), ("i", "n"), ("▁", "a"), ("▁", "▁")]
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = [BOS, "</s>", UNKNOWN, *byte_tokens, "▁", *letters, *("".join(merge) for merge in merges)]
+    vocabulary = {token: at for at, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True, fuse_unk=True, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+    tokenizer.add_special_tokens([*TURNS])
+    return wrapped(tokenizer)
+
+
+ASSEMBLED: dict[str, Callable[[], Any]] = {
+    "llama 3": lambda: bytes_of(LLAMA3),
+    "gpt 4o": lambda: bytes_of(GPT4O, merges=OVER_SEAMS),
+    "a digit with letters": lambda: bytes_of(DIGIT_AND_LETTERS, merges=OVER_SEAMS),
+    "digits first": lambda: bytes_of(DIGITS_FIRST, DIGIT_AND_LETTERS, merges=OVER_SEAMS),
+    "normalized": lambda: bytes_of(LLAMA3, normalizer=normalizers.Sequence([normalizers.NFKC()])),
+    "lower case": lambda: bytes_of(LLAMA3, normalizer=normalizers.Lowercase()),
+    "space before each piece": lambda: bytes_of(LLAMA3, prefix=True),
+    "gpt 2": lambda: gpt2(prefix=False),
+    "gpt 2 with a space before": lambda: gpt2(prefix=True),
+    "metaspace": lambda: metaspace("always", split=True),
+    "llama 2": lambda: metaspace("first", split=False),
+    "llama like": KINDS["llama like"],
+    "unigram": KINDS["unigram"],
+}
+
+
+def _merging_over_spaces() -> Any:
+    tokenizer = metaspace("first", split=False)
+    merges = [("e", "▁")]
+    vocabulary = tokenizer.get_vocab() | {"e▁": len(tokenizer.get_vocab())}
+    tokenizer.backend_tokenizer.model = models.BPE(vocabulary, merges, unk_token=UNKNOWN)
+    return tokenizer
+
+
+def _with_token(token: AddedToken) -> Any:
+    tokenizer = bytes_of(LLAMA3)
+    tokenizer.backend_tokenizer.add_tokens([token])
+    return tokenizer
+
+
+WHOLE: dict[str, Callable[[], Any]] = {
+    "no fast tokenizer": KINDS["pieces"],
+    "merges over spaces": _merging_over_spaces,
+    "an unknown expression": lambda: bytes_of(r"\w+ \w+|\s+"),
+    "an unknown normalizer": lambda: bytes_of(LLAMA3, normalizer=normalizers.Replace("e ", "E")),
+    "a token with a space": lambda: _with_token(AddedToken("the end")),
+}
+WORDS = st.sampled_from(
+    ["the", "a", "end", "x's", "don't", "12", "3456789", "4b1d-99d0.", "tall-tree", "is:", "(see", "7).\nOne", "\n", "",
+     "\t", "é", "naïve", "“so”", "…", "日本", "안녕", "e\u0301", "\u0301x", "\u00a0", "▁", "a▁b",
+     "<s>", "<|user|>", "<|end|>", "x<|end|>", "<|end|>y",
+     "</s>.", "\u017f", "ﬁ", "İ", "😀", "-a", ".\n\n", "\r\n", "\u0627", "²", "A.B-c", "'s", "_x_", "a-", "Z" * 210,
+     "4b1d4b-1d9", "x9's", "345x", "9nd"]
+)  # fmt: skip
+TEXTS = st.lists(WORDS, max_size=12).flatmap(
+    lambda words: st.lists(
+        st.sampled_from([" ", " ", " ", "", "\n", "  "]), min_size=len(words), max_size=len(words)
+    ).map(lambda joints: "".join(word + separator for word, separator in zip(words, joints, strict=True)))
+)
+
+
+@cache
+def tokenizer_of(name: str) -> Any:
+    return {**ASSEMBLED, **WHOLE}[name]()
+
+
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_a_tokenizer_with_seams_is_asked_for_words(name: str) -> None:
+    assert isinstance(reader_for(tokenizer_of(name), most_kept=1000), WordReader)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_tokenizer_without_seams_is_given_whole_texts(name: str) -> None:
+    assert isinstance(reader_for(tokenizer_of(name), most_kept=1000), WholeReader)
+
+
+@pytest.mark.parametrize("name", [*ASSEMBLED, *WHOLE])
+@given(texts=st.lists(TEXTS, min_size=1, max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) -> None:
+    tokenizer = tokenizer_of(name)
+    reader = reader_for(tokenizer, most_kept=8) if name == "no fast tokenizer" else _reader(name)
+    whole = plain_ids(tokenizer, texts)
+    assert [list(reader.ids(text)) for text in texts] == whole
+    assert reader.lengths(texts) == [len(ids) for ids in whole]
+
+
+@cache
+def _reader(name: str) -> Any:
+    """Kept between examples, so that what one text taught is used for the next."""
+    return reader_for(tokenizer_of(name), most_kept=8)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("name", ["llama 3", "gpt 2", "metaspace", "llama 2", "unigram"])
+@pytest.mark.parametrize("task", TASKS)
+def test_samples_hold_the_tokenizers_own_ids(task: str, name: str, chat: bool) -> None:
+    formatter = _framing(name, chat)
+    tokenizer, counter = formatter.tokenizer, formatter.length_tokenizer
+    # Index 1, so that nothing compares them but this test.
+    found = TASKS[task].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt
+    text = found.text.removeprefix(BOS)
+    assert found.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, [text])[0])
+    assert found.length_tokens == len(plain_ids(counter, [found.text])[0] if counter else found.token_ids)
+
+
+@cache
+def _framing(name: str, chat: bool) -> PromptFormatter:
+    """Kept between tasks, as a run keeps it, so that what one task taught is used for the next."""
+    tokenizer = deepcopy(tokenizer_of(name))
+    tokenizer.chat_template = TEMPLATE if chat else None
+    counter = tokenizer_of("llama 2" if name != "llama 2" else "gpt 2")
+    return PromptFormatter(tokenizer, length_tokenizer=counter if chat else None)
+
+
+@pytest.mark.parametrize("task", DIGESTS)
+def test_prompts_are_those_of_before(task: str) -> None:
+    formatter = PromptFormatter(tokenizer_of("llama 3"))
+    found = [TASKS[task].sample(LENGTH, at, seed=5, tokenizer=formatter, corpora=GENERATED).prompt for at in (0, 1)]
+    assert digest(found) == DIGESTS[task]
+
+
+def digest(prompts: list[Prompt]) -> str:
+    return sha256(repr([(prompt.text, prompt.token_ids) for prompt in prompts]).encode()).hexdigest()[:16]
+
+
+def test_a_prompt_that_does_not_hold_ends_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should the argument be wrong for some tokenizer, the first sample of a case finds it."""
+    formatter = PromptFormatter(tokenizer_of("llama 3"))
+    sound = TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=formatter, corpora=GENERATED)
+    monkeypatch.setattr(WordReader, "ids", lambda self, text: [7] * 100)
+    assert (
+        TASKS["niah_single_1"].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt.token_ids[1]
+        == 7
+    )
+    assert TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=formatter, corpora=GENERATED) == sound
+    assert (
+        7
+        not in TASKS["niah_single_1"].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt.token_ids
+    )
+
+
+def test_what_others_set_on_the_fast_tokenizer_cuts_no_prompt() -> None:
+    tokenizer = bytes_of(LLAMA3)
+    formatter = PromptFormatter(tokenizer)
+    expected = formatter.prompt("A number of words.", "It is", generation_tokens=1)
+    other = PromptFormatter(tokenizer)
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    tokenizer.backend_tokenizer.enable_padding(length=50)
+    assert other.prompt("A number of words.", "It is", generation_tokens=1) == expected
+
+
+def test_texts_read_again_are_encoded_once() -> None:
+    """The words of a paragraph, those of another one, and uuids of runs that came before."""
+    encoded: list[str] = []
+    tokenizer = bytes_of(LLAMA3)
+    seams = seams_of(tokenizer.backend_tokenizer)
+    assert seams is not None
+    reader = WordReader(Counting(tokenizer.backend_tokenizer, encoded), seams, most_kept=1000)
+    reader.ids("Document 1:\nThe end of 12ab-34cd. and 34ab-12ab.\n\nDocument 2:\nA tall tree.")
+    encoded.clear()
+    reader.ids("Document 2:\nThe end of 34ab-34cd.\n\nDocument 1:\nA tall and tall tree.")
+    assert encoded == []
+
+
+class Counting:
+    """A fast tokenizer that lists what it is asked for."""
+
+    def __init__(self, fast: Any, encoded: list[str]) -> None:
+        self._fast, self._encoded = fast, encoded
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fast, name)
+
+    def encode(self, text: str, **options: Any) -> Any:
+        self._encoded.append(text)
+        return self._fast.encode(text, **options)
+
+
+def test_what_is_kept_stays_within_bounds_and_what_comes_again_stays() -> None:
+    made: list[str] = []
+
+    def make(text: str) -> Ids:
+        made.append(text)
+        return (len(text),)
+
+    kept = Kept(make, most=20)
+    for new in range(500):
+        assert kept["again"] == (5,)
+        assert kept[f"new {new}"]
+        assert sum(map(len, (*kept, *kept._aside))) <= 20 * PIECE_CHARACTERS
+    assert made.count("again") == 1
+    assert len(made) == 501
+
+
+def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_kept() -> None:
+    kept = Kept(lambda text: (len(text),), most=100)
+    for new in range(50):
+        assert kept[f"{new}" + " word" * 400]
+        assert sum(map(len, (*kept, *kept._aside))) <= 100 * PIECE_CHARACTERS
+    assert kept["word " * 1000] == (5000,)
+    assert "word " * 1000 not in kept

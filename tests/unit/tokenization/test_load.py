@@ -1,0 +1,154 @@
+"""A tokenizer that is loaded without `AutoTokenizer` is the one that `AutoTokenizer` loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
+
+from fixtures.tokenization.load import is_plain
+from fixtures.tokenization.prompts import load_tokenizer
+from tests.helpers.runs import calibrated
+from tests.helpers.tiny_tokenizers import EOS, KINDS, formatter
+
+TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
+TURN = [{"role": "user", "content": "Two\nlines of 17 words."}]
+FAST = [kind for kind in KINDS if kind != "pieces"]
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+# What configs say of their model; the first directory has none, as that of a tokenizer alone.
+MODELS: tuple[Mapping[str, Any] | None, ...] = (
+    None,
+    {},
+    LLAMA,
+    {"model_type": "mistral", "sliding_window": 512, "tokenizer_class": "LlamaTokenizer"},
+    {"model_type": "gpt2"},
+    {"model_type": "t5", "tokenizer_class": "T5Tokenizer"},
+    {"model_type": "known to nobody"},
+)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=60) | st.sampled_from(
+    ("<s> a", f"{EOS}{EOS} b", "<extra>x", " ")
+)
+
+
+def saved(folder: Path, kind: str, model: Mapping[str, Any] | None, **declared: Any) -> Path:
+    """A tokenizer as checkpoints keep it: a token added by name only, and what tokenizer_config.json says on top."""
+    formatter(kind).tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]  # a Hugging Face tokenizer
+    file = folder / "tokenizer_config.json"
+    said = json.loads(file.read_text()) | {"extra_special_tokens": ["<extra>"], "chat_template": TEMPLATE} | declared
+    file.write_text(json.dumps(said))
+    if model is not None:
+        (folder / "config.json").write_text(json.dumps(model))
+    return folder
+
+
+def automatic(folder: Path) -> Any:
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def known(tokenizer: Any) -> Any:
+    """All that a tokenizer knows and was told."""
+    tokens = (tokenizer.get_added_vocab(), tokenizer.special_tokens_map, tokenizer.all_special_ids)
+    turn = tokenizer.apply_chat_template(TURN, tokenize=False, add_generation_prompt=True)
+    told = {name: str(value) for name, value in tokenizer.init_kwargs.items()}
+    return type(tokenizer), tokenizer.backend_tokenizer.to_str(), tokens, turn, told
+
+
+@pytest.mark.parametrize("declared", ["PreTrainedTokenizerFast", "TokenizersBackend"])
+@pytest.mark.parametrize(
+    ("kind", "model"), [*(("byte level", model) for model in MODELS), *((kind, LLAMA) for kind in FAST[1:])], ids=str
+)
+def test_a_plain_tokenizer_is_what_the_automatic_class_loads(
+    tmp_path: Path, kind: str, model: Mapping[str, Any] | None, declared: str
+) -> None:
+    folder = saved(tmp_path, kind, model, tokenizer_class=declared)
+    assert is_plain(folder)
+    assert known(load_tokenizer(str(folder))) == known(automatic(folder))
+
+
+@pytest.mark.parametrize("spec", ["4k", "4k-chat"])
+def test_the_calibration_tokenizer_is_plain(spec: str) -> None:
+    folder = calibrated(spec)
+    assert is_plain(folder)
+    plain: Any = load_tokenizer(str(folder))
+    loaded = automatic(folder)
+    assert plain.backend_tokenizer.to_str() == loaded.backend_tokenizer.to_str()
+    assert (plain.chat_template, plain.special_tokens_map) == (loaded.chat_template, loaded.special_tokens_map)
+    assert type(plain) is type(loaded)
+
+
+@cache
+def both(kind: str, folder: Path) -> tuple[Any, Any]:
+    saved(folder, kind, {"model_type": "llama"}, tokenizer_class="TokenizersBackend")
+    return load_tokenizer(str(folder)), automatic(folder)
+
+
+@pytest.mark.parametrize("kind", FAST)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(text=TEXTS)
+def test_plain_and_automatic_tokenizers_read_and_write_alike(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, text: str
+) -> None:
+    plain, loaded = both(kind, tmp_path_factory.getbasetemp() / f"plain {kind}")
+    for special in (False, True):
+        ids = plain(text, add_special_tokens=special)["input_ids"]
+        assert ids == loaded(text, add_special_tokens=special)["input_ids"]
+        assert plain.decode(ids, skip_special_tokens=special) == loaded.decode(ids, skip_special_tokens=special)
+
+
+@pytest.mark.parametrize(
+    ("model", "declared"),
+    [
+        ({"model_type": "llama"}, {"tokenizer_class": "LlamaTokenizerFast"}),
+        ({"model_type": "llama"}, {"tokenizer_class": None}),
+        ({"model_type": "qwen2"}, {}),
+        ({"model_type": "llama", "model_name": "phi3"}, {}),
+        ({"model_type": "llama"}, {"auto_map": {"AutoTokenizer": [None, "own.Own"]}}),
+        ({"model_type": "llama", "auto_map": {"AutoConfig": "own.Own"}}, {}),
+    ],
+    ids=str,
+)
+def test_a_tokenizer_with_more_to_it_is_left_to_the_automatic_class(
+    tmp_path: Path, model: Mapping[str, Any], declared: Mapping[str, Any]
+) -> None:
+    saved(tmp_path, "byte level", {"model_type": "llama"}, tokenizer_class="TokenizersBackend")
+    assert is_plain(tmp_path)
+    saved(tmp_path, "byte level", model, **{"tokenizer_class": "TokenizersBackend", **declared})
+    assert not is_plain(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("tekken.json", "{}"), ("config.json", "{"), ("config.json", "[]"), ("tokenizer.json", None)]
+)
+def test_files_that_are_not_as_expected_are_left_to_the_automatic_class(
+    tmp_path: Path, name: str, content: str | None
+) -> None:
+    saved(tmp_path, "byte level", {"model_type": "llama"}, tokenizer_class="TokenizersBackend")
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_text(content)
+    assert not is_plain(tmp_path)
+
+
+def test_a_model_whose_declared_tokenizer_is_known_to_be_wrong_gets_that_of_its_kind(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "byte level", {"model_type": "qwen2"}, tokenizer_class="TokenizersBackend")
+    assert type(load_tokenizer(str(folder))).__name__ == type(automatic(folder)).__name__ == "Qwen2Tokenizer"
+
+
+@pytest.mark.parametrize("model_type", sorted(MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS))
+def test_the_models_known_to_declare_wrong_tokenizers_are_those_of_transformers(
+    tmp_path: Path, model_type: str
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
+    assert is_plain(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    assert not is_plain(tmp_path)

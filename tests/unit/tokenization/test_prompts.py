@@ -1,0 +1,202 @@
+"""From text to ids: one BOS, the answer prefix last, and counts that add up, whatever the tokenizer."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from fixtures.preflight import fill, problems_of
+from fixtures.tasks import TASKS
+from fixtures.tokenization import prompts
+from fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter, TokenizerError, load_tokenizer
+from tests.helpers.tiny_tokenizers import BOS, EOS, GENERATED, KINDS, RULER, formatter, sample, wrapped
+
+TURNS = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
+OPENING = "{% if add_generation_prompt %}[assistant]\n{% endif %}"
+TEMPLATE = TURNS + OPENING
+TEMPLATE_WITH_BOS = "{{ bos_token }}" + TEMPLATE
+STRICT_TEMPLATE = "{% if messages[0]['role'] != 'system' %}{{ raise_exception('system first') }}{% endif %}" + TEMPLATE
+BROKEN_TEMPLATE = "{{ raise_exception('no') }}" + TEMPLATE
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def with_template(template: str | None) -> Any:
+    tokenizer = deepcopy(formatter().tokenizer)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def words_tokenizer(*lead: str) -> Any:
+    """Every word a token of its own kind of unknown; `lead` opens each text."""
+    vocabulary = {token: at for at, token in enumerate(("<unk>", BOS, "[gMASK]", "<sop>", "a", "is", "b"))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([*lead])
+    return wrapped(tokenizer, lead=lead)
+
+
+def plain_ids(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+# --- base models ---
+
+
+@every_kind
+def test_a_base_model_reads_the_text_a_space_and_the_prefix_after_one_bos(kind: str) -> None:
+    found = formatter(kind).prompt("Two\nlines.", "The answer is", generation_tokens=7, stop=("\n",))
+    tokenizer = formatter(kind).tokenizer
+    assert found.text == "Two\nlines. The answer is"
+    assert found.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, found.text))
+    assert (found.length_tokens, found.generation_tokens, found.stop) == (len(found.token_ids), 7, ("\n",))
+
+
+def test_a_tokenizer_without_bos_gets_none() -> None:
+    tokenizer = words_tokenizer()
+    assert PromptFormatter(tokenizer).lead == ()
+    assert PromptFormatter(tokenizer).prompt("a", "is", generation_tokens=1).token_ids == (4, 5)
+
+
+def test_a_lead_of_two_tokens_opens_the_prompt_once() -> None:
+    """As GLM's tokenizers do it, whose BOS is not set."""
+    tokenizer = words_tokenizer("[gMASK]", "<sop>")
+    assert PromptFormatter(tokenizer).prompt("a", "is", generation_tokens=1).token_ids == (2, 3, 4, 5)
+    tokenizer.chat_template = "[gMASK] <sop> a {{ messages[0]['content'] }} "
+    assert PromptFormatter(tokenizer).prompt("b", "is", generation_tokens=1).token_ids == (2, 3, 4, 6, 5)
+
+
+# --- chat models ---
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, TEMPLATE_WITH_BOS, "{{ bos_token }}" + TEMPLATE_WITH_BOS])
+def test_a_chat_prompt_opens_with_exactly_one_bos(template: str) -> None:
+    tokenizer = with_template(template)
+    found = PromptFormatter(tokenizer).prompt("What is it?", "It is", generation_tokens=4)
+    assert found.text.removeprefix(BOS).removeprefix(BOS) == "[user] What is it?\n[assistant]\nIt is"
+    body = found.text.replace(BOS, "")
+    assert found.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, body))
+    assert found.length_tokens == len(found.token_ids)
+
+
+def test_a_chat_prompt_has_no_bos_where_the_tokenizer_has_none() -> None:
+    tokenizer = words_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    assert BOS not in tokenizer.get_added_vocab()
+    assert len(PromptFormatter(tokenizer).prompt("a", "is", generation_tokens=1).token_ids) == 4
+
+
+@pytest.mark.parametrize("task", RULER)
+def test_chat_samples_are_sound_and_end_with_their_prefix(task: str) -> None:
+    chat = PromptFormatter(with_template(TEMPLATE_WITH_BOS))
+    found = TASKS[task].sample(4096, 0, seed=0, tokenizer=chat, corpora=GENERATED)
+    assert found.prompt.text.startswith(f"{BOS}[user] ")
+    assert found.prompt.text.endswith(f"\n[assistant]\n{found.answer_prefix}")
+    assert problems_of(found, TASKS[task], chat) == []
+    base = sample(task)
+    assert (found.references, found.question) == (base.references, base.question)
+
+
+def test_a_template_that_wants_a_system_prompt_gets_one() -> None:
+    text = PromptFormatter(with_template(STRICT_TEMPLATE)).prompt("What?", "It", generation_tokens=1).text
+    assert text == f"[system] {SYSTEM_PROMPT}\n[user] What?\n[assistant]\nIt"
+
+
+def test_a_template_that_always_fails_is_an_error_of_one_line() -> None:
+    with pytest.raises(TokenizerError) as caught:
+        PromptFormatter(with_template(BROKEN_TEMPLATE)).prompt("What?", "It", generation_tokens=1)
+    assert str(caught.value) == "--chat: the chat template fails (no); use --chat off"
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [("\n\n", "What?\nIt"), (" ", "What? It"), (EOS, f"What?{EOS}It"), ("ASSISTANT:", "What?ASSISTANT: It")],
+)
+def test_a_space_parts_the_prefix_from_a_turn_that_ends_in_plain_text(end: str, text: str) -> None:
+    tokenizer = with_template("{{ messages[0]['content'] }}" + end)
+    assert PromptFormatter(tokenizer).prompt("What?", "It", generation_tokens=1).text == text
+
+
+def test_a_template_that_prints_the_date_prints_the_same_on_every_day() -> None:
+    tokenizer = with_template("Today is {{ strftime_now('%d %b %Y') }}.\n" + TEMPLATE)
+    text = PromptFormatter(tokenizer).prompt("What?", "It", generation_tokens=1).text
+    assert text == "Today is 26 Jul 2024.\n[user] What?\n[assistant]\nIt"
+
+
+def test_a_template_that_does_without_gets_no_system_prompt() -> None:
+    assert "system" not in PromptFormatter(with_template(TEMPLATE)).prompt("What?", "It", generation_tokens=1).text
+
+
+@pytest.mark.parametrize(
+    ("chat", "template", "used"),
+    [("auto", None, False), ("auto", TEMPLATE, True), ("on", TEMPLATE, True), ("off", TEMPLATE, False)],
+)
+def test_the_chat_template_is_used_as_asked(chat: ChatMode, template: str | None, used: bool) -> None:
+    framed = PromptFormatter(with_template(template), chat=chat)
+    text = framed.prompt("What?", "It", generation_tokens=1).text
+    assert framed.chat is used
+    assert text == ("[user] What?\n[assistant]\nIt" if used else "What? It")
+
+
+def test_a_chat_template_that_is_asked_for_and_missing_is_an_error() -> None:
+    with pytest.raises(TokenizerError, match=r"^--chat: 'on', but .* no chat template; use --chat auto or off$"):
+        PromptFormatter(with_template(None), chat="on")
+
+
+# --- counting ---
+
+
+@every_kind
+@pytest.mark.parametrize("joint", [" ", "\n", "\n\n"])
+def test_counts_of_pieces_add_up_to_that_of_the_whole(kind: str, separator: str) -> None:
+    pieces = [GENERATED.haystack.sentence(index) for index in range(40)]
+    whole = len(plain_ids(formatter(kind).tokenizer, separator.join(pieces)))
+    assert sum(formatter(kind).count(pieces, separator=separator)) == pytest.approx(whole, rel=0.01)
+
+
+def test_a_count_does_not_depend_on_what_was_counted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [GENERATED.haystack.sentence(index) for index in range(12)]
+    expected = formatter().count(pieces, separator=" ")
+    monkeypatch.setattr(prompts, "CACHED_PIECES", 5)
+    fresh = PromptFormatter(formatter().tokenizer)
+    assert [fresh.count([piece], separator=" ")[0] for piece in pieces * 2] == expected * 2
+    assert fresh.count(pieces, separator=" ") == expected
+    assert fresh.count(pieces[3:] + pieces, separator=" ") == expected[3:] + expected
+
+
+@pytest.mark.parametrize("task", RULER)
+def test_another_tokenizer_can_define_the_length(task: str) -> None:
+    counter = formatter("pieces").tokenizer
+    framed = PromptFormatter(formatter("unigram").tokenizer, length_tokenizer=counter)
+    found = TASKS[task].sample(4096, 0, seed=0, tokenizer=framed, corpora=GENERATED)
+    counted = len(counter(found.prompt.text, add_special_tokens=False, verbose=False)["input_ids"])
+    assert found.prompt.length_tokens == counted
+    assert len(found.prompt.token_ids) != counted
+    assert TASKS[task].least_fill <= fill(found) <= 1
+    assert found.prompt.token_ids[1:] == tuple(plain_ids(framed.tokenizer, found.prompt.text))
+
+
+# --- loading ---
+
+
+def test_a_saved_tokenizer_frames_the_same_prompts(tmp_path: Path) -> None:
+    with_template(TEMPLATE_WITH_BOS).save_pretrained(tmp_path)
+    loaded = PromptFormatter(load_tokenizer(str(tmp_path)))
+    saved = PromptFormatter(with_template(TEMPLATE_WITH_BOS))
+    assert loaded.prompt("a b", "c", generation_tokens=1) == saved.prompt("a b", "c", generation_tokens=1)
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}"])
+def test_a_directory_without_a_usable_tokenizer_is_an_error_of_one_line(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_text(content)
+        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(TokenizerError) as caught:
+        load_tokenizer(str(tmp_path), option="--length-tokenizer")
+    message = str(caught.value)
+    assert message.startswith(f"--length-tokenizer: no tokenizer can be loaded from {tmp_path} (")
+    assert message.endswith("give a directory with tokenizer.json and tokenizer_config.json")
+    assert "\n" not in message
