@@ -32,7 +32,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ci.suite_process import REPOSITORY, read_report, write_whole
+from ci.suite_process import REPOSITORY, read_report
+from fixtures.atomic_files import write_file
 from fixtures.calibration import cached, parse_spec
 
 CASE = "test_ruler[niah_single_2-512]"
@@ -194,7 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if each is not None:
                     found.append(each)
                     print(line(each), flush=True)
-                    write_whole(work / "found.json", json.dumps([asdict(each) for each in found], indent=1) + "\n")
+                    text = json.dumps([asdict(each) for each in found], indent=1)
+                    write_file(work / "found.json", f"{text}\n".encode())
     except ChainError as error:
         print(f"error: {error}", file=sys.stderr)
         return 3

@@ -108,14 +108,6 @@ def read_report(path: Path) -> Mapping[str, Any] | None:
     return report
 
 
-def write_whole(path: Path, text: str) -> None:
-    """A file that is there whole or as it was before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
 def _reason(log: Path, code: int) -> str:
     """The line in which pytest says what is wrong."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]

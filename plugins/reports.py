@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.atomic_files import write_file
 from plugins.config.run import RUN, case_of
 from plugins.gate_tests import JUDGED
 from plugins.measure import COLLECTED, EVIDENCE
@@ -137,14 +137,7 @@ def write_json(target: Path, written: dict[str, Any]) -> None:
 
 def write(target: Path, text: str) -> None:
     """Whole or not at all: a reader never sees half a report. A lone surrogate is written as a question mark."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8", errors="replace")
-        partial.replace(target)
-    except OSError:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
+    write_file(target, text.encode("utf-8", errors="replace"))
 
 
 def _asked_for(config: pytest.Config) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ci.bisect.search import StepVerdict
-from ci.suite_process import Ran, run_suite, write_whole
+from ci.suite_process import Ran, run_suite
+from fixtures.atomic_files import write_file
 from fixtures.checkpoints.checkpoint import CheckpointError, inspect
 from fixtures.seeding import stable_hash
 
@@ -63,7 +64,8 @@ class Suite:
         ]  # fmt: skip
         name = f"{model.name}-{stable_hash(*prints, text, *asked):016x}"
         gates = self.folder / f"{name}.toml"
-        write_whole(gates, text)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_file(gates, text.encode())
         return run_suite(
             [*asked, "--model", str(model), "--baseline", str(baseline), "--thresholds", str(gates)],
             report=self.folder / f"{name}.json",

@@ -13,7 +13,7 @@ from ci.bisect.journal_stats import Cost, Flip, Results
 from ci.bisect.search import Found, StepVerdict
 from ci.checkpoint_dirs import Step
 from ci.plots import Point, plot
-from ci.suite_process import write_whole
+from fixtures.atomic_files import write_file
 from fixtures.checkpoints.checkpoint import CheckpointError, inspect
 
 SCHEMA = "longctx-bisect/1"
@@ -54,8 +54,8 @@ class BisectLog:
             "looks": looks,
         }
         text = json.dumps(document | dict(more or {}), indent=1)
-        write_whole(self.suite.folder / "bisect.json", text + "\n")
-        write_whole(self.suite.folder / "bisect.svg", self._picture(edge))
+        write_file(self.suite.folder / "bisect.json", f"{text}\n".encode())
+        write_file(self.suite.folder / "bisect.svg", self._picture(edge).encode())
 
     def _picture(self, edge: tuple[int, int] | None) -> str:
         first = Point(step=self.steps[0].number, word="good", value=0.0, interval=None)

@@ -15,7 +15,7 @@ results are kept and every reader chooses the same one.
 `python -m plugins.journal DIR` lists what a journal holds and deletes what is old.
 """
 
-from plugins.journal.atomic_writes import JournalError
+from plugins.journal.errors import JournalError
 from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from plugins.journal.judge_replies import Replies
 from plugins.journal.lines import Entry, Subject, element_name

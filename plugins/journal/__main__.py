@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fixtures.cli import CommandParser, refused
-from plugins.journal.atomic_writes import JournalError
+from plugins.journal.errors import JournalError
 from plugins.journal.housekeeping import SubjectDirectory, delete, is_journal, left_over, shelves
 
 UNIT_SECONDS = {"d": 86_400, "h": 3_600}

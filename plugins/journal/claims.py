@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from plugins.journal.atomic_writes import write_all
+from fixtures.atomic_files import write_all
 from plugins.journal.heartbeat import Heartbeat
 
 CLAIMS = "claims"

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from plugins.journal.atomic_writes import cannot, replace
+from fixtures.atomic_files import write_file
+from plugins.journal.errors import journal_error
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
@@ -80,7 +81,7 @@ class Heartbeat:
             (directory / WORKERS).mkdir(parents=True, exist_ok=True)
             self._write()
         except OSError as error:
-            raise cannot("write", directory, error) from error
+            raise journal_error("write", directory, error) from error
         self._heart = threading.Thread(target=self._beat, name="journal heartbeat", daemon=True)
         self._heart.start()
 
@@ -130,7 +131,7 @@ class Heartbeat:
 
     def _write(self) -> None:
         worker = Worker(host=this_host(), pid=self.pid, started=_process(self.pid)[1], run=self.run)
-        replace(worker_file(self.directory, self.name), json.dumps(asdict(worker)).encode("ascii"))
+        write_file(worker_file(self.directory, self.name), json.dumps(asdict(worker)).encode("ascii"))
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_SECONDS):

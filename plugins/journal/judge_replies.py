@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from threading import Lock
 
-from plugins.journal.atomic_writes import cannot, sync_directory, write_all
+from fixtures.atomic_files import sync_directory, write_all
+from plugins.journal.errors import journal_error
 
 FOLDER = "judge"
 PREFIX, SUFFIX = "judge-", ".jsonl"
@@ -63,7 +64,7 @@ class Replies:
                     if path.name != self.own or self._descriptor is None:
                         self._read(path)
         except OSError as error:
-            raise cannot("read", self.folder, error) from error
+            raise journal_error("read", self.folder, error) from error
 
     def _read(self, path: Path) -> None:
         """Whole lines from where the last reading ended; what follows the last newline is still being written."""
@@ -96,7 +97,7 @@ class Replies:
                 raise
             self._torn = False
         except OSError as error:
-            raise cannot("write", self.folder, error) from error
+            raise journal_error("write", self.folder, error) from error
 
     def _opened(self) -> int:
         if self._descriptor is None:

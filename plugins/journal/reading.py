@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plugins.journal.atomic_writes import cannot
+from plugins.journal.errors import journal_error
 from plugins.journal.lines import Entry, Facts, Failure, Line, Loss, decode
 
 SUFFIX = ".jsonl"
@@ -59,7 +59,7 @@ class Reading:
             for name in self._names(thorough):
                 shrank |= self._read(name, self._files.setdefault(name, _File()))
         except OSError as error:
-            raise cannot("read", self.folder, error) from error
+            raise journal_error("read", self.folder, error) from error
         if shrank:
             self._arrange_anew()
         return max(0, len(self.entries) - before)

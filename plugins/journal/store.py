@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plugins.journal.atomic_writes import JournalError, cannot, replace, sync_directory, write_all
+from fixtures.atomic_files import sync_directory, write_all, write_file
 from plugins.journal.claims import CLAIMS, Claims
+from plugins.journal.errors import JournalError, journal_error
 from plugins.journal.heartbeat import Heartbeat
 from plugins.journal.lines import (
     ELEMENT,
@@ -226,7 +227,7 @@ class Journal:
         except FileNotFoundError:
             known = None
         if known is None:
-            replace(path, encode_subject(self.subject))
+            write_file(path, encode_subject(self.subject))
             sync_directory(self.directory)
 
     @contextlib.contextmanager
@@ -239,7 +240,7 @@ class Journal:
                 self._claims.give_all_back()
             if isinstance(error, JournalError):
                 raise
-            raise cannot("write", self.directory, error) from error
+            raise journal_error("write", self.directory, error) from error
 
 
 def _folder(directory: Path, subject: Subject, *, adopt: bool) -> Path:
@@ -253,5 +254,5 @@ def _folder(directory: Path, subject: Subject, *, adopt: bool) -> Path:
     # Another worker may have moved it already; whoever still appends to a file of it keeps the same file.
     with contextlib.suppress(OSError):
         former.rename(folder)
-        replace(folder / SUBJECT, encode_subject(subject))
+        write_file(folder / SUBJECT, encode_subject(subject))
     return folder

@@ -18,9 +18,9 @@ WORKER = """
 import os, sys, time
 from pathlib import Path
 from tests.helpers.journals import SUBJECT, entry
-from plugins.journal import Journal, JournalError, Presence
+from plugins.journal import Heartbeat, Journal, JournalError
 directory, run = Path(sys.argv[1]), sys.argv[2]
-presence = Presence(directory, run)
+presence = Heartbeat(directory, run)
 journal = Journal(directory, SUBJECT, presence)
 """
 
