@@ -28,13 +28,18 @@ def test_readers_see_the_old_content_until_the_new_one_is_complete(tmp_path: Pat
     assert path.read_bytes() == b"new"
 
 
+def write_and_fail(path: Path, error: type[BaseException]) -> None:
+    with replacing(path) as file:
+        file.write(b"new")
+        raise error
+
+
 @pytest.mark.parametrize("error", [OSError, ValueError, KeyboardInterrupt])
 def test_an_exception_while_writing_changes_nothing(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "report.json"
     path.write_bytes(b"old")
-    with pytest.raises(error), replacing(path) as file:
-        file.write(b"new")
-        raise error
+    with pytest.raises(error):
+        write_and_fail(path, error)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["report.json"]
 
