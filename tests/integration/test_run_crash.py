@@ -28,10 +28,10 @@ import os
 import signal
 from pathlib import Path
 
-from plugins.builder import Builder
+from plugins.runner.build_samples import SampleBuilder
 
 TIMES = {times}
-sample = Builder.sample
+sample = SampleBuilder.sample
 
 def poisoned(self, case, index):
     marks = list(Path(__file__).parent.glob("death-*"))
@@ -40,7 +40,7 @@ def poisoned(self, case, index):
         os.kill(os.getpid(), signal.SIGKILL)
     return sample(self, case, index)
 
-Builder.sample = poisoned
+SampleBuilder.sample = poisoned
 """
 FULL_DISK = """
 import errno

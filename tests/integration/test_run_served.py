@@ -34,9 +34,10 @@ TASKS = ("niah_single_2", "niah_multikey_1", "niah_multivalue")
 WHAT = ("--model=calibration:512", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", " or ".join(TASKS))
 # Waits that a test can wait for.
 QUICK = """
-from fixtures.engines import openai
+from fixtures.engines.openai import engine
+from fixtures.engines.openai.retry import RetryPolicy
 
-openai.load.__kwdefaults__["patience"] = openai.Patience(seconds={seconds}, first_wait_seconds=0.02)
+engine.load.__kwdefaults__["retry_policy"] = RetryPolicy(seconds={seconds}, first_wait_seconds=0.02)
 """
 NEVER = 600.0
 # What a server is asked before the run is shorter.

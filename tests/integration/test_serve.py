@@ -35,7 +35,7 @@ SAMPLES = 2
 LENGTH = 512
 # The child of the server takes no notice of being asked to end.
 BRIEF = """
-from fixtures.serving.command import Server
+from fixtures.engines.openai.server_process import Server
 
 Server.__init__.__kwdefaults__["grace_seconds"] = 1.0
 """

@@ -27,10 +27,10 @@ LENGTHS = (900, 1000)
 SPEAKER = f"""
 from dataclasses import replace
 
-from plugins.marking import Marker
+from plugins.runner.score_answers import AnswerScorer
 
 NASTY = {NASTY!r}
-keep = Marker.keep
+keep = AnswerScorer.keep
 said = []
 
 def speak(self, journal, job, generation):
@@ -39,7 +39,7 @@ def speak(self, journal, job, generation):
         said.append(generation)
     keep(self, journal, job, generation)
 
-Marker.keep = speak
+AnswerScorer.keep = speak
 """
 # JUnit's elements as Jenkins' xunit plugin (junit-10.xsd) and pytest know them: what may stand in each, and its
 # attributes; those without which it is not valid come first.
