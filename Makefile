@@ -1,18 +1,26 @@
-# Two commands, each doing its own set-up: `make demo` measures a checkpoint whose effective length is
-# known, `make test` checks this repository. PYTHON is any Python from 3.11 on.
+# `make demo` measures a checkpoint whose effective length is known; `make check` and `make test` check this repository.
+# Each sets up .venv first. PYTHON is any Python from 3.11 on.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 OUT := out
+# With Hypothesis' profile "ci" the examples are the same every time and have no time limit; plain `pytest tests` looks
+# for new ones.
+PYTEST := $(VENV)/bin/pytest -n 2 --dist worksteal --hypothesis-profile ci
 
-.PHONY: demo test lint types check
+.PHONY: demo check test lint types
 
 demo: $(READY)
 	mkdir -p $(OUT)
 	$(VENV)/bin/pytest --model calibration:4k --suite ruler --lengths 1k,2k,4k,8k --samples 6 -n 2 \
 		--thresholds ci/demo.toml --report-json $(OUT)/demo.json --junitxml $(OUT)/demo.xml
 
-test: lint types check
+# The fast half: everything that needs neither a whole run nor more than a second or two per test.
+check: lint types
+	$(PYTEST) tests/unit tests/golden -m "not slow"
+
+test: lint types
+	$(PYTEST) tests
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
@@ -20,11 +28,6 @@ lint: $(READY)
 
 types: $(READY)
 	$(VENV)/bin/mypy
-
-# With Hypothesis' profile "ci" the examples are the same every time and no example has a time limit; plain
-# `pytest tests` looks for new ones.
-check: $(READY)
-	$(VENV)/bin/pytest tests -n 2 --dist worksteal --hypothesis-profile ci
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("PYTHON: %s is %d.%d; give Python 3.11 or newer: make PYTHON=python3.12 ..." % ((sys.executable,) + sys.version_info[:2]) if sys.version_info < (3, 11) else 0)'

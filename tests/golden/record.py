@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import sys
 
+from fixtures.cli import CommandParser
 from tests.golden.outputs import OUTPUTS, RECORDED, difference, read_recorded
 
 
 def main() -> int:
     """Write `recorded/*.json`; return the exit code."""
+    CommandParser(prog="python -m tests.golden.record", description=__doc__).parse_args()
     refused = 0
     for kind, outputs in OUTPUTS.items():
         recorded, found = read_recorded(kind), list(outputs())
