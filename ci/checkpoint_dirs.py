@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import glob
 import itertools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from fixtures.checkpoints.steps import step_of
 
 
 class CheckpointsError(ValueError):
@@ -26,12 +27,12 @@ class Step:
         return self.path.name
 
 
-def step_of(path: Path, *, option: str) -> Step:
-    """By the last number in the directory's name; raises CheckpointsError where it has none."""
-    numbers = re.findall(r"\d+", path.name)
-    if not numbers:
+def read_step(path: Path, *, option: str) -> Step:
+    """Return the checkpoint with the step that its directory's name gives; raise CheckpointsError if it gives none."""
+    number = step_of(path.name, any_number=True)
+    if number is None:
         raise CheckpointsError(f"{option}: {path} has no step in its name; name checkpoints like step-3000")
-    return Step(number=int(numbers[-1]), path=path.expanduser().resolve())
+    return Step(number=number, path=path.expanduser().resolve())
 
 
 def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
@@ -57,11 +58,11 @@ def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
 def _end(path: Path, option: str) -> Step:
     if not path.expanduser().is_dir():
         raise CheckpointsError(f"{option}: no such directory {str(path)!r}; give a checkpoint of the run")
-    return step_of(path, option=option)
+    return read_step(path, option=option)
 
 
 def _matching(pattern: str) -> list[Step]:
     found = [Path(name) for name in glob.glob(str(Path(pattern).expanduser()))]
     if not found:
         raise CheckpointsError(f"--checkpoints: nothing fits {pattern!r}; quote a pattern such as 'runs/a/step-*'")
-    return [step_of(path, option="--checkpoints") for path in found if path.is_dir()]
+    return [read_step(path, option="--checkpoints") for path in found if path.is_dir()]

@@ -20,7 +20,7 @@ from ci.bisect.compare import Suite, asked, search_bounds
 from ci.bisect.endpoints import Endpoints, EndsError, compare_ends, worst_cases
 from ci.bisect.report import BisectLog, conclude, look_line
 from ci.bisect.search import StepVerdict, most_questions, search
-from ci.checkpoint_dirs import CheckpointsError, Step, between, step_of
+from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
 from ci.suite_process import REPOSITORY
 from fixtures.checkpoints.checkpoint import CheckpointError, inspect
 from fixtures.cli import CommandParser
@@ -140,7 +140,7 @@ def _search(given: Arguments) -> int:
 def _test(given: Arguments) -> int:
     """One checkpoint for `git bisect run`; bounds as in a search of 1000 steps."""
     assert given.test is not None
-    good, bad = (step_of(path, option=option) for path, option in ((given.good, "--good"), (given.bad, "--bad")))
+    good, bad = (read_step(path, option=option) for path, option in ((given.good, "--good"), (given.bad, "--bad")))
     for end, option in ((good, "--good"), (bad, "--bad")):
         # The suite would call them by its own options.
         inspect(str(end.path), option=option)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ci.checkpoint_dirs import Step, step_of
+from ci.checkpoint_dirs import Step, read_step
 from fixtures.checkpoints.checkpoint import CheckpointError, inspect
 
 # Name, size and time of change of every file below a directory.
@@ -47,7 +47,7 @@ class Watcher:
         folders = (path for path in self.directory.iterdir() if NUMBERED.search(path.name))
         # Writers that rename at the end use hidden names until then.
         shown = (path for path in folders if path.is_dir() and not path.name.startswith("."))
-        return sorted((step_of(path, option="DIR") for path in shown), key=lambda step: step.number)
+        return sorted((read_step(path, option="DIR") for path in shown), key=lambda step: step.number)
 
     def _whole(self, step: Step) -> Whole | None:
         try:
