@@ -80,9 +80,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     collected, judged, (started, clock) = config.stash[COLLECTED], config.stash[JUDGED], config.stash[CLOCK]
     evidence = collected.evidence.values()
-    finished = RunSummary(
+    summary = RunSummary(
         run=config.stash[RUN],
-        judge=judged.judge,
+        evaluation=judged.judge,
         verdicts=judged.verdicts,
         diagnoses=judged.diagnoses,
         facts=next((found.facts for found in evidence if found.facts), None),
@@ -91,10 +91,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         started=started,
         seconds=time.monotonic() - clock,
     )
-    written = document(finished)
+    written = document(summary)
     config.stash[DOCUMENT] = written
     _describe_in_junit(config, written)
-    troubles = _write_reports(config, finished, written, holds=session.exitstatus == pytest.ExitCode.OK)
+    troubles = _write_reports(config, summary, written, holds=session.exitstatus == pytest.ExitCode.OK)
     config.stash[TROUBLES] = troubles
     if troubles and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -156,7 +156,7 @@ def _flag(option: str) -> str:
 
 
 def _write_reports(
-    config: pytest.Config, finished: RunSummary, written: dict[str, Any], *, holds: bool
+    config: pytest.Config, summary: RunSummary, written: dict[str, Any], *, holds: bool
 ) -> dict[str, str]:
     """Each by itself, for none may be lost to another; by option, why one is not there."""
     targets: dict[str, Path | str] = {**_targets(config)}
@@ -165,7 +165,7 @@ def _write_reports(
     troubles = {}
     for option, target in targets.items():
         try:
-            _write_report(option, target, finished, written, holds=holds)
+            _write_report(option, target, summary, written, holds=holds)
         except ScalarsError as error:
             troubles[option] = str(error)
         except OSError as error:
@@ -177,7 +177,7 @@ def _write_reports(
 
 
 def _write_report(
-    option: str, target: Path | str, finished: RunSummary, written: dict[str, Any], *, holds: bool
+    option: str, target: Path | str, summary: RunSummary, written: dict[str, Any], *, holds: bool
 ) -> None:
     match option:
         case "report_json":
@@ -188,7 +188,7 @@ def _write_report(
             # Its templates take a while to import.
             from plugins.report.html.page import page
 
-            write(Path(target), page(written, details(finished)))
+            write(Path(target), page(written, details(summary)))
         case "tensorboard":
             write_tensorboard(Path(target), written)
         case "wandb":

@@ -38,36 +38,36 @@ class Details:
     samples: Samples
 
 
-def details(finished: RunSummary) -> Details:
+def details(summary: RunSummary) -> Details:
     """From the same run as the document."""
-    judge = finished.judge
-    scope = judge.measured.scope
+    evaluation = summary.evaluation
+    scope = evaluation.measured.scope
     return Details(
-        confidence=judge.thresholds.verdict.confidence,
-        failing=_failing(finished),
+        confidence=evaluation.thresholds.verdict.confidence,
+        failing=_failing(summary),
         aspects=tuple(
-            _series(finished, aspect) for aspect in dict.fromkeys(scope.suite_tasks.values()) if _is_tested(finished)
+            _series(summary, aspect) for aspect in dict.fromkeys(scope.suite_tasks.values()) if _is_tested(summary)
         ),
-        curves=curves(judge),
-        samples=samples_of(scope.cases, judge.measured.results),
+        curves=curves(evaluation),
+        samples=samples_of(scope.cases, evaluation.measured.results),
     )
 
 
-def _failing(finished: RunSummary) -> tuple[str, ...]:
+def _failing(summary: RunSummary) -> tuple[str, ...]:
     """By the same rules as the exit code."""
-    thresholds, scope = finished.judge.thresholds, finished.judge.measured.scope
-    narrowed = len(scope.cases) < len(finished.run.available)
-    gates = [each.name for each in finished.verdicts if blocks(each, thresholds, narrowed=narrowed)]
-    results = finished.judge.measured.results
+    thresholds, scope = summary.evaluation.thresholds, summary.evaluation.measured.scope
+    narrowed = len(scope.cases) < len(summary.run.available)
+    gates = [each.name for each in summary.verdicts if blocks(each, thresholds, narrowed=narrowed)]
+    results = summary.evaluation.measured.results
     lost = [case.id for case in scope.cases if case.id not in results or results[case.id].error is not None]
-    bad = [name for name, found in finished.diagnoses.items() if found.bad and thresholds.regression.cases == "fail"]
+    bad = [name for name, found in summary.diagnoses.items() if found.bad and thresholds.regression.cases == "fail"]
     return (*gates, *lost, *bad)
 
 
-def _series(finished: RunSummary, aspect: str) -> Series:
-    judge = finished.judge
-    scope = judge.measured.scope
-    findings = {length: judge.finding(replace(HEADLINE, aspect=aspect), length) for length in scope.lengths}
+def _series(summary: RunSummary, aspect: str) -> Series:
+    evaluation = summary.evaluation
+    scope = evaluation.measured.scope
+    findings = {length: evaluation.finding(replace(HEADLINE, aspect=aspect), length) for length in scope.lengths}
     return Series(
         name=aspect,
         scores={length: found.score for length, found in findings.items()},
@@ -77,5 +77,5 @@ def _series(finished: RunSummary, aspect: str) -> Series:
     )
 
 
-def _is_tested(finished: RunSummary) -> bool:
-    return any(case.suite == "ruler" for case in finished.judge.measured.scope.cases)
+def _is_tested(summary: RunSummary) -> bool:
+    return any(case.suite == "ruler" for case in summary.evaluation.measured.scope.cases)

@@ -44,7 +44,7 @@ class RunSummary:
     """
 
     run: Run
-    judge: GateEvaluator
+    evaluation: GateEvaluator
     verdicts: tuple[Verdict, ...]
     diagnoses: Mapping[str, Diagnosis]
     facts: EngineFacts | None
@@ -59,25 +59,25 @@ def is_rough(case: Mapping[str, Any]) -> bool:
     return bool(0 < case["samples"] < min(case["planned"], FEW_SAMPLES))
 
 
-def document(finished: RunSummary) -> dict[str, Any]:
+def document(summary: RunSummary) -> dict[str, Any]:
     """The report, valid against schema.json."""
-    measured = finished.judge.measured
+    measured = summary.evaluation.measured
     return {
         "schema": SCHEMA,
-        "model": _model(finished),
-        "run": _run(finished),
-        "cases": [_case(finished, case) for case in measured.scope.cases],
-        "gates": [to_json(verdict) for verdict in finished.verdicts],
-        "ruler": _ruler(finished.judge),
-        "helmet": helmet(finished.judge, finished.run.cases, finished.run.unavailable, finished.run.options.scoring),
-        "regression": _regression(finished),
+        "model": _model(summary),
+        "run": _run(summary),
+        "cases": [_case(summary, case) for case in measured.scope.cases],
+        "gates": [to_json(verdict) for verdict in summary.verdicts],
+        "ruler": _ruler(summary.evaluation),
+        "helmet": helmet(summary.evaluation, summary.run.cases, summary.run.unavailable, summary.run.options.scoring),
+        "regression": _regression(summary),
     }
 
 
-def _model(finished: RunSummary) -> dict[str, Any]:
-    checkpoint, facts = finished.run.checkpoint, finished.facts
+def _model(summary: RunSummary) -> dict[str, Any]:
+    checkpoint, facts = summary.run.checkpoint, summary.facts
     return {
-        "name": finished.run.options.model,
+        "name": summary.run.options.model,
         "path": checkpoint.path,
         "fingerprint": checkpoint.fingerprint,
         "claimed_length": checkpoint.claimed_length,
@@ -89,19 +89,19 @@ def _model(finished: RunSummary) -> dict[str, Any]:
         "prefill": facts and facts.prefill,
         "reuse": facts and facts.reuse,
         "batch_size": facts and facts.batch_size,
-        "execution": finished.execution and dict(finished.execution),
-        "chat_template": finished.run.chat,
+        "execution": summary.execution and dict(summary.execution),
+        "chat_template": summary.run.chat,
         "calibration": checkpoint.calibration,
     }
 
 
-def _run(finished: RunSummary) -> dict[str, Any]:
-    run, measured = finished.run, finished.judge.measured
+def _run(summary: RunSummary) -> dict[str, Any]:
+    run, measured = summary.run, summary.evaluation.measured
     cases = measured.scope.cases
     generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
     return {
-        "started": finished.started,
-        "seconds": round(finished.seconds, 3),
+        "started": summary.started,
+        "seconds": round(summary.seconds, 3),
         "step": run.options.step if run.options.step is not None else step_of(run.options.model_path),
         "seed": run.options.seed,
         "corpora": run.corpora,
@@ -109,7 +109,7 @@ def _run(finished: RunSummary) -> dict[str, Any]:
         "samples": run.samples,
         "options": to_json(run.options),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
-        "hardware": finished.facts and finished.facts.hardware,
+        "hardware": summary.facts and summary.facts.hardware,
         "partial": len(cases) < len(run.available) or any(case.id not in measured.results for case in cases),
         "tokens": {
             "prompt": sum(generation.prompt_tokens for generation in generations),
@@ -118,7 +118,7 @@ def _run(finished: RunSummary) -> dict[str, Any]:
             "reused": sum(generation.reused_tokens for generation in generations),
             "full_run_equivalent": _full_run_tokens(measured),
         },
-        "computed_samples": finished.computed_samples,
+        "computed_samples": summary.computed_samples,
     }
 
 
@@ -132,9 +132,9 @@ def _full_run_tokens(measured: Measured) -> int:
     return round(total)
 
 
-def _case(finished: RunSummary, case: Case) -> dict[str, Any]:
-    diagnosis = finished.diagnoses.get(case.id)
-    entry = case_entry(case, finished.judge.measured.results.get(case.id))
+def _case(summary: RunSummary, case: Case) -> dict[str, Any]:
+    diagnosis = summary.diagnoses.get(case.id)
+    entry = case_entry(case, summary.evaluation.measured.results.get(case.id))
     if diagnosis is not None:
         entry |= {"floor": diagnosis.floor, "interval": diagnosis.interval and list(diagnosis.interval)}
         entry["verdict"] = "fail" if diagnosis.bad else entry["verdict"]
@@ -210,11 +210,11 @@ def _example(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _ruler(judge: GateEvaluator) -> dict[str, Any]:
+def _ruler(evaluation: GateEvaluator) -> dict[str, Any]:
     """RULER's summary (paper, Table 3); only lengths at which all tasks were measured have a score."""
-    scope = judge.measured.scope
+    scope = evaluation.measured.scope
     aspects = tuple(dict.fromkeys(scope.suite_tasks.values()))
-    findings = {length: judge.finding(HEADLINE, length) for length in scope.lengths}
+    findings = {length: evaluation.finding(HEADLINE, length) for length in scope.lengths}
     scores = {length: found.score for length, found in findings.items()}
     complete = {length: score for length, score in scores.items() if score is not None}
     whole = complete if len(complete) == len(scores) else {}
@@ -227,7 +227,7 @@ def _ruler(judge: GateEvaluator) -> dict[str, Any]:
         "verdicts": {str(length): found.word for length, found in findings.items()},
         "aspects": {
             aspect: _by_length(
-                {length: judge.finding(replace(HEADLINE, aspect=aspect), length).score for length in scope.lengths}
+                {length: evaluation.finding(replace(HEADLINE, aspect=aspect), length).score for length in scope.lengths}
             )
             for aspect in aspects
         },
@@ -240,19 +240,19 @@ def _ruler(judge: GateEvaluator) -> dict[str, Any]:
     }
 
 
-def _regression(finished: RunSummary) -> dict[str, Any] | None:
+def _regression(summary: RunSummary) -> dict[str, Any] | None:
     """The comparison with the baseline, None without one; differences are the model's score minus its."""
-    baseline = finished.run.baseline
+    baseline = summary.run.baseline
     if baseline is None:
         return None
     return {
         "baseline": {
             "name": baseline.name,
             "fingerprint": baseline.fingerprint,
-            "engine": baseline.execution.get("engine") or finished.run.engine_settings("baseline")["engine"],
+            "engine": baseline.execution.get("engine") or summary.run.engine_settings("baseline")["engine"],
         },
-        "drop": finished.run.thresholds.regression.drop,
-        "false_discoveries": finished.run.thresholds.regression.false_discoveries,
+        "drop": summary.run.thresholds.regression.drop,
+        "false_discoveries": summary.run.thresholds.regression.false_discoveries,
         "cases": {
             name: {
                 "difference": found.difference,
@@ -262,7 +262,7 @@ def _regression(finished: RunSummary) -> dict[str, Any] | None:
                 "pairs": found.pairs,
                 "dropped": found.dropped,
             }
-            for name, found in finished.diagnoses.items()
+            for name, found in summary.diagnoses.items()
         },
     }
 

@@ -14,7 +14,7 @@ from plugins.gates.thresholds import CATEGORIES
 
 
 def helmet(
-    judge: GateEvaluator, planned: Sequence[Case], unavailable: Mapping[str, str], scoring: str
+    evaluation: GateEvaluator, planned: Sequence[Case], unavailable: Mapping[str, str], scoring: str
 ) -> dict[str, Any] | None:
     """None for a run without any of its cases; scores are 0 to 100.
 
@@ -24,9 +24,9 @@ def helmet(
     cases = [case for case in planned if case.suite == "helmet"]
     if not cases:
         return None
-    lengths = judge.measured.scope.lengths
+    lengths = evaluation.measured.scope.lengths
     found = {
-        category: {length: judge.finding(estimate_of(category), length) for length in lengths}
+        category: {length: evaluation.finding(estimate_of(category), length) for length in lengths}
         for category in CATEGORIES
     }
     categories = {
@@ -39,36 +39,36 @@ def helmet(
             category: {str(length): each.interval and list(each.interval) for length, each in findings.items()}
             for category, findings in found.items()
         },
-        "datasets": _datasets(judge, cases),
+        "datasets": _datasets(evaluation, cases),
         "confidence": 1 - ESTIMATE_ALPHA,
         "average": {str(length): _mean([scores[str(length)] for scores in categories.values()]) for length in lengths},
         "sources": {case.task: case.source for case in cases if case.id not in unavailable},
         "missing": {
-            category: {str(length): _missing(judge, cases, unavailable, category, length) for length in lengths}
+            category: {str(length): _missing(evaluation, cases, unavailable, category, length) for length in lengths}
             for category in CATEGORIES
         },
     }
 
 
-def _datasets(judge: GateEvaluator, cases: Sequence[Case]) -> dict[str, dict[str, float | None]]:
+def _datasets(evaluation: GateEvaluator, cases: Sequence[Case]) -> dict[str, dict[str, float | None]]:
     found: dict[str, dict[str, float | None]] = {}
     for case in cases:
-        result = judge.measured.results.get(case.id)
+        result = evaluation.measured.results.get(case.id)
         score = result.score if result else None
         found.setdefault(case.task, {})[str(case.length)] = None if score is None else 100 * score
     return found
 
 
 def _missing(
-    judge: GateEvaluator, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
+    evaluation: GateEvaluator, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
 ) -> dict[str, str]:
     """By data set why it has no score."""
-    selected = judge.measured.scope.at(length)
+    selected = evaluation.measured.scope.at(length)
     found = {}
     for case in cases:
         if (case.category, case.length) != (category, length):
             continue
-        result = judge.measured.results.get(case.id)
+        result = evaluation.measured.results.get(case.id)
         if result is None or result.score is None:
             reason = unavailable.get(case.id) or (result.error if result else None)
             found[case.task] = reason or ("no sample was begun" if case.task in selected else "not selected")

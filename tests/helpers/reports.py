@@ -119,14 +119,14 @@ def result_of(case: Case, lengths: tuple[int, ...], texts: tuple[str, ...], pair
     return CaseResult(case=case, outcomes=outcomes, seconds=1.0, baseline=baseline, flipped=answers)
 
 
-def begun(judge: GateEvaluator, result: CaseResult, most: int) -> CaseResult:
+def begun(evaluation: GateEvaluator, result: CaseResult, most: int) -> CaseResult:
     """The case's part of the first elements of its panel's queue."""
-    order = judge.panels[result.case.family, result.case.length].order[:most]
+    order = evaluation.panels[result.case.family, result.case.length].order[:most]
     by_index = {outcome.index: outcome for outcome in result.outcomes}
     return replace(result, outcomes=tuple(by_index[each.sample] for each in order if each.case == result.case.id))
 
 
-def finished(
+def run_summary(
     *,
     texts: tuple[str, ...] = (),
     paired: bool = False,
@@ -147,12 +147,13 @@ def finished(
         thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES), baseline=baseline if paired else None, deadline=None,
     )  # fmt: skip
     found = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
-    judge = GateEvaluator(run.thresholds, Measured(scope=run.scope(cases), results=found))
+    evaluation = GateEvaluator(run.thresholds, Measured(scope=run.scope(cases), results=found))
     if most is not None:
-        found = {name: begun(judge, result, most) for name, result in found.items()}
-        judge = GateEvaluator(run.thresholds, Measured(scope=run.scope(cases), results=found))
+        found = {name: begun(evaluation, result, most) for name, result in found.items()}
+        evaluation = GateEvaluator(run.thresholds, Measured(scope=run.scope(cases), results=found))
     return RunSummary(
-        run=run, judge=judge, verdicts=(*judge.verdicts(), *regression_verdicts(judge)), diagnoses=diagnoses(judge),
+        run=run, evaluation=evaluation, verdicts=(*evaluation.verdicts(), *regression_verdicts(evaluation)),
+        diagnoses=diagnoses(evaluation),
         facts=FACTS, execution={"engine": "hf"}, computed_samples=sum(case.samples for case in cases),
         started="2026-01-01T00:00:00+00:00", seconds=12.5,
     )  # fmt: skip

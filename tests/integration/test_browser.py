@@ -16,7 +16,7 @@ from plugins.report.html.page import page
 from plugins.report.html.step_curves import steps_page
 from plugins.reports import write
 from tests.helpers.browser import CHROMIUM, DRIVER, Browser, browser
-from tests.helpers.reports import NASTY, finished
+from tests.helpers.reports import NASTY, run_summary
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium with chromedriver is installed")
 ENTER, DOWN, TAB = "\ue007", "\ue015", "\ue004"
@@ -32,8 +32,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     runs = {
-        "compared": finished(paired=True, samples=10),
-        "nasty": finished(texts=NASTY, samples=len(NASTY), suite="ruler", lengths=(4096, 8192)),
+        "compared": run_summary(paired=True, samples=10),
+        "nasty": run_summary(texts=NASTY, samples=len(NASTY), suite="ruler", lengths=(4096, 8192)),
     }
     for name, run in runs.items():
         write(folder / f"{name}.html", page(document(run), details(run)))

@@ -15,7 +15,7 @@ from plugins.journal import Heartbeat, Journal
 from plugins.progress import Watcher
 from plugins.runner.panel_state import PanelState
 from tests.helpers.journals import SUBJECT, entry
-from tests.helpers.reports import finished
+from tests.helpers.reports import run_summary
 
 COLUMNS = 100
 
@@ -58,7 +58,7 @@ class Watched:
 
 @contextmanager
 def watched(folder: Path, *, samples: int = 10) -> Iterator[Watched]:
-    run = finished(samples=samples, lengths=(4096, 8192)).run
+    run = run_summary(samples=samples, lengths=(4096, 8192)).run
     clock = Clock()
     presence = Heartbeat(folder, run.id)
     journal = Journal(folder, SUBJECT, presence)

@@ -15,7 +15,7 @@ from plugins.options import CASES_DIRECTORY
 from plugins.reports import _check_writable as check_writable
 from plugins.reports import pytest_configure as configure_reports
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.reports import finished
+from tests.helpers.reports import run_summary
 from tests.helpers.runs import calibrated, refused, start
 
 Change = Callable[[Path], object]
@@ -156,7 +156,7 @@ def config_of(*arguments: str) -> pytest.Config:
     """A run of the suite whose own options have been read."""
     home = (f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY))
     config = pytest.Config.fromdictargs({}, ["--capture=no", *home, *arguments])
-    config.stash[RUN] = finished(samples=1).run
+    config.stash[RUN] = run_summary(samples=1).run
     return config
 
 

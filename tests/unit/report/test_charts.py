@@ -19,12 +19,12 @@ from plugins.report.html.views import failures, score_charts
 from tests.helpers.pages import page_of, read
 from tests.helpers.queues import judge as judge_of
 from tests.helpers.queues import scope_of, thresholds
-from tests.helpers.reports import finished
+from tests.helpers.reports import run_summary
 from tests.unit.gates.test_regression import MANY
 
 
 def test_every_kind_of_failure_has_its_place_and_colour() -> None:
-    run = finished(samples=60, suite="ruler", lengths=(4096, 131072))
+    run = run_summary(samples=60, suite="ruler", lengths=(4096, 131072))
     found = document(run)
     seen = {kind for case in found["cases"] for kind in case["failures"]}
     assert seen == set(get_args(FailureKind))
@@ -40,7 +40,7 @@ def test_every_kind_of_failure_has_its_place_and_colour() -> None:
 
 
 def test_charts_side_by_side_have_one_scale() -> None:
-    run = finished(samples=20, suite="ruler")
+    run = run_summary(samples=20, suite="ruler")
     drawn = score_charts(document(run), details(run))
     assert len(drawn) == 5
     assert len({chart.line.ticks_y for chart in drawn}) == 1
@@ -68,8 +68,8 @@ def test_evidence_reaches_its_bar_where_the_verdict_was_reached(share: float) ->
 
 
 def test_evidence_of_a_comparison_reaches_its_bar() -> None:
-    run = finished(samples=200, suite="ruler", lengths=(4096,), paired=True)
-    (curve,) = curves(run.judge)["regression at 4k"]
+    run = run_summary(samples=200, suite="ruler", lengths=(4096,), paired=True)
+    (curve,) = curves(run.evaluation)["regression at 4k"]
     (verdict,) = [each for each in run.verdicts if each.kind == "regression"]
     assert (curve.decided is None) == (verdict.verdict == "inconclusive")
     assert curve.of == 200 * 13
@@ -77,8 +77,8 @@ def test_evidence_of_a_comparison_reaches_its_bar() -> None:
 
 def test_a_run_of_single_samples_has_a_page() -> None:
     """A task alone in its panel has one piece of evidence, which is all of it."""
-    run = finished(samples=1, suite="ruler", lengths=(4096,))
-    drawn = curves(run.judge)
+    run = run_summary(samples=1, suite="ruler", lengths=(4096,))
+    drawn = curves(run.evaluation)
     assert "tracing at 4k" not in drawn
     assert len(drawn["mean at 4k"]) == 1
     assert "tracing" in page_of(run)

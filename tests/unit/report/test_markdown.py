@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from plugins.report.document import document
 from plugins.report.markdown import MOST_GATES, markdown, plain
-from tests.helpers.reports import NASTY, finished
+from tests.helpers.reports import NASTY, run_summary
 
 
 def rendered(text: str) -> str:
@@ -38,7 +38,7 @@ def test_foreign_text_means_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("said", NASTY, ids=range(len(NASTY)))
 def test_what_models_say_breaks_no_table(said: str) -> None:
-    run = finished(texts=(said,), samples=4, suite="ruler", lengths=(4096, 32768), model=said[:50])
+    run = run_summary(texts=(said,), samples=4, suite="ruler", lengths=(4096, 32768), model=said[:50])
     found = document(run)
     text = markdown(found, holds=False)
     text.encode("utf-8")
@@ -53,19 +53,19 @@ def test_what_models_say_breaks_no_table(said: str) -> None:
 
 @pytest.mark.parametrize("holds", [True, False])
 def test_the_first_line_is_the_verdict(holds: bool) -> None:
-    found = document(finished(samples=4, suite="ruler", lengths=(4096,)))
+    found = document(run_summary(samples=4, suite="ruler", lengths=(4096,)))
     first = markdown(found, holds=holds).splitlines()[0]
     assert first == f"### {'✅' if holds else '❌'} Long context: /models/run/step\\_1000, step 1000"
 
 
 def test_a_run_of_helmet_alone_has_its_means() -> None:
-    text = markdown(document(finished(samples=4, suite="helmet", lengths=(8192,))), holds=True)
+    text = markdown(document(run_summary(samples=4, suite="helmet", lengths=(8192,))), holds=True)
     assert "HELMET average" in text
     assert "Effective length" not in text
 
 
 def test_gates_that_fail_come_first_and_the_rest_is_counted() -> None:
-    found = document(finished(samples=20, paired=True))
+    found = document(run_summary(samples=20, paired=True))
     text = markdown(found, holds=False)
     rows = [line for line in text.partition("blocking gate")[2].partition("Against")[0].splitlines()[2:] if line]
     blocking = [gate for gate in found["gates"] if gate["blocking"]]

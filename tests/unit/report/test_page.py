@@ -23,14 +23,14 @@ from plugins.report.html.page import embedded, page
 from plugins.report.html.views import headline
 from plugins.report.markdown import markdown
 from tests.helpers.pages import page_of, read
-from tests.helpers.reports import LENGTHS, NASTY, finished
+from tests.helpers.reports import LENGTHS, NASTY, run_summary
 
 ANY_TEXT = st.text(st.characters(), max_size=60) | st.text("<>&/script!-\u2028\ud800\x00", max_size=20)
 
 
 @pytest.fixture(scope="module")
 def nasty() -> str:
-    run = finished(texts=NASTY, samples=len(NASTY), suite="ruler", lengths=(4096, 8192), model=NASTY[0] + NASTY[3])
+    run = run_summary(texts=NASTY, samples=len(NASTY), suite="ruler", lengths=(4096, 8192), model=NASTY[0] + NASTY[3])
     return page_of(run)
 
 
@@ -99,24 +99,24 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     [({}, "fail"), ({"claimed": 4096}, "pass")],
 )
 def test_the_headline_follows_the_exit_code(changed: dict[str, Any], word: str) -> None:
-    run = finished(samples=20, suite="ruler", lengths=(4096,) if changed else LENGTHS)
+    run = run_summary(samples=20, suite="ruler", lengths=(4096,) if changed else LENGTHS)
     assert headline(document(run), details(run))["word"] == word
     assert f'<p class="verdict {word}">' in page_of(run)
 
 
 def test_the_headline_names_the_gates_that_decided_it() -> None:
-    run = finished(samples=20, suite="ruler")
+    run = run_summary(samples=20, suite="ruler")
     found = headline(document(run), details(run))
     (gate,) = [gate for gate in document(run)["gates"] if gate["blocking"]]
     assert found["because"] == [("effective length", gate["reason"])]
     head = page_of(run).partition("</header>")[0]
     assert html.escape(gate["reason"]) in head
-    passing = finished(samples=20, suite="ruler", lengths=(4096,))
+    passing = run_summary(samples=20, suite="ruler", lengths=(4096,))
     assert headline(document(passing), details(passing))["because"] == []
 
 
 def test_of_many_deciding_gates_the_headline_names_a_few_and_counts_the_rest() -> None:
-    run = finished(samples=2, paired=True)
+    run = run_summary(samples=2, paired=True)
     found = details(run)
     names = tuple(gate["name"] for gate in document(run)["gates"] if gate["blocking"])
     told = headline(document(run), replace(found, failing=names))
@@ -125,20 +125,20 @@ def test_of_many_deciding_gates_the_headline_names_a_few_and_counts_the_rest() -
 
 
 def test_a_case_that_was_hardly_seen_is_marked_as_in_the_terminal() -> None:
-    run = finished(samples=200, suite="ruler", lengths=(4096,), most=60, full=False)
+    run = run_summary(samples=200, suite="ruler", lengths=(4096,), most=60, full=False)
     rough = [case for case in document(run)["cases"] if 0 < case["samples"] < 10]
     assert rough
     assert page_of(run).count(" rough") == len(rough) == markdown(document(run), holds=True).count("| \\~")
     assert "~ is from fewer than 10 samples" in page_of(run)
-    assert "~ is from" not in page_of(finished(samples=20, suite="ruler", lengths=(4096,)))
+    assert "~ is from" not in page_of(run_summary(samples=20, suite="ruler", lengths=(4096,)))
 
 
 def test_an_error_is_told_and_fails() -> None:
-    whole = finished(samples=4, suite="ruler", lengths=(4096,))
-    results = dict(whole.judge.measured.results)
+    whole = run_summary(samples=4, suite="ruler", lengths=(4096,))
+    results = dict(whole.evaluation.measured.results)
     broken = next(iter(results))
     results[broken] = CaseResult(case=results[broken].case, outcomes=(), seconds=0.0, error="<b>out of memory</b>")
-    run = finished(samples=4, suite="ruler", lengths=(4096,), results=results)
+    run = run_summary(samples=4, suite="ruler", lengths=(4096,), results=results)
     found = headline(document(run), details(run))
     assert found["word"] == "fail"
     assert "1 case without a score" in found["said"]
@@ -146,7 +146,7 @@ def test_an_error_is_told_and_fails() -> None:
 
 
 def test_a_run_that_ended_early_shows_how_sure_it_is() -> None:
-    run = finished(samples=200, suite="ruler", lengths=(4096, 32768), most=400, full=False)
+    run = run_summary(samples=200, suite="ruler", lengths=(4096, 32768), most=400, full=False)
     text = page_of(run)
     assert 'class="band"' in text
     assert "of a full run" in text

@@ -16,7 +16,7 @@ from plugins.report.document import document
 from plugins.report.history import HistoryError, history, read_reports
 from plugins.report.scalars import ScalarsError, check_extra, scalars, write_tensorboard
 from plugins.reports import write_json
-from tests.helpers.reports import finished
+from tests.helpers.reports import run_summary
 from tests.helpers.runs import SCHEMA
 
 
@@ -35,7 +35,7 @@ def test_a_path_says_its_step(path: str, step: int | None) -> None:
 
 def report(**changed: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {"samples": 6, "lengths": (4096, 32768)}
-    return document(finished(**settings | changed))
+    return document(run_summary(**settings | changed))
 
 
 def test_the_step_is_that_of_the_option_and_else_of_the_path() -> None:

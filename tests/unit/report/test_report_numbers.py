@@ -18,7 +18,7 @@ from plugins.report.document import document
 from plugins.report.html.page import page
 from plugins.report.markdown import markdown, plain
 from plugins.report.terminal import summary_lines
-from tests.helpers.reports import NASTY, finished
+from tests.helpers.reports import NASTY, run_summary
 from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
 from tests.helpers.servers import ChatServer, needles_within
 
@@ -249,7 +249,7 @@ def test_the_evidence_of_a_loss_says_the_same_everywhere(compared: Finished) -> 
 
 def test_means_of_helmet_and_differences_are_the_same_everywhere() -> None:
     """In a run of both suites against a baseline; its answers are made up."""
-    run = finished(samples=10, paired=True)
+    run = run_summary(samples=10, paired=True)
     found = document(run)
     reader = Tables()
     reader.feed(opened := page(found, details(run)))
@@ -285,7 +285,7 @@ LONG_NAME = "what_is_said_of_" * 4
 def test_the_terminal_takes_100_columns_and_keeps_every_score_under_its_length(
     lengths: tuple[int, ...], paired: bool
 ) -> None:
-    found = document(finished(texts=NASTY, samples=2, lengths=lengths, paired=paired))
+    found = document(run_summary(texts=NASTY, samples=2, lengths=lengths, paired=paired))
     found["gates"] = [{**gate, "name": f"{gate['name']} {LONG_NAME}", "blocking": True} for gate in found["gates"]]
     for case in found["cases"]:
         if case["task"] == "vt":

@@ -17,13 +17,13 @@ import json, sys, time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.helpers.reports import cases_of, finished, options_of, result_of
+from tests.helpers.reports import cases_of, run_summary, options_of, result_of
 from tests.helpers.peak_memory import peak_mebibytes
 from plugins.report.details import details
 from plugins.report.document import document
 from plugins.report.html.page import page
 from plugins.report.markdown import markdown
-from plugins.report.plugin import write, write_json
+from plugins.reports import write, write_json
 from plugins.report.terminal import summary_lines
 
 folder, lengths = Path(sys.argv[1]), tuple(2048 * 2**at for at in range(8))
@@ -32,7 +32,7 @@ cases = cases_of(options_of(samples=500, lengths=lengths))
 worst = {case.task: case for case in cases}
 made = {name: result_of(case, lengths, (), True) for name, case in worst.items()}
 results = {case.id: replace(made[case.task], case=case) for case in cases}
-run = finished(samples=500, lengths=lengths, paired=True, results=results)
+run = run_summary(samples=500, lengths=lengths, paired=True, results=results)
 before = time.process_time()
 found = document(run)
 write(folder / "report.html", page(found, details(run)))

@@ -15,7 +15,7 @@ from plugins.report.details import details
 from plugins.report.document import document
 from plugins.report.html.page import embedded, page
 from plugins.report.samples import ANSWER_CHARACTERS, EXCERPTS_PER_CASE, RIGHT_PER_CASE, samples_of
-from tests.helpers.reports import LENGTHS, cases_of, finished, options_of, result_of
+from tests.helpers.reports import LENGTHS, cases_of, options_of, result_of, run_summary
 
 
 def row_of(text: str, *references: str, depths: tuple[float, ...] = ()) -> dict[str, Any]:
@@ -74,19 +74,19 @@ def test_every_case_has_its_share_of_a_small_budget() -> None:
 
 
 def test_without_need_nothing_wrong_is_left_out_and_few_are_right() -> None:
-    run = finished(samples=12, paired=True)
+    run = run_summary(samples=12, paired=True)
     found = details(run).samples
     assert found.left_out == 0
     assert found.flipped_shown == found.flipped > 0
-    for case in run.judge.measured.scope.cases:
+    for case in run.evaluation.measured.scope.cases:
         rows = [row for row in found.rows if (row["task"], row["length"]) == (case.task, case.length)]
         assert sum(row["score"] == 100 and "flip" not in row for row in rows) <= RIGHT_PER_CASE
         assert sum("excerpt" in row for row in rows) <= EXCERPTS_PER_CASE + RIGHT_PER_CASE
 
 
 def test_the_page_says_what_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = finished(samples=20, suite="ruler")
-    few = samples_of(run.run.cases, run.judge.measured.results, budget_bytes=60_000)
+    run = run_summary(samples=20, suite="ruler")
+    few = samples_of(run.run.cases, run.evaluation.measured.results, budget_bytes=60_000)
     text = page(document(run), replace(details(run), samples=few))
     assert f"{few.left_out:,} wrong ones were left out to keep it small" in text
     assert few.left_out > 0
@@ -102,7 +102,7 @@ def test_the_largest_run_has_a_page_below_eight_megabytes() -> None:
     results = {case.id: replace(one, case=case, outcomes=wrong) for case in cases}
     found = samples_of(cases, results)
     assert len(cases) == 34 * 8
-    run = finished(samples=2, lengths=options.lengths, paired=True)
+    run = run_summary(samples=2, lengths=options.lengths, paired=True)
     text = page(document(run), replace(details(run), samples=found))
     assert len(embedded(found.rows)) > 4_000_000
     assert len(text.encode()) < 8_000_000
