@@ -126,13 +126,13 @@ def measured_ceiling(device: torch.device, size: int) -> float:
 def measured(model: Any, attention: str, length: int, repeats: int, ceiling: float) -> Row:
     """The median of `repeats` prefills after one that warms up, along the path the engine takes."""
     model.set_attn_implementation(attention)
-    reader, chunk, device = CachedForward(model), useful_chunk(attention, sliding=False), model.device
+    forward, chunk, device = CachedForward(model), useful_chunk(attention, sliding=False), model.device
     ids = torch.randint(0, model.config.vocab_size, (1, length), device=device)
-    reader.read(ids, chunk=chunk)
+    forward.prefill(ids, chunk=chunk)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    seconds = statistics.median(seconds_of(lambda: reader.read(ids, chunk=chunk), device) for _ in range(repeats))
+    seconds = statistics.median(seconds_of(lambda: forward.prefill(ids, chunk=chunk), device) for _ in range(repeats))
     estimate = peak_memory_bytes(
         checkpoint_of(model), length, attention=attention, prefill="whole" if chunk is None else str(chunk)
     )

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 
 from fixtures.calibration import build, parse_spec
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines.hf.engine import load
-from fixtures.engines.prefix_order import Tokens, token_counts, visiting_order
+from fixtures.engines.prefix_order import PrefillTokens, prefill_token_counts, visiting_order
 from fixtures.lengths import parse_length
 from fixtures.records import Prompt
 from fixtures.tasks import TASKS
@@ -57,7 +57,7 @@ class Row:
         return self.required is None or self.ratio <= self.required
 
 
-def row(name: str, prompts: int, counts: Sequence[Tokens], required: float | None) -> Row:
+def row(name: str, prompts: int, counts: Sequence[PrefillTokens], required: float | None) -> Row:
     computed, alone = sum(each.computed for each in counts), sum(each.computed + each.reused for each in counts)
     return Row(name=name, prompts=prompts, alone=alone, computed=computed, ratio=computed / alone, required=required)
 
@@ -83,13 +83,13 @@ def prompts_of(formatter: PromptFormatter, name: str, length: int, samples: int)
     ]
 
 
-def calls(prompts: Sequence[Prompt], at_once: int) -> list[Tokens]:
+def calls(prompts: Sequence[Prompt], at_once: int) -> list[PrefillTokens]:
     """What reading takes where so many prompts come in one call; the last one's cache is there for the next."""
-    counts: list[Tokens] = []
+    counts: list[PrefillTokens] = []
     read: tuple[int, ...] = ()
     for start in range(0, len(prompts), at_once):
         ids = [prompt.token_ids for prompt in prompts[start : start + at_once]]
-        counts += token_counts(ids, read)
+        counts += prefill_token_counts(ids, read)
         read = ids[visiting_order(ids, read)[-1]]
     return counts
 
@@ -98,10 +98,12 @@ def confirmed(checkpoint: Path, tokenizer: Any, formatter: PromptFormatter) -> b
     """Whether a model's engine computes and reuses exactly what the reading order says."""
     torch.set_num_threads(1)
     asked = queries(formatter, REAL_LENGTH, QUERIES)
-    engine = load(inspect(str(checkpoint)), tokenizer=tokenizer, device="cpu")
+    engine = load(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu")
     done = list(engine.generate(asked))
-    prompt_tokens = [Tokens(each.computed_tokens - (each.generated_tokens - 1), each.reused_tokens) for each in done]
-    return tuple(prompt_tokens) == token_counts([each.token_ids for each in asked])
+    prompt_tokens = [
+        PrefillTokens(each.computed_tokens - (each.generated_tokens - 1), each.reused_tokens) for each in done
+    ]
+    return tuple(prompt_tokens) == prefill_token_counts([each.token_ids for each in asked])
 
 
 def measured(formatter: PromptFormatter, length: int, samples: int) -> list[Row]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.engines import ENGINES, EngineError, check_gpus, check_settings
+from fixtures.engines import ENGINES, EngineError, check_device_and_attention, check_gpus
 from fixtures.records import Case, from_json, to_json
 from fixtures.tasks import SUITES
 from plugins.config.run import RUN, Run, case_of, read_run
@@ -165,7 +165,7 @@ def _check_values(option: argparse.Namespace) -> None:
         raise pytest.UsageError(str(error)) from error
     try:
         if option.device != "auto" or option.attention != "auto":
-            check_settings(option.device, option.attention)
+            check_device_and_attention(option.device, option.attention)
         if int(option.gpus_per_worker) > 1 and not (option.plan or option.preflight or option.collectonly):
             check_gpus(option.device, int(option.gpus_per_worker))
     except EngineError as error:

@@ -9,8 +9,8 @@ import pytest
 
 from fixtures.cases import case_tokens
 from fixtures.lengths import format_length
-from fixtures.memory.fit import GIB, estimated
-from fixtures.memory.hardware import gpu_bytes
+from fixtures.memory.fit import GIB, estimated_memory
+from fixtures.memory.hardware import gpu_memory_bytes
 from fixtures.records import Case
 from fixtures.tasks import TASKS
 from plugins.config.assistants import judge_cost
@@ -60,7 +60,7 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}"
         + ("" if served else "   estimated peak memory for one prompt"),
     ]
-    gpu = max(gpu_bytes(), default=USUAL_GPU_BYTES)
+    gpu = max(gpu_memory_bytes(), default=USUAL_GPU_BYTES)
     for length in sorted({case.length for case in cases}):
         at = [case for case in cases if case.length == length and case.id not in run.misfits]
         row = (
@@ -75,7 +75,7 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
 
 
 def _memory(run: Run, length: int, gpu: int) -> str:
-    memory = estimated(run.options, run.checkpoint, length)
+    memory = estimated_memory(run.options, run.checkpoint, length)
     parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
     # With a tenth for what no estimate sees.
     gpus = -(-memory.total * 11 // (10 * gpu))

@@ -22,7 +22,7 @@ from ci.bisect.report import BisectLog, conclude, look_line
 from ci.bisect.search import StepVerdict, most_questions, search
 from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
 from ci.suite_process import REPOSITORY
-from fixtures.checkpoints.checkpoint import CheckpointError, inspect
+from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.cli import CommandParser
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import Gate, ThresholdsError, load_thresholds
@@ -143,7 +143,7 @@ def _test(given: Arguments) -> int:
     good, bad = (read_step(path, option=option) for path, option in ((given.good, "--good"), (given.bad, "--bad")))
     for end, option in ((good, "--good"), (bad, "--bad")):
         # The suite would call them by its own options.
-        inspect(str(end.path), option=option)
+        read_checkpoint(str(end.path), option=option)
     ends = _ends(given, good, bad)
     _say(f"ends       {ends.told}")
     bounds = search_bounds(ends.lost, alpha=(1 - given.confidence) / most_questions(1000))

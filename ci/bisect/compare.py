@@ -10,7 +10,7 @@ from typing import Any
 from ci.bisect.search import StepVerdict
 from ci.suite_process import Ran, run_suite
 from fixtures.atomic_files import write_file
-from fixtures.checkpoints.checkpoint import CheckpointError, inspect
+from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.seeding import stable_hash
 
 CASES = "tests_longctx"
@@ -54,7 +54,7 @@ class Suite:
     ) -> Ran:  # fmt: skip
         """Runs the cases (all that the options select) on both, sample by sample; raises CheckpointError."""
         prints = [
-            inspect(str(path), option=option).fingerprint
+            read_checkpoint(str(path), option=option).fingerprint
             for path, option in ((model, "--model"), (baseline, "--baseline"))
         ]
         text = bounds.as_toml()

@@ -14,7 +14,7 @@ from ci.bisect.search import Found, StepVerdict
 from ci.checkpoint_dirs import Step
 from ci.plots import Point, plot
 from fixtures.atomic_files import write_file
-from fixtures.checkpoints.checkpoint import CheckpointError, inspect
+from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 
 SCHEMA = "longctx-bisect/1"
 FLIPS_SHOWN = 5
@@ -196,6 +196,6 @@ def _linear_scan(told: BisectLog, cost: Cost) -> Cost:
 def _fingerprint(step: Step) -> str:
     """Empty where the checkpoint cannot be read."""
     try:
-        return inspect(str(step.path)).fingerprint
+        return read_checkpoint(str(step.path)).fingerprint
     except CheckpointError:
         return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ci.checkpoint_dirs import Step, read_step
-from fixtures.checkpoints.checkpoint import CheckpointError, inspect
+from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 
 # Name, size and time of change of every file below a directory.
 State = tuple[tuple[str, int, int], ...]
@@ -70,7 +70,7 @@ class Watcher:
         if self.marker is None and was != now:
             self.waiting[step.name] = "it was not there at the last look, or has changed since"
             return None
-        fingerprint = inspect(str(step.path)).fingerprint
+        fingerprint = read_checkpoint(str(step.path)).fingerprint
         if _state(step.path) != now:
             self.waiting[step.name] = "it changed while it was read"
             return None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures import versions
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import (
     Judge,
@@ -45,7 +45,7 @@ def scored_by(options: Options) -> tuple[str, ...]:
 
 
 def _nli_fingerprint(path: str) -> str:
-    return inspect(path, option="--nli-model").fingerprint
+    return read_checkpoint(path, option="--nli-model").fingerprint
 
 
 def open_assistants(options: Options, replies: Replies) -> Assistants:

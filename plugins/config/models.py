@@ -9,7 +9,7 @@ import pytest
 
 from fixtures import calibration
 from fixtures.cases import samples_fingerprint
-from fixtures.checkpoints.checkpoint import Checkpoint, inspect
+from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from fixtures.corpora import load_corpora
 from fixtures.engines.openai.probe import Endpoint
 from fixtures.records import Options
@@ -25,7 +25,7 @@ def checkpoint_of(config: pytest.Config, option: Any) -> tuple[Checkpoint, bool]
     path = _directory(config, option.model)
     if is_served(option) and not Path(path).exists():
         return named_only(option.model, path_of(config, option.length_tokenizer)), True
-    return inspect(path, trust_remote_code=option.trust_remote_code), False
+    return read_checkpoint(path, trust_remote_code=option.trust_remote_code), False
 
 
 def baseline_of(
@@ -41,7 +41,7 @@ def baseline_of(
     if given.endswith(".json"):
         return read_baseline(Path(str(path_of(config, given))), options, samples)
     path = _directory(config, given, option="--baseline")
-    checkpoint = inspect(path, option="--baseline", trust_remote_code=options.trust_remote_code)
+    checkpoint = read_checkpoint(path, option="--baseline", trust_remote_code=options.trust_remote_code)
     formatter = load_formatter(options, path, endpoint, option="--baseline")
     tasks, corpora = load_tasks(options.prompts, options.scoring), load_corpora(options.data_dir)
     if samples_fingerprint(tasks, corpora, formatter, scored_by=scored_by(options)) != samples:

@@ -19,7 +19,7 @@ from fixtures.engines import EngineError
 from fixtures.engines.openai.probe import Endpoint
 from fixtures.engines.openai.server_process import ServeError
 from fixtures.lengths import LengthError, parse_length
-from fixtures.memory.fit import too_large
+from fixtures.memory.fit import cases_over_memory
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import JudgeError
 from fixtures.seeding import stable_hash
@@ -202,7 +202,7 @@ def _read_run(config: pytest.Config) -> Run:
     loaded = _loaded_here(checkpoint, baseline, served=is_served(option))
     fitting = [case for case in measurable if case.id not in lacking]
     workers = _workers(config)
-    large = {} if workers is None or option.preflight else too_large(options, loaded, fitting, workers=workers)
+    large = {} if workers is None or option.preflight else cases_over_memory(options, loaded, fitting, workers=workers)
     narrowed = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
     if unfit and not narrowed:
         raise pytest.UsageError(next(iter(unfit.values())))

@@ -10,9 +10,9 @@ import pytest
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import EngineError
-from fixtures.engines.openai.keys import holds_key, is_address
-from fixtures.engines.openai.probe import Endpoint, connect, is_ready, look
-from fixtures.engines.openai.server_process import Server, command_words, free_port
+from fixtures.engines.openai.keys import contains_key, is_base_url
+from fixtures.engines.openai.probe import Endpoint, connect, is_ready, probe_endpoint
+from fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
 from fixtures.records import Options
 from fixtures.seeding import stable_hash
 from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
@@ -49,7 +49,7 @@ def check_server(option: Any) -> None:
             raise EngineError(
                 f"--{name.replace('_', '-')}: {given} is for --engine hf; leave it out: the server decides"
             )
-    if option.base_url is not None and (not is_address(option.base_url) or holds_key(option.base_url)):
+    if option.base_url is not None and (not is_base_url(option.base_url) or contains_key(option.base_url)):
         raise EngineError(
             "--base-url: not of the form http(s)://host[:port]/path; give no user, password or query in it: "
             "a key belongs into LONGCTX_API_KEY"
@@ -88,14 +88,14 @@ def open_endpoint(config: pytest.Config, options: Options, checkpoint: Checkpoin
     if options.serve is not None:
         port = free_port()
         model = checkpoint.path if _is_known(checkpoint) else options.model
-        words = command_words(options.serve, model=model, port=port)
+        words = split_command(options.serve, model=model, port=port)
         url = url or f"http://127.0.0.1:{port}/v1"
-        server = Server(words, config.rootpath / ".longctx" / f"serve-{os.getpid()}.log")
+        server = ServerProcess(words, config.rootpath / ".longctx" / f"serve-{os.getpid()}.log")
         config.add_cleanup(server.stop)
         server.wait(lambda: is_ready(str(url)), seconds=START_SECONDS)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
-        return look(
+        return probe_endpoint(
             connection,
             names=_names(options, checkpoint),
             named=options.served_model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fixtures.engines import execution
+from fixtures.engines import execution_settings
 from fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
@@ -25,7 +25,7 @@ def subject(run: Run, who: Who = "model") -> Subject:
         assert run.baseline is not None
         assert run.baseline.checkpoint is not None
         checkpoint, name = run.baseline.checkpoint, run.baseline.name
-    how = execution(checkpoint, **run.engine_settings(who))
+    how = execution_settings(checkpoint, **run.engine_settings(who))
     return Subject(model=name, fingerprint=checkpoint.fingerprint, execution=how)
 
 

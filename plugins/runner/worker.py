@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from fixtures.engines import Ahead, Engine, EngineError, EngineFacts
+from fixtures.engines import Engine, EngineError, EngineFacts, Prefetching
 from fixtures.records import Case, CaseResult, Generation
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
@@ -145,7 +145,7 @@ class Worker:
         built = batch.built.result()
         risky = any(batch.side.journal.lost[key] for key in batch.taken)
         most = 0 if risky else most_ahead(len(standing.wanted), at_once(batch.engine, panel), self._workers)
-        if isinstance(batch.engine, Ahead):
+        if isinstance(batch.engine, Prefetching):
             self._begin(batch, batch.engine)
             # Of the same side: the other one's prompts are not for this server.
             while len(self._begun) < most and (more := self._claim(panel, standing, batch.side)) is not None:
@@ -187,17 +187,17 @@ class Worker:
         _give_back(ahead)
         return None
 
-    def _begin(self, batch: Batch, engine: Ahead) -> None:
+    def _begin(self, batch: Batch, engine: Prefetching) -> None:
         """Ask for a batch before it is read: a server never waits for this side, nor for its slowest answer."""
         known = batch.side.journal.generations
         jobs = [job for job in batch.built.result() if isinstance(job, Job) and job.prompt not in known]
-        engine.begin([job.sample.prompt for job in jobs])
+        engine.prefetch([job.sample.prompt for job in jobs])
 
     def _finish_begun(self) -> None:
         """What is on its way is paid for and kept, whatever was decided meanwhile; the rest is given back."""
         for batch in self._begun:
-            assert isinstance(batch.engine, Ahead)
-            batch.engine.withdraw()
+            assert isinstance(batch.engine, Prefetching)
+            batch.engine.cancel_queued()
         while self._begun:
             batch = self._begun.popleft()
             self._answer(batch, self._asked(batch.engine, batch, batch.built.result()))
@@ -205,7 +205,7 @@ class Worker:
     def _asked(self, engine: Engine, batch: Batch, built: Built) -> list[Job]:
         """Those of a batch that an engine ahead has, answered or on their way; the others are given back."""
         jobs = [job for job in built if isinstance(job, Job)]
-        kept = [job for job in jobs if isinstance(engine, Ahead) and engine.has(job.sample.prompt)]
+        kept = [job for job in jobs if isinstance(engine, Prefetching) and engine.is_prefetched(job.sample.prompt)]
         for key in batch.taken.keys() - {job.key for job in kept}:
             batch.side.journal.give_back(key)
         return kept
@@ -213,7 +213,7 @@ class Worker:
     def _close_begun(self) -> None:
         """Nobody waits for what is on its way after an error of this side."""
         for batch in self._begun:
-            assert isinstance(batch.engine, Ahead)
+            assert isinstance(batch.engine, Prefetching)
             batch.engine.close()
         self._begun.clear()
 

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 
 from fixtures.calibration.tokenizer import Meaning, meaning
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines.hf.engine import HfEngine, load
 from fixtures.records import Prompt, Sample
@@ -69,7 +69,7 @@ def ready(spec: str) -> Calibrated:
     path = calibrated(spec)
     tokenizer: Any = load_tokenizer(str(path))
     return Calibrated(
-        engine=load(inspect(str(path)), tokenizer=tokenizer, device="cpu"),
+        engine=load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu"),
         formatter=PromptFormatter(tokenizer),
         tokenizer=tokenizer,
         means=meaning(Tokenizer.from_file(str(path / "tokenizer.json"))),

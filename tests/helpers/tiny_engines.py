@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.engines.hf.engine import HfEngine, load
 from fixtures.records import Prompt
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, Ids, prompt, random_prompt, save_model
@@ -38,7 +38,7 @@ def saved_in(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 
 
 def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
-    """A family's engine with an empty shelf, loaded once for each way of batching."""
+    """A family's engine with an empty prefix_cache, loaded once for each way of batching."""
     torch.set_num_threads(1)
     paths: dict[str, Path] = {}
     made: dict[tuple[str, int], HfEngine] = {}
@@ -47,23 +47,23 @@ def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
         if family not in paths:
             paths[family] = save_model((CONFIGS | HYBRIDS)[family], tmp_path_factory.mktemp(family))
         if (family, batch_size) not in made:
-            checkpoint = inspect(str(paths[family]))
+            checkpoint = read_checkpoint(str(paths[family]))
             made[family, batch_size] = load(checkpoint, tokenizer=Ids(), device="cpu", batch_size=batch_size)
         found = made[family, batch_size]
-        found.shelf.clear()
+        found.prefix_cache.clear()
         return found
 
     return engine
 
 
 def engine_of(path: Path, **settings: Any) -> HfEngine:
-    return load(inspect(str(path)), **{"tokenizer": Ids(), "device": "cpu", **settings})
+    return load(read_checkpoint(str(path)), **{"tokenizer": Ids(), "device": "cpu", **settings})
 
 
 def own_greedy(engine: HfEngine, asked: Prompt) -> str:
     """What `generate` answers to one prompt, without the end-of-text token."""
     ids = torch.tensor([asked.token_ids])
-    full = engine.reader.model.generate(
+    full = engine.forward.model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=asked.generation_tokens
     )
     new = [i for i in full[0, ids.shape[1] :].tolist() if i not in engine.end_ids]
@@ -82,7 +82,7 @@ def questions(many: int, length: int = 3, context: Sequence[int] = TEXT) -> list
 def counted(engine: HfEngine) -> Iterator[list[int]]:
     """Positions that go into the first layer, one number for each pass."""
     seen: list[int] = []
-    layers = engine.reader.model.get_decoder().layers
+    layers = engine.forward.model.get_decoder().layers
 
     def count(_: Any, args: tuple[Any, ...], inputs: dict[str, Any]) -> None:
         hidden = args[0] if args else inputs["hidden_states"]

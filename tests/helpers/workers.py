@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.cases import plan
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines import Engine, EngineFacts
 from fixtures.records import Case, Generation, Options, Prompt
@@ -88,7 +88,7 @@ def run_of(model: Path, **changed: Any) -> Run:
     return Run(
         id="a-run",
         options=options,
-        checkpoint=inspect(str(model)),
+        checkpoint=read_checkpoint(str(model)),
         cases=plan(options, TASKS, Corpora()),
         unavailable={},
         misfits={},

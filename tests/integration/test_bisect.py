@@ -14,7 +14,7 @@ import pytest
 from ci.bisect import __main__ as bisect
 from ci.bisect import compare
 from ci.suite_process import Ran
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Case, Generation, Outcome, Score
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
@@ -89,7 +89,7 @@ class Chain:
 
     def _answer(self, name: str, samples: Sequence[int]) -> None:
         """Into the journal, where costs and flips are read."""
-        fingerprint = inspect(str(self.folder / name)).fingerprint
+        fingerprint = read_checkpoint(str(self.folder / name)).fingerprint
         subject = Subject(model=name, fingerprint=fingerprint, execution={})
         folder = self.folder / "journal" / subject.key
         folder.mkdir(parents=True, exist_ok=True)

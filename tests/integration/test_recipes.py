@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fixtures.engines.openai.probe import is_ready
-from fixtures.engines.openai.server_process import ServeError, Server, command_words, free_port
+from fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.servers import ChatServer, in_json
 
@@ -127,8 +127,8 @@ def test_a_run_finds_a_server_in_an_environment_of_its_own(
     program(tmp_path / "bin" / ("vllm" if server == "vllm" else "python"), LISTENING)
     monkeypatch.setenv("SERVER_ENV", str(tmp_path))
     port = free_port()
-    words = command_words(f"bash {CI}/servers/{server}.sh {{model}} {{port}}", model="/ckpt", port=port)
-    started = Server(words, tmp_path / "log")
+    words = split_command(f"bash {CI}/servers/{server}.sh {{model}} {{port}}", model="/ckpt", port=port)
+    started = ServerProcess(words, tmp_path / "log")
     try:
         started.wait(lambda: is_ready(f"http://127.0.0.1:{port}/v1"), seconds=30)
     finally:
@@ -143,7 +143,7 @@ def test_a_run_says_in_one_line_that_the_servers_environment_is_missing(
     program(tmp_path / "vllm", LISTENING)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("SERVER_ENV", raising=False)
-    started = Server(["bash", str(CI / f"servers/{server}.sh"), "/ckpt", "1"], tmp_path / "log")
+    started = ServerProcess(["bash", str(CI / f"servers/{server}.sh"), "/ckpt", "1"], tmp_path / "log")
     try:
         with pytest.raises(ServeError, match=rf"{server}\.sh: SERVER_ENV: no bin/\w+ in .*; install .* set SERVER_ENV"):
             started.wait(lambda: False, seconds=30)

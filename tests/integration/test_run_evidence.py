@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from plugins.config.baseline import BaselineError, read_baseline
 from plugins.journal import Subject
 from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
@@ -274,7 +274,7 @@ def test_a_changed_weight_is_another_subject(tmp_path: Path) -> None:
 
 
 def key_of(checkpoint: Path) -> str:
-    return Subject(model="step_1", fingerprint=inspect(str(checkpoint)).fingerprint, execution={}).key
+    return Subject(model="step_1", fingerprint=read_checkpoint(str(checkpoint)).fingerprint, execution={}).key
 
 
 # --- a baseline that cannot be compared with ---

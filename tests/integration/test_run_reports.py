@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.lengths import format_length
 from plugins.reports import write_json
 from tests.helpers.paths import REPOSITORY
@@ -86,7 +86,7 @@ def test_a_model_outside_the_clone_is_measured(whole: Finished) -> None:
     path = Path(model["path"])
     assert path.name == "step_1000"
     assert REPOSITORY not in path.parents
-    found = inspect(str(path))
+    found = read_checkpoint(str(path))
     assert (model["fingerprint"], model["claimed_length"]) == (found.fingerprint, found.claimed_length)
     assert (model["engine"], model["dtype"], model["chat_template"]) == ("hf", "float32", False)
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.engines import ENGINES, Engine
 from fixtures.engines.openai.probe import Counting, Endpoint
 from fixtures.records import Sample, Score
@@ -207,7 +207,7 @@ def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
         url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=counting
     )
     return ENGINES["openai"](
-        inspect(str(model)), tokenizer=load_tokenizer(str(model)), endpoint=endpoint, batch_size=at_once
+        read_checkpoint(str(model)), tokenizer=load_tokenizer(str(model)), endpoint=endpoint, batch_size=at_once
     )
 
 

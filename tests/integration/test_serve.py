@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from fixtures.calibration.recipe import SOLVED
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines import ENGINES, Engine
-from fixtures.engines.openai.probe import Endpoint, connect, is_ready, look
-from fixtures.engines.openai.server_process import ServeError, Server, command_words, free_port
+from fixtures.engines.openai.probe import Endpoint, connect, is_ready, probe_endpoint
+from fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from fixtures.tasks import TASKS
 from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
 from tests.helpers.paths import REPOSITORY
@@ -35,9 +35,9 @@ SAMPLES = 2
 LENGTH = 512
 # The child of the server takes no notice of being asked to end.
 BRIEF = """
-from fixtures.engines.openai.server_process import Server
+from fixtures.engines.openai.server_process import ServerProcess
 
-Server.__init__.__kwdefaults__["grace_seconds"] = 1.0
+ServerProcess.__init__.__kwdefaults__["grace_seconds"] = 1.0
 """
 CAN_SERVE = all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn", "accelerate"))
 serves = pytest.mark.skipif(not CAN_SERVE, reason="needs the packages of transformers[serving]")
@@ -63,7 +63,7 @@ def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = {"HF_HOME": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     environment = " ".join(f"{name}={value}" for name, value in settings.items())
     command = f"env {environment} {PYTEST.with_name('transformers')} {served}"
-    server = Server(command_words(command, model=str(model), port=port), folder / "log")
+    server = ServerProcess(split_command(command, model=str(model), port=port), folder / "log")
     address = f"http://127.0.0.1:{port}/v1"
     try:
         server.wait(lambda: is_ready(address), seconds=START_SECONDS)
@@ -74,7 +74,7 @@ def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def endpoint_of(url: str, model: Path) -> Endpoint:
     tokenizer = load_tokenizer(str(model))
-    return look(
+    return probe_endpoint(
         connect(url, timeout_seconds=60),
         names=(str(model),),
         named=None,
@@ -94,7 +94,7 @@ def test_every_sample_has_the_score_that_it_has_in_this_process(url: str, model:
         for task in tasks
         for index in range(SAMPLES)
     ]
-    checkpoint = inspect(str(model))
+    checkpoint = read_checkpoint(str(model))
     near: Engine = ENGINES["hf"](checkpoint, tokenizer=tokenizer, device="cpu", dtype="float32")
     far: Engine = ENGINES["openai"](checkpoint, tokenizer=tokenizer, endpoint=endpoint_of(url, model), batch_size=2)
     prompts = [sample.prompt for sample in samples]
@@ -206,7 +206,7 @@ def fake(model: Path) -> str:
 
 def test_a_server_and_what_it_started_end_when_they_are_stopped(model: Path, tmp_path: Path) -> None:
     port = free_port()
-    server = Server(command_words(fake(model), model=str(model), port=port), tmp_path / "log", grace_seconds=0.3)
+    server = ServerProcess(split_command(fake(model), model=str(model), port=port), tmp_path / "log", grace_seconds=0.3)
     server.wait(lambda: is_ready(f"http://127.0.0.1:{port}/v1"), seconds=60)
     (child,) = pids(tmp_path / "log")
     assert is_running(child)
@@ -219,7 +219,7 @@ def test_a_server_and_what_it_started_end_when_they_are_stopped(model: Path, tmp
 def test_what_left_the_servers_group_ends_with_it_too(tmp_path: Path) -> None:
     """As Ray's daemons do."""
     words = ["sh", "-c", "setsid sh -c 'sleep 600 & echo pid $!; wait' & echo pid $!; wait"]
-    server = Server(words, tmp_path / "log", grace_seconds=2)
+    server = ServerProcess(words, tmp_path / "log", grace_seconds=2)
     ends = time.monotonic() + 60
     while len(pids(tmp_path / "log")) < 2 and time.monotonic() < ends:
         time.sleep(0.05)
@@ -231,10 +231,10 @@ def test_what_left_the_servers_group_ends_with_it_too(tmp_path: Path) -> None:
 
 
 def test_a_server_ends_with_a_run_that_is_killed(model: Path, tmp_path: Path) -> None:
-    words = command_words(fake(model), model=str(model), port=free_port())
+    words = split_command(fake(model), model=str(model), port=free_port())
     script = (
-        "import sys, time; from pathlib import Path; from fixtures.engines.openai.server_process import Server; "
-        f"Server({words!r}, Path({str(tmp_path / 'log')!r}), grace_seconds=0.3); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from fixtures.engines.openai.server_process import ServerProcess; "
+        f"ServerProcess({words!r}, Path({str(tmp_path / 'log')!r}), grace_seconds=0.3); time.sleep(600)"
     )
     run = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY)
     ends = time.monotonic() + 60
@@ -285,5 +285,5 @@ def test_a_command_that_serves_nothing_is_one_line(model: Path, tmp_path: Path) 
 def test_a_command_that_cannot_be_one_is_one_line(text: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGCTX_API_KEY", KEY)
     with pytest.raises(ServeError, match=f"--serve: .*{says}") as raised:
-        command_words(text, model="m", port=1)
+        split_command(text, model="m", port=1)
     assert KEY not in str(raised.value)

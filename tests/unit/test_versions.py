@@ -22,9 +22,9 @@ COMMENT = {".py": "\n# a comment\n", ".toml": "\n# a comment\n"}
 # Prints everything that names a stored result: fingerprints, a sample's key, a model's and a judge's.
 KEYS = """
 from fixtures.cases import samples_fingerprint
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
-from fixtures.engines import execution
+from fixtures.engines import execution_settings
 from fixtures.tokenization.prompts import PromptFormatter
 from fixtures.scoring.judge import JudgedClaim, JudgeSettings, fingerprint
 from fixtures.scoring.judge.client import request_of
@@ -39,7 +39,7 @@ print(Corpora().fingerprint, PromptFormatter(Pieces()).fingerprint, _recipe(), f
 print(samples_fingerprint(TASKS, Corpora(), PromptFormatter(Pieces()), scored_by=("strict",)))
 print(reply_key(question.rubric, request_of(settings, question.text)))
 how = {"device": "cpu", "dtype": "float32", "attention": "auto", "batch_size": 0, "prefill_chunk": "auto"}
-print(execution(inspect(CHECKPOINT), engine="hf", **how))
+print(execution_settings(read_checkpoint(CHECKPOINT), engine="hf", **how))
 """
 
 

@@ -13,7 +13,7 @@ from fixtures.calibration.codes import CODE_SIZE, codes, one_cycle
 from fixtures.calibration.recipe import SOLVED
 from fixtures.calibration.tokenizer import END_MARKS, KEY_MARKS, VALUE_MARKS, meaning
 from fixtures.calibration.weights import graded_window
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Sample
 from fixtures.tasks import TASKS
 from tests.helpers.calibrations import Calibrated, ready
@@ -130,7 +130,7 @@ def test_transformers_loads_every_weight_and_no_other(spec: str) -> None:
 
 
 def test_a_checkpoint_says_what_it_can_do() -> None:
-    told = inspect(str(calibrated(str(WINDOW)))).calibration
+    told = read_checkpoint(str(calibrated(str(WINDOW)))).calibration
     assert told is not None
     assert (told["window"], told["class_windows"]) == (WINDOW, None)
     assert {*told["solves"], *told["unsolved"]} == {name for name, task in TASKS.items() if task.suite == "ruler"}

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.calibration.recipe import LAST_STEP, CalibrationError, Spec, description, parse_spec
 from fixtures.calibration.weights import DRIFT, drifted
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Sample
 from tests.helpers.calibrations import Calibrated, command, content, ready
 from tests.helpers.runs import calibrated
@@ -50,7 +50,7 @@ def test_the_last_step_answers_as_the_first() -> None:
 
 
 def test_each_step_is_another_checkpoint() -> None:
-    assert len({inspect(str(calibrated(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
+    assert len({read_checkpoint(str(calibrated(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
     first, second = ({"w": np.ones(900, np.float32)} for _ in range(2))
     assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).mean() > 0.9
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.checkpoints.checkpoint import CheckpointError, claimed_length, inspect
+from fixtures.checkpoints.checkpoint import CheckpointError, claimed_length, read_checkpoint
 from fixtures.checkpoints.safetensors import read_header
 from tests.helpers.checkpoints import (
     TENSORS,
@@ -44,7 +44,7 @@ def shard(folder: Path) -> None:
 
 
 def test_a_checkpoint_says_what_it_is(folder: Path) -> None:
-    found = inspect(str(folder))
+    found = read_checkpoint(str(folder))
     assert (found.name, found.path) == ("step_1000", str(folder))
     assert (found.architecture, found.model_type, found.claimed_length) == ("LlamaForCausalLM", "llama", 131072)
     assert (found.dtype, found.parameters, found.weight_bytes) == ("bfloat16", 36, 72)
@@ -54,13 +54,13 @@ def test_a_checkpoint_says_what_it_is(folder: Path) -> None:
 
 def test_shards_are_one_checkpoint(folder: Path) -> None:
     shard(folder)
-    found = inspect(str(folder))
+    found = read_checkpoint(str(folder))
     assert (found.parameters, found.weight_bytes) == (36, 72)
 
 
 def test_a_calibration_beside_the_weights_is_read(folder: Path) -> None:
     (folder / "calibration.json").write_text('{"effective_length": 4096}')
-    assert inspect(str(folder)).calibration == {"effective_length": 4096}
+    assert read_checkpoint(str(folder)).calibration == {"effective_length": 4096}
 
 
 @pytest.mark.parametrize(
@@ -198,29 +198,29 @@ def test_what_is_no_checkpoint_is_told_in_one_line(kind: str, folder: Path) -> N
     change, said = BROKEN[kind]
     change(folder)
     with pytest.raises(CheckpointError, match=said) as caught:
-        inspect(str(folder))
+        read_checkpoint(str(folder))
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_name_on_the_hub_is_not_downloaded(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such directory 'org/model'; hub names are not downloaded, give a"):
-        inspect("org/model")
+        read_checkpoint("org/model")
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="is a file; give the directory"):
-        inspect(str(tmp_path / "model.safetensors"))
+        read_checkpoint(str(tmp_path / "model.safetensors"))
 
 
 def test_own_code_is_allowed_by_the_option_and_not_needed_for_built_in_models(folder: Path) -> None:
     configure(folder, auto_map={"AutoModelForCausalLM": "m.M"})
-    assert inspect(str(folder)).model_type == "llama"
+    assert read_checkpoint(str(folder)).model_type == "llama"
     configure(folder, model_type="mine", auto_map={"AutoModelForCausalLM": "m.M"})
-    assert inspect(str(folder), trust_remote_code=True).model_type == "mine"
+    assert read_checkpoint(str(folder), trust_remote_code=True).model_type == "mine"
 
 
 def test_weights_saved_whole_beside_training_shards_are_a_checkpoint(folder: Path) -> None:
     both(write("state/__0_0.distcp"), write("zero_to_fp32.py"), write("optimizer.pt"))(folder)
-    assert inspect(str(folder)).parameters == 36
+    assert read_checkpoint(str(folder)).parameters == 36
 
 
 @given(cut=st.integers(0, len(WHOLE) - 1))

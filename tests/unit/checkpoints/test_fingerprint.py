@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.checkpoints.safetensors import READ_LIMIT, Tensor, read_header, sample_blocks
 from tests.helpers.checkpoints import (
     CONFIG,
@@ -36,11 +36,11 @@ def test_the_fingerprint_changes_with_any_weight(at: int, tmp_path_factory: pyte
     folder = tmp_path_factory.getbasetemp() / "fingerprint"
     folder.mkdir(exist_ok=True)
     both(write("config.json", json.dumps(CONFIG)), write("tokenizer.json", "{}"), write(WEIGHTS, WHOLE))(folder)
-    before = inspect(str(folder)).fingerprint
+    before = read_checkpoint(str(folder)).fingerprint
     changed = bytearray(WHOLE)
     changed[len(WHOLE) - 1 - at] ^= 1
     (folder / WEIGHTS).write_bytes(changed)
-    assert inspect(str(folder)).fingerprint != before
+    assert read_checkpoint(str(folder)).fingerprint != before
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_the_fingerprint_changes_with_any_weight(at: int, tmp_path_factory: pyte
     ids=["config", "tokenizer", "generation config", "chat template", "weights"],
 )
 def test_the_fingerprint_changes_with_all_that_answers_depend_on(change: Change, folder: Path) -> None:
-    before = inspect(str(folder)).fingerprint
+    before = read_checkpoint(str(folder)).fingerprint
     change(folder)
-    assert inspect(str(folder)).fingerprint != before
+    assert read_checkpoint(str(folder)).fingerprint != before
 
 
 def test_the_fingerprint_is_that_of_the_content_wherever_it_stands(folder: Path) -> None:
-    before = inspect(str(folder)).fingerprint
+    before = read_checkpoint(str(folder)).fingerprint
     (folder / "trainer_state.json").write_text("{}")
-    assert inspect(str(folder.rename(folder.parent / "step_2000"))).fingerprint == before
+    assert read_checkpoint(str(folder.rename(folder.parent / "step_2000"))).fingerprint == before
 
 
 def sparse(path: Path, elements: int, tensors: int) -> None:
@@ -92,7 +92,7 @@ def bytes_read() -> int:
 def test_no_more_than_64_mib_of_a_weight_file_are_read(folder: Path) -> None:
     sparse(folder / WEIGHTS, elements=2**27, tensors=12)
     before = bytes_read()
-    found = inspect(str(folder))
+    found = read_checkpoint(str(folder))
     # Configs, and the sources in which built-in models are looked up, are read beside it.
     assert READ_LIMIT / 2 < bytes_read() - before < READ_LIMIT + 2**16
     assert found.parameters == 12 * 2**27
@@ -100,7 +100,7 @@ def test_no_more_than_64_mib_of_a_weight_file_are_read(folder: Path) -> None:
 
 def test_a_large_tensor_is_sampled_from_its_first_byte_to_its_last(folder: Path) -> None:
     sparse(folder / WEIGHTS, elements=2**26, tensors=2)
-    seen = {inspect(str(folder)).fingerprint}
+    seen = {read_checkpoint(str(folder)).fingerprint}
     for name, tensor in read_header(folder / WEIGHTS).items():
         for at in (tensor.start, tensor.end - 2, (tensor.start + tensor.end) // 2):
             with (folder / WEIGHTS).open("r+b") as file:
@@ -108,7 +108,7 @@ def test_a_large_tensor_is_sampled_from_its_first_byte_to_its_last(folder: Path)
                 begin = max(tensor.start, min(at, tensor.end - 2**25))
                 file.seek(begin)
                 file.write(b"\x01" * 2**25)
-            seen.add(inspect(str(folder)).fingerprint)
+            seen.add(read_checkpoint(str(folder)).fingerprint)
         assert name.startswith("layer.")
     assert len(seen) == 7
 

@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 
 from fixtures.engines import EngineError
+from fixtures.engines.hf import engine as hf_engine
 from fixtures.engines.hf import prefill
 from fixtures.engines.hf.stopping import StopTracker
 from fixtures.memory.chunks import SLIDING_CHUNK
@@ -61,14 +62,14 @@ def test_a_batch_answers_as_each_alone(family: str, saved: Saved) -> None:
 def test_chunks_answer_as_a_whole_prompt(family: str, attention: str, saved: Saved) -> None:
     engine = engine_of(saved(family), attention=attention)
     whole = copy.copy(engine)
-    whole.path = replace(engine.path, chunk=None)
-    engine.path = replace(engine.path, chunk=16)
+    whole.prefill_mode = replace(engine.prefill_mode, chunk=None)
+    engine.prefill_mode = replace(engine.prefill_mode, chunk=16)
     assert texts(engine, PROMPTS) == texts(whole, PROMPTS)
 
 
 def test_a_padded_batch_in_chunks_answers_as_each_alone(saved: Saved) -> None:
     engine = engine_of(saved("llama"), batch_size=4)
-    engine.path = replace(engine.path, chunk=16)
+    engine.prefill_mode = replace(engine.prefill_mode, chunk=16)
     assert texts(engine, PROMPTS) == texts(engine_of(saved("llama")), PROMPTS)
 
 
@@ -94,8 +95,8 @@ def test_facts_say_how_prompts_are_read(family: str, attention: str, said: str, 
 
 def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Saved) -> None:
     engine = engine_of(saved("mistral"))
-    model = engine.reader.model
-    assert prefill.exact_path(engine.reader, "sdpa").chunk == SLIDING_CHUNK
+    model = engine.forward.model
+    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk == SLIDING_CHUNK
 
     def forget(_: Any, args: Any, inputs: dict[str, Any]) -> Any:
         if inputs["past_key_values"].get_seq_length():
@@ -103,7 +104,7 @@ def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Save
         return args, inputs
 
     model.register_forward_pre_hook(forget, with_kwargs=True)
-    assert prefill.exact_path(engine.reader, "sdpa").chunk is None
+    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk is None
 
 
 @pytest.mark.parametrize(("family", "batch_size"), [("llama", 1), ("llama", 3), ("mistral", 1), ("longrope", 1)])
@@ -115,7 +116,7 @@ def test_every_position_that_went_through_the_model_is_counted(family: str, batc
         nonlocal seen
         seen += inputs["input_ids"].numel()
 
-    engine.reader.model.register_forward_pre_hook(count, with_kwargs=True)
+    engine.forward.model.register_forward_pre_hook(count, with_kwargs=True)
     done = list(engine.generate(PROMPTS))
     assert sum(generation.computed_tokens for generation in done) == seen
     assert [generation.prompt_tokens for generation in done] == [len(each.token_ids) for each in PROMPTS]
@@ -206,7 +207,7 @@ def test_neighbours_share_a_batch_up_to_the_token_limit(saved: Saved, monkeypatc
     engine = engine_of(saved("llama"))
     assert engine.facts.batch_size == 1
     engine.batch_size = 0
-    monkeypatch.setattr(engine, "BATCH_TOKENS", 100)
+    monkeypatch.setattr(hf_engine, "BATCH_TOKENS", 100)
     sizes: list[int] = []
     run = engine._run
 

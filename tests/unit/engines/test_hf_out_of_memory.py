@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fixtures.checkpoints.checkpoint import inspect
-from fixtures.engines import EngineError, execution
+from fixtures.checkpoints.checkpoint import read_checkpoint
+from fixtures.engines import EngineError, execution_settings
 from fixtures.engines.hf import prefill
 from fixtures.engines.hf.engine import HfEngine, load
 from tests.helpers.tiny_engines import TEXT, Ready, counted, own_greedy, questions, ready_in
@@ -24,7 +24,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
 
 def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: int, *, rows: int = 99) -> list[int]:
     """A model whose memory ends at so many positions a pass; the sizes of all passes."""
-    forward = engine.reader.model.forward
+    forward = engine.forward.model.forward
     sizes: list[int] = []
 
     def limited(*_: Any, **inputs: Any) -> Any:
@@ -33,7 +33,7 @@ def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: 
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total ...")
         return forward(**inputs)
 
-    monkeypatch.setattr(engine.reader.model, "forward", limited)
+    monkeypatch.setattr(engine.forward.model, "forward", limited)
     return sizes
 
 
@@ -55,7 +55,7 @@ def test_a_prompt_that_takes_too_much_memory_is_read_in_smaller_parts(
     engine = ready("llama")
     (asked,) = questions(1)
     alone = own_greedy(engine, asked)
-    monkeypatch.setattr(engine, "path", engine.path)
+    monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
     monkeypatch.setattr(prefill, "LEAST_CHUNK", 8)
     sizes = failing_above(engine, monkeypatch, 50)
     (generation,) = engine.generate([asked])
@@ -68,7 +68,7 @@ def test_running_out_of_memory_in_the_smallest_part_says_what_was_missing(
     ready: Ready, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = ready("llama")
-    monkeypatch.setattr(engine, "path", engine.path)
+    monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
     monkeypatch.setattr(prefill, "LEAST_CHUNK", 32)
     failing_above(engine, monkeypatch, 10)
     said = (
@@ -81,12 +81,12 @@ def test_running_out_of_memory_in_the_smallest_part_says_what_was_missing(
 
 def test_what_is_kept_is_given_back_before_a_prompt_is_given_up(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ready("llama")
-    monkeypatch.setattr(engine, "path", engine.path)
+    monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
     list(engine.generate(questions(1)))
     failing_above(engine, monkeypatch, 0)
     with pytest.raises(EngineError, match="out of memory"):
         list(engine.generate(questions(2)))
-    assert engine.shelf.ids == ()
+    assert engine.prefix_cache.ids == ()
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
@@ -95,22 +95,22 @@ def test_what_another_model_keeps_is_given_back_before_anything_gets_smaller(
 ) -> None:
     engine, other = ready("llama", batch_size), ready("qwen2")
     list(other.generate(questions(1)))
-    forward = engine.reader.model.forward
+    forward = engine.forward.model.forward
 
     def crowded(*_: Any, **inputs: Any) -> Any:
-        if other.shelf.ids:
+        if other.prefix_cache.ids:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return forward(**inputs)
 
-    monkeypatch.setattr(engine.reader.model, "forward", crowded)
-    path, most = engine.path, engine.most_tokens
+    monkeypatch.setattr(engine.forward.model, "forward", crowded)
+    path, most = engine.prefill_mode, engine.most_tokens
     assert len(list(engine.generate(questions(3)))) == 3
-    assert (engine.path, engine.most_tokens) == (path, most)
+    assert (engine.prefill_mode, engine.most_tokens) == (path, most)
 
 
 @pytest.mark.parametrize(("asked", "said"), [("auto", "whole"), ("whole", "whole"), ("32", "chunks of 32")])
 def test_the_prefill_chunk_is_what_was_asked_for(asked: str, said: str, tmp_path: Path, ready: Ready) -> None:
-    checkpoint = inspect(str(save_model(CONFIGS["llama"], tmp_path / "c")))
+    checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
     engine = load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk=asked)
     assert engine.facts.prefill == said
     with counted(engine) as seen:
@@ -120,15 +120,15 @@ def test_the_prefill_chunk_is_what_was_asked_for(asked: str, said: str, tmp_path
 
 @pytest.mark.parametrize("family", ["longrope", "jamba"])
 def test_a_prefill_chunk_that_changes_answers_is_refused(family: str, tmp_path: Path) -> None:
-    checkpoint = inspect(str(save_model(CONFIGS[family], tmp_path / "c")))
+    checkpoint = read_checkpoint(str(save_model(CONFIGS[family], tmp_path / "c")))
     with pytest.raises(EngineError, match=r"--prefill-chunk: 64, but .* answers differently when it reads in parts"):
         load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk="64")
 
 
 def test_results_along_different_paths_are_told_apart(tmp_path: Path) -> None:
-    checkpoint = inspect(str(save_model(CONFIGS["llama"], tmp_path / "c")))
+    checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
     paths = [
-        execution(
+        execution_settings(
             checkpoint,
             engine="auto",
             device="cpu",

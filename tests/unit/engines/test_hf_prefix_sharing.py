@@ -12,13 +12,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines import EngineError
 from fixtures.engines.hf import prefix_cache
 from fixtures.engines.hf.engine import HfEngine, load
 from fixtures.engines.hf.stopping import StopTracker
-from fixtures.engines.prefix_order import token_counts
+from fixtures.engines.prefix_order import prefill_token_counts
 from fixtures.records import Generation, Prompt
 from fixtures.tasks import TASKS
 from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
@@ -80,7 +80,7 @@ def test_batches_over_what_they_share_are_answered_as_each_alone(
 def test_six_questions_on_one_context_read_it_once(family: str, ready: Ready) -> None:
     asked = questions(6)
     done = list(ready(family).generate(asked))
-    counts = token_counts([each.token_ids for each in asked])
+    counts = prefill_token_counts([each.token_ids for each in asked])
     assert sum(count.computed for count in counts) < len(TEXT) + 20
     assert [generation.reused_tokens for generation in done] == [count.reused for count in counts]
 
@@ -94,7 +94,9 @@ def test_a_model_that_does_not_continue_exactly_reads_every_prompt_whole(family:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_recurrent_states_are_shared_only_where_a_probe_can_tell(dtype: str, tmp_path: Path) -> None:
-    engine = load(inspect(str(save_model(HYBRIDS["lfm2"], tmp_path / "c"))), tokenizer=Ids(), device="cpu", dtype=dtype)
+    engine = load(
+        read_checkpoint(str(save_model(HYBRIDS["lfm2"], tmp_path / "c"))), tokenizer=Ids(), device="cpu", dtype=dtype
+    )
     assert engine.facts.reuse == {"float32": "prefixes", "bfloat16": "none"}[dtype]
 
 
@@ -104,7 +106,7 @@ def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
     torch.set_num_threads(1)
     path = calibrated(spec)
     tokenizer: Any = load_tokenizer(str(path))
-    engine = load(inspect(str(path)), tokenizer=tokenizer, device="cpu")
+    engine = load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")
     formatter, task = PromptFormatter(tokenizer), TASKS["niah_multikey_2"]
     sample = task.sample(1024, 0, seed=0, tokenizer=formatter, corpora=Corpora())
     lines = sample.context.splitlines()
@@ -117,9 +119,9 @@ def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
         asked.append(formatter.prompt(text, prefix, generation_tokens=8))
     alone: list[Generation] = []
     for each in asked:
-        engine.shelf.clear()
+        engine.prefix_cache.clear()
         alone += engine.generate([each])
-    engine.shelf.clear()
+    engine.prefix_cache.clear()
     with counted(engine) as seen:
         together = list(engine.generate(asked))
     assert (
@@ -133,7 +135,7 @@ def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
 def own_text(engine: HfEngine, asked: Prompt) -> str:
     """As `own_greedy`, decoded as an answer is."""
     ids = torch.tensor([asked.token_ids])
-    full = engine.reader.model.generate(
+    full = engine.forward.model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=asked.generation_tokens
     )
     answer = StopTracker(asked, engine.tokenizer, engine.end_ids)
@@ -167,9 +169,9 @@ def test_windows_and_states_keep_a_bookmark_for_the_next_call(
 def test_the_cache_of_another_text_is_given_back(ready: Ready) -> None:
     engine = ready("llama")
     list(engine.generate([random_prompt(50)]))
-    held = engine.shelf._cache
+    held = engine.prefix_cache._cache
     list(engine.generate([prompt([1, *random_prompt(51).token_ids])]))
-    assert engine.shelf._cache is not held
+    assert engine.prefix_cache._cache is not held
 
 
 def test_answers_stand_in_the_order_of_the_prompts(ready: Ready) -> None:

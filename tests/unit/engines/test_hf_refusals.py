@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, T5Config, T5ForConditionalGeneration
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.engines import ENGINES, EngineError
 from fixtures.engines.hf import loading
 from fixtures.records import Prompt
@@ -196,7 +196,7 @@ def test_running_out_of_memory_says_at_which_length_and_what_to_do(
         caches.append(weakref.ref(inputs["past_key_values"]))
         raise error
 
-    monkeypatch.setattr(engine.reader.model, "forward", fail)
+    monkeypatch.setattr(engine.forward.model, "forward", fail)
     said = (
         r"out of memory on cpu with a prompt of 90 tokens, alone and whole: "
         r"(9 bytes more were asked for, )?about 0.7 MiB are needed"
@@ -214,13 +214,15 @@ def test_a_failing_model_is_an_engine_error_in_one_line(saved: Saved, monkeypatc
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("shapes differ\n  at a place\n")
 
-    monkeypatch.setattr(engine.reader.model, "forward", fail)
+    monkeypatch.setattr(engine.forward.model, "forward", fail)
     with pytest.raises(EngineError, match=r"^the model fails on a prompt of 20 tokens: shapes differ$"):
         list(engine.generate([random_prompt(20)]))
 
 
 def test_the_registry_loads_the_engine(saved: Saved) -> None:
-    engine = ENGINES["hf"](inspect(str(saved("llama"))), tokenizer=Ids(), device="cpu", dtype="auto", attention="auto")
+    engine = ENGINES["hf"](
+        read_checkpoint(str(saved("llama"))), tokenizer=Ids(), device="cpu", dtype="auto", attention="auto"
+    )
     assert engine.facts.engine == "hf"
 
 

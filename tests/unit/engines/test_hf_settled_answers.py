@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines.hf.engine import HfEngine, load
 from fixtures.engines.hf.stopping import StopTracker, is_settled
@@ -137,7 +137,7 @@ def test_calibration_checkpoints_score_the_same_and_write_less(spec: str) -> Non
     torch.set_num_threads(1)
     path = calibrated(spec)
     tokenizer = load_tokenizer(str(path))
-    engine = load(inspect(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # it decodes too
+    engine = load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # it decodes too
     formatter = PromptFormatter(tokenizer)
     samples = [
         with_budget(TASKS[name].sample(1024, index, seed=0, tokenizer=formatter, corpora=Corpora()), 24)
@@ -162,4 +162,4 @@ def with_budget(sample: Sample, generation_tokens: int) -> Sample:
 def tiny(tmp_path_factory: pytest.TempPathFactory, *, batch_size: int = 1) -> HfEngine:
     torch.set_num_threads(1)
     path = save_model(CONFIGS["llama"], tmp_path_factory.mktemp("enough"))
-    return load(inspect(str(path)), tokenizer=Ids(), device="cpu", batch_size=batch_size)
+    return load(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", batch_size=batch_size)

@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.engines import EngineError
 from fixtures.engines.openai.engine import load
-from fixtures.engines.openai.probe import Endpoint, connect, look
+from fixtures.engines.openai.probe import Endpoint, connect, probe_endpoint
 from fixtures.engines.openai.retry import RetryPolicy
 from fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
@@ -50,9 +50,9 @@ def reading(request: Request) -> Response:
 def found(server: ChatServer, **changes: Any) -> Endpoint:
     settings: dict[str, Any] = {
         "names": NAMES, "named": None, "api": "completions", "is_own_tokenizer": True, "ids": characters,
-        "patience": RetryPolicy(seconds=5, first_wait_seconds=0.01),
+        "retry_policy": RetryPolicy(seconds=5, first_wait_seconds=0.01),
     }  # fmt: skip
-    return look(connect(server.url, timeout_seconds=5), **settings | changes)
+    return probe_endpoint(connect(server.url, timeout_seconds=5), **settings | changes)
 
 
 def refused(server: ChatServer, **changes: Any) -> str:
@@ -254,7 +254,7 @@ def test_a_question_that_times_out_is_asked_three_times(server: ChatServer) -> N
     connection = connect(server.url, timeout_seconds=0.3)
     retry_policy = RetryPolicy(seconds=0.1, first_wait_seconds=0.01)
     with pytest.raises(EngineError, match="no answer in time"):
-        look(connection, names=NAMES, named=None, api="completions", is_own_tokenizer=True, ids=characters,
+        probe_endpoint(connection, names=NAMES, named=None, api="completions", is_own_tokenizer=True, ids=characters,
              retry_policy=retry_policy)  # fmt: skip
     assert len(server.requests) == 2 + 3
 

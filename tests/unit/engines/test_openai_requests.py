@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.engines import execution
+from fixtures.engines import execution_settings
 from fixtures.engines.openai.probe import Counting
 from fixtures.engines.openai.requests import families
 from fixtures.records import Generation
@@ -120,7 +120,7 @@ def test_what_was_begun_is_asked_once_and_while_nobody_reads(server: ChatServer)
     engine = engine_of(server, batch_size=2)
     server.answer = lambda request: replace(echo(request), delay_seconds=0.2)
     given = engine.generate(asking("an a", "a b"))
-    engine.begin(asking("a c", "a d"))
+    engine.prefetch(asking("a c", "a d"))
     assert next(given).text == " a"
     # A free place is taken at once.
     ends = time.monotonic() + 10
@@ -137,11 +137,11 @@ def test_what_waits_for_its_place_can_be_withdrawn(server: ChatServer) -> None:
     server.answer = lambda request: replace(echo(request), delay_seconds=0.5)
     engine = engine_of(server, batch_size=1)
     prompts = asking("an a", "a b", "a c")
-    engine.begin(prompts)
+    engine.prefetch(prompts)
     while not server.requests:
         time.sleep(0.01)
-    engine.withdraw()
-    assert [engine.has(prompt) for prompt in prompts] == [True, False, False]
+    engine.cancel_queued()
+    assert [engine.is_prefetched(prompt) for prompt in prompts] == [True, False, False]
     assert [generation.text for generation in engine.generate(prompts[:1])] == [" a"]
     assert len(server.requests) == 1
     assert answers(engine, "a c") == [" c"]
@@ -154,7 +154,7 @@ from types import SimpleNamespace
 import sys, time
 
 engine = engine_of(SimpleNamespace(url=sys.argv[1]), batch_size=1, timeout_seconds=600.0)
-engine.begin(asking("a b", "a c"))
+engine.prefetch(asking("a b", "a c"))
 time.sleep(1)
 engine.close()
 engine.close()
@@ -190,7 +190,7 @@ def test_where_a_server_stands_does_not_name_its_answers_but_what_it_serves_does
     def named(**changes: Any) -> dict[str, str]:
         settings: dict[str, Any] = {"batch_size": 0, "thinking_tokens": 0, "timeout_seconds": 1.0}
         checkpoint: Checkpoint = CHECKPOINT
-        return execution(checkpoint, engine="openai", endpoint=endpoint_of(server, **changes), **settings)
+        return execution_settings(checkpoint, engine="openai", endpoint=endpoint_of(server, **changes), **settings)
 
     assert named() == named(url="http://other.example/v1")
     assert len({str(named(**each)) for each in CHANGES}) == len(CHANGES)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.engines.prefix_order import Tokens, branch_depths, common_prefix, reusable, token_counts, visiting_order
+from fixtures.engines.prefix_order import (
+    PrefillTokens,
+    branch_depths,
+    common_prefix,
+    prefill_token_counts,
+    reusable,
+    visiting_order,
+)
 
 IDS = st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple)
 PROMPTS = st.lists(IDS, min_size=1, max_size=8)
@@ -38,7 +45,7 @@ def test_each_prompt_is_visited_once_and_shares_most_with_the_one_before(
 def test_no_node_of_the_trie_is_computed_twice_but_for_last_tokens(
     prompts: list[tuple[int, ...]], read: tuple[int, ...]
 ) -> None:
-    counts = token_counts(prompts, read)
+    counts = prefill_token_counts(prompts, read)
     assert [count.computed + count.reused for count in counts] == [len(each) for each in prompts]
     new = len(nodes([*prompts, read])) - len(read)
     # A prompt that was read already, or that others continue, takes its last token once more.
@@ -73,8 +80,8 @@ def test_branches_of_a_thousand_prompts_are_no_deep_recursion() -> None:
 
 def test_counts_of_questions_on_one_context() -> None:
     context = tuple(range(1000))
-    counts = token_counts([(*context, 5000 + at, 6000, 7000) for at in range(3)])
-    assert counts == (Tokens(1003, 0), Tokens(3, 1000), Tokens(3, 1000))
+    counts = prefill_token_counts([(*context, 5000 + at, 6000, 7000) for at in range(3)])
+    assert counts == (PrefillTokens(1003, 0), PrefillTokens(3, 1000), PrefillTokens(3, 1000))
 
 
 def test_a_short_common_beginning_is_read_again() -> None:

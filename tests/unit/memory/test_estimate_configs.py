@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.checkpoints.checkpoint import Checkpoint, inspect, peak_memory_bytes
+from fixtures.checkpoints.checkpoint import Checkpoint, peak_memory_bytes, read_checkpoint
 from fixtures.memory import estimate
 from tests.helpers.checkpoints import configure, sound_checkpoint
 
@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
 
 def with_config(folder: Path, **values: Any) -> Checkpoint:
     configure(folder, **values)
-    return inspect(str(folder))
+    return read_checkpoint(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_the_cache_is_estimated_from_the_layers(
     ],
 )
 def test_reading_takes_what_its_path_needs(options: dict[str, Any], larger: dict[str, Any], folder: Path) -> None:
-    checkpoint = inspect(str(folder))
+    checkpoint = read_checkpoint(str(folder))
     less, more = (peak_memory_bytes(checkpoint, 131072, **each) for each in (options, larger))
     assert less.cache == more.cache
     assert 2 * less.activations < more.activations
 
 
 def test_auto_takes_flash_attention_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    checkpoint = inspect(str(folder))
+    checkpoint = read_checkpoint(str(folder))
     without = peak_memory_bytes(checkpoint, 131072)
     monkeypatch.setattr(estimate, "version", lambda _: "2.8.3")
     assert peak_memory_bytes(checkpoint, 131072).activations < without.activations / 2
@@ -90,12 +90,12 @@ def test_a_published_config_may_leave_out_what_its_class_fills_in(folder: Path) 
     """Gemma 3's configs name no heads; 5 of 6 layers have a window."""
     text = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 6, "sliding_window": 1024}
     (folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
-    cache = peak_memory_bytes(inspect(str(folder)), 10000).cache
+    cache = peak_memory_bytes(read_checkpoint(str(folder)), 10000).cache
     assert cache == (10000 + 5 * 1023) * 2 * 4 * 256 * 2
 
 
 def test_memory_grows_with_dtype_batch_and_length(folder: Path) -> None:
-    checkpoint = inspect(str(folder))
+    checkpoint = read_checkpoint(str(folder))
     base = peak_memory_bytes(checkpoint, 1000, "bfloat16", 1)
     assert base.total == base.weights + base.cache + base.activations
     assert base.weights == checkpoint.weight_bytes

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from fixtures.cases import plan
-from fixtures.checkpoints.checkpoint import Checkpoint, inspect
+from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines.hf.prefill import LEAST_CHUNK
 from fixtures.memory import hardware
-from fixtures.memory.fit import LEAST_PART, estimated, too_large
-from fixtures.memory.hardware import MemoryBudget, gpu_bytes, machine_bytes, room_of
+from fixtures.memory.fit import LEAST_PART, cases_over_memory, estimated_memory
+from fixtures.memory.hardware import MemoryBudget, gpu_memory_bytes, machine_memory_bytes, memory_budget_of
 from fixtures.tasks import TASKS
 from tests.helpers.runs import calibrated, sparse_weights, start
 from tests.helpers.workers import options_of
@@ -45,14 +45,14 @@ def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cards:
 
 @pytest.fixture
 def model() -> Checkpoint:
-    return inspect(str(calibrated("full")))
+    return read_checkpoint(str(calibrated("full")))
 
 
 def problems(model: Checkpoint, *others: Checkpoint, workers: int = 1, **settings: object) -> dict[int, str]:
     """By length."""
     options = options_of(model.path, **{"lengths": (4096, 131072), "device": "cuda", **settings})
     cases = plan(options, TASKS, Corpora())
-    found = too_large(options, (model, *others), cases, workers=workers)
+    found = cases_over_memory(options, (model, *others), cases, workers=workers)
     assert all({case.id for case in cases if case.length == at} <= found.keys() or not any(
         case.id in found for case in cases if case.length == at
     ) for at in options.lengths)  # fmt: skip
@@ -60,23 +60,27 @@ def problems(model: Checkpoint, *others: Checkpoint, workers: int = 1, **setting
 
 
 def test_gpus_are_told_by_the_driver(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpu_bytes() == ()
+    assert gpu_memory_bytes() == ()
     cards(81559, 40960)
-    assert gpu_bytes() == (81559 * MIB, 40960 * MIB)
-    assert room_of("cuda", 2, 1) == room_of("cuda:1", 2, 4) == MemoryBudget(size=122519 * MIB, gpus=2, sharing=1)
+    assert gpu_memory_bytes() == (81559 * MIB, 40960 * MIB)
+    assert (
+        memory_budget_of("cuda", 2, 1)
+        == memory_budget_of("cuda:1", 2, 4)
+        == MemoryBudget(size=122519 * MIB, gpus=2, sharing=1)
+    )
     # Which one that is nobody says, and it is at best the largest.
     for shown, seen in {"1": 1, "GPU-8f3a,GPU-1c": 2, "0,-1,1": 1, "1,0,7": 2, "": 0, "-1": 0}.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-        assert gpu_bytes() == (81559 * MIB, 40960 * MIB)[:seen]
+        assert gpu_memory_bytes() == (81559 * MIB, 40960 * MIB)[:seen]
 
 
 def test_a_small_card_beside_a_large_one_takes_no_room_away(cards: Cards) -> None:
     cards(2048, 24564)
-    assert room_of("cuda", 1, 1) == MemoryBudget(size=24564 * MIB, gpus=1, sharing=1)
-    assert room_of("cuda", 1, 2) == MemoryBudget(size=2048 * MIB, gpus=1, sharing=1)
-    assert room_of("cuda:0", 1, 2) == MemoryBudget(size=24564 * MIB, gpus=1, sharing=2)
+    assert memory_budget_of("cuda", 1, 1) == MemoryBudget(size=24564 * MIB, gpus=1, sharing=1)
+    assert memory_budget_of("cuda", 1, 2) == MemoryBudget(size=2048 * MIB, gpus=1, sharing=1)
+    assert memory_budget_of("cuda:0", 1, 2) == MemoryBudget(size=24564 * MIB, gpus=1, sharing=2)
     cards(40960, 81559)
-    assert room_of("cuda", 1, 3) == MemoryBudget(size=81559 * MIB, gpus=1, sharing=2)
+    assert memory_budget_of("cuda", 1, 3) == MemoryBudget(size=81559 * MIB, gpus=1, sharing=2)
 
 
 @pytest.mark.parametrize(
@@ -92,31 +96,33 @@ def test_auto_is_a_gpu_where_torch_was_built_for_one(
     monkeypatch.setattr(hardware, "find_spec", lambda name: PathFinder.find_spec(name, [str(tmp_path)]))
     monkeypatch.setattr(hardware, "GPU_NODES", ())
     cards(1000)
-    memory = machine_bytes()
+    memory = machine_memory_bytes()
     assert memory is not None
-    assert room_of("auto", 1, 1) == MemoryBudget(size=1000 * MIB if gpus else memory, gpus=int(gpus), sharing=1)
+    assert memory_budget_of("auto", 1, 1) == MemoryBudget(
+        size=1000 * MIB if gpus else memory, gpus=int(gpus), sharing=1
+    )
     # A card that is there and does not say how large it is: not the machine's memory, and nobody knows what.
     monkeypatch.setattr(hardware, "GPU_NODES", (str(package),))
     cards("[Insufficient Permissions]")
-    assert (room_of("auto", 1, 1) is None) == gpus
+    assert (memory_budget_of("auto", 1, 1) is None) == gpus
 
 
 @pytest.mark.parametrize("said", [("[N/A]",), ("No devices were found",), (), (81559, "[N/A]"), ("\\377\\376",)])
 def test_a_driver_that_says_nothing_of_use_shows_no_gpu(said: tuple[str, ...], cards: Cards) -> None:
     cards(*said)
-    assert gpu_bytes() == ()
+    assert gpu_memory_bytes() == ()
     cards(81559, code=9)
-    assert gpu_bytes() == ()
-    assert room_of("cuda", 1, 1) is None
+    assert gpu_memory_bytes() == ()
+    assert memory_budget_of("cuda", 1, 1) is None
 
 
 def test_what_every_worker_has_is_what_is_there_by_those_who_share_it(cards: Cards) -> None:
-    memory = machine_bytes()
+    memory = machine_memory_bytes()
     assert memory is not None
-    rooms = [room_of("cpu", 1, workers) for workers in (1, 4)]
+    rooms = [memory_budget_of("cpu", 1, workers) for workers in (1, 4)]
     assert [room and room.share for room in rooms] == [memory, memory // 4]
     cards(1000, 1000)
-    shares = {(gpus, workers): room_of("cuda", gpus, workers) for gpus in (1, 2) for workers in (1, 2, 3)}
+    shares = {(gpus, workers): memory_budget_of("cuda", gpus, workers) for gpus in (1, 2) for workers in (1, 2, 3)}
     assert {each: room and room.share for each, room in shares.items()} == {
         (1, 1): 1000 * MIB, (1, 2): 1000 * MIB, (1, 3): 500 * MIB,
         (2, 1): 2000 * MIB, (2, 2): 2000 * MIB, (2, 3): 2000 * MIB,
@@ -125,7 +131,7 @@ def test_what_every_worker_has_is_what_is_there_by_those_who_share_it(cards: Car
 
 def test_a_length_whose_cache_has_no_room_is_refused_with_the_numbers(model: Checkpoint, cards: Cards) -> None:
     options = options_of(model.path, device="cuda")
-    short, long = (estimated(options, model, length) for length in (4096, 131072))
+    short, long = (estimated_memory(options, model, length) for length in (4096, 131072))
     assert short.total < long.cache
     cards(long.cache // MIB)
     assert set(problems(model)) == {131072}
@@ -151,7 +157,7 @@ def test_a_length_whose_cache_has_no_room_is_refused_with_the_numbers(model: Che
 
 
 def test_a_thought_and_a_baseline_take_room_too(model: Checkpoint, cards: Cards) -> None:
-    long = estimated(options_of(model.path, device="cuda"), model, 131072)
+    long = estimated_memory(options_of(model.path, device="cuda"), model, 131072)
     cards(int(1.05 * long.total / MIB))
     assert set(problems(model, thinking_budget=131072)) == {131072}
     heavy = replace(model, weight_bytes=2 * long.total)
@@ -160,7 +166,7 @@ def test_a_thought_and_a_baseline_take_room_too(model: Checkpoint, cards: Cards)
 
 
 def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> None:
-    memory = machine_bytes()
+    memory = machine_memory_bytes()
     assert memory is not None
     huge = replace(model, weight_bytes=2 * memory)
     found = problems(huge, device="cpu")
@@ -180,8 +186,8 @@ def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> N
 def test_what_a_gpu_can_read_in_parts_is_not_refused_for_its_whole(model: Checkpoint, cards: Cards) -> None:
     """The engine reads in smaller and smaller parts where it runs out of memory."""
     assert LEAST_PART == LEAST_CHUNK
-    whole = estimated(options_of(model.path, device="cuda"), model, 131072)
-    parts = estimated(options_of(model.path, device="cuda"), model, 131072, prefill=str(LEAST_PART))
+    whole = estimated_memory(options_of(model.path, device="cuda"), model, 131072)
+    parts = estimated_memory(options_of(model.path, device="cuda"), model, 131072, prefill=str(LEAST_PART))
     assert parts.total < 0.8 * whole.total
     cards(int(parts.total / MIB) + 1)
     assert problems(model) == {}
@@ -194,7 +200,7 @@ def test_what_a_gpu_can_read_in_parts_is_not_refused_for_its_whole(model: Checkp
 def too_heavy(tmp_path: Path) -> Path:
     """More than this machine has, by its header."""
     folder = Path(shutil.copytree(calibrated("512"), tmp_path / "step_9"))
-    memory = machine_bytes()
+    memory = machine_memory_bytes()
     assert memory is not None
     sparse_weights(folder / "model.safetensors", 2 * memory // GIB)
     return folder

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.checkpoints.checkpoint import inspect
+from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Generation, Prompt
 from plugins.config.baseline import Baseline
 from plugins.gates.clusters import SampleRef
@@ -127,12 +127,12 @@ class Server(Answerer):
         super().__init__()
         self.begun: list[Prompt] = []
 
-    def begin(self, prompts: Sequence[Prompt]) -> None:
+    def prefetch(self, prompts: Sequence[Prompt]) -> None:
         self.begun += prompts
 
-    def withdraw(self) -> None: ...
+    def cancel_queued(self) -> None: ...
 
-    def has(self, prompt: Prompt) -> bool:
+    def is_prefetched(self, prompt: Prompt) -> bool:
         return prompt in self.begun
 
     def close(self) -> None: ...
@@ -142,7 +142,7 @@ def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path
     model = calibrated("full")
     server, here = Server(), Answerer()
     with worker_of(model, server, tmp_path, cases=13, lengths=(512,), samples=8) as (alone, case):
-        checkpoint = inspect(str(model))
+        checkpoint = read_checkpoint(str(model))
         baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=checkpoint)
         with Heartbeat(tmp_path, alone.run.id) as presence:
             subject = Subject(model="b", fingerprint="b", execution={"engine": "fake"})

@@ -11,7 +11,7 @@ from statistics import mean
 
 import pytest
 
-from fixtures.engines.prefix_order import token_counts
+from fixtures.engines.prefix_order import prefill_token_counts
 from fixtures.scoring.match import states
 from fixtures.tasks.task import Draft
 from tests.helpers.tiny_tokenizers import GENERATED, drafts, sample, samples
@@ -146,7 +146,7 @@ def test_no_text_of_a_case_comes_twice(task: str) -> None:
 @pytest.mark.parametrize("task", ESSAYS)
 def test_samples_of_a_case_compute_two_thirds_of_their_tokens(task: str) -> None:
     ids = [sample(task, 2048, index, kind="pieces").prompt.token_ids for index in range(32)]
-    counts = token_counts(ids)
+    counts = prefill_token_counts(ids)
     assert sum(each.computed for each in counts) <= 0.65 * sum(map(len, ids))
 
 
