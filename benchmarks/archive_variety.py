@@ -31,7 +31,7 @@ WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 
 def passages(seed: int) -> Iterator[str]:
     world = World(seed)
-    return (passage(world, world.ref(KINDS[at % len(KINDS)], at)).text for at in range(PASSAGES))
+    return (passage(world, world.entity(KINDS[at % len(KINDS)], at)).text for at in range(PASSAGES))
 
 
 def ranked(seed: int) -> Iterator[str]:

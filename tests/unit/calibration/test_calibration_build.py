@@ -60,7 +60,7 @@ def test_two_kinds_at_once_are_refused(tmp_path: Path) -> None:
 RACE = """
 import sys, time
 from pathlib import Path
-from fixtures import calibration
+from fixtures.calibration import recipe
 
 root, marks = Path(sys.argv[1]), Path(sys.argv[2])
 
@@ -71,8 +71,8 @@ def build(spec, directory):
         time.sleep(0.01)
     return directory
 
-calibration.build = build
-print(calibration.cached(calibration.parse_spec("64"), root))
+recipe.build = build
+print(recipe.cached(recipe.parse_spec("64"), root))
 """
 
 
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_is_there_is_not_built_again(monkeypatch: pytest.Monke
     def refuse(spec: Spec, directory: Path) -> Path:
         raise AssertionError("built again")
 
-    monkeypatch.setattr("fixtures.calibration.build", refuse)
+    monkeypatch.setattr("fixtures.calibration.recipe.build", refuse)
     assert calibrated("full") == there
 
 

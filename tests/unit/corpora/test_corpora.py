@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fixtures.corpora import CorpusError, essays, load_corpora, qa
 from fixtures.corpora.synthetic import prose
-from fixtures.corpora.synthetic.paragraphs import one_hop_paragraphs, two_hop_paragraphs
+from fixtures.corpora.synthetic.paragraph_questions import one_hop_paragraphs, two_hop_paragraphs
 from tests.helpers.paths import REPOSITORY
 
 Write = Callable[[str, Any], Path]

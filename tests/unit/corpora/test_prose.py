@@ -133,7 +133,7 @@ def test_an_index_out_of_range_is_an_error(index: int) -> None:
 
 
 def test_sentences_do_not_depend_on_the_process() -> None:
-    program = "from fixtures.corpora import prose; print('\\n'.join(map(prose.sentence, range(500))))"
+    program = "from fixtures.corpora.synthetic import prose; print('\\n'.join(map(prose.sentence, range(500))))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],

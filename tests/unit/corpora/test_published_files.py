@@ -60,8 +60,8 @@ def test_nothing_is_parsed_before_it_is_asked_for(write: Write, tmp_path: Path) 
 def test_the_fingerprint_changes_with_any_byte_of_a_small_file_and_with_the_size_of_a_large_one(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.corpora.published.WHOLE_BYTES", 2**12)
-    monkeypatch.setattr("fixtures.corpora.published.BLOCK_BYTES", 16)
+    monkeypatch.setattr("fixtures.corpora.published.layouts.WHOLE_BYTES", 2**12)
+    monkeypatch.setattr("fixtures.corpora.published.layouts.BLOCK_BYTES", 16)
     small_schemes(write)
     seen = {load_corpora(tmp_path).fingerprint, Corpora().fingerprint}
     write("icl/trec/TREC_10.label", "LOC:other Whose ?\n")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixtures.corpora import CorpusError, load_corpora
-from fixtures.corpora.schema import Scheme
+from fixtures.corpora.schema import ClassificationSet
 from tests.helpers.published_files import (
     Write,
     book,
@@ -63,11 +63,11 @@ def test_the_original_files_of_the_classification_sets(write: Write, tmp_path: P
     small_schemes(write)
     corpora = load_corpora(tmp_path)
     found = {name: corpora.published_set(name) for name in ("trec_coarse", "trec_fine", "banking77", "clinc150", "nlu")}
-    assert all(isinstance(scheme, Scheme) for scheme in found.values())
+    assert all(isinstance(scheme, ClassificationSet) for scheme in found.values())
     parts = {
         name: [[(one.text, scheme.labels[one.label]) for one in part] for part in (scheme.train, scheme.test)]
         for name, scheme in found.items()
-        if isinstance(scheme, Scheme)
+        if isinstance(scheme, ClassificationSet)
     }
     assert parts["trec_coarse"] == [[("Where is Caf\u00e9 Aln ?", "LOC"), ("When ?", "NUM")], [("Where ?", "LOC")]]
     assert parts["trec_fine"][1] == [("Where ?", "LOC:other")]

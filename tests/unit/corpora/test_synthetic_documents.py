@@ -11,11 +11,11 @@ import pytest
 
 from fixtures.corpora.schema import DocumentQuestion
 from fixtures.corpora.synthetic.archive import case_files, long_documents
+from fixtures.corpora.synthetic.bm25 import Bm25Index
+from fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, plot_questions
 from fixtures.corpora.synthetic.chronicles import Chronicle
-from fixtures.corpora.synthetic.draws import Draws
 from fixtures.corpora.synthetic.entities import World
-from fixtures.corpora.synthetic.lexical import LexicalIndex
-from fixtures.corpora.synthetic.longqa import FEWEST_PARAGRAPHS, plot_questions
+from fixtures.corpora.synthetic.keyed_random import KeyedRandom
 from fixtures.scoring.match import states
 from fixtures.scoring.synthetic_facts import split_sentences, summary_score
 from tests.helpers.solvers import first_of_type, share
@@ -55,7 +55,9 @@ def test_what_is_asked_of_a_landmark_does_not_change_in_its_paragraph() -> None:
     for index in range(6):
         events = Chronicle(WORLD, f"replay-{index}", 200).happened(200)
         marks = {event.thing: event.paragraph for event in events if event.kind == "landmark"}
-        dated = [found for found in plot_questions(events, Draws(index)) if found.kind in ("owner_at", "place_at")]
+        dated = [
+            found for found in plot_questions(events, KeyedRandom(index)) if found.kind in ("owner_at", "place_at")
+        ]
         assert len(dated) > 50
         for found in dated:
             fields = dict(found.fields)
@@ -87,7 +89,7 @@ def test_a_word_matcher_stays_under_the_oracle_on_documents(documents: dict[str,
     right = []
     for question in documents["infbench_qa"]:
         paragraphs = question.document.split("\n\n")
-        (best,) = LexicalIndex(paragraphs).search(question.question, 1)
+        (best,) = Bm25Index(paragraphs).search(question.question, 1)
         guess = first_of_type(question.question, paragraphs[best])
         right.append(any(form in guess for form in question.answers))
     assert share(right) <= 0.6

@@ -12,10 +12,10 @@ from random import Random
 import pytest
 
 from fixtures.corpora.qa import Question, QuestionSet
-from fixtures.corpora.synthetic import paragraphs
-from fixtures.corpora.synthetic.entities import Ref, World
-from fixtures.corpora.synthetic.lexical import LexicalIndex
-from fixtures.corpora.synthetic.paragraphs import one_hop_paragraphs, two_hop_paragraphs
+from fixtures.corpora.synthetic import paragraph_questions
+from fixtures.corpora.synthetic.bm25 import Bm25Index
+from fixtures.corpora.synthetic.entities import Entity, World
+from fixtures.corpora.synthetic.paragraph_questions import one_hop_paragraphs, two_hop_paragraphs
 from fixtures.corpora.synthetic.passages import passage
 from fixtures.scoring.match import states
 from fixtures.tasks import TASKS
@@ -26,7 +26,7 @@ from tests.helpers.tiny_tokenizers import GENERATED, formatter
 WORLD = World(0)
 DIGEST = """
 import hashlib
-from fixtures.corpora.archive.paragraphs import one_hop_paragraphs, two_hop_paragraphs
+from fixtures.corpora.synthetic.paragraph_questions import one_hop_paragraphs, two_hop_paragraphs
 one, two = one_hop_paragraphs(3), two_hop_paragraphs(3)
 print(hashlib.sha256(repr((one.paragraphs[:50], one.questions[:50], two.questions[:50])).encode()).hexdigest())
 """
@@ -44,10 +44,10 @@ def some(questions: QuestionSet, count: int) -> list[Question]:
     return Random(0).sample(questions.questions, count)
 
 
-def ref_of(question: Question) -> Ref:
+def ref_of(question: Question) -> Entity:
     """Whom or what a question names."""
     kind, _, index = question.id.partition(".")[0].partition("-")
-    return Ref(kind, int(index))
+    return Entity(kind, int(index))
 
 
 def stated(question: Question, text: str) -> bool:
@@ -104,14 +104,14 @@ def test_every_subject_has_a_namesake_in_the_pool() -> None:
     questions = one_hop_paragraphs(0)
     everything = frozenset(map(ref_of, questions.questions))
     assert len(everything) == len(questions.paragraphs)
-    assert all(not everything.isdisjoint(WORLD.namesakes(ref)) for ref in everything)
+    assert all(not everything.isdisjoint(WORLD.namesakes(entity)) for entity in everything)
 
 
 def test_paragraphs_are_those_of_the_archive() -> None:
     questions = two_hop_paragraphs(0)
     for question in some(questions, 50):
         work = ref_of(question)
-        golds = [passage(WORLD, ref).text for ref in (work, WORLD.maker(work))]
+        golds = [passage(WORLD, entity).text for entity in (work, WORLD.maker(work))]
         assert [questions.paragraphs[place] for place in question.gold] == golds
 
 
@@ -122,13 +122,13 @@ def test_the_question_sets_share_one_pool_and_are_built_once() -> None:
 
 def test_a_question_words_no_more_than_its_own_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first sample of a run does not wait for the whole pool."""
-    worded: list[Ref] = []
+    worded: list[Entity] = []
 
-    def counted(world: World, ref: Ref) -> object:
-        worded.append(ref)
-        return passage(world, ref)
+    def counted(world: World, entity: Entity) -> object:
+        worded.append(entity)
+        return passage(world, entity)
 
-    monkeypatch.setattr(paragraphs, "passage", counted)
+    monkeypatch.setattr(paragraph_questions, "passage", counted)
     questions = two_hop_paragraphs(11)
     asked = questions.questions[4321]
     assert worded == []
@@ -159,7 +159,7 @@ def test_a_word_matcher_stays_under_the_oracle(task: str, most: float) -> None:
     for index in range(40):
         found = TASKS[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=GENERATED)
         texts = re.split(r"(?:^|\n\n)Document \d+:\n", found.context)[1:]
-        (best,) = LexicalIndex(texts).search(found.question, 1)
+        (best,) = Bm25Index(texts).search(found.question, 1)
         right.append(TASKS[task].score(found, first_of_type(found.question, texts[best])).value)
     assert sum(right) / len(right) <= most
 

@@ -9,9 +9,9 @@ import pytest
 
 from fixtures.corpora.schema import Passage, PassageQuestion
 from fixtures.corpora.synthetic.archive import passage_questions
-from fixtures.corpora.synthetic.draws import Draws
-from fixtures.corpora.synthetic.entities import Ref, World
-from fixtures.corpora.synthetic.lexical import LexicalIndex
+from fixtures.corpora.synthetic.bm25 import Bm25Index
+from fixtures.corpora.synthetic.entities import Entity, World
+from fixtures.corpora.synthetic.keyed_random import KeyedRandom
 from fixtures.scoring.match import states
 from fixtures.scoring.synthetic_facts import Evidence, citation_score, split_items, split_sentences
 from tests.helpers.solvers import first_of_type, share
@@ -26,17 +26,17 @@ SHOWN = 30
 def shown(question: PassageQuestion) -> list[Passage]:
     """The gold passages and the best of the others, in random order."""
     others = question.others[: SHOWN - len(question.gold)]
-    return Draws(len(question.question)).shuffled([*question.gold, *others])
+    return KeyedRandom(len(question.question)).shuffled([*question.gold, *others])
 
 
 def is_right(output: str, question: PassageQuestion) -> bool:
     return any(form.lower() in output.lower() for form in question.answers[0])
 
 
-def ref_of(fact: str) -> tuple[Ref, str]:
+def ref_of(fact: str) -> tuple[Entity, str]:
     name, _, relation = fact.partition(".")
     kind, _, index = name.partition("-")
-    return Ref(kind, int(index)), relation
+    return Entity(kind, int(index)), relation
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def test_an_oracle_that_reads_the_fact_base_answers_every_question(
         assert facts <= known
         told = [WORLD.fact(*ref_of(fact)) for fact in facts if not fact.endswith(".byname")]
         if name == "popqa":
-            ref, _ = ref_of(next(iter(facts)))
-            assert is_right(WORLD.name(ref), question)
+            entity, _ = ref_of(next(iter(facts)))
+            assert is_right(WORLD.name(entity), question)
             assert told[0].value in question.question
         else:
             assert any(is_right(fact.value, question) for fact in told)
@@ -112,7 +112,7 @@ def test_a_word_matcher_stays_under_the_oracle(name: str, most: float, asked: di
     for question in asked[name]:
         passages = shown(question)
         texts = [f"{passage.title}. {passage.text}" for passage in passages]
-        (best,) = LexicalIndex(texts).search(question.question, 1)
+        (best,) = Bm25Index(texts).search(question.question, 1)
         right.append(is_right(first_of_type(question.question, texts[best]), question))
     assert share(right) <= most
 

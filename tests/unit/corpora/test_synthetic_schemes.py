@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from fixtures.corpora.schema import Labelled
+from fixtures.corpora.schema import LabelledText
 from fixtures.corpora.synthetic.archive import classification, ranking_questions
+from fixtures.corpora.synthetic.bm25 import Bm25Index
+from fixtures.corpora.synthetic.classification import SHAPES, scheme_plan
 from fixtures.corpora.synthetic.entities import World
-from fixtures.corpora.synthetic.lexical import LexicalIndex
-from fixtures.corpora.synthetic.schemes import SHAPES, scheme_plan
 from tests.helpers.solvers import share
 
 WORLD = World(0)
@@ -34,7 +34,7 @@ def test_ranking_is_balanced_and_words_alone_do_not_rank() -> None:
         assert Counter(labels) == dict.fromkeys(range(4), 12)
         assert len({passage.text for passage in passages}) == 48
         assert all(60 <= len(passage.text.split()) <= 180 for passage in passages)
-        ranked = LexicalIndex([f"{passage.title} {passage.text}" for passage in passages]).search(query.query, 10)
+        ranked = Bm25Index([f"{passage.title} {passage.text}" for passage in passages]).search(query.query, 10)
         scores.append(ndcg([labels[place] for place in ranked], labels))
     assert sum(scores) / len(scores) <= 0.6
 
@@ -62,7 +62,7 @@ def test_schemes_are_balanced_distinct_and_as_large_as_they_should_be(name: str)
     assert len(texts) == 3500
 
 
-def features(shot: Labelled) -> set[str]:
+def features(shot: LabelledText) -> set[str]:
     """Words without names, and their last two letters."""
     words = re.findall(r"(?<![A-Za-z])[a-z]+", shot.text)
     return {*words, *(f"-{word[-2:]}" for word in words if len(word) > 4)}
@@ -78,7 +78,7 @@ def test_schemes_are_learned_from_examples_and_not_without(name: str, shots: int
         seen[shot.label].update(features(shot))
         often.update(features(shot))
 
-    def guess(shot: Labelled) -> int:
+    def guess(shot: LabelledText) -> int:
         known = [word for word in features(shot) if word in often]
 
         def likelihood(label: int) -> float:

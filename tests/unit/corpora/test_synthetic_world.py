@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.corpora.synthetic import naming
+from fixtures.corpora.synthetic import invented_names
 from fixtures.corpora.synthetic.archive import (
     ARCHIVE,
     case_files,
@@ -22,22 +22,22 @@ from fixtures.corpora.synthetic.archive import (
     passage_questions,
     ranking_questions,
 )
-from fixtures.corpora.synthetic.draws import Draws, mix, permute, unpermute
-from fixtures.corpora.synthetic.entities import KINDS, SHARES, SIZES, Ref, World, in_words
+from fixtures.corpora.synthetic.bm25 import Bm25Index
+from fixtures.corpora.synthetic.entities import KINDS, SHARES, SIZES, Entity, World, in_words
 from fixtures.corpora.synthetic.grammar import grammar
-from fixtures.corpora.synthetic.lexical import LexicalIndex
+from fixtures.corpora.synthetic.keyed_random import KeyedRandom, mix, permute, unpermute
 from fixtures.corpora.synthetic.passages import has_byname, passage
 from tests.helpers.paths import REPOSITORY
 
 WORLD = World(0)
-refs = st.builds(lambda kind, i: Ref(kind, i % SIZES[kind]), st.sampled_from(KINDS), st.integers(0, 1 << 40))
+entities = st.builds(lambda kind, i: Entity(kind, i % SIZES[kind]), st.sampled_from(KINDS), st.integers(0, 1 << 40))
 DIGEST = """
 import hashlib
-from fixtures.corpora.archive import *
-from fixtures.corpora.archive.entities import KINDS, World
-from fixtures.corpora.archive.passages import passage
+from fixtures.corpora.synthetic.archive import *
+from fixtures.corpora.synthetic.entities import KINDS, World
+from fixtures.corpora.synthetic.passages import passage
 world, parts = World(3), []
-parts += [passage(world, world.ref(kind, i)).text for kind in KINDS for i in range(20)]
+parts += [passage(world, world.entity(kind, i)).text for kind in KINDS for i in range(20)]
 for name in ("nq", "triviaqa", "popqa", "hotpotqa", "asqa", "qampari"):
     asked = passage_questions(name, 3)[5]
     parts += [asked.question, repr(asked.answers), repr(asked.claims), *(other.id for other in asked.others[:60])]
@@ -53,7 +53,7 @@ print(hashlib.sha256("\\n".join(parts).encode()).hexdigest())
 EXPECTED = "4977f25a7c2470924a6c962759d623ca01da1bfaa38f43972b92527129f05f1c"
 MILLION = """
 import time
-from fixtures.corpora.archive import *
+from fixtures.corpora.synthetic.archive import *
 from tests.helpers.peak_memory import peak_mebibytes
 start = time.process_time()
 others = passage_questions("hotpotqa", 1)[0].others[:8500]
@@ -90,10 +90,10 @@ def test_permutations_leave_nothing_out(size: int) -> None:
 
 
 def test_no_two_words_are_spelled_alike() -> None:
-    words = [naming.word(i) for i in range(naming.word_count())]
+    words = [invented_names.word(i) for i in range(invented_names.word_count())]
     assert len(set(words)) == len(words)
-    assert naming.word_count() > 500_000
-    for rows in naming.name_data()["styles"].values():
+    assert invented_names.word_count() > 500_000
+    for rows in invented_names.name_data()["styles"].values():
         for place, row in enumerate(rows.values()):
             assert len(set(row)) == len(row)
             vowels = [all(letter in "aeiou" for letter in part) for part in row]
@@ -101,25 +101,25 @@ def test_no_two_words_are_spelled_alike() -> None:
             assert all(vowels) if place in (1, 3) else not any(part[0] in "aeiou" for part in row) or place == 0
 
 
-@given(refs)
-def test_links_are_known_from_both_ends(ref: Ref) -> None:
+@given(entities)
+def test_links_are_known_from_both_ends(entity: Entity) -> None:
     for kind, relation in SHARES:
-        if ref.kind == kind:
-            assert ref in WORLD.works(WORLD.owner(ref, relation), kind, relation)
-        for work in WORLD.works(ref, kind, relation):
-            assert WORLD.owner(work, relation) == ref
+        if entity.kind == kind:
+            assert entity in WORLD.works(WORLD.owner(entity, relation), kind, relation)
+        for work in WORLD.works(entity, kind, relation):
+            assert WORLD.owner(work, relation) == entity
 
 
-@given(refs)
-def test_nothing_happens_before_its_maker_is_grown_or_after_the_death(ref: Ref) -> None:
-    if ref.kind in ("person", "town"):
+@given(entities)
+def test_nothing_happens_before_its_maker_is_grown_or_after_the_death(entity: Entity) -> None:
+    if entity.kind in ("person", "town"):
         return
-    maker = WORLD.maker(ref)
-    assert WORLD.born(maker) + 20 < WORLD.year(ref) < WORLD.died(maker)
+    maker = WORLD.maker(entity)
+    assert WORLD.born(maker) + 20 < WORLD.year(entity) < WORLD.died(maker)
 
 
-@given(refs, refs)
-def test_names_and_bynames_are_unique_within_a_kind(one: Ref, other: Ref) -> None:
+@given(entities, entities)
+def test_names_and_bynames_are_unique_within_a_kind(one: Entity, other: Entity) -> None:
     if one.kind == other.kind and one != other:
         same_vessel = one.kind == "vessel" and one in WORLD.namesakes(other)
         assert (WORLD.name(one) == WORLD.name(other)) == same_vessel
@@ -128,34 +128,34 @@ def test_names_and_bynames_are_unique_within_a_kind(one: Ref, other: Ref) -> Non
 
 def test_names_are_unique_in_a_large_part_of_the_world() -> None:
     for kind in KINDS:
-        names = [WORLD.name(Ref(kind, i)) for i in range(0, SIZES[kind], 3 if kind == "vessel" else 97)]
+        names = [WORLD.name(Entity(kind, i)) for i in range(0, SIZES[kind], 3 if kind == "vessel" else 97)]
         assert len(set(names)) == len(names), kind
 
 
-@given(refs)
-def test_namesakes_share_a_word_and_the_relations(ref: Ref) -> None:
-    words = naming.name_words(WORLD.name(ref))
-    for other in WORLD.namesakes(ref):
-        assert words & naming.name_words(WORLD.name(other))
-        assert other.kind == ref.kind
+@given(entities)
+def test_namesakes_share_a_word_and_the_relations(entity: Entity) -> None:
+    words = invented_names.name_words(WORLD.name(entity))
+    for other in WORLD.namesakes(entity):
+        assert words & invented_names.name_words(WORLD.name(other))
+        assert other.kind == entity.kind
 
 
-@given(refs)
-def test_a_passage_states_every_fact_that_it_lists_and_no_other_value_of_them(ref: Ref) -> None:
-    found = passage(WORLD, ref)
-    facts = WORLD.facts(ref)
+@given(entities)
+def test_a_passage_states_every_fact_that_it_lists_and_no_other_value_of_them(entity: Entity) -> None:
+    found = passage(WORLD, entity)
+    facts = WORLD.facts(entity)
     assert found.facts == {fact.id for fact in facts.values()} | (
-        {f"{ref}.byname"} if has_byname(WORLD, ref) else set()
+        {f"{entity}.byname"} if has_byname(WORLD, entity) else set()
     )
     for fact in facts.values():
         assert fact.value.removeprefix("the ") in found.text
-    assert (WORLD.byname(ref) in found.text) == has_byname(WORLD, ref)
-    assert WORLD.name(ref).lower() in found.text.lower()
+    assert (WORLD.byname(entity) in found.text) == has_byname(WORLD, entity)
+    assert WORLD.name(entity).lower() in found.text.lower()
 
 
-@given(refs)
-def test_a_passage_is_plain_prose_of_about_a_hundred_words(ref: Ref) -> None:
-    text = passage(WORLD, ref).text
+@given(entities)
+def test_a_passage_is_plain_prose_of_about_a_hundred_words(entity: Entity) -> None:
+    text = passage(WORLD, entity).text
     assert 85 <= len(text.split()) <= 150
     assert text.isascii()
     assert not re.search(
@@ -166,7 +166,7 @@ def test_a_passage_is_plain_prose_of_about_a_hundred_words(ref: Ref) -> None:
 def test_every_form_of_the_grammar_can_be_written() -> None:
     """All of them at once: a field that is no slot raises KeyError."""
     seen = {
-        passage(World(seed), World(seed).ref(kind, i)).text for seed in (0, 1) for kind in KINDS for i in range(150)
+        passage(World(seed), World(seed).entity(kind, i)).text for seed in (0, 1) for kind in KINDS for i in range(150)
     }
     assert len(seen) == 2 * len(KINDS) * 150
     statements = [entry["statements"] for kind in KINDS for entry in grammar()[kind].values() if "statements" in entry]
@@ -186,7 +186,7 @@ def test_the_archive_does_not_depend_on_the_process_or_the_platform() -> None:
 
 def texts(seed: int) -> Iterator[str]:
     world = World(seed)
-    yield from (passage(world, world.ref(kind, i)).text for kind in KINDS for i in range(250))
+    yield from (passage(world, world.entity(kind, i)).text for kind in KINDS for i in range(250))
     yield from (other.text for other in ranking_questions(seed)[0].passages[:100])
     yield from (shot.text for shot in classification("clinc150", seed).train[:500])
     yield from long_documents("narrativeqa", seed).text(0)[:150]
@@ -235,8 +235,8 @@ def test_entries_out_of_range_are_errors() -> None:
 
 def test_bm25_in_integers_ranks_like_the_formula() -> None:
 
-    texts_ = [passage(WORLD, WORLD.ref(kind, i)).text for kind in KINDS for i in range(12)]
-    index = LexicalIndex(texts_)
+    texts_ = [passage(WORLD, WORLD.entity(kind, i)).text for kind in KINDS for i in range(12)]
+    index = Bm25Index(texts_)
     words = [re.findall(r"\w+", text.lower()) for text in texts_]
     mean = sum(map(len, words)) / len(words)
 
@@ -258,21 +258,21 @@ def test_bm25_in_integers_ranks_like_the_formula() -> None:
 
 @given(key=st.integers(0, 1 << 63), size=st.integers(0, 40), taken=st.integers(0, 40))
 def test_what_is_popped_is_a_shuffled_list_from_its_end(key: int, size: int, taken: int) -> None:
-    """However many are taken, the draws after it are the same."""
-    popping, shuffling = Draws(key), Draws(key)
-    found = list(islice(popping.popped(range(size)), taken))
+    """However many are taken, the rng after it are the same."""
+    popping, shuffling = KeyedRandom(key), KeyedRandom(key)
+    found = list(islice(popping.iter_shuffled(range(size)), taken))
     assert found == shuffling.shuffled(range(size))[::-1][:taken]
     assert popping.below(1 << 32) == shuffling.below(1 << 32)
 
 
 def test_draws_are_uniform_and_repeatable() -> None:
-    assert [Draws(1, 2).below(10) for _ in range(3)] == [Draws(1, 2).below(10)] * 3
+    assert [KeyedRandom(1, 2).below(10) for _ in range(3)] == [KeyedRandom(1, 2).below(10)] * 3
     counts = [0] * 7
-    draws = Draws(9)
+    rng = KeyedRandom(9)
     for _ in range(7000):
-        counts[draws.below(7)] += 1
+        counts[rng.below(7)] += 1
     assert max(counts) < 1150
     assert min(counts) > 850
-    assert sorted(draws.shuffled(range(20))) == list(range(20))
-    assert Draws(1, 2).below(1 << 64) == mix(mix(1, 2), 1)
-    assert len(set(chain.from_iterable(draws.sample(range(9), 3) for _ in range(60)))) == 9
+    assert sorted(rng.shuffled(range(20))) == list(range(20))
+    assert KeyedRandom(1, 2).below(1 << 64) == mix(mix(1, 2), 1)
+    assert len(set(chain.from_iterable(rng.sample(range(9), 3) for _ in range(60)))) == 9

@@ -44,7 +44,7 @@ def floor(task: str, found: list[Sample]) -> float:
     of the first passage are its title, which is popqa's answer where the passage that has it stands first of six.
     """
     if task in ICL:
-        return 1 / len(GENERATED.scheme(task).labels)
+        return 1 / len(GENERATED.classification_set(task).labels)
     if task == "infbench_mc":
         return 1 / 4
     if task == "msmarco":
@@ -168,7 +168,7 @@ def test_a_random_choice_scores_its_share(task: str) -> None:
         "msmarco": shuffled,
         "infbench_mc": lambda one: Random(one.index).choice("ABCD"),
     }
-    classes = len(GENERATED.scheme(task).labels) if task in ICL else 0
+    classes = len(GENERATED.classification_set(task).labels) if task in ICL else 0
 
     def number(one: Sample) -> str:
         return str(Random(one.index).randrange(classes))
