@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,22 +12,14 @@ from fixtures.records import Verdict
 from plugins.config.baseline import finished_journal
 from plugins.config.run import RUN, Run
 from plugins.gates.clusters import SampleRef
-from plugins.gates.evaluate import GateEvaluator, Measured, blocks
-from plugins.gates.regression import Diagnosis, diagnoses, regression_verdicts
+from plugins.gates.evaluate import Measured, blocks
+from plugins.gates.evaluation import Evaluation, evaluate
+from plugins.gates.regression import Diagnosis
 from plugins.gates.thresholds import Thresholds
 from plugins.measure import COLLECTED, Collector
 
-JUDGED = pytest.StashKey["GateResults"]()
+EVALUATION = pytest.StashKey[Evaluation]()
 REPORTED_ONLY = "reported only: "
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateResults:
-    """What was found: the judge, all gates' verdicts and what is known of each case."""
-
-    judge: GateEvaluator
-    verdicts: tuple[Verdict, ...]
-    diagnoses: Mapping[str, Diagnosis]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -46,16 +37,16 @@ def judge(session: pytest.Session) -> None:
     run, collected = config.stash[RUN], config.stash[COLLECTED]
     if run.options.preflight or not collected.selected:
         return
-    found = judged(run, collected)
-    config.stash[JUDGED] = found
+    evaluation = evaluated(run, collected)
+    config.stash[EVALUATION] = evaluation
     narrowed = len(collected.selected) < len(run.available)
     place = Path(run.options.thresholds).name
     reports = [
-        *(gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in found.verdicts),
+        *(gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in evaluation.verdicts),
         *(
-            case_reports(name, found.diagnoses[name], run.thresholds, place=place)
-            for name in sorted(found.diagnoses)
-            if found.diagnoses[name].bad
+            case_reports(name, evaluation.diagnoses[name], run.thresholds, place=place)
+            for name in sorted(evaluation.diagnoses)
+            if evaluation.diagnoses[name].bad
         ),
     ]
     session.testscollected += len(reports)
@@ -68,12 +59,11 @@ def judge(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def judged(run: Run, collected: Collector) -> GateResults:
-    """The run's verdicts, from what was selected and what came back."""
-    measured = Measured(scope=run.scope(collected.selected), results=collected.results, control=control_scores(run))
-    judge = GateEvaluator(run.thresholds, measured)
-    return GateResults(
-        judge=judge, verdicts=(*judge.verdicts(), *regression_verdicts(judge)), diagnoses=diagnoses(judge)
+def evaluated(run: Run, collected: Collector) -> Evaluation:
+    """Evaluate the selected cases and the results that came back."""
+    return evaluate(
+        run.thresholds,
+        Measured(scope=run.scope(collected.selected), results=collected.results, control=control_scores(run)),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from fixtures.atomic_files import write_file
 from plugins.config.run import RUN, case_of
-from plugins.gate_tests import JUDGED
+from plugins.gate_tests import EVALUATION
 from plugins.measure import COLLECTED, EVIDENCE
 from plugins.report.details import details
 from plugins.report.document import RunSummary, case_entry, document
@@ -76,15 +76,13 @@ def pytest_runtest_makereport(
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Before pytest writes its JUnit file."""
     config = session.config
-    if JUDGED not in config.stash:
+    if EVALUATION not in config.stash:
         return
-    collected, judged, (started, clock) = config.stash[COLLECTED], config.stash[JUDGED], config.stash[CLOCK]
+    collected, (started, clock) = config.stash[COLLECTED], config.stash[CLOCK]
     evidence = collected.evidence.values()
     summary = RunSummary(
         run=config.stash[RUN],
-        evaluation=judged.judge,
-        verdicts=judged.verdicts,
-        diagnoses=judged.diagnoses,
+        evaluation=config.stash[EVALUATION],
         facts=next((found.facts for found in evidence if found.facts), None),
         execution=next((found.execution for found in evidence if found.execution), None),
         computed_samples=collected.computed_samples,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fixtures.records import VerdictWord
 from plugins.gates.evaluate import blocks
-from plugins.gates.evidence_curves import Curve, curves
-from plugins.gates.hypotheses import HEADLINE
+from plugins.gates.evidence_curves import Curve
 from plugins.report.document import RunSummary
 from plugins.report.samples import Samples, samples_of
 
@@ -45,10 +44,8 @@ def details(summary: RunSummary) -> Details:
     return Details(
         confidence=evaluation.thresholds.verdict.confidence,
         failing=_failing(summary),
-        aspects=tuple(
-            _series(summary, aspect) for aspect in dict.fromkeys(scope.suite_tasks.values()) if _is_tested(summary)
-        ),
-        curves=curves(evaluation),
+        aspects=tuple(_series(summary, aspect) for aspect in evaluation.aspects if _is_tested(summary)),
+        curves=evaluation.curves,
         samples=samples_of(scope.cases, evaluation.measured.results),
     )
 
@@ -57,17 +54,21 @@ def _failing(summary: RunSummary) -> tuple[str, ...]:
     """By the same rules as the exit code."""
     thresholds, scope = summary.evaluation.thresholds, summary.evaluation.measured.scope
     narrowed = len(scope.cases) < len(summary.run.available)
-    gates = [each.name for each in summary.verdicts if blocks(each, thresholds, narrowed=narrowed)]
+    gates = [each.name for each in summary.evaluation.verdicts if blocks(each, thresholds, narrowed=narrowed)]
     results = summary.evaluation.measured.results
     lost = [case.id for case in scope.cases if case.id not in results or results[case.id].error is not None]
-    bad = [name for name, found in summary.diagnoses.items() if found.bad and thresholds.regression.cases == "fail"]
+    bad = [
+        name
+        for name, found in summary.evaluation.diagnoses.items()
+        if found.bad and thresholds.regression.cases == "fail"
+    ]
     return (*gates, *lost, *bad)
 
 
 def _series(summary: RunSummary, aspect: str) -> Series:
     evaluation = summary.evaluation
     scope = evaluation.measured.scope
-    findings = {length: evaluation.finding(replace(HEADLINE, aspect=aspect), length) for length in scope.lengths}
+    findings = evaluation.aspects[aspect]
     return Series(
         name=aspect,
         scores={length: found.score for length, found in findings.items()},

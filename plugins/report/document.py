@@ -8,13 +8,13 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from fixtures.checkpoints.steps import step_of
 from fixtures.engines import EngineFacts
-from fixtures.records import Case, CaseResult, Outcome, Verdict, to_json
+from fixtures.records import Case, CaseResult, Outcome, to_json
 from plugins.config.run import Run
 from plugins.gates.effective_length import (
     contiguous_effective_length,
@@ -22,9 +22,8 @@ from plugins.gates.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from plugins.gates.evaluate import HALF, GateEvaluator, Measured, settled_scores
-from plugins.gates.hypotheses import HEADLINE
-from plugins.gates.regression import Diagnosis
+from plugins.gates.evaluate import HALF, Measured, settled_scores
+from plugins.gates.evaluation import Evaluation
 from plugins.report.helmet import helmet
 
 SCHEMA = "longctx-report/1"
@@ -44,9 +43,7 @@ class RunSummary:
     """
 
     run: Run
-    evaluation: GateEvaluator
-    verdicts: tuple[Verdict, ...]
-    diagnoses: Mapping[str, Diagnosis]
+    evaluation: Evaluation
     facts: EngineFacts | None
     execution: Mapping[str, str] | None
     computed_samples: int
@@ -67,7 +64,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "model": _model(summary),
         "run": _run(summary),
         "cases": [_case(summary, case) for case in measured.scope.cases],
-        "gates": [to_json(verdict) for verdict in summary.verdicts],
+        "gates": [to_json(verdict) for verdict in summary.evaluation.verdicts],
         "ruler": _ruler(summary.evaluation),
         "helmet": helmet(summary.evaluation, summary.run.cases, summary.run.unavailable, summary.run.options.scoring),
         "regression": _regression(summary),
@@ -133,7 +130,7 @@ def _full_run_tokens(measured: Measured) -> int:
 
 
 def _case(summary: RunSummary, case: Case) -> dict[str, Any]:
-    diagnosis = summary.diagnoses.get(case.id)
+    diagnosis = summary.evaluation.diagnoses.get(case.id)
     entry = case_entry(case, summary.evaluation.measured.results.get(case.id))
     if diagnosis is not None:
         entry |= {"floor": diagnosis.floor, "interval": diagnosis.interval and list(diagnosis.interval)}
@@ -210,11 +207,9 @@ def _example(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _ruler(evaluation: GateEvaluator) -> dict[str, Any]:
+def _ruler(evaluation: Evaluation) -> dict[str, Any]:
     """RULER's summary (paper, Table 3); only lengths at which all tasks were measured have a score."""
-    scope = evaluation.measured.scope
-    aspects = tuple(dict.fromkeys(scope.suite_tasks.values()))
-    findings = {length: evaluation.finding(HEADLINE, length) for length in scope.lengths}
+    scope, findings = evaluation.measured.scope, evaluation.ruler
     scores = {length: found.score for length, found in findings.items()}
     complete = {length: score for length, score in scores.items() if score is not None}
     whole = complete if len(complete) == len(scores) else {}
@@ -226,10 +221,8 @@ def _ruler(evaluation: GateEvaluator) -> dict[str, Any]:
         "intervals": {str(length): found.interval for length, found in findings.items()},
         "verdicts": {str(length): found.word for length, found in findings.items()},
         "aspects": {
-            aspect: _by_length(
-                {length: evaluation.finding(replace(HEADLINE, aspect=aspect), length).score for length in scope.lengths}
-            )
-            for aspect in aspects
+            aspect: _by_length({length: finding.score for length, finding in by_length.items()})
+            for aspect, by_length in evaluation.aspects.items()
         },
         "effective_length": effective_length(settled, HALF) if settled else None,
         "effective_length_label": effective_length_label(settled, HALF) if settled else None,
@@ -262,7 +255,7 @@ def _regression(summary: RunSummary) -> dict[str, Any] | None:
                 "pairs": found.pairs,
                 "dropped": found.dropped,
             }
-            for name, found in summary.diagnoses.items()
+            for name, found in summary.evaluation.diagnoses.items()
         },
     }
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from fixtures.records import Case
 from plugins.gates.clusters import ESTIMATE_ALPHA
-from plugins.gates.evaluate import GateEvaluator
-from plugins.gates.hypotheses import estimate_of
+from plugins.gates.evaluation import Evaluation
 from plugins.gates.thresholds import CATEGORIES
 
 
 def helmet(
-    evaluation: GateEvaluator, planned: Sequence[Case], unavailable: Mapping[str, str], scoring: str
+    evaluation: Evaluation, planned: Sequence[Case], unavailable: Mapping[str, str], scoring: str
 ) -> dict[str, Any] | None:
     """None for a run without any of its cases; scores are 0 to 100.
 
@@ -24,11 +23,7 @@ def helmet(
     cases = [case for case in planned if case.suite == "helmet"]
     if not cases:
         return None
-    lengths = evaluation.measured.scope.lengths
-    found = {
-        category: {length: evaluation.finding(estimate_of(category), length) for length in lengths}
-        for category in CATEGORIES
-    }
+    lengths, found = evaluation.measured.scope.lengths, evaluation.categories
     categories = {
         category: {str(length): each.score for length, each in findings.items()} for category, findings in found.items()
     }
@@ -50,7 +45,7 @@ def helmet(
     }
 
 
-def _datasets(evaluation: GateEvaluator, cases: Sequence[Case]) -> dict[str, dict[str, float | None]]:
+def _datasets(evaluation: Evaluation, cases: Sequence[Case]) -> dict[str, dict[str, float | None]]:
     found: dict[str, dict[str, float | None]] = {}
     for case in cases:
         result = evaluation.measured.results.get(case.id)
@@ -60,7 +55,7 @@ def _datasets(evaluation: GateEvaluator, cases: Sequence[Case]) -> dict[str, dic
 
 
 def _missing(
-    evaluation: GateEvaluator, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
+    evaluation: Evaluation, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
 ) -> dict[str, str]:
     """By data set why it has no score."""
     selected = evaluation.measured.scope.at(length)

@@ -13,8 +13,10 @@ from fixtures.records import BaselineAnswer, Case, CaseResult, Excerpt, FailureK
 from fixtures.tasks import FAMILIES, TASKS
 from plugins.config.baseline import Baseline
 from plugins.config.run import Run
-from plugins.gates.evaluate import GateEvaluator, Measured
-from plugins.gates.regression import diagnoses, regression_verdicts
+from plugins.gates.evaluate import Measured
+from plugins.gates.evaluation import evaluate
+from plugins.gates.hypotheses import PanelKey, panels
+from plugins.gates.panels import Panel
 from plugins.gates.thresholds import SHIPPED, load_thresholds
 from plugins.report.document import RunSummary
 
@@ -119,9 +121,9 @@ def result_of(case: Case, lengths: tuple[int, ...], texts: tuple[str, ...], pair
     return CaseResult(case=case, outcomes=outcomes, seconds=1.0, baseline=baseline, flipped=answers)
 
 
-def begun(evaluation: GateEvaluator, result: CaseResult, most: int) -> CaseResult:
+def begun(by_key: Mapping[PanelKey, Panel], result: CaseResult, most: int) -> CaseResult:
     """The case's part of the first elements of its panel's queue."""
-    order = evaluation.panels[result.case.family, result.case.length].order[:most]
+    order = by_key[result.case.family, result.case.length].order[:most]
     by_index = {outcome.index: outcome for outcome in result.outcomes}
     return replace(result, outcomes=tuple(by_index[each.sample] for each in order if each.case == result.case.id))
 
@@ -147,13 +149,16 @@ def run_summary(
         thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES), baseline=baseline if paired else None, deadline=None,
     )  # fmt: skip
     found = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
-    evaluation = GateEvaluator(run.thresholds, Measured(scope=run.scope(cases), results=found))
+    scope = run.scope(cases)
     if most is not None:
-        found = {name: begun(evaluation, result, most) for name, result in found.items()}
-        evaluation = GateEvaluator(run.thresholds, Measured(scope=run.scope(cases), results=found))
+        by_key = panels(run.thresholds, scope)
+        found = {name: begun(by_key, result, most) for name, result in found.items()}
     return RunSummary(
-        run=run, evaluation=evaluation, verdicts=(*evaluation.verdicts(), *regression_verdicts(evaluation)),
-        diagnoses=diagnoses(evaluation),
-        facts=FACTS, execution={"engine": "hf"}, computed_samples=sum(case.samples for case in cases),
-        started="2026-01-01T00:00:00+00:00", seconds=12.5,
-    )  # fmt: skip
+        run=run,
+        evaluation=evaluate(run.thresholds, Measured(scope=scope, results=found)),
+        facts=FACTS,
+        execution={"engine": "hf"},
+        computed_samples=sum(case.samples for case in cases),
+        started="2026-01-01T00:00:00+00:00",
+        seconds=12.5,
+    )

@@ -83,7 +83,7 @@ PURE = (
         ("match", "parsing", "rouge", "ranking", "citations", "choice", "synthetic_facts", "judge")),
     *(f"plugins.gates.{name}" for name in
         ("statistics", "effective_length", "thresholds", "evaluate", "panels", "sequential", "clusters", "hypotheses",
-         "regression", "evidence_curves")),
+         "regression", "evidence_curves", "evaluation")),
     "plugins.journal", "plugins.config.baseline", "plugins.report.escape",
 )  # fmt: skip
 

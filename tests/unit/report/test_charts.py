@@ -69,8 +69,8 @@ def test_evidence_reaches_its_bar_where_the_verdict_was_reached(share: float) ->
 
 def test_evidence_of_a_comparison_reaches_its_bar() -> None:
     run = run_summary(samples=200, suite="ruler", lengths=(4096,), paired=True)
-    (curve,) = curves(run.evaluation)["regression at 4k"]
-    (verdict,) = [each for each in run.verdicts if each.kind == "regression"]
+    (curve,) = run.evaluation.curves["regression at 4k"]
+    (verdict,) = [each for each in run.evaluation.verdicts if each.kind == "regression"]
     assert (curve.decided is None) == (verdict.verdict == "inconclusive")
     assert curve.of == 200 * 13
 
@@ -78,7 +78,7 @@ def test_evidence_of_a_comparison_reaches_its_bar() -> None:
 def test_a_run_of_single_samples_has_a_page() -> None:
     """A task alone in its panel has one piece of evidence, which is all of it."""
     run = run_summary(samples=1, suite="ruler", lengths=(4096,))
-    drawn = curves(run.evaluation)
+    drawn = run.evaluation.curves
     assert "tracing at 4k" not in drawn
     assert len(drawn["mean at 4k"]) == 1
     assert "tracing" in page_of(run)

@@ -1,0 +1,57 @@
+"""The evaluation of one run: case results in; verdicts, diagnoses and evidence curves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fixtures.records import Verdict
+from plugins.gates.evaluate import Finding, GateEvaluator, Measured
+from plugins.gates.evidence_curves import Curve, curves
+from plugins.gates.hypotheses import HEADLINE, estimate_of
+from plugins.gates.regression import Diagnosis, diagnoses, regression_verdicts
+from plugins.gates.thresholds import CATEGORIES, Gate, Thresholds
+
+FindingsByLength = Mapping[int, Finding]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The one evaluation of a run that gate tests, exit code and every report read."""
+
+    thresholds: Thresholds
+    measured: Measured
+    """The selected cases and the results that came back for them."""
+    verdicts: tuple[Verdict, ...]
+    """The verdicts of all gates in the order of the thresholds file, then those of the baseline comparison."""
+    diagnoses: Mapping[str, Diagnosis]
+    """The floor and baseline tests of every case that has a score, by case id."""
+    ruler: FindingsByLength
+    """The mean over all RULER tasks against the reference score."""
+    aspects: Mapping[str, FindingsByLength]
+    """The mean over the RULER tasks of each aspect against the reference score of that aspect."""
+    categories: Mapping[str, FindingsByLength]
+    """The estimated mean of each HELMET category."""
+    curves: Mapping[str, tuple[Curve, ...]]
+    """The evidence curves by the verdict's name."""
+
+
+def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
+    """Apply the thresholds to the case results of a run."""
+    evaluator, scope = GateEvaluator(thresholds, measured), measured.scope
+
+    def by_length(gate: Gate) -> FindingsByLength:
+        return {length: evaluator.finding(gate, length) for length in scope.lengths}
+
+    return Evaluation(
+        thresholds=thresholds,
+        measured=measured,
+        verdicts=(*evaluator.verdicts(), *regression_verdicts(evaluator)),
+        diagnoses=diagnoses(evaluator),
+        ruler=by_length(HEADLINE),
+        aspects={
+            aspect: by_length(replace(HEADLINE, aspect=aspect)) for aspect in dict.fromkeys(scope.suite_tasks.values())
+        },
+        categories={category: by_length(estimate_of(category)) for category in CATEGORIES},
+        curves=curves(evaluator),
+    )
