@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ci.suite_process import read_report
-from fixtures.cli import CommandParser, refused
+from fixtures.cli import CommandParser, report_wrong_use
 from fixtures.lengths import format_length
 from plugins.gates.hypotheses import RULER
 
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise CalibrationError(f"{unread} is not a report of the suite; give files of --report-json")
         sys.stdout.write(propose([report for report in read.values() if report is not None]))
     except CalibrationError as error:
-        return refused(str(error))
+        return report_wrong_use(str(error))
     return 0
 
 

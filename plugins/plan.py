@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fixtures.cases import case_tokens
+from fixtures.cases import max_case_tokens
 from fixtures.lengths import format_length
 from fixtures.memory.fit import GIB, estimated_memory
 from fixtures.memory.hardware import gpu_memory_bytes
@@ -65,10 +65,10 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         at = [case for case in cases if case.length == length and case.id not in run.misfits]
         row = (
             f"{format_length(length):>8} {len(at):>6} {sum(case.samples for case in at):>8} "
-            f"{sum(map(case_tokens, at)):>14,}"
+            f"{sum(map(max_case_tokens, at)):>14,}"
         )
         lines.append(row if served else f"{row}   {_memory(run, length, gpu)}")
-    total = sum(case_tokens(case) for case in cases if case.id not in run.misfits)
+    total = sum(max_case_tokens(case) for case in cases if case.id not in run.misfits)
     lines.append(f"{'all':>8} {len(cases):>6} {sum(case.samples for case in cases):>8} {total:>14,}")
     reasons = dict.fromkeys(run.misfits[case.id] for case in cases if case.id in run.misfits)
     return lines + [f"cannot run: {reason}" for reason in reasons]

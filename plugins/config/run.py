@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures import calibration
-from fixtures.cases import misfits, plan, samples_fingerprint, unavailable
+from fixtures.cases import cases_that_cannot_fit, plan, samples_fingerprint, unavailable_cases
 from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError
 from fixtures.corpora import CorpusError, load_corpora
 from fixtures.engines import EngineError
@@ -182,7 +182,7 @@ def _read_run(config: pytest.Config) -> Run:
     )
     scorers = scored_by(options)
     cases = plan(options, tasks, corpora)
-    lacking = unavailable(cases, tasks, corpora, options)
+    lacking = unavailable_cases(cases, tasks, corpora, options)
     if option.collectonly:
         # The cases are known without a tokenizer, which takes seconds to import.
         return _listed(options, checkpoint, cases, lacking, read_thresholds)
@@ -195,7 +195,7 @@ def _read_run(config: pytest.Config) -> Run:
     samples = samples_fingerprint(tasks, corpora, formatter, scored_by=scorers)
     baseline = baseline_of(config, options, samples, endpoint)
     measurable = [case for case in cases if case.id not in lacking]
-    unfit = misfits(measurable, tasks, seed=options.seed, formatter=formatter, corpora=corpora)
+    unfit = cases_that_cannot_fit(measurable, tasks, seed=options.seed, formatter=formatter, corpora=corpora)
     # HELMET begins at 8K: what a shorter length has no room for is left out and said, not asked for again.
     short = {case.id for case in cases if case.suite == "helmet" and case.id in unfit and case.length < LEAST_OF_HELMET}
     lacking |= {name: unfit.pop(name) for name in short}

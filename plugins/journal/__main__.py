@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from fixtures.cli import CommandParser, refused
+from fixtures.cli import CommandParser, report_wrong_use
 from plugins.journal.errors import JournalError
 from plugins.journal.housekeeping import SubjectDirectory, delete, is_journal, left_over, shelves
 
@@ -41,9 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             _prune(directory, found, least_seconds, dry_run=given.dry_run)
     except (CommandError, JournalError) as error:
-        return refused(str(error))
+        return report_wrong_use(str(error))
     except OSError as error:
-        return refused(f"DIR: cannot use {error.filename or directory} ({error.strerror}); look at its permissions")
+        return report_wrong_use(
+            f"DIR: cannot use {error.filename or directory} ({error.strerror}); look at its permissions"
+        )
     return 0
 
 

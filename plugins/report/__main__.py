@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fixtures.cli import CommandParser, refused
+from fixtures.cli import CommandParser, report_wrong_use
 from plugins.report.history import HistoryError, history, read_reports
 from plugins.report.html.step_curves import steps_page
 
@@ -24,9 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reports, skipped = read_reports(given.directory)
         target.write_text(steps_page(history(reports, skipped)), encoding="utf-8", errors="replace")
     except HistoryError as error:
-        return refused(str(error))
+        return report_wrong_use(str(error))
     except OSError as error:
-        return refused(f"--out: cannot write {target} ({error.strerror}); give a file that can be written")
+        return report_wrong_use(f"--out: cannot write {target} ({error.strerror}); give a file that can be written")
     for line in skipped:
         sys.stderr.write(f"left out {line}\n")
     sys.stdout.write(f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}: {target}\n")

@@ -35,7 +35,7 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
         return []
     broken = [found for found in inspections if found.problems]
     samples = sum(found.samples for found in inspections)
-    least = min(found.least_fill for found in inspections)
+    least = min(found.min_fill for found in inspections)
     mean = sum(found.mean_fill for found in inspections) / len(inspections)
     head = f"{len(inspections)} cases, {samples} samples: {len(broken) or 'no'} cases with problems"
     return [

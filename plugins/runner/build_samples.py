@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from fixtures.corpora import Corpora, CorpusError
 from fixtures.engines import EngineError
-from fixtures.preflight import Inspection, PreflightError, inspect_case, problems_of
+from fixtures.preflight import Inspection, PreflightError, inspect_case, sample_problems
 from fixtures.records import Case, Prompt, Sample, Score
 from fixtures.scoring.failures import UNFINISHED
 from fixtures.scoring.judge import JudgeError
@@ -116,7 +116,7 @@ class SampleBuilder:
         case = panel.cases[element.case]
         sample = self.sample(case, element.sample)
         if element in panel.queue({case.id})[:PREFLIGHT_SAMPLES]:
-            problems = problems_of(sample, self.tasks[case.task], self.formatter)
+            problems = sample_problems(sample, self.tasks[case.task], self.formatter)
             if problems:
                 raise PreflightError(f"preflight: {case.id} sample {element.sample}: {problems[0]}")
         return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt))

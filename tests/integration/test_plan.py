@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.cases import case_tokens, plan
+from fixtures.cases import max_case_tokens, plan
 from fixtures.corpora import Corpora
 from tests.helpers.runs import Finished, calibrated, sparse_weights, start
 from tests.helpers.tiny_tokenizers import RULER
@@ -106,4 +106,4 @@ def test_ids_depend_on_task_and_length_alone() -> None:
 
 def test_a_case_costs_its_samples_times_its_length() -> None:
     case = plan(OPTIONS, RULER, Corpora())[0]
-    assert case_tokens(case) == 7 * 4096
+    assert max_case_tokens(case) == 7 * 4096

@@ -49,15 +49,15 @@ def test_what_is_imported_for_good_is_left_out_of_searches(tmp_path: Path, monke
     monkeypatch.syspath_prepend(str(tmp_path))
     frozen = gc.get_freeze_count()
     try:
-        with heavy_imports.for_good():
+        with heavy_imports.exempt_from_garbage_collection():
             package = importlib.import_module("a_large_package")
         after = gc.get_freeze_count()
         assert (package.on, gc.isenabled(), after >= frozen + 1000) == (False, True, True)
-        with heavy_imports.for_good():
+        with heavy_imports.exempt_from_garbage_collection():
             importlib.import_module("a_large_package")
             more = [[number] for number in range(1000)]
         assert (gc.get_freeze_count(), len(more)) == (after, 1000)
-        with pytest.raises(ModuleNotFoundError), heavy_imports.for_good():
+        with pytest.raises(ModuleNotFoundError), heavy_imports.exempt_from_garbage_collection():
             importlib.import_module("no_such_package")
         assert gc.isenabled()
     finally:

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
 
 from fixtures.corpora import Corpora
-from fixtures.preflight import problems_of
+from fixtures.preflight import sample_problems
 from fixtures.records import Generation, Prompt
 from fixtures.tasks import TASKS
 from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
@@ -155,9 +155,9 @@ def test_samples_of_another_way_to_begin_answers_have_another_name_and_are_sound
     formatter = framed(prefix="instruction")
     task = TASKS["niah_single_2"]
     sample = task.sample(1024, 0, seed=0, tokenizer=formatter, corpora=Corpora())
-    assert problems_of(sample, task, formatter) == []
+    assert sample_problems(sample, task, formatter) == []
     spoiled = replace(sample, prompt=replace(sample.prompt, opening="not there"))
-    assert problems_of(spoiled, task, formatter) != []
+    assert sample_problems(spoiled, task, formatter) != []
 
 
 def test_an_unfinished_thought_scores_nothing_and_is_a_failure_of_its_own() -> None:

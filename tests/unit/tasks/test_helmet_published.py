@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.corpora import Corpora, load_corpora
-from fixtures.preflight import fill, problems_of
+from fixtures.preflight import fill_ratio, sample_problems
 from fixtures.tasks import TASKS
 from fixtures.tasks.task import Assistants
 from tests.helpers.paths import REPOSITORY
@@ -39,7 +39,7 @@ def test_published_samples_are_sound_and_can_be_answered(name: str, published: C
     for index in (0, 1, task.group):
         found = task.sample(LENGTH, index, seed=0, tokenizer=formatter(), corpora=published)
         assert found.source == "published"
-        assert problems_of(found, task, formatter()) == []
+        assert sample_problems(found, task, formatter()) == []
         assert task.score(found, task.perfect(found)).value == 1
         assert task.score(found, "").value == 0
         assert task.by_the_letter.score(found, task.perfect(found)).value == 1
@@ -51,7 +51,7 @@ def test_published_citations_are_checked_by_entailment(published: Corpora) -> No
     task = TASKS["asqa"]
     assert task.assisted is not None
     found = task.sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=published)
-    assert problems_of(found, task, formatter()) == []
+    assert sample_problems(found, task, formatter()) == []
     said = f"{' and '.join(found.references)} [1]."
     asked: list[tuple[str, str]] = []
 
@@ -84,7 +84,7 @@ def test_a_question_is_asked_on_as_much_of_a_book_as_fits(name: str, published: 
     for index in range(3):
         found = task.sample(LENGTH, index, seed=0, tokenizer=formatter(), corpora=corpora)
         assert found.source == "published"
-        assert problems_of(found, task, formatter()) == []
+        assert sample_problems(found, task, formatter()) == []
         assert any(books[at].text.startswith(found.context) for at in range(3))
-        assert fill(found) >= 0.97
+        assert fill_ratio(found) >= 0.97
         assert task.score(found, task.perfect(found)).value == 1

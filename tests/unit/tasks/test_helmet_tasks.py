@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.cases import plan
 from fixtures.corpora import Corpora
-from fixtures.preflight import fill, problems_of
+from fixtures.preflight import fill_ratio, sample_problems
 from fixtures.records import Sample
 from fixtures.tasks.task import CannotFit
 from fixtures.tokenization.prompts import PromptFormatter
@@ -66,15 +66,15 @@ def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str) -> None:
         for index in range(2 if kind == "pieces" else 1):
             found = sample(task, length, index, kind=kind)
             assert found.prompt.generation_tokens == HELMET[task].generation_tokens
-            assert (0.96 if task in SMALL_UNITS else 0.9) <= fill(found) <= 1
+            assert (0.96 if task in SMALL_UNITS else 0.9) <= fill_ratio(found) <= 1
             assert (found.source, found.capped) == ("archive", False)
-            assert problems_of(found, HELMET[task], formatter(kind)) == []
+            assert sample_problems(found, HELMET[task], formatter(kind)) == []
 
 
 @every_task
 def test_a_longer_sample_is_fuller(task: str) -> None:
     found = sample(task, 32768, kind="pieces")
-    assert (0.99 if task in SMALL_UNITS else 0.97) <= fill(found) <= 1
+    assert (0.99 if task in SMALL_UNITS else 0.97) <= fill_ratio(found) <= 1
 
 
 @every_task
@@ -89,7 +89,7 @@ def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str
 def test_no_document_of_many_stays_short(task: str, kind: str) -> None:
     """A question asked of another part of a document is of another length, which counts too."""
     length = 8192 if task == "infbench_sum" else 4096
-    assert min(fill(sample(task, length, index, kind=kind)) for index in range(12)) >= 0.9
+    assert min(fill_ratio(sample(task, length, index, kind=kind)) for index in range(12)) >= 0.9
 
 
 # --- identity ---
@@ -264,7 +264,7 @@ def test_the_answer_begins_in_the_models_turn(task: str) -> None:
     assert found.prompt.text.startswith(f"{BOS}<user>")
     assert re.search(rf"<end><answer> ?{re.escape(found.answer_prefix)}$", found.prompt.text)
     assert found.prompt.text.count("<answer>") == 1
-    assert problems_of(found, HELMET[task], chat) == []
+    assert sample_problems(found, HELMET[task], chat) == []
 
 
 @every_task

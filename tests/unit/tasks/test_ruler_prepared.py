@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.corpora import Corpora, load_corpora
-from fixtures.preflight import problems_of
+from fixtures.preflight import sample_problems
 from fixtures.tasks import TASKS
 from tests.helpers.tiny_tokenizers import formatter
 
@@ -39,7 +39,7 @@ def test_a_prepared_sample_is_asked_byte_for_byte(tmp_path: Path, record: dict[s
     found = task.sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=corpora)
     assert found.prompt.text == told
     assert found.source == task.source(corpora, LENGTH) == "published"
-    assert problems_of(found, task, formatter()) == []
+    assert sample_problems(found, task, formatter()) == []
     assert task.score(found, " 4812207").value == 1
     assert task.size is not None
     assert task.size(corpora, LENGTH) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.corpora import Corpora, load_corpora
-from fixtures.preflight import problems_of
+from fixtures.preflight import sample_problems
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import RULER, formatter
 
@@ -29,7 +29,7 @@ def published() -> Corpora:
 def test_samples_of_published_texts_are_sound(task: str, published: Corpora) -> None:
     for index in range(4):
         found = RULER[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=published)
-        assert problems_of(found, RULER[task], formatter()) == []
+        assert sample_problems(found, RULER[task], formatter()) == []
         assert found.source == ("published" if task in (*ESSAYS, "qa_1", "qa_2") else "archive")
 
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.cases import misfits
-from fixtures.preflight import fill
+from fixtures.cases import cases_that_cannot_fit
+from fixtures.preflight import fill_ratio
 from fixtures.records import Case, Sample
 from fixtures.tasks import TASKS
 from fixtures.tasks.task import CannotFit, Draft, UnitStream
@@ -70,14 +70,14 @@ def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str, length: int
         assert found.prompt.token_ids == ids_of(kind, found.prompt.text)
         assert found.prompt.token_ids.count(formatter(kind).tokenizer.bos_token_id) == 1
         assert found.prompt.generation_tokens == RULER[task].generation_tokens
-        assert fill(found) <= 1
+        assert fill_ratio(found) <= 1
         if length >= 4096:
-            assert fill(found) >= (0.93 if task in COARSE else 0.97)
+            assert fill_ratio(found) >= (0.93 if task in COARSE else 0.97)
 
 
 @every_task
 def test_a_long_sample_is_almost_full(task: str) -> None:
-    assert 0.985 <= fill(sample(task, 32768)) <= 1
+    assert 0.985 <= fill_ratio(sample(task, 32768)) <= 1
 
 
 class Spanning(Pieces):
@@ -97,7 +97,7 @@ class Blocks(Pieces):
 def test_a_sample_is_full_where_counts_do_not_add_up(task: str, tokenizer: Pieces) -> None:
     for index in range(3):
         found = RULER[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
-        assert RULER[task].least_fill <= fill(found) <= 1
+        assert RULER[task].least_fill <= fill_ratio(found) <= 1
 
 
 def test_a_sample_of_large_units_is_full_where_small_steps_change_nothing() -> None:
@@ -116,7 +116,7 @@ def stepped(most: int, room: int) -> Draft:
 
 def test_no_sample_of_many_is_short() -> None:
     """At 4096 tokens the public generator leaves most samples of several needles under 0.9."""
-    fills = [fill(sample("niah_multikey_1", 4096, index)) for index in range(24)]
+    fills = [fill_ratio(sample("niah_multikey_1", 4096, index)) for index in range(24)]
     assert 0.97 <= min(fills) <= max(fills) <= 1
 
 
@@ -184,7 +184,7 @@ def case(task: str, length: int, samples: int) -> Case:
 
 def test_cases_that_cannot_fit_are_known_before_the_run() -> None:
     cases = [case(name, length, 2) for name in RULER for length in (150, 2048)]
-    found = misfits(cases, RULER, seed=0, formatter=formatter(), corpora=GENERATED)
+    found = cases_that_cannot_fit(cases, RULER, seed=0, formatter=formatter(), corpora=GENERATED)
     assert list(found) == [case.id for case in cases if case.length == 150]
     assert all(
         line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(RULER, found.values(), strict=True)
@@ -207,7 +207,7 @@ def test_a_case_is_known_not_to_fit_if_any_of_its_samples_does_not(task: str) ->
     needed = prompt.length_tokens + prompt.generation_tokens
     cases = [case(task, length, 12) for length in (needed - 2, needed + 4, needed + needed // 20, 6 * needed)]
     unfit = [case.id for case in cases if not all(fits(case.length, index) for index in range(case.samples))]
-    assert list(misfits(cases, RULER, seed=1, formatter=counted, corpora=GENERATED)) == unfit
+    assert list(cases_that_cannot_fit(cases, RULER, seed=1, formatter=counted, corpora=GENERATED)) == unfit
     assert cases[-1].id not in unfit
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from fixtures.preflight import fill, problems_of
+from fixtures.preflight import fill_ratio, sample_problems
 from fixtures.tasks import TASKS
 from fixtures.tokenization import prompts
 from fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter, TokenizerError, load_tokenizer
@@ -95,7 +95,7 @@ def test_chat_samples_are_sound_and_end_with_their_prefix(task: str) -> None:
     found = TASKS[task].sample(4096, 0, seed=0, tokenizer=chat, corpora=GENERATED)
     assert found.prompt.text.startswith(f"{BOS}[user] ")
     assert found.prompt.text.endswith(f"\n[assistant]\n{found.answer_prefix}")
-    assert problems_of(found, TASKS[task], chat) == []
+    assert sample_problems(found, TASKS[task], chat) == []
     base = sample(task)
     assert (found.references, found.question) == (base.references, base.question)
 
@@ -175,7 +175,7 @@ def test_another_tokenizer_can_define_the_length(task: str) -> None:
     counted = len(counter(found.prompt.text, add_special_tokens=False, verbose=False)["input_ids"])
     assert found.prompt.length_tokens == counted
     assert len(found.prompt.token_ids) != counted
-    assert TASKS[task].least_fill <= fill(found) <= 1
+    assert TASKS[task].least_fill <= fill_ratio(found) <= 1
     assert found.prompt.token_ids[1:] == tuple(plain_ids(framed.tokenizer, found.prompt.text))
 
 

@@ -1,0 +1,255 @@
+"""The instrument tested before the model: sound samples pass, every planted fault is sound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from fixtures.preflight import depth_problems, fill_ratio, inspect_case, sample_problems
+from fixtures.records import Case, Sample, Score
+from fixtures.tasks import TASKS
+from fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.tiny_tokenizers import BOS, GENERATED, RULER, drafts, formatter, sample, samples
+
+NEEDLE = "niah_single_2"
+# test_helmet_tasks.py checks HELMET's samples in the same way, at lengths that they fit.
+every_ruler_task = pytest.mark.parametrize("task", RULER)
+
+
+def case_of(sound: Sample, count: int) -> Case:
+    task = TASKS[sound.task]
+    return Case(
+        id=f"test_ruler[{task.name}-4k]",
+        suite="ruler",
+        category=task.category,
+        task=task.name,
+        length=sound.length,
+        samples=count,
+        source="archive",
+        generation_tokens=task.generation_tokens,
+    )
+
+
+def problems(sound: Sample) -> str:
+    return "\n".join(sample_problems(sound, TASKS[sound.task], formatter()))
+
+
+def always(value: float) -> Callable[[Sample, str], Score]:
+    return lambda sample, text: Score(value=value)
+
+
+def with_template(template: str) -> PromptFormatter:
+    tokenizer = deepcopy(formatter().tokenizer)
+    tokenizer.chat_template = template
+    return PromptFormatter(tokenizer)
+
+
+def chat_problems(template: str) -> list[str]:
+    chat = with_template(template)
+    sound = TASKS[NEEDLE].sample(2048, 0, seed=0, tokenizer=chat, corpora=GENERATED)
+    return sample_problems(sound, TASKS[NEEDLE], chat)
+
+
+# --- sound samples ---
+
+
+@every_ruler_task
+@pytest.mark.parametrize("length", [1024, 4096])
+def test_sound_samples_have_no_problems(task: str, length: int) -> None:
+    tested = samples(task, 8, length)
+    inspection = inspect_case(case_of(tested[0], 8), tested, TASKS[task], formatter())
+    assert inspection.problems == ()
+    assert inspection.samples == 8
+    assert inspection.min_fill == min(map(fill_ratio, tested))
+    assert inspection.mean_fill == pytest.approx(sum(map(fill_ratio, tested)) / 8)
+    assert 0 < inspection.min_fill <= inspection.mean_fill <= 1
+
+
+@pytest.mark.parametrize("task", ["niah_single_1", "niah_multikey_1", "niah_multikey_2"])
+def test_sixty_sound_samples_have_uniform_depths(task: str) -> None:
+    drawn_samples = (sample(task, 1024, index) for index in range(60))
+    assert inspect_case(case_of(sample(task, 1024), 60), drawn_samples, TASKS[task], formatter()).problems == ()
+
+
+def test_an_inspection_collects_the_problems_of_all_samples() -> None:
+    sound, short = samples(NEEDLE, 2)
+    broken = replace(short, prompt=replace(short.prompt, length_tokens=100))
+    inspection = inspect_case(case_of(sound, 2), [sound, broken], TASKS[NEEDLE], formatter())
+    assert inspection.problems == ("sample 1: prompt and answer fill only 228 tokens of 4096",)
+    assert inspection.min_fill == pytest.approx(228 / 4096)
+
+
+# --- planted faults in the prompt ---
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[0]['content'][:2000] }}",
+        "{{ messages[0]['content'][-2000:] }}",
+        "{{ messages[0]['content'] | replace('One of', 'Some of') }}",
+        "{{ messages[0]['content'] | upper }}",
+        "hello",
+    ],
+)
+def test_a_template_that_changes_or_cuts_the_text_is_reported(template: str) -> None:
+    assert "the chat template changed or cut the text; try --chat off" in chat_problems(template)
+
+
+def test_a_template_that_only_trims_the_text_is_sound() -> None:
+    assert chat_problems("{{ bos_token }}{{ messages[0]['content'] | trim }}\n") == []
+
+
+def test_a_second_bos_is_reported() -> None:
+    lines = chat_problems("{{ bos_token }}system\n{{ bos_token }}{{ messages[0]['content'] }}\n")
+    assert lines == ["the prompt holds 2 BOS tokens instead of one at its start"]
+
+
+@pytest.mark.parametrize("change", ["none", "late", "twice"])
+def test_ids_without_exactly_one_bos_at_their_start_are_reported(change: str) -> None:
+    sound = sample(NEEDLE)
+    bos, *rest = sound.prompt.token_ids
+    ids = {"none": rest, "late": [*rest, bos], "twice": [bos, bos, *rest]}[change]
+    count = {"none": 0, "late": 1, "twice": 2}[change]
+    broken = replace(sound, prompt=replace(sound.prompt, token_ids=tuple(ids)))
+    assert problems(broken) == f"the prompt holds {count} BOS tokens instead of one at its start"
+
+
+def test_a_prompt_without_its_answer_prefix_is_reported() -> None:
+    sound = sample(NEEDLE)
+    broken = replace(sound, prompt=replace(sound.prompt, text=sound.prompt.text.removesuffix(" is")))
+    assert "changed or cut the text" in problems(broken)
+
+
+def test_an_overlong_prompt_is_reported() -> None:
+    sound = sample(NEEDLE)
+    broken = replace(sound, prompt=replace(sound.prompt, length_tokens=4096 - 127))
+    assert problems(broken) == "prompt and answer take 4097 tokens of 4096"
+    assert problems(replace(sound, prompt=replace(sound.prompt, length_tokens=4096 - 128))) == ""
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "fill_share"),
+    [(NEEDLE, 4096, 0.97), ("cwe", 4096, 0.93), (NEEDLE, 2048, 0.94), ("qa_1", 1024, 0.72)],
+)
+def test_an_underfilled_prompt_is_reported(task: str, length: int, fill_share: float) -> None:
+    sound = sample(task, length)
+    least = round(fill_share * length) + 1 - sound.prompt.generation_tokens
+    assert problems(replace(sound, prompt=replace(sound.prompt, length_tokens=least))) == ""
+    broken = replace(sound, prompt=replace(sound.prompt, length_tokens=least - 3))
+    assert f"fill only {least - 3 + sound.prompt.generation_tokens} tokens of {length}" in problems(broken)
+
+
+# --- planted faults in the answer ---
+
+
+@every_ruler_task
+def test_an_answer_in_the_question_or_prefix_is_reported(task: str) -> None:
+    sound = sample(task)
+    leak = f"Is it {sound.references[0]}?"
+    for broken in (replace(sound, question=leak), replace(sound, answer_prefix=leak)):
+        assert f"the reference {sound.references[0]!r} occurs in the question" in problems(broken)
+
+
+@every_ruler_task
+def test_a_missing_answer_is_reported(task: str) -> None:
+    sound = sample(task)
+    context = sound.context
+    for reference in sound.references:
+        context = re.sub(re.escape(reference), "nothing", context, flags=re.IGNORECASE)
+    broken = replace(sound, context=context, prompt=replace(sound.prompt, text=sound.prompt.text + context))
+    assert "the reference is not in the context" in problems(broken)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if TASKS[task].metric == "string_match_all"])
+def test_one_missing_answer_of_several_is_reported(task: str) -> None:
+    sound = sample(task)
+    assert "the reference is not in the context" in problems(
+        replace(sound, context=sound.context.replace(sound.references[-1], "nothing"))
+    )
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task.startswith("niah_")])
+def test_a_value_that_occurs_twice_is_reported(task: str) -> None:
+    sound = sample(task)
+    value = sound.references[-1]
+    assert f"the reference {value!r} occurs 2 times in the context" in problems(
+        replace(sound, context=f"{sound.context} {value}")
+    )
+
+
+def test_a_reference_that_occurs_twice_is_reported() -> None:
+    sound = sample("niah_multivalue")
+    broken = replace(sound, references=(*sound.references[:3], sound.references[0]))
+    assert "a reference occurs twice" in problems(broken)
+
+
+def test_a_metric_that_does_not_reward_the_right_answer_is_reported() -> None:
+    sound = sample(NEEDLE)
+    line = "the right answer does not score 100, or an empty one does not score 0"
+    for value, more in ((0.0, []), (1.0, ["the question scores as an answer"])):
+        constant = replace(TASKS[NEEDLE], grade=always(value))
+        assert sample_problems(sound, constant, formatter()) == [*more, line]
+
+
+# --- depths ---
+
+
+def drawn(positions: int, count: int, seed: int) -> list[tuple[int, int]]:
+    random = Random(seed)
+    return [(random.randrange(positions), positions) for _ in range(count)]
+
+
+@pytest.mark.parametrize("positions", [2, 3, 6, 7, 11, 40, 1000])
+def test_uniform_depths_pass_with_any_number_of_positions(positions: int) -> None:
+    """Six documents cannot fill five fifths evenly, not even in hundreds of samples."""
+    for seed in range(20):
+        assert depth_problems(drawn(positions, 500, seed)) == []
+
+
+def test_the_ranks_of_few_paragraphs_pass() -> None:
+    ranks = [draft.rank for draft in drafts("qa_1", 120, room=600) if draft.rank is not None]
+    assert max(positions for _, positions in ranks) < 12
+    assert depth_problems(ranks) == []
+
+
+def test_uniform_depths_over_changing_numbers_of_positions_pass() -> None:
+    assert depth_problems([rank for positions in range(1, 30) for rank in drawn(positions, 20, positions)]) == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "counts"),
+    [
+        ([(0, 40)] * 50, "[50, 0, 0, 0, 0]"),
+        ([(39, 40)] * 60, "[0, 0, 0, 0, 60]"),
+        ([(3, 7)] * 60, "[0, 0, 60, 0, 0]"),
+        ([(index % 32, 40) for index in range(128)], "[32, 32, 32, 32, 0]"),
+        ([(0, 2)] * 60, "[60, 0, 0, 0, 0]"),
+    ],
+)
+def test_skewed_depths_are_reported(ranks: list[tuple[int, int]], counts: str) -> None:
+    assert depth_problems(ranks) == [f"depths are not uniform: {counts} in fifths"]
+
+
+def test_depths_are_not_tested_on_few_samples_or_on_samples_without_a_choice() -> None:
+    assert depth_problems([(0, 40)] * 49) == []
+    assert depth_problems([(0, 1)] * 500 + [(0, 40)] * 49) == []
+    assert depth_problems([]) == []
+
+
+def test_a_case_whose_needle_never_moves_is_reported() -> None:
+    one = sample(NEEDLE)
+    stuck = [replace(one, index=index, rank=(0, 40)) for index in range(50)]
+    inspection = inspect_case(case_of(one, 50), stuck, TASKS[NEEDLE], formatter())
+    assert inspection.problems == ("depths are not uniform: [50, 0, 0, 0, 0] in fifths",)
+
+
+def test_the_bos_of_these_tests_is_a_single_token() -> None:
+    assert formatter().tokenizer(BOS, add_special_tokens=False, verbose=False)["input_ids"] == [
+        formatter().tokenizer.bos_token_id
+    ]
