@@ -10,13 +10,14 @@ import pytest
 
 from fixtures.records import Verdict
 from plugins.config.baseline import finished_journal
-from plugins.config.run import RUN, Run
+from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
 from plugins.gates.evaluate import Measured, blocks
 from plugins.gates.evaluation import Evaluation, evaluate
 from plugins.gates.regression import Diagnosis
 from plugins.gates.thresholds import Thresholds
 from plugins.measure import COLLECTED, Collector
+from plugins.options import RUN
 
 EVALUATION = pytest.StashKey[Evaluation]()
 REPORTED_ONLY = "reported only: "

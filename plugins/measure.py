@@ -23,9 +23,10 @@ from fixtures.tasks.task import Assistants
 from plugins.config.assistants import open_assistants, replies_of
 from plugins.config.baseline import finished_journal
 from plugins.config.models import load_formatter
-from plugins.config.run import RUN, Run, case_of, cases_of
+from plugins.config.run import Run
 from plugins.gates.panels import Who
 from plugins.journal import Heartbeat, Journal, JournalError
+from plugins.options import RUN, case_of, cases_of
 from plugins.runner.batches import ModelUnderTest
 from plugins.runner.build_samples import CASE_ERRORS, SampleBuilder
 from plugins.runner.panel_state import subject

@@ -1,31 +1,21 @@
-"""The command line: what may be asked for, checked before anything is loaded, and the cases it means."""
+"""The `longctx` options, the run that they describe, and the test cases of that run."""
 
 from __future__ import annotations
 
-import argparse
-import math
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures.engines import ENGINES, EngineError, check_device_and_attention, check_gpus
 from fixtures.records import Case, from_json, to_json
-from fixtures.tasks import SUITES
-from plugins.config.run import RUN, Run, case_of, read_run
-from plugins.config.servers import check_server
+from plugins.config.check_values import check_values
+from plugins.config.invocation import Invocation
+from plugins.config.resolve import CONFIG_ERRORS, resolve
+from plugins.config.run import Run
 
 CASES_DIRECTORY = "tests_longctx"
-CHOICES = {
-    "suite": (*SUITES, "all"),
-    "engine": ("auto", *ENGINES),
-    "dtype": ("auto", "bfloat16", "float16", "float32", "bf16", "fp16", "fp32"),
-    "chat": ("auto", "on", "off"),
-    "api": ("completions", "chat"),
-    "scoring": ("strict", "paper"),
-}
-LEAST = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1, "thinking_budget": 0}
+RUN = pytest.StashKey[Run]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,7 +72,6 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not _collects_cases(config):
         return
-    _check_values(config.option)
     config.stash[RUN] = read_run(config)
     if config.option.plan:
         # Nothing is run, so no worker is needed; xdist reads these after us.
@@ -121,6 +110,50 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: found.length if (found := case_of(item)) else 0)
 
 
+def read_run(config: pytest.Config) -> Run:
+    """Return the run that the command line describes; raise pytest.UsageError with one line."""
+    try:
+        check_values(config.option)
+        return resolve(_invocation(config))
+    except CONFIG_ERRORS as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """Return the case that a test measures; None for any other test."""
+    callspec = getattr(item, "callspec", None)
+    case = callspec.params.get("case") if callspec else None
+    return case if isinstance(case, Case) else None
+
+
+def cases_of(run: Run, node_ids: Sequence[str]) -> tuple[Case, ...]:
+    """Return the available cases of a run that are among the collected tests."""
+    names = {node_id.rpartition("::")[2] for node_id in node_ids}
+    return tuple(case for case in run.available if case.id in names)
+
+
+def _invocation(config: pytest.Config) -> Invocation:
+    option = config.option
+    return Invocation(
+        arguments=option,
+        root=config.rootpath,
+        directory=Path(config.invocation_params.dir),
+        local_workers=local_worker_count(config),
+        is_narrowed=bool(option.keyword or option.markexpr or any("::" in argument for argument in config.args)),
+        add_cleanup=config.add_cleanup,
+    )
+
+
+def local_worker_count(config: pytest.Config) -> int | None:
+    """Return how many workers run on this machine; None if some of them run on other machines."""
+    if getattr(config.option, "dist", "no") == "no":
+        return 1
+    # pytest-xdist has turned -n and --maxprocesses into --tx values such as "3*popen" by now.
+    specs = [spec.rpartition("*")[::2] for spec in config.option.tx]
+    is_local = all(kind.startswith("popen") for _, kind in specs)
+    return sum(int(number or 1) for number, _ in specs) if is_local else None
+
+
 def _parameter(case: Case, lacks: str | None) -> Any:
     marks = [getattr(pytest.mark, case.category), *([pytest.mark.skip(reason=lacks)] if lacks else [])]
     return pytest.param(case, id=parameter_id(case), marks=marks)
@@ -138,42 +171,3 @@ def _collects_cases(config: pytest.Config) -> bool:
     home = (config.rootpath / CASES_DIRECTORY).resolve()
     chosen = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
     return any(path == home or home in path.parents or path in home.parents for path in chosen)
-
-
-def _check_values(option: argparse.Namespace) -> None:
-    """In our own words: argparse would print its usage around the one line that matters."""
-    for name, choices in CHOICES.items():
-        if getattr(option, name) not in choices:
-            raise pytest.UsageError(f"--{name}: unknown {getattr(option, name)!r}; use one of {', '.join(choices)}")
-    for name, least in LEAST.items():
-        given = str(getattr(option, name))
-        if not re.fullmatch(r"[0-9]{1,18}", given) or int(given) < least:
-            raise pytest.UsageError(f"--{name.replace('_', '-')}: {given!r}; give a whole number from {least} on")
-    if option.step is not None and not re.fullmatch(r"[0-9]{1,18}", option.step):
-        raise pytest.UsageError(f"--step: {option.step!r}; give the training step as a whole number from 0 on")
-    if option.prefill_chunk not in ("auto", "whole") and not re.fullmatch(r"[1-9][0-9]{0,8}", option.prefill_chunk):
-        raise pytest.UsageError(
-            f"--prefill-chunk: {option.prefill_chunk!r}; give auto, whole or a number of tokens from 1 on"
-        )
-    if option.budget is not None and not _is_positive(option.budget):
-        raise pytest.UsageError(f"--budget: {option.budget!r}; give a number of minutes above 0, such as 30 or 2.5")
-    if not _is_positive(str(option.request_timeout)):
-        raise pytest.UsageError(f"--request-timeout: {option.request_timeout!r}; give a number of seconds above 0")
-    try:
-        check_server(option)
-    except EngineError as error:
-        raise pytest.UsageError(str(error)) from error
-    try:
-        if option.device != "auto" or option.attention != "auto":
-            check_device_and_attention(option.device, option.attention)
-        if int(option.gpus_per_worker) > 1 and not (option.plan or option.preflight or option.collectonly):
-            check_gpus(option.device, int(option.gpus_per_worker))
-    except EngineError as error:
-        raise pytest.UsageError(str(error)) from error
-
-
-def _is_positive(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False

@@ -14,8 +14,9 @@ from fixtures.memory.hardware import gpu_memory_bytes
 from fixtures.records import Case
 from fixtures.tasks import TASKS
 from plugins.config.assistants import judge_cost
-from plugins.config.run import RUN, Run, cases_of
+from plugins.config.run import Run
 from plugins.measure import COLLECTED
+from plugins.options import RUN, cases_of
 
 USUAL_GPU_BYTES = 80 * GIB
 

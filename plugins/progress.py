@@ -16,13 +16,14 @@ from fixtures.engines import EngineError
 from fixtures.lengths import format_length
 from fixtures.records import Case
 from plugins.config.baseline import finished_journal
-from plugins.config.run import RUN, Run
+from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
 from plugins.gates.hypotheses import RULER, PanelKey
 from plugins.gates.panels import Panel, PanelStatus, Who
 from plugins.gates.statistics import interval
 from plugins.journal import Journal, JournalError
 from plugins.measure import COLLECTED
+from plugins.options import RUN
 from plugins.runner.panel_state import PanelState, subject
 
 TERMINAL_SECONDS = 1.0

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fixtures.atomic_files import write_file
-from plugins.config.run import RUN, case_of
 from plugins.gate_tests import EVALUATION
 from plugins.measure import COLLECTED, EVIDENCE
+from plugins.options import RUN, case_of
 from plugins.report.details import details
 from plugins.report.document import RunSummary, case_entry, document
 from plugins.report.markdown import markdown

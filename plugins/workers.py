@@ -12,8 +12,9 @@ import pytest
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import ENGINES, Engine, EngineError
 from fixtures.tokenization.prompts import load_tokenizer
-from plugins.config.run import RUN, Run
+from plugins.config.run import Run
 from plugins.gates.panels import Who
+from plugins.options import RUN
 
 SMALL_MODEL_PARAMETERS = 100_000_000
 

@@ -1,50 +1,55 @@
-"""The models of a run, from its options: the one that is measured, and what it is compared with."""
+"""The checkpoint under test, its baseline, and the tokenizers of a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from fixtures import calibration
-from fixtures.cases import samples_fingerprint
 from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from fixtures.corpora import load_corpora
 from fixtures.engines.openai.probe import Endpoint
 from fixtures.records import Options
-from fixtures.tasks import load_tasks
 from fixtures.tokenization.prompts import PromptFormatter, TokenizerError, load_tokenizer
-from plugins.config.assistants import scored_by
 from plugins.config.baseline import Baseline, BaselineError, read_baseline
+from plugins.config.invocation import ConfigError, Invocation
+from plugins.config.materials import Materials
 from plugins.config.servers import is_served, named_only
 
-
-def checkpoint_of(config: pytest.Config, option: Any) -> tuple[Checkpoint, bool]:
-    """The model, and whether nothing is known of it but its name on a server; raises CheckpointError."""
-    path = _directory(config, option.model)
-    if is_served(option) and not Path(path).exists():
-        return named_only(option.model, path_of(config, option.length_tokenizer)), True
-    return read_checkpoint(path, trust_remote_code=option.trust_remote_code), False
+CALIBRATION = "calibration:"
 
 
-def baseline_of(
-    config: pytest.Config, options: Options, samples: str, endpoint: Endpoint | None = None
-) -> Baseline | None:
-    """What --baseline names; raises BaselineError where no sample of it could be paired.
+def resolve_model(invocation: Invocation) -> Checkpoint:
+    """Return the checkpoint that --model names, or a stand-in for a name that only a server knows.
 
-    A checkpoint is loaded here, also where the model answers at an endpoint, and reads what that reads.
+    Raises CalibrationError, CheckpointError, ConfigError or EngineError.
     """
-    given: str | None = config.option.baseline
+    arguments = invocation.arguments
+    path = _checkpoint_path(invocation, arguments.model, option="--model")
+    if is_served(arguments) and not Path(path).exists():
+        return named_only(arguments.model, invocation.path(arguments.length_tokenizer))
+    return read_checkpoint(path, trust_remote_code=arguments.trust_remote_code)
+
+
+def resolve_baseline(
+    invocation: Invocation,
+    options: Options,
+    materials: Materials,
+    formatter: PromptFormatter,
+    endpoint: Endpoint | None = None,
+) -> Baseline | None:
+    """Return the report or checkpoint that --baseline names; None without the option.
+
+    A checkpoint is loaded by the workers even if a server runs the model under test, and reads the same prompts.
+    Raises BaselineError if its samples cannot be paired with those of the model, and the errors of `resolve_model`.
+    """
+    given = options.baseline
     if given is None:
         return None
+    samples = materials.samples_fingerprint(formatter)
     if given.endswith(".json"):
-        return read_baseline(Path(str(path_of(config, given))), options, samples)
-    path = _directory(config, given, option="--baseline")
+        return read_baseline(Path(str(invocation.path(given))), options, samples)
+    path = _checkpoint_path(invocation, given, option="--baseline")
     checkpoint = read_checkpoint(path, option="--baseline", trust_remote_code=options.trust_remote_code)
-    formatter = load_formatter(options, path, endpoint, option="--baseline")
-    tasks, corpora = load_tasks(options.prompts, options.scoring), load_corpora(options.data_dir)
-    if samples_fingerprint(tasks, corpora, formatter, scored_by=scored_by(options)) != samples:
+    if materials.samples_fingerprint(load_formatter(options, path, endpoint, option="--baseline")) != samples:
         raise BaselineError(
             f"--baseline: {given} has another tokenizer or chat template than --model, so no sample could be paired; "
             "give a checkpoint of the same family, or fix the chat template with --chat"
@@ -55,14 +60,14 @@ def baseline_of(
 def load_formatter(
     options: Options, path: str, endpoint: Endpoint | None = None, *, option: str = "--model"
 ) -> PromptFormatter:
-    """The tokenizers of a run, ready to frame prompts as the endpoint reads them; raises TokenizerError."""
+    """Return the formatter of prompts for a checkpoint and the endpoint that reads them; raise TokenizerError."""
     tokenizer = load_tokenizer(path, option=option, trust_remote_code=options.trust_remote_code)
     counter = options.length_tokenizer and load_tokenizer(options.length_tokenizer, option="--length-tokenizer")
     formatter = PromptFormatter(
         tokenizer,
         chat=options.chat,  # type: ignore[arg-type]  # one of CHOICES
         length_tokenizer=counter or None,
-        # A thought comes before the answer, so nothing of the answer can stand there already.
+        # A thought comes before the answer, so the prompt cannot already contain the answer's beginning.
         prefix="instruction" if options.thinking_budget else "continued" if endpoint is None else endpoint.prefix,
         keeps_turns=options.api == "chat",
     )
@@ -71,20 +76,16 @@ def load_formatter(
     return formatter
 
 
-def _directory(config: pytest.Config, model: str, *, option: str = "--model") -> str:
-    if model.startswith("calibration:"):
-        spec = calibration.parse_spec(model.removeprefix("calibration:"))
-        root = config.rootpath / ".longctx" / "calibration"
-        try:
-            return str(calibration.cached(spec, root))
-        except OSError as error:
-            raise pytest.UsageError(
-                f"{option}: {model} cannot be built in {root} ({error.strerror}); make room there, "
-                "or write it elsewhere with python -m fixtures.calibration"
-            ) from error
-    return str(path_of(config, model))
-
-
-def path_of(config: pytest.Config, given: Any) -> str | None:
-    """A path as whoever gave it sees it, whole."""
-    return None if given is None else str(Path(config.invocation_params.dir, given).expanduser().resolve())
+def _checkpoint_path(invocation: Invocation, model: str, *, option: str) -> str:
+    """Return a checkpoint's absolute path; build a calibration checkpoint unless it was built before."""
+    if not model.startswith(CALIBRATION):
+        return str(invocation.path(model))
+    spec = calibration.parse_spec(model.removeprefix(CALIBRATION))
+    cache = invocation.scratch / "calibration"
+    try:
+        return str(calibration.cached(spec, cache))
+    except OSError as error:
+        raise ConfigError(
+            f"{option}: {model} cannot be built in {cache} ({error.strerror}); make room there, "
+            "or write it elsewhere with python -m fixtures.calibration"
+        ) from error

@@ -1,12 +1,11 @@
-"""The server that a run asks: found where it stands, or started first and stopped with the run."""
+"""The server that runs the model of a run: found at its address, or started first and stopped with the run."""
 
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import pytest
+from pathlib import Path
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import EngineError
@@ -17,39 +16,49 @@ from fixtures.records import Options
 from fixtures.seeding import stable_hash
 from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
 
-# Weights of hundreds of gigabytes come over a network.
-START_SECONDS = 3600.0
+# A server may first have to load hundreds of gigabytes of weights over a network.
+START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
-# What an engine of our own is told and no server is, with what stands for nothing told.
-OF_OUR_ENGINE = {"device": "auto", "dtype": "auto", "attention": "auto", "prefill_chunk": "auto", "gpus_per_worker": 1}
+# The options of the `hf` engine that have no meaning for a server, with their defaults.
+HF_DEFAULTS = {"device": "auto", "dtype": "auto", "attention": "auto", "prefill_chunk": "auto", "gpus_per_worker": 1}
 
 
-def is_served(option: Any) -> bool:
-    """Whether the options mean a server; `auto` does where one is named."""
-    return option.engine == "openai" or (option.engine == "auto" and bool(option.base_url or option.serve))
+def is_served(options: Options | Namespace) -> bool:
+    """Return True if a server runs the model: with --engine openai, or with auto and the address of a server."""
+    return options.engine == "openai" or (options.engine == "auto" and bool(options.base_url or options.serve))
 
 
-def check_server(option: Any) -> None:
-    """Raises EngineError for options that name no server, or two engines, or what no server is told."""
-    served = is_served(option)
+def check_server(arguments: Namespace) -> None:
+    """Raise EngineError for server options without a server, a server without an address, or options of `hf`."""
+    if is_served(arguments):
+        _check_served(arguments)
+    else:
+        _check_not_served(arguments)
+
+
+def _check_not_served(arguments: Namespace) -> None:
     for name in ("base_url", "serve", "served_model"):
-        if getattr(option, name) is not None and not served:
-            raise EngineError(f"--{name.replace('_', '-')}: is for a server; use --engine openai, not {option.engine}")
-    if option.api != "completions" and not served:
-        raise EngineError(f"--api: {option.api!r} is for a server; give --base-url or --serve")
-    if not served:
-        return
-    if option.base_url is None and option.serve is None:
-        raise EngineError("--engine: openai asks a server; give its --base-url, or a command that starts it to --serve")
-    # A baseline is loaded here, unless it was measured before.
-    told_to_none = {} if option.baseline and not option.baseline.endswith(".json") else OF_OUR_ENGINE
-    for name, default in told_to_none.items():
-        given = getattr(option, name)
-        if str(given) != str(default):
+        if getattr(arguments, name) is not None:
             raise EngineError(
-                f"--{name.replace('_', '-')}: {given} is for --engine hf; leave it out: the server decides"
+                f"--{name.replace('_', '-')}: is for a server; use --engine openai, not {arguments.engine}"
             )
-    if option.base_url is not None and (not is_base_url(option.base_url) or contains_key(option.base_url)):
+    if arguments.api != "completions":
+        raise EngineError(f"--api: {arguments.api!r} is for a server; give --base-url or --serve")
+
+
+def _check_served(arguments: Namespace) -> None:
+    url, baseline = arguments.base_url, arguments.baseline
+    if url is None and arguments.serve is None:
+        raise EngineError("--engine: openai needs a server; give its --base-url, or a --serve command that starts one")
+    # The `hf` engine does run a baseline checkpoint, unless the baseline is a report.
+    if not baseline or baseline.endswith(".json"):
+        for name, default in HF_DEFAULTS.items():
+            value = getattr(arguments, name)
+            if str(value) != str(default):
+                raise EngineError(
+                    f"--{name.replace('_', '-')}: {value} is for --engine hf; leave it out: the server decides"
+                )
+    if url is not None and (not is_base_url(url) or contains_key(url)):
         raise EngineError(
             "--base-url: not of the form http(s)://host[:port]/path; give no user, password or query in it: "
             "a key belongs into LONGCTX_API_KEY"
@@ -57,9 +66,10 @@ def check_server(option: Any) -> None:
 
 
 def named_only(name: str, tokenizer: str | None) -> Checkpoint:
-    """A model that a server knows by name, and nothing else is known of; `tokenizer` is a directory.
+    """Return a stand-in for the checkpoint of a model that only a server knows.
 
-    The name stands for the weights: whoever serves others must call them otherwise. Raises EngineError.
+    `tokenizer` is a directory. The name takes the place of the weights in the fingerprint, so a server must give
+    other weights another name. Raises EngineError without a tokenizer.
     """
     if tokenizer is None:
         raise EngineError(
@@ -82,35 +92,52 @@ def named_only(name: str, tokenizer: str | None) -> Checkpoint:
     )
 
 
-def open_endpoint(config: pytest.Config, options: Options, checkpoint: Checkpoint) -> Endpoint:
-    """The run's server, started where a command was given; raises EngineError and ServeError."""
-    url = options.base_url
-    if options.serve is not None:
-        port = free_port()
-        model = checkpoint.path if _is_known(checkpoint) else options.model
-        words = split_command(options.serve, model=model, port=port)
-        url = url or f"http://127.0.0.1:{port}/v1"
-        server = ServerProcess(words, config.rootpath / ".longctx" / f"serve-{os.getpid()}.log")
-        config.add_cleanup(server.stop)
-        server.wait(lambda: is_ready(str(url)), seconds=START_SECONDS)
+def is_on_disk(checkpoint: Checkpoint) -> bool:
+    """Return False for the stand-in of a model that only a server knows."""
+    return bool(checkpoint.weight_bytes)
+
+
+def open_endpoint(
+    options: Options, checkpoint: Checkpoint, *, logs: Path, add_cleanup: Callable[[Callable[[], None]], object]
+) -> Endpoint:
+    """Return the facts about the run's server; start it first if --serve gives a command.
+
+    `add_cleanup` takes the function that stops a started server. Raises EngineError or ServeError.
+    """
+    url = options.base_url if options.serve is None else _start_server(options, checkpoint, logs, add_cleanup)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
         return probe_endpoint(
             connection,
-            names=_names(options, checkpoint),
+            names=_model_names(options, checkpoint),
             named=options.served_model,
             api="chat" if options.api == "chat" else "completions",
-            is_own_tokenizer=_is_known(checkpoint),
-            ids=_counter(options, checkpoint),
+            is_own_tokenizer=is_on_disk(checkpoint),
+            ids=_prompt_encoder(options, checkpoint),
         )
     finally:
         connection.close()
 
 
-def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:
-    """EngineError where the server says that the longest of these does not fit there.
+def _start_server(
+    options: Options, checkpoint: Checkpoint, logs: Path, add_cleanup: Callable[[Callable[[], None]], object]
+) -> str:
+    """Run the command of --serve until the server is ready, and return the server's URL."""
+    port = free_port()
+    model = checkpoint.path if is_on_disk(checkpoint) else options.model
+    words = split_command(str(options.serve), model=model, port=port)
+    url = options.base_url or f"http://127.0.0.1:{port}/v1"
+    server = ServerProcess(words, logs / f"serve-{os.getpid()}.log")
+    add_cleanup(server.stop)
+    server.wait(lambda: is_ready(url), seconds=START_TIMEOUT_SECONDS)
+    return url
 
-    A length is told in tokens of --length-tokenizer; where that is another one the first sample tells.
+
+def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:
+    """Raise EngineError if the longest of these lengths exceeds the context that the server reports.
+
+    Nothing is checked with --length-tokenizer, because the server counts tokens with another one; there the first
+    sample that is too long fails.
     """
     needed = max(lengths, default=0) + options.thinking_budget
     if endpoint.context is not None and options.length_tokenizer is None and needed > endpoint.context:
@@ -121,19 +148,18 @@ def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) 
         )
 
 
-def _is_known(checkpoint: Checkpoint) -> bool:
-    """Whether it is a checkpoint on disk and not a name."""
-    return bool(checkpoint.weight_bytes)
-
-
-def _names(options: Options, checkpoint: Checkpoint) -> Sequence[str]:
-    if not _is_known(checkpoint):
+def _model_names(options: Options, checkpoint: Checkpoint) -> Sequence[str]:
+    """Return the names under which a server may list the model, the most likely first."""
+    if not is_on_disk(checkpoint):
         return (options.model,)
     return tuple(dict.fromkeys((checkpoint.path, options.model, checkpoint.name)))
 
 
-def _counter(options: Options, checkpoint: Checkpoint) -> Callable[[str], Sequence[int]]:
-    """How this side counts what it sends: texts as they are, or a user's turn in the template."""
+def _prompt_encoder(options: Options, checkpoint: Checkpoint) -> Callable[[str], Sequence[int]]:
+    """Return the function that turns a text into the token ids that the server should count for it.
+
+    With the chat API the text is a user's turn in the chat template.
+    """
     tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
     if options.api == "chat":
         formatter = PromptFormatter(tokenizer, chat=options.chat)  # type: ignore[arg-type]  # one of CHOICES

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from fixtures.lengths import parse_length
-from plugins import options as suite
-from plugins import reports as reports
+from plugins import options, reports
+from plugins.config import check_values as option_values
 from tests.helpers.paths import REPOSITORY
 
 README = REPOSITORY / "README.md"
@@ -72,13 +72,13 @@ class Read(BaseException):
 def pytest_takes(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Takes:
     """Parses words with all options that this pytest has, ours included; an unknown one ends the test."""
     # The page on tasks adds a suite.
-    monkeypatch.setitem(suite.CHOICES, "suite", (*suite.CHOICES["suite"], "own"))
+    monkeypatch.setitem(option_values.CHOICES, "suite", (*option_values.CHOICES["suite"], "own"))
 
     def takes(arguments: Sequence[str]) -> None:
         # The one parser that knows the options of all plugins; pytest offers no other way to it.
         read, unknown = pytestconfig._parser.parse_known_and_unknown_args(list(arguments))
         assert unknown == []
-        suite._check_values(read)
+        option_values.check_values(read)
         for length in (read.lengths or "4k").split(","):
             parse_length(length)
         for place in read.file_or_dir:
@@ -125,7 +125,7 @@ def entry(name: str) -> ModuleType:
 def offered() -> set[str]:
     """The suite's own options."""
     found: set[str] = set()
-    for plugin in (suite, reports):
+    for plugin in (options, reports):
         parser = pytest.Parser(_ispytest=True)
         plugin.pytest_addoption(parser)
         found |= {name for option in parser.getgroup("longctx").options for name in option.names()}

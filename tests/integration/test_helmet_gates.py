@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.records import Case
 from fixtures.tasks import FAMILIES, TASKS
-from plugins.config.run import concerning
+from plugins.config.resolve import concerning
 from plugins.gates.evaluate import GateEvaluator, Measured
 from plugins.gates.hypotheses import estimate_of, panels, tasks_of
 from plugins.gates.thresholds import CATEGORIES, Certainty, Gate, ThresholdsError, load_thresholds

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.config.run import RUN
-from plugins.options import CASES_DIRECTORY
+from plugins.options import CASES_DIRECTORY, RUN
 from plugins.reports import _check_writable as check_writable
 from plugins.reports import pytest_configure as configure_reports
 from tests.helpers.paths import REPOSITORY
@@ -30,16 +29,16 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "an empty length": ((*MODEL, "--lengths", "1k,"), "--lengths: unknown ''; write 8k, 8192 or 1m"),
     "an unknown suite": ((*MODEL, "--suite", "helmets"), "--suite: unknown 'helmets'; use one of ruler, helmet, all"),
     "an unknown dtype": ((*MODEL, "--dtype", "int3"), "--dtype: unknown 'int3'; use one of auto, .*"),
-    "no samples": ((*MODEL, "--samples", "0"), "--samples: '0'; give a whole number from 1 on"),
-    "a word for a number": ((*MODEL, "--samples", "many"), "--samples: 'many'; give a whole number from 1 on"),
-    "a negative seed": ((*MODEL, "--seed", "-1"), "--seed: '-1'; give a whole number from 0 on"),
+    "no samples": ((*MODEL, "--samples", "0"), "--samples: '0'; give a whole number of at least 1"),
+    "a word for a number": ((*MODEL, "--samples", "many"), "--samples: 'many'; give a whole number of at least 1"),
+    "a negative seed": ((*MODEL, "--seed", "-1"), "--seed: '-1'; give a whole number of at least 0"),
     "a word for a step": (
         (*MODEL, "--step", "last"),
-        "--step: 'last'; give the training step as a whole number from 0 on",
+        "--step: 'last'; give the training step as a whole number of at least 0",
     ),
     "no budget": ((*MODEL, "--budget", "0"), "--budget: '0'; give a number of minutes above 0, such as 30 or 2.5"),
     "a word for a budget": ((*MODEL, "--budget", "soon"), "--budget: 'soon'; give a number of minutes above 0, .*"),
-    "no GPU": ((*MODEL, "--gpus-per-worker", "0"), "--gpus-per-worker: '0'; give a whole number from 1 on"),
+    "no GPU": ((*MODEL, "--gpus-per-worker", "0"), "--gpus-per-worker: '0'; give a whole number of at least 1"),
     "more GPUs than there are": (
         (*MODEL, "--gpus-per-worker", "1000"),
         r"--gpus-per-worker: 1000, but this machine shows \d+ GPU\(s\) for --device auto; (use \d+ or|leave it out) .*",

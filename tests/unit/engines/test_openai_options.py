@@ -25,7 +25,7 @@ SMALL = ("--lengths", "512", "--samples", "1", "-k", "single_1")
 URL = "http://127.0.0.1:9/v1"
 MODEL = "--model=calibration:512"
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
-    "no server": ((MODEL, "--engine=openai"), "--engine: openai asks a server; give its --base-url, or a command"),
+    "no server": ((MODEL, "--engine=openai"), "--engine: openai needs a server; give its --base-url, or a --serve"),
     "two engines": ((MODEL, "--engine=hf", f"--base-url={URL}"), "--base-url: is for a server; use --engine openai"),
     "a key in the address": ((MODEL, "--base-url=http://me:sk-1@h/v1"), "--base-url: not of the form"),
     "a chat without a server": ((MODEL, "--api=chat"), "--api: 'chat' is for a server; give --base-url or --serve"),

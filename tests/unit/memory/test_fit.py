@@ -237,9 +237,9 @@ def test_a_run_that_cannot_fit_is_one_line_and_a_plan_says_it_beforehand(
 def test_workers_are_those_that_start_here(options: tuple[str, ...], workers: int | None, tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(
         "import pytest\n"
-        "from plugins.config.run import _workers\n"
+        "from plugins.options import local_worker_count\n"
         "def pytest_cmdline_main(config):\n"
-        "    raise pytest.UsageError(f'workers: {_workers(config)}')\n"
+        "    raise pytest.UsageError(f'workers: {local_worker_count(config)}')\n"
     )
     ended = start(tmp_path, "-p", "told", *options)
     assert f"workers: {workers}\n" in ended.errors

@@ -1,0 +1,83 @@
+"""The checks of option values that need no file and no model.
+
+argparse could check some of them, but it would print its whole usage around the one line that matters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from argparse import Namespace
+
+from fixtures.engines import ENGINES, check_device_and_attention, check_gpus
+from fixtures.tasks import SUITES
+from plugins.config.invocation import ConfigError
+from plugins.config.servers import check_server
+
+CHOICES = {
+    "suite": (*SUITES, "all"),
+    "engine": ("auto", *ENGINES),
+    "dtype": ("auto", "bfloat16", "float16", "float32", "bf16", "fp16", "fp32"),
+    "chat": ("auto", "on", "off"),
+    "api": ("completions", "chat"),
+    "scoring": ("strict", "paper"),
+}
+MINIMUMS = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1, "thinking_budget": 0}
+WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+CHUNK_TOKENS = re.compile(r"[1-9][0-9]{0,8}")
+
+
+def check_values(arguments: Namespace) -> None:
+    """Raise ConfigError or EngineError for the first option whose value no run can use."""
+    _check_choices(arguments)
+    _check_whole_numbers(arguments)
+    _check_other_numbers(arguments)
+    check_server(arguments)
+    _check_devices(arguments)
+
+
+def option_name(attribute: str) -> str:
+    """Return the option that sets an attribute: `batch_size` is set by `--batch-size`."""
+    return f"--{attribute.replace('_', '-')}"
+
+
+def _check_choices(arguments: Namespace) -> None:
+    for name, choices in CHOICES.items():
+        value = getattr(arguments, name)
+        if value not in choices:
+            raise ConfigError(f"{option_name(name)}: unknown {value!r}; use one of {', '.join(choices)}")
+
+
+def _check_whole_numbers(arguments: Namespace) -> None:
+    for name, minimum in MINIMUMS.items():
+        value = str(getattr(arguments, name))
+        if not WHOLE_NUMBER.fullmatch(value) or int(value) < minimum:
+            raise ConfigError(f"{option_name(name)}: {value!r}; give a whole number of at least {minimum}")
+    if arguments.step is not None and not WHOLE_NUMBER.fullmatch(arguments.step):
+        raise ConfigError(f"--step: {arguments.step!r}; give the training step as a whole number of at least 0")
+
+
+def _check_other_numbers(arguments: Namespace) -> None:
+    chunk = arguments.prefill_chunk
+    if chunk not in ("auto", "whole") and not CHUNK_TOKENS.fullmatch(chunk):
+        raise ConfigError(f"--prefill-chunk: {chunk!r}; give auto, whole or a number of tokens of at least 1")
+    if arguments.budget is not None and not _is_positive(arguments.budget):
+        raise ConfigError(f"--budget: {arguments.budget!r}; give a number of minutes above 0, such as 30 or 2.5")
+    if not _is_positive(str(arguments.request_timeout)):
+        raise ConfigError(f"--request-timeout: {arguments.request_timeout!r}; give a number of seconds above 0")
+
+
+def _check_devices(arguments: Namespace) -> None:
+    """Ask torch about the machine only if an option depends on it, because importing torch takes seconds."""
+    if arguments.device != "auto" or arguments.attention != "auto":
+        check_device_and_attention(arguments.device, arguments.attention)
+    gpus = int(arguments.gpus_per_worker)
+    if gpus > 1 and not (arguments.plan or arguments.preflight or arguments.collectonly):
+        check_gpus(arguments.device, gpus)
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False

@@ -1,0 +1,47 @@
+"""The tasks and texts that a run makes its samples from, and the scorers of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fixtures.cases import samples_fingerprint
+from fixtures.corpora import Corpora, load_corpora
+from fixtures.records import Options
+from fixtures.seeding import stable_hash
+from fixtures.tasks import load_tasks
+from fixtures.tasks.task import Task
+from fixtures.tokenization.prompts import PromptFormatter
+from plugins.config.assistants import scored_by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materials:
+    """Everything that decides prompts and scores, except the tokenizer and the samples' identity."""
+
+    tasks: Mapping[str, Task]
+    """All tasks by name, with the run's prompts and its mode of scoring."""
+
+    corpora: Corpora
+    """The texts that samples are made from."""
+
+    scorers: tuple[str, ...]
+    """The mode of scoring, the judge and the entailment model, as parts of the samples' fingerprint."""
+
+    def samples_fingerprint(self, formatter: PromptFormatter) -> str:
+        """Return 16 hex digits that two models share if they read the same prompts and are scored alike."""
+        return samples_fingerprint(self.tasks, self.corpora, formatter, scored_by=self.scorers)
+
+    @property
+    def prompts_fingerprint(self) -> str:
+        """16 hex digits of the wording of all prompts."""
+        return f"{stable_hash(*(sorted(task.prompts.items()) for task in self.tasks.values())):016x}"
+
+
+def load_materials(options: Options) -> Materials:
+    """Return the materials that the options name; raise CorpusError, PromptsError, JudgeError or CheckpointError."""
+    return Materials(
+        tasks=load_tasks(options.prompts, options.scoring),
+        corpora=load_corpora(options.data_dir),
+        scorers=scored_by(options),
+    )

@@ -1,0 +1,210 @@
+"""The steps from a command line to the run that it describes."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from fixtures import calibration
+from fixtures.cases import cases_that_cannot_fit, plan, unavailable_cases
+from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError
+from fixtures.corpora import CorpusError
+from fixtures.engines import EngineError
+from fixtures.engines.openai.probe import Endpoint
+from fixtures.engines.openai.server_process import ServeError
+from fixtures.lengths import LengthError, parse_length
+from fixtures.memory.fit import cases_over_memory
+from fixtures.records import Case, Options
+from fixtures.scoring.judge import JudgeError
+from fixtures.tasks import FAMILIES, TASKS
+from fixtures.tasks.prompt_files import PromptsError
+from fixtures.tasks.task import CannotFit
+from fixtures.tokenization.prompts import PromptFormatter, TokenizerError
+from plugins.config.baseline import Baseline, BaselineError
+from plugins.config.invocation import ConfigError, Invocation
+from plugins.config.materials import Materials, load_materials
+from plugins.config.models import load_formatter, resolve_baseline, resolve_model
+from plugins.config.run import Run
+from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
+from plugins.gates.hypotheses import family_of
+from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
+
+# Every error that a command line can cause; the message of each is one line with the remedy.
+CONFIG_ERRORS = (
+    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, CorpusError, EngineError,
+    JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
+)  # fmt: skip
+# HELMET's shortest length, in tokens (Yen et al. 2025, §3).
+HELMET_MIN_LENGTH = 8192
+NO_MODEL = (
+    "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
+    "--model calibration:4k builds a small one whose effective length is known"
+)
+PATHS = ("length_tokenizer", "data_dir", "prompts", "thresholds", "journal", "nli_model")
+NUMBERS = {
+    "samples": int, "seed": int, "batch_size": int, "gpus_per_worker": int, "step": int, "thinking_budget": int,
+    "request_timeout": float, "budget_minutes": float,
+}  # fmt: skip
+
+
+def resolve(invocation: Invocation) -> Run:
+    """Return the run that a command line describes; raise one of CONFIG_ERRORS if it describes none.
+
+    A run whose cases are only listed gets no tokenizer, because importing one takes seconds.
+    """
+    if not invocation.arguments.model:
+        raise ConfigError(NO_MODEL)
+    options = read_options(invocation)
+    thresholds = load_thresholds(Path(options.thresholds), known_tasks=FAMILIES)
+    materials = load_materials(options)
+    checkpoint = resolve_model(invocation)
+    options = complete_options(options, checkpoint)
+    run = list_cases(options, checkpoint, materials, thresholds)
+    return run if invocation.arguments.collectonly else prepare(run, materials, invocation)
+
+
+def read_options(invocation: Invocation) -> Options:
+    """Return the options as records hold them: paths absolute, numbers parsed.
+
+    The model's path, and the lengths unless they were given, follow from the checkpoint (`complete_options`).
+    Raises LengthError.
+    """
+    arguments = invocation.arguments
+    values: dict[str, Any] = {
+        entry.name: getattr(arguments, entry.name) for entry in fields(Options) if hasattr(arguments, entry.name)
+    }
+    values |= {name: invocation.path(values[name]) for name in PATHS}
+    values |= {
+        "model_path": "",
+        "budget_minutes": arguments.budget,
+        "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
+        "prefill_chunk": str(arguments.prefill_chunk),
+        "thresholds": values["thresholds"] or str(invocation.root / "thresholds.toml"),
+        "journal": values["journal"] or str(invocation.scratch / "journal"),
+    }
+    return Options(**values | {name: kind(values[name]) for name, kind in NUMBERS.items() if values[name] is not None})
+
+
+def complete_options(options: Options, checkpoint: Checkpoint) -> Options:
+    """Return the options with the defaults that depend on the checkpoint.
+
+    For a model that only a server knows, --length-tokenizer already is the model's tokenizer.
+    """
+    return replace(
+        options,
+        model_path=checkpoint.path,
+        lengths=options.lengths or default_lengths(checkpoint.claimed_length),
+        length_tokenizer=options.length_tokenizer if is_on_disk(checkpoint) else None,
+    )
+
+
+def list_cases(options: Options, checkpoint: Checkpoint, materials: Materials, thresholds: Thresholds) -> Run:
+    """Return the run as far as it is known without a tokenizer."""
+    cases = plan(options, materials.tasks, materials.corpora)
+    return Run(
+        options=options,
+        checkpoint=checkpoint,
+        cases=cases,
+        unavailable=unavailable_cases(cases, materials.tasks, materials.corpora, options),
+        thresholds=concerning(thresholds, cases),
+    )
+
+
+def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
+    """Return the run with all that measuring needs: prompts, baseline, server, and the cases that fit."""
+    options = run.options
+    needs_server = is_served(options) and not (invocation.arguments.plan or options.preflight)
+    endpoint = None
+    if needs_server and options.api == "chat":
+        # The prompts depend on how this server lets an answer begin.
+        endpoint = connect_server(run, invocation)
+    formatter = load_formatter(options, options.model_path, endpoint)
+    baseline = resolve_baseline(invocation, options, materials, formatter, endpoint)
+    run = sort_out_misfits(run, materials, formatter)
+    run = check_fit(run, baseline, invocation)
+    if needs_server and endpoint is None:
+        endpoint = connect_server(run, invocation)
+    if endpoint is not None and not invocation.is_narrowed:
+        check_context(endpoint, [case.length for case in run.measurable], options)
+    return replace(
+        run,
+        id=uuid.uuid4().hex[:12],
+        chat=formatter.chat or options.api == "chat",
+        corpora=materials.corpora.fingerprint,
+        prompts=materials.prompts_fingerprint,
+        samples=materials.samples_fingerprint(formatter),
+        baseline=baseline,
+        deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
+        endpoint=endpoint,
+    )
+
+
+def connect_server(run: Run, invocation: Invocation) -> Endpoint:
+    """Return the run's server, started first if --serve says so; raise EngineError or ServeError."""
+    return open_endpoint(run.options, run.checkpoint, logs=invocation.scratch, add_cleanup=invocation.add_cleanup)
+
+
+def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter) -> Run:
+    """Return the run with the cases whose shortest sample exceeds their length in `misfits`.
+
+    HELMET is defined from 8K on, so a shorter HELMET case that does not fit is skipped rather than failed.
+    """
+    unfit = cases_that_cannot_fit(
+        run.available, materials.tasks, seed=run.options.seed, formatter=formatter, corpora=materials.corpora
+    )
+    short = {
+        case.id: unfit.pop(case.id)
+        for case in run.cases
+        if case.suite == "helmet" and case.id in unfit and case.length < HELMET_MIN_LENGTH
+    }
+    return replace(run, unavailable=run.unavailable | short, misfits=unfit)
+
+
+def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Run:
+    """Return the run with the cases too large for this machine in `misfits` too.
+
+    Raises ConfigError for the first misfit, unless some cases were selected or, for a lack of memory, under --plan.
+    """
+    options, workers = run.options, invocation.local_workers
+    large: dict[str, str] = {}
+    if workers is not None and not options.preflight:
+        loaded = _loaded_checkpoints(run, baseline)
+        large = cases_over_memory(options, loaded, run.available, workers=workers)
+    ignored = {} if invocation.arguments.plan else large
+    for reason in [*run.misfits.values(), *ignored.values()]:
+        if not invocation.is_narrowed:
+            raise ConfigError(reason)
+    return replace(run, misfits=large | run.misfits)
+
+
+def _loaded_checkpoints(run: Run, baseline: Baseline | None) -> tuple[Checkpoint, ...]:
+    """Return the checkpoints that each worker loads; a model that is its own baseline is loaded once."""
+    loaded = {} if is_served(run.options) else {run.checkpoint.fingerprint: run.checkpoint}
+    if baseline is not None and baseline.checkpoint is not None:
+        loaded.setdefault(baseline.fingerprint, baseline.checkpoint)
+    return tuple(loaded.values())
+
+
+def concerning(thresholds: Thresholds, cases: Sequence[Case]) -> Thresholds:
+    """Return the thresholds with only the gates on families that the cases have."""
+    families = {case.family for case in cases}
+    return replace(thresholds, gates=tuple(gate for gate in thresholds.gates if family_of(gate, FAMILIES) in families))
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Return the distinct lengths in tokens, shortest first; raise LengthError naming the option."""
+    try:
+        return tuple(sorted({parse_length(part) for part in text.split(",")}))
+    except LengthError as error:
+        raise LengthError(f"--lengths: {error}") from error
+
+
+def default_lengths(claimed_length: int | None) -> tuple[int, ...]:
+    """Return the lengths of the papers up to the claimed one, and at least the shortest."""
+    standard = sorted({length for task in TASKS.values() for length in task.lengths})
+    claimed = tuple(length for length in standard if claimed_length is None or length <= claimed_length)
+    return claimed or (standard[0],)
