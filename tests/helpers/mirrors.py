@@ -1,4 +1,4 @@
-"""A local server of files, with byte ranges, the hub's listings, and connections that can be cut."""
+"""A local server of files that answers as the Hugging Face hub does and can cut its connections."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ COMMIT = "0" * 39 + "1"
 
 @dataclass
 class Mirror:
-    """`cuts` are numbers of bytes after which the next answers end; `asked` is what was asked, path and Range."""
+    """The files that the server sends, and the requests that it has received."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
+    """The content by path."""
     cuts: list[int] = field(default_factory=list)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
-    ranges: bool = True
+    """The numbers of bytes after which the next downloads end; listings are never cut."""
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    """The path and Range header of every GET request."""
+
+    @property
+    def downloads(self) -> list[tuple[str, str | None]]:
+        """The requests for files, without those for the hub's listings."""
+        return [(path, span) for path, span in self.requests if not path.startswith("/api/")]
 
     def put_set(self, name: str, files: dict[str, bytes], checksums: dict[str, str] | None = None) -> None:
-        """A hub data set at one commit, whatever revision is asked for."""
+        """Serve a hub data set with the same content at every revision; `checksums` override the listed SHA-256."""
         tree = [
             {
                 "type": "file",
@@ -48,46 +55,56 @@ class Mirror:
             self.files[f"/datasets/{name}/resolve/{COMMIT}/{path}"] = content
 
 
+class _Handler(BaseHTTPRequestHandler):
+    mirror: Mirror
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        content = self._content()
+        if content is not None:
+            self._head(200, content, len(content))
+
+    def do_GET(self) -> None:
+        span = self.headers.get("Range")
+        self.mirror.requests.append((self._path(), span))
+        content = self._content()
+        if content is None:
+            return
+        start = int(span.removeprefix("bytes=").partition("-")[0]) if span else 0
+        self._head(206 if span else 200, content, len(content) - start, start)
+        cuts = self.mirror.cuts if not self._path().startswith("/api/") else []
+        end = start + cuts.pop(0) if cuts else None
+        self.wfile.write(content[start:end])
+        self.close_connection = end is not None
+
+    def _path(self) -> str:
+        return unquote(urlsplit(self.path).path)
+
+    def _content(self) -> bytes | None:
+        content = self.mirror.files.get(self._path())
+        if content is None:
+            self.send_error(404)
+        return content
+
+    def _head(self, status: int, content: bytes, length: int, start: int = 0) -> None:
+        self.send_response(status)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Content-Type", "application/json" if "/api/" in self.path else "application/data")
+        self.send_header("Content-Length", str(length))
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
 @contextmanager
 def serving() -> Iterator[Mirror]:
+    """Run a server for the time of the block and yield its files."""
     mirror = Mirror()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            path = unquote(urlsplit(self.path).path)
-            wanted = self.headers.get("Range")
-            mirror.asked.append((path, wanted))
-            content = mirror.files.get(path)
-            if content is None:
-                self.send_error(404)
-                return
-            tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-            start, status = 0, 200
-            if mirror.ranges and wanted and self.headers.get("If-Range", tag) == tag:
-                start, status = int(wanted.removeprefix("bytes=").partition("-")[0]), 206
-            if status == 206 and start >= len(content):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(content)}")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            self.send_response(status)
-            self.send_header("ETag", tag)
-            self.send_header("Content-Type", "application/json" if path.startswith("/api/") else "application/data")
-            self.send_header("Content-Length", str(len(content) - start))
-            if status == 206:
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-            self.end_headers()
-            cut = mirror.cuts.pop(0) if mirror.cuts and not path.startswith("/api/") else None
-            self.wfile.write(content[start : None if cut is None else start + cut])
-            self.close_connection = cut is not None
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"mirror": mirror}))
     mirror.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

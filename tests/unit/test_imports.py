@@ -66,8 +66,9 @@ GUESTS: dict[str, tuple[str, ...]] = {
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # A failing checkpoint is reported to the address the user names.
-    "urllib": ("fixtures.corpora.download", "ci.watch.notify"), "http": ("fixtures.corpora.download",),
+    "urllib": ("fixtures.corpora.download", "ci.watch.notify"), "http": (),
     "huggingface_hub": ("fixtures.corpora.download",), "httpx2": ("fixtures.corpora.download",),
+    "pooch": ("fixtures.corpora.download",),
     "openai": ("fixtures.engines.openai.client",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),

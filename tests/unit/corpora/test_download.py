@@ -1,4 +1,4 @@
-"""`python -m fixtures.corpora fetch`: whole files or none, from a server that may fail in the middle."""
+"""`python -m fixtures.corpora fetch`: complete files or none, from a server that may fail in the middle."""
 
 from __future__ import annotations
 
@@ -7,34 +7,40 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from fixtures.corpora import load_corpora
 from fixtures.corpora.__main__ import main
-from fixtures.corpora.download import command
-from fixtures.corpora.download.command import FetchError, Resource
-from fixtures.corpora.download.files import MANIFEST, Manifest, unpack
-from fixtures.corpora.download.transfer import download
-from tests.helpers.mirrors import Mirror, serving
+from fixtures.corpora.download import FetchError, fetch
+from fixtures.corpora.download.fetch import HubFile, WebFile, download_web_file, fetch_hub_file, unpack
+from fixtures.corpora.download.manifest import MANIFEST, Manifest
+from tests.helpers.mirrors import COMMIT, Mirror, serving
 
-FILE = bytes(range(256)) * 400
+CONTENT = bytes(range(256)) * 400
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
 SQUAD = {"data": [{"title": "T", "paragraphs": [{"context": "The mill burned in 1903.", "qas": []}]}]}
 
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    monkeypatch.setattr("fixtures.corpora.download.transfer.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with serving() as running:
         yield running
 
 
-def silent(line: str) -> None:
-    """Says nothing."""
+def ignore(line: str) -> None:
+    """Show nothing."""
+
+
+def files_under(directory: Path) -> list[str]:
+    """The names of all files but the manifest and huggingface_hub's own records."""
+    paths = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
+    return sorted(str(path) for path in paths if path.name != MANIFEST and ".cache" not in path.parts)
 
 
 def tar_of(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
@@ -51,133 +57,176 @@ def tar_of(files: dict[str, bytes], links: dict[str, str] | None = None) -> byte
     return packed.getvalue()
 
 
-def test_a_cut_connection_is_continued_where_it_broke(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["/big"], mirror.cuts = FILE, [30_000, 20_000]
-    download(f"{mirror.url}/big", tmp_path / "big", None, silent)
-    assert (tmp_path / "big").read_bytes() == FILE
-    assert [asked for _, asked in mirror.asked] == [None, "bytes=30000-", "bytes=50000-"]
-    assert [path.name for path in tmp_path.iterdir()] == ["big"]
+def fetch_web(mirror: Mirror, directory: Path, sha256: str | None = SHA256) -> None:
+    file = WebFile(path="big", url="https://publisher.example/big", sha256=sha256)
+    download_web_file(file, Manifest(directory), mirror.url, ignore)
 
 
-def test_a_later_call_continues_what_an_earlier_one_left(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["/big"], mirror.cuts = FILE, [40_000, *[0] * 5]
-    with pytest.raises(FetchError, match="40000 bytes are kept, call again"):
-        download(f"{mirror.url}/big", tmp_path / "big", None, silent)
-    assert not (tmp_path / "big").exists()
-    mirror.asked.clear()
-    download(f"{mirror.url}/big", tmp_path / "big", None, silent)
-    assert mirror.asked == [("/big", "bytes=40000-")]
-    assert (tmp_path / "big").read_bytes() == FILE
+def fetch_hub(mirror: Mirror, directory: Path, sha256: str | None = SHA256) -> None:
+    file = HubFile(name="org/set", filename="big", commit=COMMIT, sha256=sha256)
+    fetch_hub_file(file, Manifest(directory), mirror.url, ignore)
 
 
-def test_what_was_left_of_another_version_is_not_continued(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["/big"], mirror.cuts = FILE, [40_000, *[0] * 5]
-    with pytest.raises(FetchError):
-        download(f"{mirror.url}/big", tmp_path / "big", None, silent)
-    mirror.files["/big"] = FILE[::-1]
-    download(f"{mirror.url}/big", tmp_path / "big", None, silent)
-    assert (tmp_path / "big").read_bytes() == FILE[::-1]
+@pytest.mark.parametrize("sha256", [SHA256, None], ids=["known checksum", "no checksum"])
+def test_a_torn_download_from_the_web_starts_again(sha256: str | None, mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["/big"], mirror.cuts = CONTENT, [30_000, 20_000]
+    fetch_web(mirror, tmp_path, sha256)
+    assert (tmp_path / "big").read_bytes() == CONTENT
+    assert mirror.downloads == [("/big", None)] * 3
+    assert files_under(tmp_path) == ["big"]
 
 
-def test_a_server_without_ranges_sends_the_whole_again(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["/big"], mirror.cuts, mirror.ranges = FILE, [30_000], False
-    download(f"{mirror.url}/big", tmp_path / "big", None, silent)
-    assert (tmp_path / "big").read_bytes() == FILE
+@pytest.mark.parametrize("sha256", [SHA256, None], ids=["known checksum", "no checksum"])
+def test_a_download_from_the_web_that_stays_torn_leaves_no_file(
+    sha256: str | None, mirror: Mirror, tmp_path: Path
+) -> None:
+    mirror.files["/big"], mirror.cuts = CONTENT, [30_000] * 20
+    with pytest.raises(FetchError, match=r"^big: .*; call again, or see --from$"):
+        fetch_web(mirror, tmp_path, sha256)
+    assert files_under(tmp_path) == []
 
 
-def test_a_whole_file_that_was_not_yet_renamed_is_not_fetched_again(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["/big"] = FILE
-    (tmp_path / "big.part").write_bytes(FILE)
-    download(f"{mirror.url}/big", tmp_path / "big", hashlib.sha256(FILE).hexdigest(), silent)
-    assert mirror.asked == [("/big", f"bytes={len(FILE)}-")]
-    assert (tmp_path / "big").read_bytes() == FILE
+def test_a_torn_download_from_the_hub_is_resumed(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # huggingface_hub resumes after its last complete chunk.
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    mirror.put_set("org/set", {"big": CONTENT})
+    mirror.cuts = [30_000, 20_000]
+    fetch_hub(mirror, tmp_path)
+    assert (tmp_path / "org/set/big").read_bytes() == CONTENT
+    assert [span for _, span in mirror.downloads] == [None, "bytes=30000-", "bytes=50000-"]
+    assert files_under(tmp_path) == ["org/set/big"]
 
 
-def test_a_wrong_checksum_leaves_no_file(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["/big"] = FILE
-    with pytest.raises(FetchError, match=f"not {'0' * 64}; it was removed"):
-        download(f"{mirror.url}/big", tmp_path / "big", "0" * 64, silent)
-    assert list(tmp_path.iterdir()) == []
+def test_a_download_from_the_hub_that_stays_torn_leaves_no_file(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.put_set("org/set", {"big": CONTENT})
+    mirror.cuts = [40_000, *[0] * 20]
+    with pytest.raises(FetchError, match=r"^org/set/big: .*; call again, or see --from$"):
+        fetch_hub(mirror, tmp_path)
+    assert files_under(tmp_path) == []
+    mirror.cuts = []
+    fetch_hub(mirror, tmp_path)
+    assert (tmp_path / "org/set/big").read_bytes() == CONTENT
 
 
-def test_a_missing_file_is_told_at_once(mirror: Mirror, tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match="answers 404"):
-        download(f"{mirror.url}/none", tmp_path / "none", None, silent)
-    assert len(mirror.asked) == 1
+@pytest.mark.parametrize("fetch_big", [fetch_web, fetch_hub])
+def test_a_wrong_checksum_leaves_no_file(fetch_big: object, mirror: Mirror, tmp_path: Path) -> None:
+    assert callable(fetch_big)
+    mirror.files["/big"] = CONTENT
+    mirror.put_set("org/set", {"big": CONTENT})
+    with pytest.raises(FetchError, match=f"big: .*{SHA256}.*{'0' * 64}|big: .*{'0' * 64}.*{SHA256}"):
+        fetch_big(mirror, tmp_path, "0" * 64)
+    assert files_under(tmp_path) == []
+
+
+@pytest.mark.parametrize("fetch_big", [fetch_web, fetch_hub])
+def test_a_file_that_the_server_lacks_is_one_line(fetch_big: object, mirror: Mirror, tmp_path: Path) -> None:
+    assert callable(fetch_big)
+    with pytest.raises(FetchError) as caught:
+        fetch_big(mirror, tmp_path)
+    assert "404" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_complete_file_that_was_not_recorded_is_recorded_and_not_downloaded(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "org/set").mkdir(parents=True)
+    (tmp_path / "org/set/big").write_bytes(CONTENT)
+    fetch_hub(mirror, tmp_path)
+    assert mirror.requests == []
+    assert Manifest(tmp_path).holds("org/set/big")
 
 
 @pytest.mark.parametrize("name", ["../outside.jsonl", "data/../../outside.jsonl"])
 def test_an_archive_writes_nothing_outside_the_directory(name: str, tmp_path: Path) -> None:
-    (tmp_path / "to").mkdir()
-    archive = tmp_path / "to" / "a.tar.gz"
-    archive.write_bytes(tar_of({name: b"x"}))
+    directory = tmp_path / "to"
+    directory.mkdir()
+    archive = directory / "a.tar.gz"
+    archive.write_bytes(tar_of({"data/one": b"1", name: b"x"}))
     with pytest.raises(FetchError, match="outside"):
-        unpack(archive, tmp_path / "to", Manifest(tmp_path / "to"), silent)
-    assert not (tmp_path / "outside.jsonl").exists()
+        unpack(archive, "key", Manifest(directory), ignore)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.tar.gz"]
 
 
-def test_links_of_an_archive_are_not_followed(tmp_path: Path) -> None:
+def test_links_of_an_archive_are_left_out(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(tar_of({"data/one": b"1"}, links={"data/two": "one"}))
-    unpack(archive, tmp_path, Manifest(tmp_path), silent)
+    unpack(archive, "key", Manifest(tmp_path), ignore)
+    assert files_under(tmp_path) == ["a.tar.gz", "one"]
     assert (tmp_path / "one").read_bytes() == b"1"
-    assert not (tmp_path / "two").exists()
+    assert Manifest(tmp_path).holds_members("key")
 
 
-def test_a_cut_archive_is_an_error_and_what_was_unpacked_is_kept(tmp_path: Path) -> None:
-    content = tar_of({f"data/kilt/{n}": Random(n).randbytes(60_000) for n in range(4)})
+def test_a_torn_archive_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    content = tar_of({f"data/kilt/{number}": CONTENT for number in range(4)})
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(content[: len(content) // 2])
     with pytest.raises(FetchError, match="cannot be unpacked"):
-        unpack(archive, tmp_path, Manifest(tmp_path), silent)
-    kept = {path.name for path in (tmp_path / "kilt").iterdir()}
-    assert kept == {"0"}
-    archive.write_bytes(content)
-    said: list[str] = []
-    unpack(archive, tmp_path, Manifest(tmp_path), said.append)
-    assert sorted(path.name for path in (tmp_path / "kilt").iterdir()) == ["0", "1", "2", "3"]
-    assert said == [f"kilt/{n}: unpacked" for n in (1, 2, 3)]
+        unpack(archive, "key", Manifest(tmp_path), ignore)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
+    assert not Manifest(tmp_path).holds_members("key")
+
+
+def test_unpacking_again_replaces_only_missing_files(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(tar_of({f"data/kilt/{number}": b"%d" % number for number in range(4)}))
+    unpack(archive, "key", Manifest(tmp_path), ignore)
+    (tmp_path / "kilt/2").unlink()
+    lines: list[str] = []
+    unpack(archive, "key", Manifest(tmp_path), lines.append)
+    assert lines == ["kilt/2: unpacked"]
+    assert [(tmp_path / "kilt" / str(number)).read_bytes() for number in range(4)] == [b"0", b"1", b"2", b"3"]
 
 
 def put_ruler(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    squad = json.dumps(SQUAD).encode()
-    for known, content in ((command.SQUAD, squad), (command.HOTPOT, b"[]")):
+    for name, content in (("SQUAD", json.dumps(SQUAD).encode()), ("HOTPOT", b"[]")):
+        known: WebFile = getattr(fetch, name)
         mirror.files["/" + known.url.split("/", 3)[3]] = content
-        changed = Resource(path=known.path, url=known.url, sha256=hashlib.sha256(content).hexdigest())
-        monkeypatch.setattr(command, "SQUAD" if known is command.SQUAD else "HOTPOT", changed)
-    folder = f"repo-1/{command.ESSAYS_FOLDER}"
+        monkeypatch.setattr(fetch, name, replace(known, sha256=hashlib.sha256(content).hexdigest()))
+    folder = f"repo-1/{fetch.ESSAYS_FOLDER}"
     essays = {f"{folder}/b.txt": b"Second.", f"{folder}/a.txt": b"First. ", "repo-1/README.md": b"no"}
-    mirror.files["/" + command.ESSAYS.url.split("/", 3)[3]] = tar_of(essays)
+    mirror.files["/" + fetch.ESSAYS.url.split("/", 3)[3]] = tar_of(essays)
 
 
-def test_fetch_ruler_makes_a_data_directory(mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_fetch_ruler_fills_a_data_directory(mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     put_ruler(mirror, monkeypatch)
-    assert main(["fetch", "ruler", "--to", str(tmp_path / "d"), "--from", mirror.url]) == 0
+    arguments = ["fetch", "ruler", "--to", str(tmp_path / "d"), "--from", mirror.url]
+    assert main(arguments) == 0
     corpora = load_corpora(tmp_path / "d")
     assert set(corpora.sources.values()) == {"published"}
-    assert [corpora.haystack.sentence(n) for n in range(2)] == ["First.", "Second."]
-    asked = len(mirror.asked)
-    assert main(["fetch", "ruler", "--to", str(tmp_path / "d"), "--from", mirror.url]) == 0
-    assert len(mirror.asked) == asked
+    assert [corpora.haystack.sentence(number) for number in range(2)] == ["First.", "Second."]
+    assert files_under(tmp_path / "d") == sorted(file.path for file in (fetch.SQUAD, fetch.HOTPOT, fetch.ESSAYS))
+    mirror.requests.clear()
+    assert main(arguments) == 0
+    assert mirror.requests == []
 
 
-def test_a_file_that_changed_since_is_told(
+def test_torn_essays_are_downloaded_again(mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A torn archive that an earlier version left behind is not taken for the whole one."""
+    put_ruler(mirror, monkeypatch)
+    (tmp_path / "essays").mkdir()
+    (tmp_path / "essays/essays.tar.gz").write_bytes(b"torn")
+    assert main(["fetch", "ruler", "--to", str(tmp_path), "--from", mirror.url]) == 0
+    assert json.loads((tmp_path / fetch.ESSAYS.path).read_text()) == {"text": "First. Second."}
+
+
+def test_a_file_that_has_changed_is_reported(
     mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_ruler(mirror, monkeypatch)
     arguments = ["fetch", "ruler", "--to", str(tmp_path), "--from", mirror.url]
     assert main(arguments) == 0
-    path = tmp_path / command.SQUAD.path
+    path = tmp_path / fetch.SQUAD.path
     path.write_bytes(path.read_bytes().replace(b"mill", b"barn"))
     assert main(arguments) == 1
-    assert f"{path}: is not what was fetched" in capsys.readouterr().err.splitlines()[-1]
+    assert f"{path}: has changed since it was fetched; remove it" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_file_of_the_user_is_not_overwritten(
     mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_ruler(mirror, monkeypatch)
-    path = tmp_path / command.SQUAD.path
+    path = tmp_path / fetch.SQUAD.path
     path.parent.mkdir()
     path.write_bytes(b"mine")
     assert main(["fetch", "ruler", "--to", str(tmp_path), "--from", mirror.url]) == 1
@@ -189,22 +238,21 @@ def put_helmet(mirror: Mirror) -> None:
     line = json.dumps({"id": "1", "query": "q", "input": "The key.", "outputs": ["7"]}).encode()
     archive = tar_of({"data/ruler/niah_multivalue/validation_4096.jsonl": line + b"\n"})
     mirror.put_set("princeton-nlp/HELMET", {"data.tar.gz": archive, "README.md": b"."})
-    for files in command.HELMET_SETS:
+    for files in fetch.HELMET_SETS:
         names = [pattern.replace("*", "one/train/0") for pattern in files.patterns]
         mirror.put_set(files.name, {name: name.encode() for name in names} | {"other.txt": b"unwanted"})
 
 
-def test_fetch_helmet_unpacks_and_takes_the_hub_sets(mirror: Mirror, tmp_path: Path) -> None:
+def test_fetch_helmet_unpacks_the_archive_and_downloads_the_hub_sets(mirror: Mirror, tmp_path: Path) -> None:
     put_helmet(mirror)
     mirror.cuts = [60]
     assert main(["fetch", "helmet", "--to", str(tmp_path), "--from", mirror.url]) == 0
-    found = load_corpora(tmp_path).collection("ruler/niah_multivalue/4096")
-    assert found is not None
-    assert found[0].references == ("7",)
+    samples = load_corpora(tmp_path).collection("ruler/niah_multivalue/4096")
+    assert samples[0].references == ("7",)
     assert (tmp_path / "CogComp/trec/one/train/0.parquet").read_bytes() == b"one/train/0.parquet"
     assert (tmp_path / "xinrongzhang2022/infinitebench/longbook_sum_eng.jsonl").is_file()
     assert not list(tmp_path.rglob("other.txt"))
-    assert not list(tmp_path.glob("*.tar.gz"))
+    assert not list(tmp_path.rglob("*.tar.gz"))
     recorded = json.loads((tmp_path / MANIFEST).read_text())
     entry = recorded["CogComp/trec/one/train/0.parquet"]
     assert entry["sha256"] == hashlib.sha256(b"one/train/0.parquet").hexdigest()
@@ -214,31 +262,30 @@ def test_a_second_call_downloads_nothing_again(mirror: Mirror, tmp_path: Path) -
     put_helmet(mirror)
     arguments = ["fetch", "helmet", "--to", str(tmp_path), "--from", mirror.url]
     assert main(arguments) == 0
-    mirror.asked.clear()
+    mirror.requests.clear()
     assert main(arguments) == 0
-    assert [path for path, _ in mirror.asked if not path.startswith("/api/")] == []
+    assert mirror.downloads == []
 
 
-def test_a_hub_file_with_another_checksum_is_refused(
+def test_an_archive_of_the_hub_with_another_checksum_is_not_unpacked(
     mirror: Mirror, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_helmet(mirror)
-    archive = mirror.files["/datasets/princeton-nlp/HELMET/resolve/" + "0" * 39 + "1/data.tar.gz"]
+    archive = mirror.files[f"/datasets/princeton-nlp/HELMET/resolve/{COMMIT}/data.tar.gz"]
     mirror.put_set("princeton-nlp/HELMET", {"data.tar.gz": archive}, {"data.tar.gz": "a" * 64})
     assert main(["fetch", "helmet", "--to", str(tmp_path), "--from", mirror.url]) == 1
     assert "has SHA-256" in capsys.readouterr().err
-    assert not list(tmp_path.rglob("*.jsonl"))
+    assert files_under(tmp_path) == []
 
 
-def test_no_answer_from_the_hub_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetch", "helmet", "--to", str(tmp_path), "--from", "http://127.0.0.1:9"]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert "princeton-nlp/HELMET: the hub does not list its files" in said[0]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "princeton-nlp/HELMET: the hub does not list its files" in line
 
 
 @pytest.mark.parametrize("arguments", [["fetch", "squad", "--to", "d"], ["fetch", "ruler"], []])
-def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
+def test_wrong_use_exits_with_4(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 4
