@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fixtures import calibration, versions
@@ -22,9 +20,10 @@ from fixtures.scoring.judge.reply_cache import reply_key
 from fixtures.scoring.judge.settings import UnreadableReply
 from fixtures.tasks import TASKS, load_tasks
 from fixtures.tokenization.prompts import PromptFormatter
+from tests.golden.engines import engine_outputs
+from tests.golden.output import Output, content, digest, rounded
 from tests.helpers.tiny_tokenizers import GENERATED, Pieces
 
-RECORDED = Path(__file__).parent / "recorded"
 # (length, index, seed) of each recorded sample. The third shares no context with the first two.
 IDENTITIES = ((4096, 0, 0), (4096, 1, 0), (4096, 37, 0), (8192, 5, 7))
 # A summary of a novel does not fit 4096 tokens.
@@ -43,19 +42,6 @@ REPLIES = (
     '{"fluency": 1, "correctness": 1} or {"fluency": 0, "correctness": 0} is my verdict',
     "no verdict",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """One guarded output."""
-
-    name: str
-    """Unique within its file, such as "niah_single_1 4096/0/0"."""
-    version_name: str
-    """The entry of `fixtures.versions` that changes with it, such as 'TASKS["niah_single_1"]'."""
-    version: int
-    value: Any
-    """JSON: the output itself where it is short, a digest where it is long."""
 
 
 def golden_sample(task: str, length: int, index: int, seed: int) -> Sample:
@@ -194,61 +180,11 @@ def calibration_outputs() -> Iterator[Output]:
     )
 
 
-OUTPUTS = {
+OUTPUTS: Mapping[str, Callable[[], Iterator[Output]]] = {
     "samples": sample_outputs,
     "scores": score_outputs,
     "prompts": prompt_outputs,
     "judge": judge_outputs,
     "calibration": calibration_outputs,
+    "engines": engine_outputs,
 }
-
-
-def digest(text: str) -> str:
-    """Return 32 hex digits of a text."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def content(value: Any) -> Any:
-    """Return a value as JSON without names of classes or fields, which may change while the content stays."""
-    if is_dataclass(value):
-        return [content(getattr(value, field.name)) for field in fields(value)]
-    if isinstance(value, Mapping):
-        return [[content(key), content(each)] for key, each in value.items()]
-    if isinstance(value, (set, frozenset)):
-        return sorted((content(each) for each in value), key=json.dumps)
-    if isinstance(value, (tuple, list)):
-        return [content(each) for each in value]
-    return value
-
-
-def rounded(value: Any) -> Any:
-    """Return JSON with its numbers rounded to twelve places: sums of floats differ by platform beyond them."""
-    if isinstance(value, float):
-        return round(value, 12)
-    if isinstance(value, dict):
-        return {key: rounded(each) for key, each in value.items()}
-    return [rounded(each) for each in value] if isinstance(value, list) else value
-
-
-def read_recorded(kind: str) -> dict[str, dict[str, Any]]:
-    """Return what `recorded/KIND.json` holds: for each name the version and the value."""
-    path = RECORDED / f"{kind}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def difference(output: Output, recorded: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return one line that says what to do about an output; None where it is as recorded."""
-    known = recorded.get(output.name)
-    if known is None:
-        return f"{output.name}: not recorded; run python -m tests.golden.record"
-    if known["version"] != output.version:
-        return (
-            f"{output.name}: recorded for version {known['version']} of {output.version_name}, which is "
-            f"{output.version}; run python -m tests.golden.record"
-        )
-    if known["value"] != json.loads(json.dumps(output.value)):
-        return (
-            f"{output.name}: the output changed; bump the version: raise {output.version_name} in "
-            "fixtures/versions.py, then run python -m tests.golden.record"
-        )
-    return None

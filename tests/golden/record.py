@@ -9,7 +9,8 @@ import json
 import sys
 
 from fixtures.cli import CommandParser
-from tests.golden.outputs import OUTPUTS, RECORDED, difference, read_recorded
+from tests.golden.output import RECORDED, difference, read_recorded
+from tests.golden.outputs import OUTPUTS
 
 
 def main() -> int:

@@ -6,7 +6,8 @@ import pytest
 
 from fixtures import versions
 from fixtures.tasks import TASKS
-from tests.golden.outputs import OUTPUTS, difference, read_recorded
+from tests.golden.output import difference, read_recorded
+from tests.golden.outputs import OUTPUTS
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)
