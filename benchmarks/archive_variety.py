@@ -17,7 +17,7 @@ from fixtures.corpora import load_corpora
 from fixtures.corpora.synthetic.archive import case_files, classification, long_documents, ranking_questions
 from fixtures.corpora.synthetic.entities import KINDS, World
 from fixtures.corpora.synthetic.passages import passage
-from fixtures.scoring.synthetic_facts import split_sentences
+from fixtures.scoring.synthetic_sentences import split_sentences
 
 PASSAGES = 7500
 RANKED = 2000

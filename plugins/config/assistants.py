@@ -15,7 +15,6 @@ from fixtures.scoring.judge import (
     Judged,
     JudgedAnswer,
     JudgedClaim,
-    JudgedEntailment,
     JudgedSummary,
     JudgeError,
     JudgeSettings,
@@ -56,7 +55,7 @@ def open_assistants(options: Options, replies: Replies) -> Assistants:
         from fixtures.scoring.nli import NliModel  # loads torch
 
         return Assistants(judge=judge, entails=NliModel(options.nli_model, device="cpu").entails)
-    return Assistants(judge=judge, entails=None if judge is None else JudgedEntailment(judge).entails)
+    return Assistants(judge=judge, entails=None if judge is None else judge.entails)
 
 
 def replies_of(options: Options, name: str | None) -> Replies:

@@ -21,8 +21,8 @@ from fixtures.memory.fit import cases_over_memory
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks import FAMILIES, TASKS
+from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
-from fixtures.tasks.task import CannotFit
 from fixtures.tokenization.prompts import PromptFormatter, TokenizerError
 from plugins.config.baseline import Baseline, BaselineError
 from plugins.config.invocation import ConfigError, Invocation

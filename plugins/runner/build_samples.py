@@ -13,7 +13,8 @@ from fixtures.preflight import Inspection, PreflightError, inspect_case, sample_
 from fixtures.records import Case, Prompt, Sample, Score
 from fixtures.scoring.failures import UNFINISHED
 from fixtures.scoring.judge import JudgeError
-from fixtures.tasks.task import Assistants, CannotFit, Task
+from fixtures.tasks.fit_to_length import CannotFit
+from fixtures.tasks.task import Assistants, Task
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
@@ -84,8 +85,8 @@ class SampleBuilder:
     def score(self, sample: Sample, text: str) -> Score:
         """By rule, or on published text with an assistant where the task needs one; raises SCORE_ERRORS."""
         task = self.tasks[sample.task]
-        if task.assisted is not None and task.needs_assistant(sample.source):
-            return task.assisted(sample, text, self.assistants)
+        if task.assisted_grade is not None and task.needs_assistant(sample.source):
+            return task.assisted_grade(sample, text, self.assistants)
         return task.score(sample, text)
 
     def unfinished(self, sample: Sample) -> Score:

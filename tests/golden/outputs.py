@@ -84,7 +84,7 @@ def score_outputs() -> Iterator[Output]:
 
 def answers(sample: Sample) -> dict[str, str]:
     """Return answers to a sample by what they are like."""
-    perfect = TASKS[sample.task].perfect(sample)
+    perfect = TASKS[sample.task].perfect_answer(sample)
     words = perfect.split()
     references = sample.references
     return {

@@ -16,7 +16,7 @@ from fixtures.corpora.synthetic.prose import sentence
 from fixtures.corpora.words import vocabulary
 from fixtures.records import Sample
 from fixtures.tasks import TASKS
-from fixtures.tasks.task import Draft, SampleSpec
+from fixtures.tasks.sample_spec import Draft, SampleSpec
 from fixtures.tokenization.prompts import PromptFormatter
 
 BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"

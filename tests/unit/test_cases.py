@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from fixtures.cases import cases_that_cannot_fit
 from fixtures.records import Case, Source
 from fixtures.tasks import TASKS
-from fixtures.tasks.task import CannotFit, Draft, SampleSpec, Task
+from fixtures.tasks.fit_to_length import CannotFit
+from fixtures.tasks.sample_spec import Draft, SampleSpec
+from fixtures.tasks.task import Task
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 LENGTH = 1000
@@ -35,7 +37,7 @@ def case_of(task: Task, length: int, samples: int, source: Source = "archive") -
 
 def needed_tokens(task: Task, length: int, index: int, kind: str) -> int:
     try:
-        _, prompt = task.shortest(length, index, seed=3, tokenizer=formatter(kind), corpora=GENERATED)
+        _, prompt = task.shortest_draft(length, index, seed=3, tokenizer=formatter(kind), corpora=GENERATED)
     except CannotFit as error:
         return error.needed_tokens
     return prompt.length_tokens + prompt.generation_tokens

@@ -83,7 +83,8 @@ PURE = (
     "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.corpora.synthetic.archive",
     "fixtures.checkpoints.checkpoint",
     *(f"fixtures.scoring.{name}" for name in
-        ("match", "parsing", "rouge", "ranking", "citations", "choice", "synthetic_facts", "judge")),
+        ("match", "parsing", "rouge", "ranking", "citations", "choice", "synthetic_citations", "synthetic_events",
+         "synthetic_sentences", "synthetic_summaries", "judge")),
     *(f"plugins.gates.{name}" for name in
         ("statistics", "effective_length", "thresholds", "evaluate", "panels", "sequential", "clusters", "hypotheses",
          "regression", "evidence_curves", "evaluation")),

@@ -16,8 +16,9 @@ from fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, pl
 from fixtures.corpora.synthetic.chronicles import Chronicle
 from fixtures.corpora.synthetic.entities import World
 from fixtures.corpora.synthetic.keyed_random import KeyedRandom
-from fixtures.scoring.match import states
-from fixtures.scoring.synthetic_facts import split_sentences, summary_score
+from fixtures.scoring.match import contains_words
+from fixtures.scoring.synthetic_sentences import split_sentences
+from fixtures.scoring.synthetic_summaries import summary_score
 from tests.helpers.solvers import first_of_type, share
 
 WORLD = World(0)
@@ -46,8 +47,8 @@ def test_the_evidence_of_a_document_tells_the_answer(name: str, documents: dict[
         assert isinstance(chronicle, Chronicle)
         cast = [event.who for event in chronicle.happened(PARAGRAPHS) if event.kind == "arrive" and event.who]
         forms = next((person.forms for person in cast if person.name == answer), (answer,))
-        assert any(states(paragraph, form) for paragraph in evidence for form in forms), question.question
-        assert not states(question.question, answer)
+        assert any(contains_words(paragraph, form) for paragraph in evidence for form in forms), question.question
+        assert not contains_words(question.question, answer)
 
 
 def test_what_is_asked_of_a_landmark_does_not_change_in_its_paragraph() -> None:

@@ -17,7 +17,7 @@ from fixtures.corpora.synthetic.bm25 import Bm25Index
 from fixtures.corpora.synthetic.entities import Entity, World
 from fixtures.corpora.synthetic.paragraph_questions import one_hop_paragraphs, two_hop_paragraphs
 from fixtures.corpora.synthetic.passages import passage
-from fixtures.scoring.match import states
+from fixtures.scoring.match import contains_words
 from fixtures.tasks import TASKS
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.solvers import first_of_type
@@ -51,7 +51,7 @@ def ref_of(question: Question) -> Entity:
 
 
 def stated(question: Question, text: str) -> bool:
-    return any(states(text, form) for form in question.answers)
+    return any(contains_words(text, form) for form in question.answers)
 
 
 def test_there_is_enough_for_a_million_tokens(questions: QuestionSet) -> None:
@@ -168,6 +168,6 @@ def test_a_word_matcher_stays_under_the_oracle(task: str, most: float) -> None:
 def test_who_sees_the_last_quarter_loses_what_stands_before_it(task: str) -> None:
     def seen(index: int) -> bool:
         found = TASKS[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=GENERATED)
-        return any(states(found.context[-len(found.context) // 4 :], form) for form in found.references)
+        return any(contains_words(found.context[-len(found.context) // 4 :], form) for form in found.references)
 
     assert 0.12 <= sum(map(seen, range(100))) / 100 <= 0.38

@@ -12,8 +12,9 @@ from fixtures.corpora.synthetic.archive import passage_questions
 from fixtures.corpora.synthetic.bm25 import Bm25Index
 from fixtures.corpora.synthetic.entities import Entity, World
 from fixtures.corpora.synthetic.keyed_random import KeyedRandom
-from fixtures.scoring.match import states
-from fixtures.scoring.synthetic_facts import Evidence, citation_score, split_items, split_sentences
+from fixtures.scoring.match import contains_words
+from fixtures.scoring.synthetic_citations import Evidence, citation_score
+from fixtures.scoring.synthetic_sentences import split_items, split_sentences
 from tests.helpers.solvers import first_of_type, share
 
 WORLD = World(0)
@@ -66,17 +67,17 @@ def test_the_gold_passages_alone_state_the_answers(name: str, asked: dict[str, l
     for question in asked[name]:
         everything = " ".join(f"{passage.title} {passage.text}" for passage in question.gold)
         for forms in question.answers:
-            assert any(states(everything, form) for form in forms)
-            assert not any(states(question.question, form) for form in forms)
+            assert any(contains_words(everything, form) for form in forms)
+            assert not any(contains_words(question.question, form) for form in forms)
             for other in question.others[:SHOWN]:
-                assert not any(states(f"{other.title} {other.text}", form) for form in forms)
+                assert not any(contains_words(f"{other.title} {other.text}", form) for form in forms)
 
 
 def test_two_hops_need_both_passages(asked: dict[str, list[PassageQuestion]]) -> None:
     for question in asked["hotpotqa"]:
         work, person = question.gold
         assert work.title.lower().removeprefix("the ") in question.question.lower()
-        assert not any(states(work.text, form) for form in question.answers[0])
+        assert not any(contains_words(work.text, form) for form in question.answers[0])
         assert person.title in work.text
         assert person.title not in question.question
         assert work.title not in person.text

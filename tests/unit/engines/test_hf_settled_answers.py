@@ -16,7 +16,7 @@ from fixtures.corpora import Corpora
 from fixtures.engines.hf.engine import HfEngine, load
 from fixtures.engines.hf.stopping import StopTracker, is_settled
 from fixtures.records import Sample
-from fixtures.scoring.match import all_of, any_of, string_match_all, string_match_any
+from fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
 from fixtures.tasks import TASKS
 from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
 from plugins.runner.build_samples import prompt_key
@@ -54,9 +54,9 @@ def test_what_is_enough_is_the_full_score_whatever_follows(
     text: str, rest: str, references: list[str], stops: list[str]
 ) -> None:
     whole = cut(text + rest, stops)
-    if cut(text, stops) == text and is_settled(text, all_of(references), stops):
+    if cut(text, stops) == text and is_settled(text, settled_by_all(references), stops):
         assert string_match_all(text, references) == string_match_all(whole, references) == 1
-    if cut(text, stops) == text and is_settled(text, any_of(references), stops):
+    if cut(text, stops) == text and is_settled(text, settled_by_any(references), stops):
         assert string_match_any(text, references) == string_match_any(whole, references) == 1
 
 

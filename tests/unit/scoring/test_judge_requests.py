@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgedEntailment, JudgeError
+from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError
 from plugins.journal import Replies
 from tests.helpers.judges import ANSWER, RIGHT, SUMMARY, decided, refused, settings_for
 from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
@@ -147,9 +147,8 @@ def test_a_judge_of_entailment_asks_one_call_a_pair(server: ChatServer) -> None:
     server.answer = lambda request: completion(f'{{"entailed": {int("cats purr" in request.text)}}}')
     pairs = [("Dogs bark.", "Cats bark."), ("All cats purr.", "My cat purrs."), ("", "x")]
     with Judge(settings_for(server)) as judge:
-        entailment = JudgedEntailment(judge)
-        assert entailment.entails("All cats purr.", "My cat purrs.")
-        assert [entailment.entails(*pair) for pair in pairs] == [False, True, False]
+        assert judge.entails("All cats purr.", "My cat purrs.")
+        assert [judge.entails(*pair) for pair in pairs] == [False, True, False]
     assert len(server.requests) == 2
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fixtures.records import FailureKind
 from fixtures.scoring.failures import failure_kind, is_copied
-from fixtures.scoring.match import found, states, string_match_all, string_match_any
+from fixtures.scoring.match import contains_words, reference_hits, string_match_all, string_match_any
 
 TEXT = st.text(alphabet="abAB 1.", max_size=30)
 REFERENCES = st.lists(st.text(alphabet="abAB1", min_size=1, max_size=3), min_size=1, max_size=4)
@@ -31,7 +31,7 @@ def contains(text: str, part: str) -> bool:
 @given(TEXT, REFERENCES)
 def test_a_score_counts_the_references_that_occur(output: str, references: list[str]) -> None:
     hits = [contains(output, reference) for reference in references]
-    assert found(output, references) == tuple(map(float, hits))
+    assert reference_hits(output, references) == tuple(map(float, hits))
     assert string_match_all(output, references) == pytest.approx(sum(hits) / len(hits))
     assert string_match_any(output, references) == float(any(hits))
 
@@ -70,12 +70,12 @@ def test_all_references_score_1_and_nothing_scores_0(references: list[str]) -> N
     ],
 )
 def test_a_value_is_stated_as_whole_words(text: str, value: str, stated: bool) -> None:
-    assert states(text, value) is stated
+    assert contains_words(text, value) is stated
 
 
 @given(TEXT, st.text(alphabet="ab1", min_size=1, max_size=3))
 def test_what_is_stated_is_found(text: str, value: str) -> None:
-    assert states(text, value) <= bool(found(text, [value])[0])
+    assert contains_words(text, value) <= bool(reference_hits(text, [value])[0])
 
 
 # --- kinds of failure ---

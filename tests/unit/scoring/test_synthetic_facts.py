@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.scoring.synthetic_facts import (
-    Claim,
-    Event,
-    Evidence,
-    citation_score,
-    claims_of,
-    is_fluent,
-    split_items,
-    split_sentences,
-    summary_score,
-    tells,
-)
+from fixtures.scoring.synthetic_citations import Claim, Evidence, citation_score, claims_of
+from fixtures.scoring.synthetic_events import Event, tells
+from fixtures.scoring.synthetic_sentences import split_items, split_sentences
+from fixtures.scoring.synthetic_summaries import is_fluent, summary_score
 
 QUESTION = "Who was the captain of the Lady Orsane?"
 CLAIMS = (

@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.corpora.words import vocabulary
 from fixtures.records import Sample
-from fixtures.scoring.match import states
+from fixtures.scoring.match import contains_words
 from fixtures.tasks import load_tasks
 from tests.helpers.tiny_tokenizers import GENERATED, HELMET, formatter, sample, samples
 
@@ -107,7 +107,7 @@ GUESSES: dict[str, Callable[[Sample], str]] = {
 @every_task
 def test_whoever_knows_the_answer_scores_1(task: str) -> None:
     for found in several(task):
-        score = HELMET[task].score(found, HELMET[task].perfect(found))
+        score = HELMET[task].score(found, HELMET[task].perfect_answer(found))
         assert (score.value, score.failure) == (1, None)
 
 
@@ -148,7 +148,7 @@ def ranked_by_who_sees_the_end(found: Sample) -> str:
 SEEN: dict[str, Callable[[Sample], float]] = {
     **dict.fromkeys(
         ("nq", "triviaqa", "popqa", "hotpotqa"),
-        lambda found: float(any(states(last_quarter(found), form) for form in found.references)),
+        lambda found: float(any(contains_words(last_quarter(found), form) for form in found.references)),
     ),
     **dict.fromkeys(("asqa", "qampari"), lambda found: mean(depth >= 0.75 for depth in found.depths)),
     "msmarco": lambda found: HELMET["msmarco"].score(found, ranked_by_who_sees_the_end(found)).value,
@@ -190,7 +190,7 @@ def test_a_run_of_the_prompt_around_the_answer_is_no_answer(task: str) -> None:
         around = found.context[max(0, at - 400) : at + 400]
         score = HELMET[task].score(found, around)
         assert (score.value, score.failure, set(score.parts.values())) == (0, "copied", {0.0})
-        assert HELMET[task].by_the_letter.score(found, around).value == 1
+        assert HELMET[task].paper_variant.score(found, around).value == 1
 
 
 @pytest.mark.parametrize("task", ["narrativeqa", "asqa"])
@@ -242,18 +242,18 @@ def test_strict_scores_differ_from_the_papers_where_those_are_generous(task: str
 
 @pytest.mark.parametrize("task", ["infbench_qa", "infbench_sum", "multi_lexsum", "qampari"])
 def test_an_echo_counts_to_the_letter(task: str) -> None:
-    found = [one for one in several(task, 8) if HELMET[task].by_the_letter.score(one, one.context).value > 0]
+    found = [one for one in several(task, 8) if HELMET[task].paper_variant.score(one, one.context).value > 0]
     assert found
     assert [HELMET[task].score(one, one.context).value for one in found] == [0.0] * len(found)
 
 
 @pytest.mark.parametrize("task", [*ICL, *NEEDLES])
 def test_classes_and_needles_are_scored_alike_in_both(task: str) -> None:
-    assert HELMET[task].by_the_letter.grade is HELMET[task].grade
+    assert HELMET[task].paper_variant.grade is HELMET[task].grade
 
 
 def test_the_papers_score_of_a_right_answer_is_1_too() -> None:
     for name, task in load_tasks(scoring="paper").items():
         if name in HELMET:
             found = sample(name, length_of(name))
-            assert task.score(found, task.perfect(found)).value == pytest.approx(1)
+            assert task.score(found, task.perfect_answer(found)).value == pytest.approx(1)

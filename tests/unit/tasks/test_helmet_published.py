@@ -40,16 +40,16 @@ def test_published_samples_are_sound_and_can_be_answered(name: str, published: C
         found = task.sample(LENGTH, index, seed=0, tokenizer=formatter(), corpora=published)
         assert found.source == "published"
         assert sample_problems(found, task, formatter()) == []
-        assert task.score(found, task.perfect(found)).value == 1
+        assert task.score(found, task.perfect_answer(found)).value == 1
         assert task.score(found, "").value == 0
-        assert task.by_the_letter.score(found, task.perfect(found)).value == 1
+        assert task.paper_variant.score(found, task.perfect_answer(found)).value == 1
 
 
 def test_published_citations_are_checked_by_entailment(published: Corpora) -> None:
     if published.sources.get("asqa") != "published":
         pytest.skip("no files of asqa")
     task = TASKS["asqa"]
-    assert task.assisted is not None
+    assert task.assisted_grade is not None
     found = task.sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=published)
     assert sample_problems(found, task, formatter()) == []
     said = f"{' and '.join(found.references)} [1]."
@@ -59,10 +59,10 @@ def test_published_citations_are_checked_by_entailment(published: Corpora) -> No
         asked.append((premise, claim))
         return True
 
-    score = task.assisted(found, said, Assistants(entails=entails))
+    score = task.assisted_grade(found, said, Assistants(entails=entails))
     assert score.parts == {"correct": 1.0, "citation recall": 1.0, "citation precision": 1.0}
     assert found.truth.passages[0].text in asked[0][0]
-    none = task.assisted(found, said, Assistants(entails=lambda premise, claim: False))
+    none = task.assisted_grade(found, said, Assistants(entails=lambda premise, claim: False))
     assert none.parts == {"correct": 1.0, "citation recall": 0.0, "citation precision": 0.0}
 
 
@@ -87,4 +87,4 @@ def test_a_question_is_asked_on_as_much_of_a_book_as_fits(name: str, published: 
         assert sample_problems(found, task, formatter()) == []
         assert any(books[at].text.startswith(found.context) for at in range(3))
         assert fill_ratio(found) >= 0.97
-        assert task.score(found, task.perfect(found)).value == 1
+        assert task.score(found, task.perfect_answer(found)).value == 1

@@ -15,7 +15,7 @@ from fixtures.cases import plan
 from fixtures.corpora import Corpora
 from fixtures.preflight import fill_ratio, sample_problems
 from fixtures.records import Sample
-from fixtures.tasks.task import CannotFit
+from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import (

@@ -41,8 +41,8 @@ def test_a_prepared_sample_is_asked_byte_for_byte(tmp_path: Path, record: dict[s
     assert found.source == task.source(corpora, LENGTH) == "published"
     assert sample_problems(found, task, formatter()) == []
     assert task.score(found, " 4812207").value == 1
-    assert task.size is not None
-    assert task.size(corpora, LENGTH) == 1
+    assert task.question_count is not None
+    assert task.question_count(corpora, LENGTH) == 1
 
 
 def test_other_lengths_and_tasks_are_drawn(tmp_path: Path) -> None:

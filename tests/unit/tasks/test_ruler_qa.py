@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from fixtures.corpora import Corpora, load_corpora
 from fixtures.corpora.qa import Question, QuestionSet
-from fixtures.scoring.match import states
+from fixtures.scoring.match import contains_words
 from fixtures.tasks import TASKS
-from fixtures.tasks.ruler.qa import SEAM_TOKENS, Fitting, Sizes
-from fixtures.tasks.task import CannotFit
+from fixtures.tasks.fit_to_length import CannotFit
+from fixtures.tasks.ruler.qa import SPARE_TOKENS_PER_JOIN, FittingQuestions, QuestionTokens
 from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import GENERATED, formatter, samples
 
@@ -41,7 +41,7 @@ def test_gold_paragraphs_stand_once_and_no_other_states_the_answer(task: str) ->
         assert [documents.count(paragraph) for paragraph in expected] == [1] * len(expected)
         assert len(set(documents)) == len(documents)
         others = [document for document in documents if document not in expected]
-        assert not any(states(document, answer) for document in others for answer in found.references)
+        assert not any(contains_words(document, answer) for document in others for answer in found.references)
 
 
 def test_samples_of_a_block_share_their_paragraphs_in_one_order() -> None:
@@ -92,7 +92,7 @@ def test_gold_stands_once_where_a_small_set_has_to_be_repeated(small_set: Corpor
     for index in range(8):
         found = TASKS["qa_1"].sample(4096, index, seed=0, tokenizer=formatter(), corpora=small_set)
         documents = documents_of(found.context)
-        stating = [document for document in documents if any(states(document, one) for one in found.references)]
+        stating = [document for document in documents if any(contains_words(document, one) for one in found.references)]
         assert len(stating) == 1
         assert len(documents) > 100
         assert 2 <= len(set(documents)) <= 5
@@ -125,12 +125,13 @@ def test_a_question_does_not_depend_on_which_were_asked_before(small_set: Corpor
     fresh = PromptFormatter(formatter().tokenizer)
 
     def question(index: int) -> str:
-        draft, _ = TASKS["qa_1"].shortest(1024, index, seed=3, tokenizer=fresh, corpora=small_set)
+        draft, _ = TASKS["qa_1"].shortest_draft(1024, index, seed=3, tokenizer=fresh, corpora=small_set)
         return draft.question
 
     asked = {index: question(index) for index in order}
     alone = [
-        TASKS["qa_1"].shortest(1024, index, seed=3, tokenizer=formatter(), corpora=small_set) for index in range(4)
+        TASKS["qa_1"].shortest_draft(1024, index, seed=3, tokenizer=formatter(), corpora=small_set)
+        for index in range(4)
     ]
     assert asked == {index: alone[index % 4][0].question for index in order}
     assert len({draft.question for draft, _ in alone}) == 4
@@ -147,13 +148,13 @@ def test_nothing_is_counted_twice(small_set: Corpora) -> None:
 
     fresh = Watched(formatter().tokenizer)
     for index in (3, 0, 1, 2, 3):
-        TASKS["qa_1"].shortest(1024, index, seed=5, tokenizer=fresh, corpora=small_set)
+        TASKS["qa_1"].shortest_draft(1024, index, seed=5, tokenizer=fresh, corpora=small_set)
     assert 8 <= len(counted) <= 10
     assert set(counted.values()) == {1}
     for length in (32, 2048):
         for index in range(6):
             with suppress(CannotFit):
-                TASKS["qa_1"].shortest(length, index, seed=5, tokenizer=fresh, corpora=small_set)
+                TASKS["qa_1"].shortest_draft(length, index, seed=5, tokenizer=fresh, corpora=small_set)
     golds = [count for piece, count in counted.items() if piece.startswith("Document")]
     assert golds == [1] * 5
 
@@ -183,12 +184,12 @@ def test_those_that_fit_are_asked_in_turn_and_else_the_one_that_takes_least(
     fit = [
         question
         for question in in_order
-        if tokens(question) + SEAM_TOKENS * len(question.gold) <= room and "aab" not in question.question
+        if tokens(question) + SPARE_TOKENS_PER_JOIN * len(question.gold) <= room and "aab" not in question.question
     ]
     expected = fit or [min(in_order, key=tokens)]
     asked_of = QuestionSet(texts, questions, "archive")
-    sizes = Sizes(asked_of, formatter(), "Document {number}: {text}")
-    fitting = Fitting(asked_of, places, sizes, room=room, prefix="Answer:")
+    sizes = QuestionTokens(asked_of, formatter(), "Document {number}: {text}")
+    fitting = FittingQuestions(asked_of, places, sizes, token_budget=room, prefix="Answer:")
     for index in (2, 0, 5, 1, 9):
         assert fitting.question(index) == expected[index % len(expected)]
 

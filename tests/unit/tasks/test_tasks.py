@@ -18,7 +18,8 @@ from fixtures.cases import cases_that_cannot_fit
 from fixtures.preflight import fill_ratio
 from fixtures.records import Case, Sample
 from fixtures.tasks import TASKS
-from fixtures.tasks.task import CannotFit, Draft, UnitStream
+from fixtures.tasks.fit_to_length import CannotFit, UnitStream
+from fixtures.tasks.sample_spec import Draft
 from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, formatter, sample
@@ -198,12 +199,12 @@ def test_a_case_is_known_not_to_fit_if_any_of_its_samples_does_not(task: str) ->
 
     def fits(length: int, index: int) -> bool:
         try:
-            RULER[task].shortest(length, index, seed=1, tokenizer=counted, corpora=GENERATED)
+            RULER[task].shortest_draft(length, index, seed=1, tokenizer=counted, corpora=GENERATED)
         except CannotFit:
             return False
         return True
 
-    _, prompt = RULER[task].shortest(4000, 0, seed=1, tokenizer=counted, corpora=GENERATED)
+    _, prompt = RULER[task].shortest_draft(4000, 0, seed=1, tokenizer=counted, corpora=GENERATED)
     needed = prompt.length_tokens + prompt.generation_tokens
     cases = [case(task, length, 12) for length in (needed - 2, needed + 4, needed + needed // 20, 6 * needed)]
     unfit = [case.id for case in cases if not all(fits(case.length, index) for index in range(case.samples))]

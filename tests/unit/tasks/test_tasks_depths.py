@@ -12,8 +12,8 @@ from statistics import mean
 import pytest
 
 from fixtures.engines.prefix_order import prefill_token_counts
-from fixtures.scoring.match import states
-from fixtures.tasks.task import Draft
+from fixtures.scoring.match import contains_words
+from fixtures.tasks.sample_spec import Draft
 from tests.helpers.tiny_tokenizers import GENERATED, drafts, sample, samples
 
 ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
@@ -216,7 +216,9 @@ def test_the_paragraph_with_the_answer_has_any_rank() -> None:
     assert is_even(ranks_of(found))
     for draft in found[:50]:
         documents = re.split(r"\n*Document \d+:\n", draft.context)[1:]
-        [place] = [at for at, text in enumerate(documents) if any(states(text, form) for form in draft.references)]
+        [place] = [
+            at for at, text in enumerate(documents) if any(contains_words(text, form) for form in draft.references)
+        ]
         assert draft.rank == (place, len(documents))
 
 

@@ -57,7 +57,7 @@ def test_a_base_model_reads_the_text_a_space_and_the_prefix_after_one_bos(kind: 
 
 def test_a_tokenizer_without_bos_gets_none() -> None:
     tokenizer = words_tokenizer()
-    assert PromptFormatter(tokenizer).lead == ()
+    assert PromptFormatter(tokenizer).leading_ids == ()
     assert PromptFormatter(tokenizer).prompt("a", "is", generation_tokens=1).token_ids == (4, 5)
 
 
@@ -150,7 +150,7 @@ def test_a_chat_template_that_is_asked_for_and_missing_is_an_error() -> None:
 
 
 @every_kind
-@pytest.mark.parametrize("joint", [" ", "\n", "\n\n"])
+@pytest.mark.parametrize("separator", [" ", "\n", "\n\n"])
 def test_counts_of_pieces_add_up_to_that_of_the_whole(kind: str, separator: str) -> None:
     pieces = [GENERATED.haystack.sentence(index) for index in range(40)]
     whole = len(plain_ids(formatter(kind).tokenizer, separator.join(pieces)))
