@@ -64,25 +64,28 @@ class Chain:
         bounds = search_bounds(lost, alpha=(1 - CONFIDENCE) / most_questions(last))
         assert bounds.clear is not None
         pairing = NonInferiority(
-            drop=bounds.drop / 100, clear=bounds.clear / 100, alpha=1 - bounds.confidence, population=bounds.population
+            drop=bounds.drop / 100,
+            clear=bounds.clear / 100,
+            alpha=1 - bounds.confidence,
+            finite_population=bounds.population,
         )
-        panel = Panel("ruler", CASE.length, [CASE], seed=0, rules=(), pairing=pairing)
+        panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), non_inferiority=pairing)
         good = self._elements(panel, 0)
         taken = {0: CASE.samples, last: CASE.samples}
 
         def ask(place: int) -> StepVerdict:
-            look = panel.look_at_pairs(self._elements(panel, place), good)
+            look = panel.analyze_pairs(self._elements(panel, place), good)
             assert look.decision is not None
-            taken[place] = look.seen
+            taken[place] = look.samples
             return StepVerdict(
-                word="bad" if look.decision.verdict == "fail" else "good", pairs=look.seen, difference=0.0
+                word="bad" if look.decision.verdict == "fail" else "good", pairs=look.samples, difference=0.0
             )
 
         found = search(last, ask)
         return Searched(right=False, samples=sum(taken.values()), loads=len(taken), found=found)
 
     def _elements(self, panel: Panel, place: int) -> dict[SampleRef, float]:
-        return {element: self.scores[place][element.sample] for element in panel.order}
+        return {element: self.scores[place][element.sample_index] for element in panel.order}
 
 
 def run(points: int, *, chains: int, length: int, flipping: float, seed: int) -> list[Searched]:

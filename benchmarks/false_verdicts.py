@@ -86,7 +86,9 @@ class PairedGate:
         """How often the verdict on differences is `wrong`, or with None anything but "fail", which only informs."""
         found: Counter[str] = Counter()
         for differences in draws:
-            decision = decide_paired(differences, drop=self.drop, clear=self.clear, alpha=ALPHA, least=self.least)
+            decision = decide_paired(
+                differences, drop=self.drop, clear=self.clear, alpha=ALPHA, min_observations=self.least
+            )
             found[decision.verdict if decision else "inconclusive"] += 1
         orders = found.total()
         return Figure(
@@ -156,9 +158,9 @@ def queue_verdict(
         THRESHOLD,
         alpha=alpha,
         population=scores.size,
-        zone=zone,
-        least=LEAST_CASE if len(scores) == 1 else LEAST_PANEL,
-        control=None if baseline is None else baseline.ravel()[order],
+        indifference_zone=zone,
+        min_observations=LEAST_CASE if len(scores) == 1 else LEAST_PANEL,
+        control_variate=None if baseline is None else baseline.ravel()[order],
     )
     assert decision is not None
     return decision
@@ -176,7 +178,7 @@ def level_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
                     name=f"{name}{', control' if baseline is not None else ''}: wrong {wrong}",
                     value=sum(decision.verdict == wrong for decision in found) / orders,
                     most=ALPHA,
-                    note=f"median look {np.median([decision.at for decision in found]):.0f} of {scores.size}",
+                    note=f"median look {np.median([each.stopping_time for each in found]):.0f} of {scores.size}",
                 )
 
 
@@ -256,7 +258,7 @@ def costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
             for row, others in zip(panels, baselines, strict=True)
         ]
         passed = np.array([[[each.verdict == "pass" for each in cell] for cell in row] for row in found])
-        looks = np.array([[[each.at for each in cell] for cell in row] for row in found])
+        looks = np.array([[[each.stopping_time for each in cell] for cell in row] for row in found])
         per_model = (looks.mean(axis=-1) @ lengths) / (size * lengths.sum())
         wrong = float((passed != above[..., np.newaxis]).mean())
         yield Figure(

@@ -64,7 +64,7 @@ def evaluated(run: Run, collected: Collector) -> Evaluation:
     """Evaluate the selected cases and the results that came back."""
     return evaluate(
         run.thresholds,
-        Measured(scope=run.scope(collected.selected), results=collected.results, control=control_scores(run)),
+        Measured(scope=run.scope(collected.selected), results=collected.results, control_variate=control_scores(run)),
     )
 
 

@@ -24,7 +24,7 @@ from plugins.config.assistants import open_assistants, replies_of
 from plugins.config.baseline import finished_journal
 from plugins.config.models import load_formatter
 from plugins.config.run import Run
-from plugins.gates.panels import Who
+from plugins.gates.panels import ModelRole
 from plugins.journal import Heartbeat, Journal, JournalError
 from plugins.options import RUN, case_of, cases_of
 from plugins.runner.batches import ModelUnderTest
@@ -171,15 +171,15 @@ def _assistants(run: Run) -> Assistants:
         raise JournalError(str(error)) from error
 
 
-def _sides(config: pytest.Config, run: Run) -> dict[Who, ModelUnderTest]:
+def _sides(config: pytest.Config, run: Run) -> dict[ModelRole, ModelUnderTest]:
     """The model, and the baseline where there is one."""
     presence = Heartbeat(Path(run.options.journal), run.id)
 
-    def running(who: Who) -> ModelUnderTest:
+    def running(who: ModelRole) -> ModelUnderTest:
         journal = Journal(Path(run.options.journal), subject(run, who), presence)
         return ModelUnderTest(journal=journal, engine=partial(load_engine, config, who))
 
-    sides: dict[Who, ModelUnderTest] = {"model": running("model")}
+    sides: dict[ModelRole, ModelUnderTest] = {"model": running("model")}
     baseline = run.baseline
     if baseline is not None and baseline.checkpoint is not None:
         # A worker's two journals of one subject would not see each other's results.

@@ -19,7 +19,7 @@ from plugins.config.baseline import finished_journal
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
 from plugins.gates.hypotheses import RULER, PanelKey
-from plugins.gates.panels import Panel, PanelStatus, Who
+from plugins.gates.panels import ModelRole, Panel, PanelStatus
 from plugins.gates.statistics import interval
 from plugins.journal import Journal, JournalError
 from plugins.measure import COLLECTED
@@ -45,22 +45,22 @@ def panel_line(panel: Panel, standing: PanelStatus, scores: Mapping[SampleRef, f
     planned = len(panel.order)
     name = "" if panel.family == RULER else f"{panel.family} "
     parts = [f"{name + format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
-    deciding = [rule for rule in panel.rules if rule.threshold is not None]
+    deciding = [rule for rule in panel.hypotheses if rule.threshold is not None]
     for rule in deciding[:1]:
-        look = standing.rules[rule]
-        pool = panel.pool(rule.cases)
-        values = pool.values(scores, look.pieces)
+        look = standing.analyses[rule]
+        pool = panel.queue(rule.case_ids)
+        values = pool.weighted_means(scores, look.clusters)
         if len(values):
-            low, high = (100 * pool.scale * end for end in interval(values, alpha=0.01, population=len(pool.pieces)))
+            low, high = (100 * pool.scale * end for end in interval(values, alpha=0.01, population=len(pool.clusters)))
             parts.append(f"{100 * pool.scale * values.mean():.1f} [{low:.1f}, {min(100, high):.1f}]")
-    decisions = [standing.rules[rule].decision for rule in deciding]
+    decisions = [standing.analyses[rule].decision for rule in deciding]
     parts += ["/".join(decision.verdict if decision else "open" for decision in decisions)] if decisions else []
-    if standing.pairing is not None:
-        decision = standing.pairing.decision
+    if standing.comparison is not None:
+        decision = standing.comparison.decision
         parts.append(f"regression {decision.verdict if decision else 'open'}")
     if pace.samples and pace.seconds > 0:
         parts.append(f"{pace.tokens / pace.seconds:,.0f} tokens/s")
-        if standing.wanted:
+        if standing.next_samples:
             parts.append(f"{_duration((planned - len(scores)) * pace.seconds / pace.samples)} left at most")
     return "  ".join(parts)
 
@@ -100,9 +100,9 @@ class Watcher:
                 break
             scores = self.panel_state.scores(panel)
             grew, pace = self._pace(key, len(scores), self._tokens(panel))
-            standing = self.panel_state.standing(panel)
+            standing = self.panel_state.status(panel)
             line = panel_line(panel, standing, scores, pace)
-            if not standing.wanted:
+            if not standing.next_samples:
                 del self._open[key]
                 yield line, True
                 continue
@@ -212,7 +212,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _ledger(run: Run, selected: Sequence[Case]) -> PanelState:
     """The run's journals, to be read only."""
     home = Path(run.options.journal)
-    journals: dict[Who, Journal] = {"model": Journal(home, subject(run))}
+    journals: dict[ModelRole, Journal] = {"model": Journal(home, subject(run))}
     final = False
     if run.baseline is not None:
         final = run.baseline.checkpoint is None

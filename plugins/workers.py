@@ -13,7 +13,7 @@ from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import ENGINES, Engine, EngineError
 from fixtures.tokenization.prompts import load_tokenizer
 from plugins.config.run import Run
-from plugins.gates.panels import Who
+from plugins.gates.panels import ModelRole
 from plugins.options import RUN
 
 SMALL_MODEL_PARAMETERS = 100_000_000
@@ -41,7 +41,7 @@ class Slots:
 
 
 SLOTS = pytest.StashKey[Slots]()
-LOADED = pytest.StashKey[dict[Who, Engine | EngineError]]()
+LOADED = pytest.StashKey[dict[ModelRole, Engine | EngineError]]()
 CRASHES = pytest.StashKey[Counter[str]]()
 
 
@@ -94,7 +94,7 @@ def worker_count() -> int:
     return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
-def load_engine(config: pytest.Config, who: Who = "model") -> Engine:
+def load_engine(config: pytest.Config, who: ModelRole = "model") -> Engine:
     """The engine of one side, loaded once in each process; raises EngineError, each time the same."""
     loaded = config.stash.setdefault(LOADED, {})
     if who not in loaded:
@@ -108,7 +108,7 @@ def load_engine(config: pytest.Config, who: Who = "model") -> Engine:
     return engine
 
 
-def _load(config: pytest.Config, who: Who) -> Engine:
+def _load(config: pytest.Config, who: ModelRole) -> Engine:
     run = config.stash[RUN]
     baseline = run.baseline and run.baseline.checkpoint
     checkpoint = baseline if baseline and who == "baseline" else run.checkpoint

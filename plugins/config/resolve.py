@@ -30,7 +30,7 @@ from plugins.config.materials import Materials, load_materials
 from plugins.config.models import load_formatter, resolve_baseline, resolve_model
 from plugins.config.run import Run
 from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
-from plugins.gates.hypotheses import family_of
+from plugins.gates.hypotheses import gate_family
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
@@ -192,7 +192,9 @@ def _loaded_checkpoints(run: Run, baseline: Baseline | None) -> tuple[Checkpoint
 def concerning(thresholds: Thresholds, cases: Sequence[Case]) -> Thresholds:
     """Return the thresholds with only the gates on families that the cases have."""
     families = {case.family for case in cases}
-    return replace(thresholds, gates=tuple(gate for gate in thresholds.gates if family_of(gate, FAMILIES) in families))
+    return replace(
+        thresholds, gates=tuple(gate for gate in thresholds.gates if gate_family(gate, FAMILIES) in families)
+    )
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:

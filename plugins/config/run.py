@@ -12,7 +12,7 @@ from fixtures.records import Case, Options
 from fixtures.tasks import FAMILIES, TASKS
 from plugins.config.baseline import Baseline
 from plugins.gates.hypotheses import Scope
-from plugins.gates.panels import Who
+from plugins.gates.panels import ModelRole
 from plugins.gates.thresholds import Thresholds
 from plugins.journal import element_name
 
@@ -65,14 +65,14 @@ class Run:
     endpoint: Endpoint | None = None
     """The server that runs the model; None if the workers load the checkpoint, or if no model is run."""
 
-    def engine_settings(self, who: Who) -> dict[str, Any]:
+    def engine_settings(self, role: ModelRole) -> dict[str, Any]:
         """Return the keyword arguments for the engine of the model or the baseline.
 
         A server runs only the model under test; the baseline is always loaded by the workers.
         """
         options = self.options
         common = {"batch_size": options.batch_size, "thinking_tokens": options.thinking_budget}
-        if self.endpoint is not None and who == "model":
+        if self.endpoint is not None and role == "model":
             return {"engine": "openai", "endpoint": self.endpoint, "timeout_seconds": options.request_timeout} | common
         names = ("device", "dtype", "attention", "prefill_chunk")
         local = {name: getattr(options, name) for name in names} | {"gpus": options.gpus_per_worker}
@@ -102,12 +102,12 @@ class Run:
             lengths=self.options.lengths,
             cases=selected,
             reference=self.thresholds.references["aligned" if self.chat else "base"],
-            suite_tasks=categories,
+            ruler_aspects=categories,
             claimed_length=self.checkpoint.claimed_length,
             misfits=frozenset(self.misfits),
             seed=self.options.seed,
-            paired=self.baseline is not None,
+            has_baseline=self.baseline is not None,
             baseline_is_final=self.baseline is not None and self.baseline.checkpoint is None,
             full=self.options.full,
-            families=FAMILIES,
+            task_families=FAMILIES,
         )

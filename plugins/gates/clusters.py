@@ -1,6 +1,7 @@
-"""A queue as evidence: which samples belong together, what each weighs, and when their mean is known.
+"""Samples grouped into clusters, the independent units of evidence.
 
-Samples that share a context are one piece of evidence, with their mean.
+Samples that share a context are not independent, so a statistic must count them once: a cluster is all samples of a
+case on one context, and its value is the mean of their scores.
 """
 
 from __future__ import annotations
@@ -18,105 +19,116 @@ import numpy as np
 from fixtures.records import Case
 from plugins.gates.statistics import Floats, interval
 
-LEAST_ELEMENTS = 8
-LEAST_POOLED_ELEMENTS = 26
-LOOKED_AT_EVERY = 4
-# Where nothing is decided a mean is known with 95 %, as measurements mostly are, and not with a verdict's certainty.
+# No verdict is reached on fewer clusters than these: on a queue of one case, and on one of several cases.
+MIN_CLUSTERS_ONE_CASE = 8
+MIN_CLUSTERS = 26
+# An estimate is tested for its precision after every so many clusters.
+CLUSTERS_PER_LOOK = 4
+# The error probability of the interval around an estimate. No verdict rests on it, so 95 % is enough.
 ESTIMATE_ALPHA = 0.05
 
 
 class SampleRef(NamedTuple):
-    """One place in a queue: a sample of a case."""
+    """A reference to one sample of a case; its place in a queue and the key of its score."""
 
-    case: str
-    sample: int
+    case_id: str
+    sample_index: int
 
 
-def piece_of(element: SampleRef, cases: Mapping[str, Case]) -> tuple[str, int]:
-    """The case, and the number of the context within it."""
-    return element.case, element.sample // cases[element.case].group
+def cluster_of(ref: SampleRef, cases: Mapping[str, Case]) -> tuple[str, int]:
+    """Return the cluster of a sample as its case id and the number of the context within the case."""
+    return ref.case_id, ref.sample_index // cases[ref.case_id].group
 
 
 class ClusteredQueue:
-    """A queue as evidence: its elements by pieces, each with a weight of at most 1.
+    """A queue of samples by clusters, each with a weight of at most 1.
 
-    A panel's mean is that of its cases' means. Where they differ in size, a piece of a smaller case
-    weighs more; `scale` times the mean of the weighted values is the panel's mean.
+    A panel's mean is the mean of its cases' means. If the cases differ in size, a cluster of a smaller case weighs
+    more. `scale` times the mean of all weighted cluster means is the panel's mean, so a threshold on the panel is
+    tested as threshold / scale on the weighted means, which stay within [0, 1].
     """
 
-    def __init__(self, queue: Sequence[SampleRef], cases: Mapping[str, Case]):
-        self.queue = tuple(queue)
-        grouped = groupby(queue, key=lambda element: piece_of(element, cases))
-        self.pieces = tuple(tuple(elements) for _, elements in grouped)
-        counts = Counter(piece[0].case for piece in self.pieces)
-        self.scale = len(self.pieces) / (len(counts) * min(counts.values())) if counts else 1.0
-        weights = {case: min(counts.values()) / count for case, count in counts.items()}
-        self._weighted = tuple((weights[piece[0].case], piece) for piece in self.pieces)
-        self._ends = (0, *accumulate(map(len, self.pieces)))
-        unseen, at = set(counts), 0
-        while unseen:
-            unseen.discard(self.pieces[at][0].case)
-            at += 1
-        # One of every case, so that each has a score; and for a verdict a few before a first look.
-        self.complete = at
-        self.least = max(at, LEAST_POOLED_ELEMENTS if len(counts) > 1 else LEAST_ELEMENTS)
+    def __init__(self, refs: Sequence[SampleRef], cases: Mapping[str, Case]):
+        self.refs = tuple(refs)
+        self.clusters = tuple(tuple(group) for _, group in groupby(refs, key=lambda ref: cluster_of(ref, cases)))
+        case_sizes = Counter(cluster[0].case_id for cluster in self.clusters)
+        smallest = min(case_sizes.values(), default=1)
+        self.scale = len(self.clusters) / (len(case_sizes) * smallest) if case_sizes else 1.0
+        weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
+        self._weighted = tuple((weights[cluster[0].case_id], cluster) for cluster in self.clusters)
+        self._ends = (0, *accumulate(map(len, self.clusters)))
+        # The length of the shortest prefix, in clusters, that has a cluster of every case.
+        self.covering_clusters = self._covering_clusters()
+        # The number of clusters before which no verdict is reached.
+        self.min_clusters = max(self.covering_clusters, MIN_CLUSTERS if len(case_sizes) > 1 else MIN_CLUSTERS_ONE_CASE)
 
-    def values(self, scores: Mapping[SampleRef, float], pieces: int | None = None, *, start: int = 0) -> Floats:
-        """The weighted means of the first finished pieces, 0 to 1 (or -1 to 1), from the one numbered `start` on.
+    def _covering_clusters(self) -> int:
+        seen: dict[str, int] = {}
+        for position, cluster in enumerate(self.clusters, start=1):
+            seen.setdefault(cluster[0].case_id, position)
+        return max(seen.values(), default=0)
 
-        So many in all, or all there are.
+    def weighted_means(self, scores: Mapping[SampleRef, float], stop: int | None = None, *, start: int = 0) -> Floats:
+        """Return the weighted mean of every cluster from number `start` up to `stop` or the first unfinished one.
+
+        The values run from 0 to 1, for differences from -1 to 1.
         """
-        found: list[float] = []
-        # Read after every batch: asking beforehand what is finished would take longer than reading it.
+        means: list[float] = []
+        # This runs after every batch of samples, and testing first which clusters are finished would take longer.
         with suppress(KeyError):
-            for weight, piece in self._weighted[start:pieces]:
-                found.append(weight * sum(map(scores.__getitem__, piece)) / len(piece))
-        return np.array(found, dtype=np.float64)
+            for weight, cluster in self._weighted[start:stop]:
+                means.append(weight * sum(map(scores.__getitem__, cluster)) / len(cluster))
+        return np.array(means, dtype=np.float64)
 
-    def elements(self, pieces: int) -> int:
-        """How many elements the first pieces hold."""
-        return self._ends[min(pieces, len(self.pieces))]
+    def sample_count(self, clusters: int) -> int:
+        """Return the number of samples in the first clusters; more clusters than there are count as all."""
+        return self._ends[min(clusters, len(self.clusters))]
 
 
-def known_at(values: Floats, pool: ClusteredQueue, precision: float) -> int | None:
-    """The first look at which the mean is known well enough; looks are at fixed places, whoever takes them."""
-    width = 2 * precision / pool.scale
-    for pieces in range(pool.complete, len(values) + 1, LOOKED_AT_EVERY):
-        if _width(values[:pieces].tobytes(), len(pool.pieces)) <= width:
-            return pieces
+def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float) -> int | None:
+    """Return the number of clusters after which the panel's mean is known to within `precision`; None if it is not.
+
+    Looks are at fixed numbers of clusters, so the result does not depend on when the function is called.
+    """
+    width = 2 * precision / queue.scale
+    for clusters in range(queue.covering_clusters, len(means) + 1, CLUSTERS_PER_LOOK):
+        if _cached_width(means[:clusters].tobytes(), len(queue.clusters)) <= width:
+            return clusters
     return None
 
 
-def known_soonest(fills: Sequence[Floats], finished: int, pool: ClusteredQueue, precision: float) -> int | None:
-    """The first look after `finished` pieces at which the mean would be known with any of these scores.
+def soonest_precise_look(
+    completions: Sequence[Floats], finished: int, queue: ClusteredQueue, precision: float
+) -> int | None:
+    """Return the earliest look after `finished` clusters that is precise under one of several completions.
 
-    All are of the same pieces, the likeliest first: of the others it is asked only whether they are sooner.
+    A completion holds the means of all clusters up to some limit, with assumed scores for the unfinished ones. All
+    have the same length. The likeliest should come first, because the others are only searched for an earlier look.
     """
-    width, of = 2 * precision / pool.scale, len(pool.pieces)
-    looks = range(pool.complete, len(fills[0]) + 1, LOOKED_AT_EVERY)
-    looks = looks[max(0, -(-(finished + 1 - pool.complete) // LOOKED_AT_EVERY)) :]
-    sooner = looks
-    for values in fills:
-        at = _first_known(values, sooner, of, width)
-        sooner = sooner[:at]
-    return looks[len(sooner)] if len(sooner) < len(looks) else None
+    width, population = 2 * precision / queue.scale, len(queue.clusters)
+    looks = range(queue.covering_clusters, len(completions[0]) + 1, CLUSTERS_PER_LOOK)
+    looks = looks[max(0, -(-(finished + 1 - queue.covering_clusters) // CLUSTERS_PER_LOOK)) :]
+    earlier = looks
+    for means in completions:
+        earlier = earlier[: _first_precise(means, earlier, population, width)]
+    return looks[len(earlier)] if len(earlier) < len(looks) else None
 
 
-def _first_known(values: Floats, looks: range, population: int, width: float) -> int:
-    """The number of the look at which the mean is known; of all looks where it is known at none."""
+def _first_precise(means: Floats, looks: range, population: int, width: float) -> int:
+    """Return the index of the first precise look by bisection, or the number of looks if none is precise."""
 
-    def is_known(pieces: int) -> bool:
-        return _interval_width(values[:pieces], population) <= width
+    def is_precise(clusters: int) -> bool:
+        return _interval_width(means[:clusters], population) <= width
 
-    return bisect_left(looks[:-1], True, key=is_known) if looks and is_known(looks[-1]) else len(looks)
+    return bisect_left(looks[:-1], True, key=is_precise) if looks and is_precise(looks[-1]) else len(looks)
 
 
-def _interval_width(values: Floats, population: int) -> float:
-    low, high = interval(values, alpha=ESTIMATE_ALPHA, population=population)
+def _interval_width(means: Floats, population: int) -> float:
+    low, high = interval(means, alpha=ESTIMATE_ALPHA, population=population)
     return high - low
 
 
 @lru_cache(maxsize=4096)
-def _width(values: bytes, population: int) -> float:
-    """Of the interval of the mean; a prefix of a queue is looked at again and again."""
-    return _interval_width(np.frombuffer(values), population)
+def _cached_width(means: bytes, population: int) -> float:
+    """Return the width of the interval around a mean; workers test the same prefix of a queue again and again."""
+    return _interval_width(np.frombuffer(means), population)

@@ -22,17 +22,17 @@ from plugins.gates.effective_length import (
 from plugins.gates.hypotheses import (
     PanelKey,
     Scope,
-    family_of,
+    build_panels,
+    gate_family,
+    hypothesis_of,
     is_estimate,
     lengths_of,
-    name_at,
-    panels,
-    rule_of,
     tasks_of,
     threshold_of,
+    verdict_name,
 )
 from plugins.gates.panels import Panel
-from plugins.gates.statistics import TIE, interval
+from plugins.gates.statistics import TIE_TOLERANCE, interval
 from plugins.gates.thresholds import Gate, Thresholds
 
 # A gate on verdicts instead of scores: those that pass lie above it.
@@ -43,12 +43,12 @@ HALF = 50.0
 class Measured:
     """A run as the gates see it: what was asked, what came back by case id.
 
-    `control` are the scores of a finished baseline on elements of the same queues.
+    `control_variate` are the scores of a finished baseline on elements of the same queues.
     """
 
     scope: Scope
     results: Mapping[str, CaseResult]
-    control: Mapping[SampleRef, float] | None = None
+    control_variate: Mapping[SampleRef, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class GateEvaluator:
     def __init__(self, thresholds: Thresholds, measured: Measured):
         self.thresholds = thresholds
         self.measured = measured
-        self.panels = panels(thresholds, measured.scope)
+        self.panels = build_panels(thresholds, measured.scope)
         self.scores = element_scores(self.panels, measured.results)
 
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -84,7 +84,7 @@ class GateEvaluator:
     def finding(self, gate: Gate, length: int) -> Finding:
         """What the panel at a length says to the gate."""
         scope = self.measured.scope
-        cases = {task: case for task, case in scope.at(length).items() if task in tasks_of(gate, scope)}
+        cases = {task: case for task, case in scope.cases_at(length).items() if task in tasks_of(gate, scope)}
         results = [self.measured.results[case.id] for case in cases.values() if case.id in self.measured.results]
         samples, of = sum(len(result.outcomes) for result in results), sum(case.samples for case in cases.values())
         broken = next((result for result in results if result.error is not None), None)
@@ -100,23 +100,23 @@ class GateEvaluator:
         return self._answer(gate, length, results)
 
     def _answer(self, gate: Gate, length: int, results: Sequence[CaseResult]) -> Finding:
-        panel = self.panels[family_of(gate, self.measured.scope.families), length]
-        rule = rule_of(gate, self.measured.scope, length, panel)
-        look = panel.look(rule, self.scores, control=self.measured.control)
+        panel = self.panels[gate_family(gate, self.measured.scope.task_families), length]
+        rule = hypothesis_of(gate, self.measured.scope, length, panel)
+        look = panel.analyze(rule, self.scores, control_variate=self.measured.control_variate)
         means = [result.score for result in results]
-        if look.seen == 0 or any(mean is None for mean in means):
+        if look.samples == 0 or any(mean is None for mean in means):
             reason = f"cases without a sample: {sum(mean is None for mean in means) or len(means)} of {len(means)}"
-            return Finding(word="inconclusive", reason=reason, samples=look.seen, of=look.of)
+            return Finding(word="inconclusive", reason=reason, samples=look.samples, of=look.planned_samples)
         score = math.fsum(mean for mean in means if mean is not None) / len(means)
-        pool = panel.pool(rule.cases)
-        values = pool.values(self.scores, look.pieces)
+        pool = panel.queue(rule.case_ids)
+        values = pool.weighted_means(self.scores, look.clusters)
         alpha = interval_alpha(1 - self.thresholds.verdict.confidence, rule.alpha)
         if is_estimate(gate):
             alpha = ESTIMATE_ALPHA
         elif gate.kind == "weighted_average":
             # Its bounds hold where those of all lengths do.
             alpha = (1 - self.thresholds.verdict.confidence) / len(self.measured.scope.lengths)
-        low, high = (pool.scale * end for end in interval(values, alpha=alpha, population=len(pool.pieces)))
+        low, high = (pool.scale * end for end in interval(values, alpha=alpha, population=len(pool.clusters)))
         # The mean of the tasks' means is not quite the mean of the queue.
         bounds = 100 * min(low, score), 100 * max(min(1.0, high), score)
         word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
@@ -125,12 +125,12 @@ class GateEvaluator:
             told = _comparison(100 * score, word, threshold_of(gate, self.measured.scope))
         return Finding(
             word=word,
-            reason=told + _extent(look.seen, look.of),
+            reason=told + _extent(look.samples, look.planned_samples),
             score=100 * score,
             interval=bounds,
             confidence=1 - alpha,
-            samples=look.seen,
-            of=look.of,
+            samples=look.samples,
+            of=look.planned_samples,
         )
 
     def _verdicts(self, gate: Gate) -> list[Verdict]:
@@ -144,7 +144,7 @@ class GateEvaluator:
         return self._verdict(
             gate,
             found,
-            name=name_at(gate, length),
+            name=verdict_name(gate, length),
             length=length,
             measured=found.score,
             required=threshold_of(gate, self.measured.scope),
@@ -177,7 +177,7 @@ class GateEvaluator:
         complete = all(found.samples == found.of for found in findings.values())
         word: VerdictWord = "pass" if low > required else "fail" if high <= required else "inconclusive"
         if complete:
-            word = "pass" if value > required + 100 * TIE else "fail"
+            word = "pass" if value > required + 100 * TIE_TOLERANCE else "fail"
         whole = Finding(
             word=word,
             reason=_comparison(value, word, required),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fixtures.records import Verdict
 from plugins.gates.evaluate import Finding, GateEvaluator, Measured
 from plugins.gates.evidence_curves import Curve, curves
-from plugins.gates.hypotheses import HEADLINE, estimate_of
+from plugins.gates.hypotheses import HEADLINE, estimate_gate
 from plugins.gates.regression import Diagnosis, diagnoses, regression_verdicts
 from plugins.gates.thresholds import CATEGORIES, Gate, Thresholds
 
@@ -50,8 +50,9 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
         diagnoses=diagnoses(evaluator),
         ruler=by_length(HEADLINE),
         aspects={
-            aspect: by_length(replace(HEADLINE, aspect=aspect)) for aspect in dict.fromkeys(scope.suite_tasks.values())
+            aspect: by_length(replace(HEADLINE, aspect=aspect))
+            for aspect in dict.fromkeys(scope.ruler_aspects.values())
         },
-        categories={category: by_length(estimate_of(category)) for category in CATEGORIES},
+        categories={category: by_length(estimate_gate(category)) for category in CATEGORIES},
         curves=curves(evaluator),
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from plugins.gates.clusters import ClusteredQueue, SampleRef
 from plugins.gates.evaluate import GateEvaluator
-from plugins.gates.hypotheses import family_of, lengths_of, name_at, rule_of, tasks_of
+from plugins.gates.hypotheses import gate_family, hypothesis_of, lengths_of, tasks_of, verdict_name
 from plugins.gates.panels import Panel
 from plugins.gates.regression import baseline_scores, name_of, of_panel
 from plugins.gates.sequential import Hypothesis
@@ -48,10 +48,10 @@ def curves(judge: GateEvaluator) -> dict[str, tuple[Curve, ...]]:
         if gate.kind == "weighted_average":
             continue
         for length in lengths_of(gate, judge.measured.scope):
-            name = gate.name if gate.kind == "effective_length" else name_at(gate, length)
+            name = gate.name if gate.kind == "effective_length" else verdict_name(gate, length)
             curve = _level(judge, gate, length, known)
             found.setdefault(name, []).extend([curve] if curve else [])
-    if judge.measured.scope.paired:
+    if judge.measured.scope.has_baseline:
         baseline = baseline_scores(judge.measured.results)
         for panel in judge.panels.values():
             paired = _paired(panel, of_panel(panel, judge.scores), of_panel(panel, baseline))
@@ -64,28 +64,30 @@ def _level(
 ) -> Curve | None:
     """None where the gate was not measured at the length; `known` are those that other gates have asked for."""
     scope = judge.measured.scope
-    panel = judge.panels.get((family_of(gate, scope.families), length))
-    if panel is None or not set(scope.at(length)).issuperset(tasks_of(gate, scope)):
+    panel = judge.panels.get((gate_family(gate, scope.task_families), length))
+    if panel is None or not set(scope.cases_at(length)).issuperset(tasks_of(gate, scope)):
         return None
-    rule = rule_of(gate, scope, length, panel)
+    rule = hypothesis_of(gate, scope, length, panel)
     if (length, rule) in known:
         return known[length, rule]
-    look = panel.look(rule, judge.scores, control=judge.measured.control)
-    pool = panel.pool(rule.cases)
-    values = pool.values(judge.scores, look.pieces)
+    look = panel.analyze(rule, judge.scores, control_variate=judge.measured.control_variate)
+    pool = panel.queue(rule.case_ids)
+    values = pool.weighted_means(judge.scores, look.clusters)
     known[length, rule] = None
     if len(values) and rule.threshold is not None:
-        of = len(pool.pieces)
-        control = None if judge.measured.control is None else pool.values(judge.measured.control)
+        of = len(pool.clusters)
+        control = (
+            None if judge.measured.control_variate is None else pool.weighted_means(judge.measured.control_variate)
+        )
         evidence = level_evidence(
             values,
             rule.threshold / pool.scale,
             population=of,
-            zone=rule.zone / pool.scale,
-            control=control if control is not None and len(control) == of else None,
+            indifference_zone=rule.indifference_zone / pool.scale,
+            control_variate=control if control is not None and len(control) == of else None,
         )
-        decided = look.decision.at if look.decision else None
-        exact = look.decision is not None and look.decision.at == of
+        decided = look.decision.stopping_time if look.decision else None
+        exact = look.decision is not None and look.decision.stopping_time == of
         # The last of a population is no bet, so a single sample draws nothing.
         if evidence[0].size:
             known[length, rule] = _curve(length, pool, evidence, alpha=rule.alpha, decided=decided, exact=exact)
@@ -94,16 +96,16 @@ def _level(
 
 def _paired(panel: Panel, scores: Mapping[SampleRef, float], baseline: Mapping[SampleRef, float]) -> Curve | None:
     """None without a pair."""
-    look, pool = panel.look_at_pairs(scores, baseline), panel.pool(panel.cases)
+    look, pool = panel.analyze_pairs(scores, baseline), panel.queue(panel.cases)
     differences = {element: scores[element] - baseline[element] for element in scores.keys() & baseline}
-    values = pool.values(differences, look.pieces)
-    if not len(values) or panel.pairing is None:
+    values = pool.weighted_means(differences, look.clusters)
+    if not len(values) or panel.non_inferiority is None:
         return None
-    drop, clear = panel.pairing.drop / pool.scale, panel.pairing.clear / pool.scale
-    population = len(pool.pieces) if panel.pairing.population else None
+    drop, clear = panel.non_inferiority.drop / pool.scale, panel.non_inferiority.clear / pool.scale
+    population = len(pool.clusters) if panel.non_inferiority.finite_population else None
     evidence = paired_evidence(values, drop=drop, clear=clear, population=population)
-    decided = look.decision.at if look.decision else None
-    return _curve(panel.length, pool, evidence, alpha=panel.pairing.alpha, decided=decided, exact=False)
+    decided = look.decision.stopping_time if look.decision else None
+    return _curve(panel.length, pool, evidence, alpha=panel.non_inferiority.alpha, decided=decided, exact=False)
 
 
 def _curve(
@@ -117,7 +119,7 @@ def _curve(
 ) -> Curve:
     above, below = (np.clip(each / math.log(10), -LARGEST, LARGEST) for each in evidence)
     places = np.unique(np.linspace(0, max(0, above.size - 1), MOST_POINTS).round().astype(int))[: above.size]
-    sizes = np.cumsum([len(piece) for piece in pool.pieces])
+    sizes = np.cumsum([len(piece) for piece in pool.clusters])
     return Curve(
         length=length,
         seen=tuple(int(sizes[place]) for place in places),

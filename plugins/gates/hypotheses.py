@@ -1,4 +1,4 @@
-"""From thresholds to questions: which panels a run has and what each has to answer."""
+"""From gates to hypotheses: the panels of a run, and the hypotheses that each of them has to test."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fixtures.lengths import format_length
 from fixtures.records import Case
 from plugins.gates.panels import Panel
 from plugins.gates.sequential import Hypothesis, NonInferiority
-from plugins.gates.thresholds import Certainty, Gate, Reference, Thresholds
+from plugins.gates.thresholds import Gate, Reference, Thresholds, VerdictSettings
 
-# A family of tasks and a length.
+# A family of tasks and a length in tokens.
 PanelKey = tuple[str, int]
 RULER = "ruler"
-# All of RULER against the yardstick is always asked where all its tasks were selected.
+# The effective length on all of RULER is measured in every run that selects all its tasks, even if no gate requires it.
 HEADLINE = Gate(
     name="effective length", kind="effective_length", aspect=None, category=None, tasks=(), above=None, blocking=True,
     lengths=(), at_least=None, rising=False,
@@ -23,148 +23,178 @@ HEADLINE = Gate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A run as gates see it before anything was measured.
-
-    `lengths` are those of the whole run, `cases` those that were selected, `misfits` the ids of
-    cases that cannot be built. `suite_tasks` are all tasks of RULER with their aspects: a gate
-    on the suite or on an aspect needs each of them. `families` says of every task what it is averaged with.
-    `claimed_length` is None where the checkpoint does not say. `paired`: there is a baseline, and
-    `baseline_is_final` that none of its samples will come. `full`: no verdict ends a panel early.
-    """
+    """The facts about a run that its gates depend on and that are known before anything is measured."""
 
     lengths: tuple[int, ...]
-    cases: Sequence[Case]
-    reference: Reference
-    suite_tasks: Mapping[str, str]
-    claimed_length: int | None
-    misfits: Collection[str] = field(default_factory=frozenset)
-    seed: int = 0
-    paired: bool = False
-    baseline_is_final: bool = False
-    full: bool = False
-    families: Mapping[str, str] = field(default_factory=dict)
+    """All lengths of the run in tokens, shortest first."""
 
-    def at(self, length: int) -> dict[str, Case]:
-        """The selected cases at a length, by task."""
+    cases: Sequence[Case]
+    """The selected cases."""
+
+    reference: Reference
+    """The reference model's scores on RULER, which gates without a number of their own require."""
+
+    ruler_aspects: Mapping[str, str]
+    """All tasks of RULER with their aspect. A gate on RULER or on an aspect needs every one of its tasks."""
+
+    claimed_length: int | None
+    """The longest input that the checkpoint claims, in tokens; None if it makes no claim."""
+
+    misfits: Collection[str] = field(default_factory=frozenset)
+    """The ids of the cases whose samples cannot be built; they are in no queue."""
+
+    seed: int = 0
+
+    has_baseline: bool = False
+
+    baseline_is_final: bool = False
+    """True if no sample of the baseline will be added to those in its journal."""
+
+    full: bool = False
+    """True if all samples are measured, even if a verdict is final earlier."""
+
+    task_families: Mapping[str, str] = field(default_factory=dict)
+    """All tasks with their family, the group of tasks over which a mean is taken."""
+
+    def cases_at(self, length: int) -> dict[str, Case]:
+        """Return the selected cases at a length, keyed by task."""
         return {case.task: case for case in self.cases if case.length == length}
 
 
-def estimate_of(category: str) -> Gate:
-    """The question how high a category is; nothing is decided by it."""
+def estimate_gate(category: str) -> Gate:
+    """Return a gate that measures a category's mean and requires nothing."""
     return replace(HEADLINE, kind="category", category=category)
 
 
 def threshold_of(gate: Gate, scope: Scope) -> float:
-    """0 to 100: the gate's number, or the yardstick's score for its tasks."""
+    """Return the score from 0 to 100 that a gate requires: its own number or the reference's for its tasks."""
     return gate.above if gate.above is not None else scope.reference.scores[gate.aspect or "mean"]
 
 
 def is_estimate(gate: Gate) -> bool:
-    """Whether the gate asks how high a category is, and not whether it is high enough."""
+    """Return True for a gate that measures a category's mean and requires nothing."""
     return gate.category is not None and gate.above is None
 
 
-def name_at(gate: Gate, length: int) -> str:
-    """The name of a gate's verdict at one length."""
+def verdict_name(gate: Gate, length: int) -> str:
+    """Return the name of a gate's verdict at one length."""
     return f"{gate.name} at {format_length(length)}"
 
 
 def tasks_of(gate: Gate, scope: Scope) -> tuple[str, ...]:
+    """Return the tasks whose mean a gate is about."""
     if gate.tasks:
         return gate.tasks
     if gate.category is not None:
-        return tuple(task for task, family in scope.families.items() if family == gate.category)
-    return tuple(task for task, aspect in scope.suite_tasks.items() if gate.aspect in (None, aspect))
+        return tuple(task for task, family in scope.task_families.items() if family == gate.category)
+    return tuple(task for task, aspect in scope.ruler_aspects.items() if gate.aspect in (None, aspect))
 
 
-def family_of(gate: Gate, families: Mapping[str, str]) -> str:
-    """Which family's panels the gate asks; a gate on tasks names those of one family."""
-    return families.get(gate.tasks[0], RULER) if gate.tasks else gate.category or RULER
+def gate_family(gate: Gate, task_families: Mapping[str, str]) -> str:
+    """Return the family whose panels a gate is about; the tasks of a gate all belong to one family."""
+    return task_families.get(gate.tasks[0], RULER) if gate.tasks else gate.category or RULER
 
 
 def lengths_of(gate: Gate, scope: Scope) -> tuple[int, ...]:
-    """The run's lengths that a gate asks about."""
+    """Return the lengths of the run that a gate is about."""
     return tuple(length for length in scope.lengths if not gate.lengths or length in gate.lengths)
 
 
-def panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
-    """By family and length, shortest first. Cases that cannot be built have no place in a queue."""
-    driving = [HEADLINE, *(gate for gate in thresholds.gates if gate.blocking)]
+def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
+    """Return the panels of a run, shortest length first.
+
+    Every hypothesis of the run is tested at the same alpha, an equal part (Bonferroni) of the error probability that
+    the thresholds allow; the comparisons with a baseline share another one.
+    """
     families = tuple(dict.fromkeys(case.family for case in scope.cases))
     tested = {(case.family, case.length) for case in scope.cases}
     keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
-    asked = {key: _questions(driving, scope, key) for key in keys}
-    alpha = (1 - thresholds.verdict.confidence) / max(1, sum(len(_deciding(rules)) for rules in asked.values()))
-    pairing = NonInferiority(
+    gates = [HEADLINE, *(gate for gate in thresholds.gates if gate.blocking)]
+    gate_hypotheses = {key: _gate_hypotheses(gates, scope, key) for key in keys}
+    tests = sum(hypothesis.threshold is not None for found in gate_hypotheses.values() for hypothesis in found)
+    error = 1 - thresholds.verdict.confidence
+    non_inferiority = NonInferiority(
         drop=thresholds.regression.drop / 100,
-        clear=thresholds.regression.not_yet / 100,
-        alpha=(1 - thresholds.verdict.confidence) / max(1, len(tested)),
-        population=thresholds.regression.population,
+        clear=thresholds.regression.clear_points / 100,
+        alpha=error / max(1, len(tested)),
+        finite_population=thresholds.regression.population,
     )
     return {
         key: Panel(
             *key,
-            _fitting(scope, key),
+            _buildable_cases(scope, key),
             seed=scope.seed,
-            rules=[
-                replace(rule, alpha=alpha, zone=thresholds.verdict.zone / 100)
-                for rule in (*asked[key], *_rest(asked[key], scope, key, thresholds.verdict))
+            hypotheses=[
+                replace(
+                    hypothesis,
+                    alpha=error / max(1, tests),
+                    indifference_zone=thresholds.verdict.indifference_zone / 100,
+                )
+                for hypothesis in (*found, *_estimate_of_rest(found, scope, key, thresholds.verdict))
             ],
-            pairing=pairing if scope.paired else None,
+            non_inferiority=non_inferiority if scope.has_baseline else None,
             full=scope.full,
         )
-        for key in keys
+        for key, found in gate_hypotheses.items()
     }
 
 
-def rule_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Hypothesis:
-    """The gate's question at a length as the panel asks it, or would ask it of a gate that drives nothing."""
-    cases, threshold = _cases(gate, scope, (panel.family, length)), _threshold(gate, scope)
-    alike = panel.rules[0]
-    asked = next((rule for rule in panel.rules if (rule.cases, rule.threshold) == (cases, threshold)), None)
-    return asked or Hypothesis(cases=cases, threshold=threshold, zone=alike.zone, alpha=alike.alpha, driving=False)
+def hypothesis_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Hypothesis:
+    """Return the panel's hypothesis for a gate at a length, or one like it that does not drive sampling."""
+    case_ids, threshold = _case_ids(gate, scope, (panel.family, length)), _threshold_share(gate, scope)
+    for hypothesis in panel.hypotheses:
+        if (hypothesis.case_ids, hypothesis.threshold) == (case_ids, threshold):
+            return hypothesis
+    return Hypothesis(
+        case_ids=case_ids,
+        threshold=threshold,
+        indifference_zone=panel.hypotheses[0].indifference_zone,
+        alpha=panel.hypotheses[0].alpha,
+        drives_sampling=False,
+    )
 
 
-def _questions(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list[Hypothesis]:
-    """What blocking gates ask of a panel, each question once; of gates whose tasks were not all selected, nothing."""
+def _gate_hypotheses(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list[Hypothesis]:
+    """Return the distinct hypotheses of the gates on a panel, leaving out gates with a task that was not selected."""
     family, length = key
-    found: dict[Hypothesis, None] = {}
+    hypotheses: dict[Hypothesis, None] = {}
     for gate in gates:
-        if family_of(gate, scope.families) != family:
+        if gate_family(gate, scope.task_families) != family:
             continue
         tasks = tasks_of(gate, scope)
-        if not tasks or not set(scope.at(length)).issuperset(tasks) or length not in lengths_of(gate, scope):
+        if not tasks or not set(scope.cases_at(length)).issuperset(tasks) or length not in lengths_of(gate, scope):
             continue
-        found[Hypothesis(cases=_cases(gate, scope, key), threshold=_threshold(gate, scope))] = None
-    return list(found)
+        hypotheses[Hypothesis(case_ids=_case_ids(gate, scope, key), threshold=_threshold_share(gate, scope))] = None
+    return list(hypotheses)
 
 
-def _threshold(gate: Gate, scope: Scope) -> float | None:
-    """0 to 1; None for a mean that rests on all that is there: an estimate, or a weighted one over lengths."""
+def _threshold_share(gate: Gate, scope: Scope) -> float | None:
+    """Return a gate's threshold from 0 to 1; None if the gate needs the mean itself.
+
+    It does for an estimate, and for a weighted average over lengths, to which every length contributes.
+    """
     return None if gate.kind == "weighted_average" or is_estimate(gate) else threshold_of(gate, scope) / 100
 
 
-def _deciding(rules: Sequence[Hypothesis]) -> list[Hypothesis]:
-    return [rule for rule in rules if rule.threshold is not None]
+def _estimate_of_rest(
+    hypotheses: Sequence[Hypothesis], scope: Scope, key: PanelKey, settings: VerdictSettings
+) -> list[Hypothesis]:
+    """Return an estimate for the cases without a hypothesis: RULER's in full, a category's to the given precision.
 
-
-def _rest(rules: Sequence[Hypothesis], scope: Scope, key: PanelKey, certainty: Certainty) -> list[Hypothesis]:
-    """Cases that nothing decides on: a category until its mean is known well enough, those of RULER in full.
-
-    With a baseline that runs too, the comparison decides.
+    A baseline that runs too needs no estimate: the comparison decides how many of their samples are measured.
     """
-    decided = frozenset[str]().union(*(rule.cases for rule in rules))
-    rest = frozenset(case.id for case in _fitting(scope, key)) - decided
-    if scope.paired and not scope.baseline_is_final:
+    tested = frozenset[str]().union(*(hypothesis.case_ids for hypothesis in hypotheses))
+    rest = frozenset(case.id for case in _buildable_cases(scope, key)) - tested
+    if scope.has_baseline and not scope.baseline_is_final:
         rest = frozenset()
-    precision = 0.0 if key[0] == RULER else certainty.precision / 100
-    return [Hypothesis(cases=rest, threshold=None, precision=precision)] if rest or not rules else []
+    precision = 0.0 if key[0] == RULER else settings.precision / 100
+    return [Hypothesis(case_ids=rest, threshold=None, precision=precision)] if rest or not hypotheses else []
 
 
-def _cases(gate: Gate, scope: Scope, key: PanelKey) -> frozenset[str]:
+def _case_ids(gate: Gate, scope: Scope, key: PanelKey) -> frozenset[str]:
     tasks = tasks_of(gate, scope)
-    return frozenset(case.id for case in _fitting(scope, key) if case.task in tasks)
+    return frozenset(case.id for case in _buildable_cases(scope, key) if case.task in tasks)
 
 
-def _fitting(scope: Scope, key: PanelKey) -> list[Case]:
+def _buildable_cases(scope: Scope, key: PanelKey) -> list[Case]:
     return [case for case in scope.cases if (case.family, case.length) == key and case.id not in scope.misfits]

@@ -1,13 +1,13 @@
-"""What is measured at one length, in which order, and when it is enough.
+"""A panel: the cases of one family at one length, the hypotheses about them, and the samples to measure next.
 
-All samples of a panel stand in one queue, in one random order that depends on nothing but their
-identity. Evidence is read over the finished part of the queue from its start, never in order of
-completion: finishing early and being right are not independent. Samples that share a context stand
-together and are one piece of evidence, with their mean.
+All samples of a panel form one queue in a random order that depends only on their identity. Evidence is read from the
+start of the queue up to the first unfinished sample, never in the order of completion: samples that finish early are
+not a random choice of all. Samples that share a context stay together in the queue and form one cluster of evidence.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,41 +16,65 @@ from typing import Literal
 
 from fixtures.records import Case
 from fixtures.seeding import stable_hash
-from plugins.gates.clusters import ClusteredQueue, SampleRef, piece_of
+from plugins.gates.clusters import ClusteredQueue, SampleRef, cluster_of
 from plugins.gates.sequential import (
-    LOOK_AHEAD,
+    MAX_CLUSTERS_AHEAD,
     Hypothesis,
-    Look,
+    InterimAnalysis,
     NonInferiority,
-    ahead,
-    ahead_of_pairs,
-    look_at,
-    look_at_pairs,
+    Scores,
+    analyze,
+    analyze_pairs,
+    pairs_until_verdict,
+    samples_until_verdict,
 )
 
-Who = Literal["model", "baseline"]
+ModelRole = Literal["model", "baseline"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PanelStatus:
-    """How far a panel is.
+    """The state of a panel's tests, and the samples that its open verdicts need next."""
 
-    `asked`: how many elements of each case, from the start of its own queue, the evidence rests
-    on, and `paired` how many of them it compared with the baseline. `wanted`: what is to be done
-    next, in order; empty when all rules are decided. It is what the soonest possible verdicts take and
-    hardly more (`SPARE`), so that as many workers as there are do the work of one. `rules` and `pairing`
-    are the looks behind it.
+    evidence_counts: Mapping[str, int]
+    """By case id, the number of samples behind the tests, from the start of the case's part of the queue."""
+
+    paired_counts: Mapping[str, int]
+    """By case id, how many of these samples were compared with the baseline."""
+
+    next_samples: tuple[tuple[ModelRole, SampleRef], ...]
+    """The samples to measure next, in queue order, each with the model that has to answer it.
+
+    They are those that the soonest possible verdicts need and hardly more, so that many workers together do the work
+    of one. The tuple is empty once all verdicts are final.
     """
 
-    asked: Mapping[str, int]
-    paired: Mapping[str, int]
-    wanted: tuple[tuple[Who, SampleRef], ...]
-    rules: Mapping[Hypothesis, Look]
-    pairing: Look | None
+    analyses: Mapping[Hypothesis, InterimAnalysis]
+    """The tests of the hypotheses that drive sampling."""
+
+    comparison: InterimAnalysis | None
+    """The test against the baseline; None without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelScores:
+    """The results from which a panel's status follows."""
+
+    model: Scores
+    """The scores of the model under test."""
+
+    baseline: Scores | None
+    """The scores of the baseline; None in a run without one."""
+
+    control_variate: Scores | None
+    """The scores of a baseline to which nothing will be added; None if there is none."""
+
+    failed: Collection[str]
+    """The ids of the cases that ended with an error."""
 
 
 class Panel:
-    """The cases of one family at one length and what is asked of them."""
+    """The cases of one family at one length, and the hypotheses about them."""
 
     def __init__(
         self,
@@ -59,122 +83,168 @@ class Panel:
         cases: Sequence[Case],
         *,
         seed: int,
-        rules: Iterable[Hypothesis],
-        pairing: NonInferiority | None = None,
+        hypotheses: Iterable[Hypothesis],
+        non_inferiority: NonInferiority | None = None,
         full: bool = False,
     ):
         self.family = family
         self.length = length
         self.cases = {case.id: case for case in cases}
-        self.rules = tuple(rules)
-        self.pairing = pairing
+        self.hypotheses = tuple(hypotheses)
+        self.non_inferiority = non_inferiority
         self.full = full
         self._seed = seed
-        self._sequences: dict[frozenset[str], tuple[SampleRef, ...]] = {}
-        self._pools: dict[frozenset[str], ClusteredQueue] = {}
+        self._refs: dict[frozenset[str], tuple[SampleRef, ...]] = {}
+        self._queues: dict[frozenset[str], ClusteredQueue] = {}
 
     @cached_property
     def order(self) -> tuple[SampleRef, ...]:
-        """All elements. Leaving out a case, or asking for more samples, never reorders the others."""
+        """All samples in queue order. Leaving out a case or adding samples never reorders the others."""
         ranked = [
             (stable_hash("queue", self._seed, case.task, case.length, index // case.group), case.id, index)
             for case in self.cases.values()
             for index in range(case.samples)
         ]
-        return tuple(SampleRef(case, index) for _, case, index in sorted(ranked))
+        return tuple(SampleRef(case_id, index) for _, case_id, index in sorted(ranked))
 
-    def piece(self, element: SampleRef) -> tuple[str, int]:
-        """What it is a part of: the samples on one context."""
-        return piece_of(element, self.cases)
+    def cluster(self, ref: SampleRef) -> tuple[str, int]:
+        """Return the identity of the cluster to which a sample belongs."""
+        return cluster_of(ref, self.cases)
 
-    def queue(self, cases: Collection[str]) -> tuple[SampleRef, ...]:
-        """The elements of some cases, in order."""
-        chosen = frozenset(cases)
-        if chosen not in self._sequences:
-            self._sequences[chosen] = tuple(element for element in self.order if element.case in chosen)
-        return self._sequences[chosen]
+    def sample_refs(self, case_ids: Collection[str]) -> tuple[SampleRef, ...]:
+        """Return the samples of some cases in queue order."""
+        chosen = frozenset(case_ids)
+        if chosen not in self._refs:
+            self._refs[chosen] = tuple(ref for ref in self.order if ref.case_id in chosen)
+        return self._refs[chosen]
 
-    def pool(self, cases: Collection[str]) -> ClusteredQueue:
-        """The same elements as evidence."""
-        chosen = frozenset(cases)
-        if chosen not in self._pools:
-            self._pools[chosen] = ClusteredQueue(self.queue(chosen), self.cases)
-        return self._pools[chosen]
+    def queue(self, case_ids: Collection[str]) -> ClusteredQueue:
+        """Return the samples of some cases in queue order, by clusters."""
+        chosen = frozenset(case_ids)
+        if chosen not in self._queues:
+            self._queues[chosen] = ClusteredQueue(self.sample_refs(chosen), self.cases)
+        return self._queues[chosen]
 
-    def look(
+    def analyze(
         self,
-        rule: Hypothesis,
-        scores: Mapping[SampleRef, float],
+        hypothesis: Hypothesis,
+        scores: Scores,
         *,
-        control: Mapping[SampleRef, float] | None = None,
+        control_variate: Scores | None = None,
         failed: Collection[str] = (),
-    ) -> Look:
-        """A rule's evidence. Cases that failed are left aside, so that the rest can still be told apart.
+    ) -> InterimAnalysis:
+        """Test a hypothesis on its cases without the failed ones, so that an error does not hold up the others."""
+        queue = self.queue(hypothesis.case_ids.difference(failed))
+        return analyze(hypothesis, queue, scores, control_variate=control_variate, full=self.full)
 
-        `control` are a known baseline's scores; they help where they are known for all elements.
-        """
-        return look_at(rule, self.pool(rule.cases.difference(failed)), scores, control=control, full=self.full)
+    def analyze_pairs(self, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()) -> InterimAnalysis:
+        """Test the panel's non-inferiority on its cases without the failed ones."""
+        assert self.non_inferiority is not None
+        return analyze_pairs(self.non_inferiority, self._paired_queue(failed), scores, baseline, full=self.full)
 
-    def look_at_pairs(
-        self, scores: Mapping[SampleRef, float], baseline: Mapping[SampleRef, float], *, failed: Collection[str] = ()
-    ) -> Look:
-        """The evidence of the panel's pairing, over elements that both have finished."""
-        assert self.pairing is not None
-        pool = self.pool(frozenset(self.cases).difference(failed))
-        return look_at_pairs(self.pairing, pool, scores, baseline, full=self.full)
-
-    def standing(
+    def status(
         self,
-        scores: Mapping[SampleRef, float],
+        scores: Scores,
         *,
-        baseline: Mapping[SampleRef, float] | None = None,
-        control: Mapping[SampleRef, float] | None = None,
+        baseline: Scores | None = None,
+        control_variate: Scores | None = None,
         failed: Collection[str] = (),
     ) -> PanelStatus:
-        """How far the driving rules are; `baseline` None is a run without one.
+        """Return the state of the tests and the samples to measure next.
 
-        A baseline with `control` is finished: what it lacks will never come.
+        `baseline` is None in a run without one. A baseline whose scores are also the `control_variate` is finished:
+        the samples it lacks will never be measured, so the pairs end before the first of them.
         """
-        asked: dict[str, int] = {}
-        paired: dict[str, int] = {}
-        model: set[SampleRef] = set()
-        other: set[SampleRef] = set()
-        looks: dict[Hypothesis, Look] = {}
-        for rule in self.rules:
-            if not rule.driving:
-                continue
-            looks[rule] = look = self.look(rule, scores, control=control, failed=failed)
-            queue = self.queue(rule.cases.difference(failed))
-            _count(asked, queue[: look.seen])
-            if not look.is_settled:
-                pool = self.pool(rule.cases.difference(failed))
-                near = ahead(rule, pool, look, scores, control=control, full=self.full)
-                model.update(element for element in near if element not in scores)
-        pairs = None
-        if self.pairing is not None and baseline is not None:
-            pairs = self.look_at_pairs(scores, baseline, failed=failed)
-            queue = self.queue(frozenset(self.cases).difference(failed))
-            _count(asked, queue[: pairs.seen])
-            _count(paired, queue[: pairs.seen])
-            if pairs.decision is None or self.full:
-                pool = self.pool(frozenset(self.cases).difference(failed))
-                near = ahead_of_pairs(self.pairing, pool, pairs, scores, baseline, full=self.full)
-                pairable = near if control is None else tuple(takewhile(control.__contains__, near))
-                model.update(element for element in pairable if element not in scores)
-                other.update(element for element in pairable if element not in baseline)
-        missing_of: tuple[tuple[Who, set[SampleRef]], ...] = (("model", model), ("baseline", other))
-        wanted = (
-            (who, element)
-            for element in (self.order if model or other else ())
-            for who, missing in missing_of
-            if element in missing
+        known = PanelScores(model=scores, baseline=baseline, control_variate=control_variate, failed=failed)
+        analyses = {
+            hypothesis: self.analyze(hypothesis, scores, control_variate=control_variate, failed=failed)
+            for hypothesis in self.hypotheses
+            if hypothesis.drives_sampling
+        }
+        comparison = None
+        if self.non_inferiority is not None and baseline is not None:
+            comparison = self.analyze_pairs(scores, baseline, failed=failed)
+        paired_counts = self._paired_counts(comparison, failed)
+        return PanelStatus(
+            evidence_counts=self._evidence_counts(analyses, paired_counts, failed),
+            paired_counts=paired_counts,
+            next_samples=self._next_samples(known, analyses, comparison),
+            analyses=analyses,
+            comparison=comparison,
         )
-        return PanelStatus(asked, paired, tuple(islice(wanted, LOOK_AHEAD)), looks, pairs)
+
+    def _paired_queue(self, failed: Collection[str]) -> ClusteredQueue:
+        return self.queue(frozenset(self.cases).difference(failed))
+
+    def _paired_counts(self, comparison: InterimAnalysis | None, failed: Collection[str]) -> Mapping[str, int]:
+        if comparison is None:
+            return {}
+        return _count_by_case(self._paired_queue(failed).refs[: comparison.samples])
+
+    def _evidence_counts(
+        self,
+        analyses: Mapping[Hypothesis, InterimAnalysis],
+        paired_counts: Mapping[str, int],
+        failed: Collection[str],
+    ) -> Mapping[str, int]:
+        """Return, by case id, the largest number of samples that one of the tests rests on."""
+        largest = dict(paired_counts)
+        for hypothesis, analysis in analyses.items():
+            refs = self.sample_refs(hypothesis.case_ids.difference(failed))[: analysis.samples]
+            for case_id, count in _count_by_case(refs).items():
+                largest[case_id] = max(largest.get(case_id, 0), count)
+        return largest
+
+    def _next_samples(
+        self,
+        known: PanelScores,
+        analyses: Mapping[Hypothesis, InterimAnalysis],
+        comparison: InterimAnalysis | None,
+    ) -> tuple[tuple[ModelRole, SampleRef], ...]:
+        """Return the missing samples of the soonest verdicts in queue order, the model's before the baseline's."""
+        pairs = self._refs_for_pairs(known, comparison)
+        needed: dict[ModelRole, set[SampleRef]] = {
+            "model": self._refs_for_hypotheses(known, analyses).union(pairs).difference(known.model),
+            "baseline": set(pairs).difference(known.baseline or {}),
+        }
+        if not any(needed.values()):
+            return ()
+        ordered = ((role, ref) for ref in self.order for role, refs in needed.items() if ref in refs)
+        return tuple(islice(ordered, MAX_CLUSTERS_AHEAD))
+
+    def _refs_for_hypotheses(
+        self, known: PanelScores, analyses: Mapping[Hypothesis, InterimAnalysis]
+    ) -> set[SampleRef]:
+        """Return the samples that the soonest verdicts on the open hypotheses need."""
+        needed: set[SampleRef] = set()
+        for hypothesis, analysis in analyses.items():
+            if not analysis.is_settled:
+                queue = self.queue(hypothesis.case_ids.difference(known.failed))
+                needed.update(
+                    samples_until_verdict(
+                        hypothesis, queue, analysis, known.model, control_variate=known.control_variate, full=self.full
+                    )
+                )
+        return needed
+
+    def _refs_for_pairs(self, known: PanelScores, comparison: InterimAnalysis | None) -> Sequence[SampleRef]:
+        """Return the samples that the soonest verdict against the baseline needs, as far as they can be paired."""
+        if comparison is None or self.non_inferiority is None or known.baseline is None:
+            return ()
+        if comparison.decision is not None and not self.full:
+            return ()
+        refs = pairs_until_verdict(
+            self.non_inferiority,
+            self._paired_queue(known.failed),
+            comparison,
+            known.model,
+            known.baseline,
+            full=self.full,
+        )
+        if known.control_variate is None:
+            return refs
+        return tuple(takewhile(known.control_variate.__contains__, refs))
 
 
-def _count(asked: dict[str, int], elements: Iterable[SampleRef]) -> None:
-    found: dict[str, int] = {}
-    for element in elements:
-        found[element.case] = found.get(element.case, 0) + 1
-    for case, count in found.items():
-        asked[case] = max(asked.get(case, 0), count)
+def _count_by_case(refs: Iterable[SampleRef]) -> Mapping[str, int]:
+    return dict(Counter(ref.case_id for ref in refs))

@@ -14,7 +14,7 @@ from plugins.gates.clusters import SampleRef
 from plugins.gates.evaluate import GateEvaluator, interval_alpha
 from plugins.gates.hypotheses import RULER
 from plugins.gates.panels import Panel
-from plugins.gates.statistics import e_bh, interval, log_below, log_dropped, paired_interval
+from plugins.gates.statistics import e_bh, interval, log_evidence_below, log_evidence_of_drop, paired_interval
 
 KIND = "regression"
 
@@ -50,7 +50,7 @@ def name_of(panel: Panel) -> str:
 
 def regression_verdicts(judge: GateEvaluator) -> tuple[Verdict, ...]:
     """One verdict for each length; none without a baseline."""
-    if not judge.measured.scope.paired:
+    if not judge.measured.scope.has_baseline:
         return ()
     baseline = baseline_scores(judge.measured.results)
     return tuple(_regression(judge, panel, of_panel(panel, baseline)) for panel in judge.panels.values())
@@ -84,34 +84,34 @@ def of_panel(panel: Panel, scores: Mapping[SampleRef, float]) -> dict[SampleRef,
 
 def _regression(judge: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef, float]) -> Verdict:
     # Those that cannot be built are in no queue, but the mean without them is not the panel's.
-    cases = [case for case in judge.measured.scope.at(panel.length).values() if case.family == panel.family]
+    cases = [case for case in judge.measured.scope.cases_at(panel.length).values() if case.family == panel.family]
     results = [judge.measured.results.get(case.id) for case in cases]
     broken = next((result for result in results if result is not None and result.error is not None), None)
     scores = of_panel(panel, judge.scores)
-    look = panel.look_at_pairs(scores, baseline)
+    look = panel.analyze_pairs(scores, baseline)
     word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
     value, bounds = None, None
-    assert panel.pairing is not None
-    alpha = interval_alpha(1 - judge.thresholds.verdict.confidence, panel.pairing.alpha)
+    assert panel.non_inferiority is not None
+    alpha = interval_alpha(1 - judge.thresholds.verdict.confidence, panel.non_inferiority.alpha)
     drop = judge.thresholds.regression.drop
     if broken is not None:
         word, reason = "error", f"{broken.case.id}: {broken.error}"
     elif any(result is None for result in results):
         word, reason = "error", "a case came back without a result"
-    elif look.seen == 0:
+    elif look.samples == 0:
         reason = "no sample has a result of both"
         if judge.measured.scope.baseline_is_final:
             word, reason = "not measured", "the baseline's journal has no result on these samples"
     else:
-        pool = panel.pool(panel.cases)
+        pool = panel.queue(panel.cases)
         both = scores.keys() & baseline
-        found = pool.values({element: scores[element] - baseline[element] for element in both}, look.pieces)
-        of = len(pool.pieces) if panel.pairing.population else None
+        found = pool.weighted_means({element: scores[element] - baseline[element] for element in both}, look.clusters)
+        of = len(pool.clusters) if panel.non_inferiority.finite_population else None
         bounds_of_pieces = paired_interval(found, alpha=alpha, population=of)
         low, high = (max(-1.0, min(1.0, pool.scale * end)) for end in bounds_of_pieces)
         value, bounds = 100 * pool.scale * math.fsum(found) / len(found), (100 * low, 100 * high)
         worse, better = int((found < 0).sum()), int((found > 0).sum())
-        flips = f"{worse} worse, {better} better of {look.pieces} pairs"
+        flips = f"{worse} worse, {better} better of {look.clusters} pairs"
         reason = f"{value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]: {_said(judge, word)} points ({flips})"
     return Verdict(
         name=name_of(panel),
@@ -121,8 +121,8 @@ def _regression(judge: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef,
         interval=bounds,
         confidence=1 - alpha if bounds else None,
         required=-drop,
-        samples=look.seen,
-        of=look.of,
+        samples=look.samples,
+        of=look.planned_samples,
         verdict=word,
         blocking=judge.thresholds.regression.blocking,
         reason=reason,
@@ -151,12 +151,12 @@ def _log_below(result: CaseResult, floor: float | None) -> float | None:
     if floor is None:
         return None
     values = np.array(result.evidence)
-    return log_below(values, floor / 100, population=result.case.samples // result.case.group)
+    return log_evidence_below(values, floor / 100, population=result.case.samples // result.case.group)
 
 
 def _log_dropped(result: CaseResult) -> float | None:
     found = np.array(result.differences)
-    return log_dropped(found) if len(found) else None
+    return log_evidence_of_drop(found) if len(found) else None
 
 
 def _diagnosis(

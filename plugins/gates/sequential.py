@@ -1,186 +1,259 @@
-"""What a panel is asked, what its queue says so far, and how much of the queue an answer takes at least."""
+"""Sequential tests on the finished part of a queue, and the part of the queue that the soonest verdict needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from plugins.gates.clusters import ClusteredQueue, SampleRef, known_at, known_soonest
+from plugins.gates.clusters import ClusteredQueue, SampleRef, first_precise_look, soonest_precise_look
 from plugins.gates.statistics import Decision, Floats, decide_level, decide_paired
 
-# More pieces than all workers of a large run hold at a time.
-LOOK_AHEAD = 1024
-# An interval takes a millisecond or more, so an estimate looks no further than work for the next minutes.
-ESTIMATE_AHEAD = 256
-# Of what a verdict takes, so much more may be begun before it is known to be needed, lest workers stand idle.
-SPARE = 0.05
+# The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
+MAX_CLUSTERS_AHEAD = 1024
+# The same for an estimate, whose interval takes a millisecond or more at every look.
+ESTIMATE_CLUSTERS_AHEAD = 256
+# The share of samples that may be started beyond those of the soonest verdict, so that no worker stands idle.
+SPARE_SHARE = 0.05
 
 Scores = Mapping[SampleRef, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """One question to a panel: is the mean of these cases above `threshold` (0 to 1)?
+    """A hypothesis on the mean of some cases at one length: that it is above a threshold.
 
-    A threshold of None asks how high it is: for all samples, or until the mean is known to within `precision`
-    (0 to 1, on either side) at `ESTIMATE_ALPHA`. Only `driving` rules decide how much is measured.
+    Without a threshold it stands for an estimate: the mean is measured, and nothing is decided.
     """
 
-    cases: frozenset[str]
+    case_ids: frozenset[str]
+
     threshold: float | None
-    zone: float = 0.0
+    """0 to 1; None for an estimate."""
+
+    indifference_zone: float = 0.0
+    """The distance from the threshold, 0 to 1, within which either verdict is accepted."""
+
     alpha: float = 0.01
+    """The largest probability of a wrong verdict."""
+
     precision: float = 0.0
-    driving: bool = True
+    """The half width (0 to 1) of the `ESTIMATE_ALPHA` interval at which an estimate ends; 0 for all samples."""
+
+    drives_sampling: bool = True
+    """True if samples are measured until this hypothesis is settled; False if it only reads what others need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonInferiority:
-    """The other question: has the mean over all cases lost `drop` (0 to 1) against a baseline, or not `clear`?
-
-    The mean of the model, or with `population` that of the panel's samples.
-    """
+    """The hypothesis that a panel's mean has not fallen against a baseline, on pairs of samples."""
 
     drop: float
+    """The loss, 0 to 1, that a pass rules out."""
+
     clear: float
+    """The loss, 0 to 1, below `drop`, that a failure exceeds for certain."""
+
     alpha: float
-    population: bool = False
+    """The largest probability of a wrong verdict."""
+
+    finite_population: bool = False
+    """True if the means are those of the planned samples, False if they are those of the models behind them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What the finished part of a queue says: `seen` of its `of` elements were looked at, in `pieces` of evidence.
-
-    `precise`: there was nothing to decide, and the mean is known well enough.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterimAnalysis:
+    """The result of a sequential test on the finished part of a queue."""
 
     decision: Decision | None
-    seen: int
-    of: int
-    pieces: int
-    precise: bool = False
+    """The verdict; None while it is open, and always for an estimate."""
+
+    samples: int
+    """The number of samples behind the result, counted from the start of the queue."""
+
+    planned_samples: int
+    """The number of samples in the queue."""
+
+    clusters: int
+    """The number of clusters behind the result."""
+
+    is_precise: bool = False
+    """True if an estimate has reached its precision."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether no further sample is wanted."""
-        return self.decision is not None or self.precise
+        """True once the verdict is final or the estimate precise, so that no further sample is needed."""
+        return self.decision is not None or self.is_precise
 
 
-def look_at(
-    rule: Hypothesis, pool: ClusteredQueue, scores: Scores, *, control: Scores | None = None, full: bool = False
-) -> Look:
-    """A rule's evidence. `control` are a known baseline's scores; they help where they are known for all elements."""
-    values = pool.values(scores)
-    decision = _decided(rule, pool, values, control, full=full)
-    estimates = rule.threshold is None and rule.precision > 0 and not full
-    enough = known_at(values, pool, rule.precision) if estimates else None
-    pieces = enough or (len(values) if decision is None else decision.at)
-    return _look(decision, pool, pieces, precise=enough is not None)
-
-
-def look_at_pairs(
-    pairing: NonInferiority, pool: ClusteredQueue, scores: Scores, baseline: Scores, *, full: bool = False
-) -> Look:
-    """The evidence of a pairing, over elements that both have finished."""
-    differences = pool.values({element: scores[element] - baseline[element] for element in scores.keys() & baseline})
-    decision = _compared(pairing, pool, differences)
-    return _look(decision, pool, len(differences) if decision is None or full else decision.at)
-
-
-def ahead(
-    rule: Hypothesis,
-    pool: ClusteredQueue,
-    look: Look,
+def analyze(
+    hypothesis: Hypothesis,
+    queue: ClusteredQueue,
     scores: Scores,
     *,
-    control: Scores | None = None,
+    control_variate: Scores | None = None,
     full: bool = False,
-) -> tuple[SampleRef, ...]:
-    """The part of the queue that a verdict takes whatever its scores will be, and a little to spare.
+) -> InterimAnalysis:
+    """Test a hypothesis on the finished prefix of a queue.
 
-    A score that is not the best possible one only puts a verdict off, so one that all the rest would bring about
-    at best (a pass with ones, a fail with zeros) cannot come sooner. An estimate comes soonest with scores that are
-    all the same, which are tried at both ends and at the mean so far: other ones rarely bring it about sooner.
+    `control_variate` are the scores of a finished baseline; they sharpen the test if they cover the whole queue.
+    With `full` a verdict waits for all samples.
     """
-    if full or (rule.threshold is None and not rule.precision):
-        return pool.queue
-    is_estimate = rule.threshold is None
-    far = look.pieces + (ESTIMATE_AHEAD if is_estimate else LOOK_AHEAD)
-    rest = pool.queue[pool.elements(look.pieces) : pool.elements(far)]
-    finished = pool.values(scores, look.pieces)
-
-    def filled(best: float) -> Floats:
-        more = pool.values({element: scores.get(element, best) for element in rest}, start=look.pieces)
-        return np.concatenate([finished, more])
-
-    if is_estimate:
-        likely = [min(1.0, pool.scale * float(finished.mean()))] if finished.size else []
-        fills = [filled(best) for best in (*likely, 0.0, 1.0)]
-        return _start(pool, look, [known_soonest(fills, look.pieces, pool, rule.precision)], far)
-    decisions = [_decided(rule, pool, filled(best), control) for best in (0.0, 1.0)]
-    return _start(pool, look, [None if decision is None else decision.at for decision in decisions], far)
+    means = queue.weighted_means(scores)
+    decision = _decide_level(hypothesis, queue, means, control_variate, full=full)
+    estimates = hypothesis.threshold is None and hypothesis.precision > 0 and not full
+    precise_at = first_precise_look(means, queue, hypothesis.precision) if estimates else None
+    clusters = precise_at or (len(means) if decision is None else decision.stopping_time)
+    return _analysis(decision, queue, clusters, is_precise=precise_at is not None)
 
 
-def ahead_of_pairs(
-    pairing: NonInferiority, pool: ClusteredQueue, look: Look, scores: Scores, baseline: Scores, *, full: bool = False
-) -> tuple[SampleRef, ...]:
-    """The same for a pairing."""
+def analyze_pairs(
+    hypothesis: NonInferiority, queue: ClusteredQueue, scores: Scores, baseline: Scores, *, full: bool = False
+) -> InterimAnalysis:
+    """Test non-inferiority on the prefix of a queue that both models have finished."""
+    differences = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
+    decision = _decide_pairs(hypothesis, queue, differences)
+    return _analysis(decision, queue, len(differences) if decision is None or full else decision.stopping_time)
+
+
+def samples_until_verdict(
+    hypothesis: Hypothesis,
+    queue: ClusteredQueue,
+    analysis: InterimAnalysis,
+    scores: Scores,
+    *,
+    control_variate: Scores | None = None,
+    full: bool = False,
+) -> Sequence[SampleRef]:
+    """Return the prefix of the queue that any verdict needs, plus `SPARE_SHARE`, whatever the missing scores are.
+
+    A score can only delay a verdict if it is not the best possible one for it. So no pass comes sooner than with ones
+    for all missing scores, and no failure sooner than with zeros; the earlier of the two bounds the prefix.
+    """
+    if full or (hypothesis.threshold is None and not hypothesis.precision):
+        return queue.refs
+    if hypothesis.threshold is None:
+        return _samples_until_estimate(hypothesis, queue, analysis, scores)
+    limit = analysis.clusters + MAX_CLUSTERS_AHEAD
+    finished = queue.weighted_means(scores, analysis.clusters)
+    refs = _refs_between(queue, analysis.clusters, limit)
+    completions = [_completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs}) for fill in (0.0, 1.0)]
+    decisions = [_decide_level(hypothesis, queue, means, control_variate) for means in completions]
+    return _prefix(queue, analysis, _soonest(decisions), limit)
+
+
+def _samples_until_estimate(
+    hypothesis: Hypothesis, queue: ClusteredQueue, analysis: InterimAnalysis, scores: Scores
+) -> Sequence[SampleRef]:
+    """Return the prefix of the queue after which the estimate is precise at the soonest, plus `SPARE_SHARE`.
+
+    An interval narrows fastest over equal scores. The mean so far, 0 and 1 are tried; other values rarely end sooner.
+    """
+    limit = analysis.clusters + ESTIMATE_CLUSTERS_AHEAD
+    finished = queue.weighted_means(scores, analysis.clusters)
+    refs = _refs_between(queue, analysis.clusters, limit)
+    mean_so_far = [min(1.0, queue.scale * float(finished.mean()))] if finished.size else []
+    completions = [
+        _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs}) for fill in (*mean_so_far, 0.0, 1.0)
+    ]
+    end = soonest_precise_look(completions, analysis.clusters, queue, hypothesis.precision)
+    return _prefix(queue, analysis, end, limit)
+
+
+def pairs_until_verdict(
+    hypothesis: NonInferiority,
+    queue: ClusteredQueue,
+    analysis: InterimAnalysis,
+    scores: Scores,
+    baseline: Scores,
+    *,
+    full: bool = False,
+) -> Sequence[SampleRef]:
+    """Return the prefix of the queue that any verdict on pairs needs; see `samples_until_verdict`."""
     if full:
-        return pool.queue
-    queue, far = pool.queue, look.pieces + LOOK_AHEAD
-    rest = queue[pool.elements(look.pieces) : pool.elements(far)]
-    finished = pool.values({each: scores[each] - baseline[each] for each in queue[: pool.elements(look.pieces)]})
-    ends: list[int | None] = []
-    for best in (0.0, 1.0):
-        differences = {element: scores.get(element, best) - baseline.get(element, 1 - best) for element in rest}
-        values = np.concatenate([finished, pool.values(differences, start=look.pieces)])
-        decision = _compared(pairing, pool, values)
-        ends.append(None if decision is None else decision.at)
-    return _start(pool, look, ends, far)
+        return queue.refs
+    limit = analysis.clusters + MAX_CLUSTERS_AHEAD
+    finished = queue.weighted_means(
+        {ref: scores[ref] - baseline[ref] for ref in _refs_between(queue, 0, analysis.clusters)}
+    )
+    refs = _refs_between(queue, analysis.clusters, limit)
+    completions = [
+        _completed(queue, finished, {ref: scores.get(ref, fill) - baseline.get(ref, 1 - fill) for ref in refs})
+        for fill in (0.0, 1.0)
+    ]
+    decisions = [_decide_pairs(hypothesis, queue, differences) for differences in completions]
+    return _prefix(queue, analysis, _soonest(decisions), limit)
 
 
-def _decided(
-    rule: Hypothesis, pool: ClusteredQueue, values: Floats, control: Scores | None, *, full: bool = False
+def _decide_level(
+    hypothesis: Hypothesis,
+    queue: ClusteredQueue,
+    means: Floats,
+    control_variate: Scores | None,
+    *,
+    full: bool = False,
 ) -> Decision | None:
-    of = len(pool.pieces)
-    if rule.threshold is None or not of:
+    population = len(queue.clusters)
+    if hypothesis.threshold is None or not population:
         return None
-    known = None if control is None else pool.values(control)
+    control_means = None if control_variate is None else queue.weighted_means(control_variate)
     return decide_level(
-        values,
-        rule.threshold / pool.scale,
-        alpha=rule.alpha,
-        population=of,
-        zone=rule.zone / pool.scale,
-        # With everything asked for, only the exact comparison counts.
-        least=of + 1 if full else pool.least,
-        control=known if known is not None and len(known) == of else None,
+        means,
+        hypothesis.threshold / queue.scale,
+        alpha=hypothesis.alpha,
+        population=population,
+        indifference_zone=hypothesis.indifference_zone / queue.scale,
+        # More than there are: then only the mean of all samples decides.
+        min_observations=population + 1 if full else queue.min_clusters,
+        control_variate=control_means if control_means is not None and len(control_means) == population else None,
     )
 
 
-def _compared(pairing: NonInferiority, pool: ClusteredQueue, differences: Floats) -> Decision | None:
-    of = len(pool.pieces)
+def _decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Decision | None:
+    population = len(queue.clusters)
     return decide_paired(
         differences,
-        drop=pairing.drop / pool.scale,
-        clear=pairing.clear / pool.scale,
-        alpha=pairing.alpha,
-        least=min(of, pool.least),
-        population=of if pairing.population and of else None,
+        drop=hypothesis.drop / queue.scale,
+        clear=hypothesis.clear / queue.scale,
+        alpha=hypothesis.alpha,
+        min_observations=min(population, queue.min_clusters),
+        population=population if hypothesis.finite_population and population else None,
     )
 
 
-def _look(decision: Decision | None, pool: ClusteredQueue, pieces: int, *, precise: bool = False) -> Look:
-    return Look(decision, pool.elements(pieces), len(pool.queue), pieces, precise)
+def _analysis(
+    decision: Decision | None, queue: ClusteredQueue, clusters: int, *, is_precise: bool = False
+) -> InterimAnalysis:
+    return InterimAnalysis(
+        decision=decision,
+        samples=queue.sample_count(clusters),
+        planned_samples=len(queue.refs),
+        clusters=clusters,
+        is_precise=is_precise,
+    )
 
 
-def _start(pool: ClusteredQueue, look: Look, ends: list[int | None], far: int) -> tuple[SampleRef, ...]:
-    """Up to the first end with what may be spared, or as `far` (in pieces) as was looked where none is in sight."""
-    found = [pieces for pieces in ends if pieces is not None]
-    if not found:
-        return pool.queue[: pool.elements(far)]
-    # Sums are rounded otherwise in a longer array: an end that was not there a look ago would leave nobody a sample.
-    needed = pool.elements(max(min(found), look.pieces + 1))
-    return pool.queue[: needed + int(SPARE * needed)]
+def _refs_between(queue: ClusteredQueue, start: int, stop: int) -> Sequence[SampleRef]:
+    """Return the samples of the clusters from number `start` up to `stop`."""
+    return queue.refs[queue.sample_count(start) : queue.sample_count(stop)]
+
+
+def _completed(queue: ClusteredQueue, finished: Floats, assumed: Scores) -> Floats:
+    """Return the means of the finished clusters and of those after them, whose scores are assumed."""
+    return np.concatenate([finished, queue.weighted_means(assumed, start=len(finished))])
+
+
+def _soonest(decisions: Sequence[Decision | None]) -> int | None:
+    """Return the number of clusters at the earliest decision; None without a decision."""
+    return min((decision.stopping_time for decision in decisions if decision is not None), default=None)
+
+
+def _prefix(queue: ClusteredQueue, analysis: InterimAnalysis, end: int | None, limit: int) -> Sequence[SampleRef]:
+    """Return the queue up to `end` clusters plus `SPARE_SHARE`, or up to `limit` clusters if there is no end."""
+    if end is None:
+        return queue.refs[: queue.sample_count(limit)]
+    # Rounding differs with the length of an array, so a completion may decide on the finished clusters alone, which
+    # the analysis itself did not. At least one more cluster is needed, or no worker would get a sample.
+    needed = queue.sample_count(max(end, analysis.clusters + 1))
+    return queue.refs[: needed + int(SPARE_SHARE * needed)]

@@ -22,11 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 
 # Means closer than this are equal: above what summing 100 000 scores in floating point loses, and far
 # below one step of a score. A mean that equals its threshold must not pass for 0.1 + 0.2 > 0.3.
-TIE = 1e-10
+TIE_TOLERANCE = 1e-10
 BETS = 24
 # Dense near 0 and 1: close calls want timid bets, clear ones bold bets.
 SHARES = np.sin(np.pi * (2 * np.arange(1, BETS + 1) - 1) / (4 * BETS)) ** 2
-# Products of this many factors stay within a float, as each lies between 1 - max(SHARES) and 1/TIE.
+# Products of this many factors stay within a float, as each lies between 1 - max(SHARES) and 1/TIE_TOLERANCE.
 BLOCK = 16
 # Halvings of the unit interval: bounds are exact to a ten-thousandth of a point.
 HALVINGS = 20
@@ -39,7 +39,7 @@ class Decision:
     """A verdict that stands, and how many elements had been looked at when it was reached."""
 
     verdict: Literal["pass", "fail"]
-    at: int
+    stopping_time: int
 
 
 def log_evidence(scores: ArrayLike, mean: ArrayLike, *, population: int | None = None) -> Floats:
@@ -66,9 +66,9 @@ def log_evidence(scores: ArrayLike, mean: ArrayLike, *, population: int | None =
     else:
         # What is left to draw would have this mean, did the null hold with equality.
         left = (population * null - (seen - x)) / (population - np.arange(x.shape[-1]))
-        impossible = seen > population * (null + TIE)
+        impossible = seen > population * (null + TIE_TOLERANCE)
     # Rounding that mean up only lowers the evidence, so the floor that keeps x/0 away is safe.
-    return np.where(impossible, np.inf, _log_capital(x / np.maximum(left, TIE) - 1))
+    return np.where(impossible, np.inf, _log_capital(x / np.maximum(left, TIE_TOLERANCE) - 1))
 
 
 def decide_level(
@@ -77,49 +77,58 @@ def decide_level(
     *,
     alpha: float,
     population: int,
-    zone: float = 0.0,
-    least: int = 8,
-    control: ArrayLike | None = None,
+    indifference_zone: float = 0.0,
+    min_observations: int = 8,
+    control_variate: ArrayLike | None = None,
 ) -> Decision | None:
     """Whether the mean of all `population` scores exceeds the threshold, from a prefix; None while undecided.
 
-    Of a set whose mean lies outside threshold ± zone, the verdict is wrong with probability at most `alpha`
-    over the random orders; nothing is said before `least` scores. With every score at hand the mean is known:
-    it passes when strictly above the threshold. Scores, threshold and zone run from 0 to 1.
+    Of a set whose mean lies outside threshold ± indifference_zone, the verdict is wrong with probability at most
+    `alpha` over the random orders; nothing is said before `min_observations` scores. With every score at hand the
+    mean is known: it passes when strictly above the threshold. Scores, threshold and indifference_zone run from 0 to 1.
 
-    `control`: a baseline's scores on all of the population, in the order of the queue. Since their mean is
+    `control_variate`: a baseline's scores on all of the population, in the order of the queue. Since their mean is
     known, the differences to them test the same null, the cheaper the more alike the two score; the evidence
     is the average of both.
 
     Raises ValueError for what lies outside its range, and for a control of another size.
     """
-    above, below = level_evidence(scores, threshold, population=population, zone=zone, control=control)
-    decision = _first(above, below, alpha=alpha, least=least)
+    above, below = level_evidence(
+        scores, threshold, population=population, indifference_zone=indifference_zone, control_variate=control_variate
+    )
+    decision = _first(above, below, alpha=alpha, min_observations=min_observations)
     x = _within(scores, 0.0)
     if decision is None and x.size == population:
-        exceeds = math.fsum(x) > population * (threshold + TIE)
-        return Decision(verdict="pass" if exceeds else "fail", at=population)
+        exceeds = math.fsum(x) > population * (threshold + TIE_TOLERANCE)
+        return Decision(verdict="pass" if exceeds else "fail", stopping_time=population)
     return decision
 
 
 def level_evidence(
-    scores: ArrayLike, threshold: float, *, population: int, zone: float = 0.0, control: ArrayLike | None = None
+    scores: ArrayLike,
+    threshold: float,
+    *,
+    population: int,
+    indifference_zone: float = 0.0,
+    control_variate: ArrayLike | None = None,
 ) -> tuple[Floats, Floats]:
     """The two log e-values behind `decide_level`, for "above" and for "not above", after each score but the last.
 
     The last of the population has none: with it the mean is known. Raises ValueError as `decide_level` does.
     """
-    if not (0 <= threshold <= 1 and 0 <= zone <= 1):
-        raise ValueError(f"threshold {threshold!r} ± {zone!r}: both run from 0 to 1")
+    if not (0 <= threshold <= 1 and 0 <= indifference_zone <= 1):
+        raise ValueError(f"threshold {threshold!r} ± {indifference_zone!r}: both run from 0 to 1")
     x = _within(scores, 0.0)
-    known = None if control is None else _within(control, 0.0)
+    known = None if control_variate is None else _within(control_variate, 0.0)
     if x.ndim != 1 or x.size > population or (known is not None and known.shape != (population,)):
-        sizes = f"{x.shape} scores" if known is None else f"{x.shape} scores and {known.shape} of a control"
-        raise ValueError(f"{sizes} for a population of {population}: give a prefix, and a control for all of it")
+        sizes = f"{x.shape} scores" if known is None else f"{x.shape} scores and {known.shape} of a control variate"
+        raise ValueError(f"{sizes} for a population of {population}: give a prefix, and a control variate for all")
     early = x[: population - 1]
     # Where the zone reaches past 0 or 1 the null would be impossible, and the verdict given for nothing.
-    above = _log_level(early, max(0.0, threshold - zone), population, known)
-    below = _log_level(1 - early, max(0.0, 1 - threshold - zone), population, None if known is None else 1 - known)
+    above = _log_level(early, max(0.0, threshold - indifference_zone), population, known)
+    below = _log_level(
+        1 - early, max(0.0, 1 - threshold - indifference_zone), population, None if known is None else 1 - known
+    )
     return above, below
 
 
@@ -129,7 +138,7 @@ def decide_paired(
     drop: float,
     clear: float,
     alpha: float,
-    least: int = 8,
+    min_observations: int = 8,
     population: int | None = None,
 ) -> Decision | None:
     """Whether a candidate holds up to its baseline, from candidate - baseline along the queue.
@@ -144,10 +153,10 @@ def decide_paired(
     """
     found = _within(differences, -1.0)
     evidence = paired_evidence(found, drop=drop, clear=clear, population=population)
-    decision = _first(*evidence, alpha=alpha, least=least)
+    decision = _first(*evidence, alpha=alpha, min_observations=min_observations)
     if decision is None and population is not None and found.size >= population:
-        fails = math.fsum(found) <= -population * ((drop + clear) / 2 - TIE)
-        return Decision(verdict="fail" if fails else "pass", at=population)
+        fails = math.fsum(found) <= -population * ((drop + clear) / 2 - TIE_TOLERANCE)
+        return Decision(verdict="fail" if fails else "pass", stopping_time=population)
     return decision
 
 
@@ -163,7 +172,7 @@ def paired_evidence(
     return held, log_evidence(1 - early, (1 + clear) / 2, population=population)
 
 
-def log_dropped(differences: ArrayLike, *, clear: float = 0.0) -> float:
+def log_evidence_of_drop(differences: ArrayLike, *, clear: float = 0.0) -> float:
     """The log e-value, at the end, against "the mean difference is -`clear` or better"; see `decide_paired`.
 
     For `e_bh`: an e-value at the time of stopping, which a running maximum is not.
@@ -171,8 +180,8 @@ def log_dropped(differences: ArrayLike, *, clear: float = 0.0) -> float:
     return _last(log_evidence((1 - _within(differences, -1.0)) / 2, (1 + clear) / 2))
 
 
-def log_below(scores: ArrayLike, floor: float, *, population: int | None) -> float:
-    """The log e-value, at the end, against "the mean is `floor` or above"; see `log_dropped`."""
+def log_evidence_below(scores: ArrayLike, floor: float, *, population: int | None) -> float:
+    """The log e-value, at the end, against "the mean is `floor` or above"; see `log_evidence_of_drop`."""
     return _last(log_evidence(1 - _within(scores, 0.0), 1 - floor, population=population))
 
 
@@ -248,24 +257,24 @@ def _log_capital(gains: Floats) -> Floats:
     return capital.reshape(*leading, blocks * BLOCK)[..., :looks]
 
 
-def _log_level(scores: Floats, mean: float, population: int, control: Floats | None) -> Floats:
+def _log_level(scores: Floats, mean: float, population: int, control_variate: Floats | None) -> Floats:
     plain = log_evidence(scores, mean, population=population)
-    if control is None:
+    if control_variate is None:
         return plain
-    difference = (scores - control[: scores.size] + 1) / 2
-    gap = mean - math.fsum(control) / population
+    difference = (scores - control_variate[: scores.size] + 1) / 2
+    gap = mean - math.fsum(control_variate) / population
     # The average of two e-processes is one, so neither has to be chosen beforehand.
     return np.logaddexp(plain, log_evidence(difference, (gap + 1) / 2, population=population)) - math.log(2)
 
 
-def _first(above: Floats, below: Floats, *, alpha: float, least: int) -> Decision | None:
-    """The first look, from `least` on, at which either evidence reaches 1/alpha; the stronger one when both do."""
+def _first(above: Floats, below: Floats, *, alpha: float, min_observations: int) -> Decision | None:
+    """The first look from `min_observations` on at which either reaches 1/alpha; the stronger one when both do."""
     reached = np.maximum(above, below) >= _bar(alpha)
-    reached[: max(0, least - 1)] = False
+    reached[: max(0, min_observations - 1)] = False
     if not reached.any():
         return None
     look = int(reached.argmax())
-    return Decision(verdict="pass" if above[look] > below[look] else "fail", at=look + 1)
+    return Decision(verdict="pass" if above[look] > below[look] else "fail", stopping_time=look + 1)
 
 
 def _bar(alpha: float) -> float:

@@ -54,22 +54,22 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certainty:
+class VerdictSettings:
     """The [verdict] table: how sure a verdict must be.
 
-    `zone` (points) is the width on either side of a threshold within which a verdict may go either
+    `indifference_zone` (points) is the width on either side of a threshold within which a verdict may go either
     way. `precision` (points) is how well a mean must be known that no gate asks for: to within so much on either
     side, 0 for all samples. `inconclusive` says how a blocking gate counts that the time budget left undecided.
     """
 
     confidence: float = 0.99
-    zone: float = 0.0
+    indifference_zone: float = 0.0
     precision: float = 12.5
     inconclusive: Literal["pass", "fail"] = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Regression:
+class RegressionSettings:
     """The [regression] table, which applies with --baseline.
 
     `drop` (points) is what a panel's mean must not have lost, `clear` (None: half of it) what is not yet
@@ -87,7 +87,7 @@ class Regression:
     population: bool = False
 
     @property
-    def not_yet(self) -> float:
+    def clear_points(self) -> float:
         """`clear` in points, given or not."""
         return self.drop / 2 if self.clear is None else self.clear
 
@@ -98,8 +98,8 @@ class Thresholds:
 
     references: Mapping[str, Reference]
     gates: tuple[Gate, ...]
-    verdict: Certainty = Certainty()
-    regression: Regression = Regression()
+    verdict: VerdictSettings = VerdictSettings()
+    regression: RegressionSettings = RegressionSettings()
     floors: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -188,26 +188,26 @@ def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
     )
 
 
-def _certainty(table: Mapping[str, Any]) -> Certainty:
+def _certainty(table: Mapping[str, Any]) -> VerdictSettings:
     _only(table, ("confidence", "zone", "precision", "inconclusive"), "[verdict]")
-    least = Certainty()
-    return Certainty(
+    least = VerdictSettings()
+    return VerdictSettings(
         confidence=_number(table, "confidence", "[verdict]", least.confidence, 0.5, 0.9999),
-        zone=_number(table, "zone", "[verdict]", least.zone, 0, 50),
+        indifference_zone=_number(table, "zone", "[verdict]", least.indifference_zone, 0, 50),
         precision=_number(table, "precision", "[verdict]", least.precision, 0, 50),
         inconclusive=_optional_choice(table, "inconclusive", "[verdict]", ("pass", "fail"), least.inconclusive),
     )
 
 
-def _regression(table: Mapping[str, Any]) -> Regression:
-    place, usual = "[regression]", Regression()
-    _only(table, tuple(field.name for field in fields(Regression)), place)
+def _regression(table: Mapping[str, Any]) -> RegressionSettings:
+    place, usual = "[regression]", RegressionSettings()
+    _only(table, tuple(field.name for field in fields(RegressionSettings)), place)
     blocking = _read(table, "blocking", place, bool, "true or false") if "blocking" in table else usual.blocking
     drop = _number(table, "drop", place, usual.drop, 0.1, 100)
     clear = _number(table, "clear", place, drop / 2, 0, 100) if "clear" in table else None
     if clear is not None and clear >= drop:
         raise ThresholdsError(f"{place}: clear is {clear:g}; write a number below drop, which is {drop:g}")
-    return Regression(
+    return RegressionSettings(
         drop=drop,
         clear=clear,
         population=_read(table, "population", place, bool, "true or false") if "population" in table else False,

@@ -58,7 +58,7 @@ def _missing(
     evaluation: Evaluation, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
 ) -> dict[str, str]:
     """By data set why it has no score."""
-    selected = evaluation.measured.scope.at(length)
+    selected = evaluation.measured.scope.cases_at(length)
     found = {}
     for case in cases:
         if (case.category, case.length) != (category, length):

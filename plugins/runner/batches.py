@@ -64,6 +64,6 @@ def take(journal: Journal, panel: Panel, wanted: Mapping[str, SampleRef], at_onc
         return alone
     unsuspected = [key for key in wanted if not lost[key]]
     taken = journal.take(unsuspected, at_once)
-    pieces = {panel.piece(wanted[key]) for key in taken}
-    company = [key for key in unsuspected if panel.piece(wanted[key]) in pieces and key not in taken]
+    clusters = {panel.cluster(wanted[key]) for key in taken}
+    company = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in taken]
     return [*taken, *journal.take(company, len(company))] if company else taken

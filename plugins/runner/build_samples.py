@@ -109,17 +109,17 @@ class SampleBuilder:
             try:
                 built.append(self._job(panel, key, element))
             except CASE_ERRORS as error:
-                built.append(Refusal(case=element.case, key=key, reason=str(error)))
+                built.append(Refusal(case=element.case_id, key=key, reason=str(error)))
         return built
 
     def _job(self, panel: Panel, key: str, element: SampleRef) -> Job:
         """The sample, the first ones of each case looked at before the model is asked; raises CASE_ERRORS."""
-        case = panel.cases[element.case]
-        sample = self.sample(case, element.sample)
-        if element in panel.queue({case.id})[:PREFLIGHT_SAMPLES]:
+        case = panel.cases[element.case_id]
+        sample = self.sample(case, element.sample_index)
+        if element in panel.sample_refs({case.id})[:PREFLIGHT_SAMPLES]:
             problems = sample_problems(sample, self.tasks[case.task], self.formatter)
             if problems:
-                raise PreflightError(f"preflight: {case.id} sample {element.sample}: {problems[0]}")
+                raise PreflightError(f"preflight: {case.id} sample {element.sample_index}: {problems[0]}")
         return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt))
 
 

@@ -9,8 +9,8 @@ from fixtures.engines import execution_settings
 from fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
-from plugins.gates.hypotheses import PanelKey, panels
-from plugins.gates.panels import Panel, PanelStatus, Who
+from plugins.gates.hypotheses import PanelKey, build_panels
+from plugins.gates.panels import ModelRole, Panel, PanelStatus
 from plugins.journal import Journal, Subject
 
 # Of a case's samples on which the model and its baseline differ, so many are shown side by side.
@@ -18,14 +18,14 @@ MOST_FLIPPED = 100
 ANSWER_CHARACTERS = 2000
 
 
-def subject(run: Run, who: Who = "model") -> Subject:
+def subject(run: Run, role: ModelRole = "model") -> Subject:
     """The name under which results stand that this run computes; raises EngineError. A baseline has a checkpoint."""
     checkpoint, name = run.checkpoint, run.options.model
-    if who == "baseline":
+    if role == "baseline":
         assert run.baseline is not None
         assert run.baseline.checkpoint is not None
         checkpoint, name = run.baseline.checkpoint, run.baseline.name
-    how = execution_settings(checkpoint, **run.engine_settings(who))
+    how = execution_settings(checkpoint, **run.engine_settings(role))
     return Subject(model=name, fingerprint=checkpoint.fingerprint, execution=how)
 
 
@@ -36,35 +36,36 @@ class PanelState:
     """
 
     def __init__(
-        self, run: Run, selected: Sequence[Case], journals: Mapping[Who, Journal], *, baseline_is_final: bool = False
+        self,
+        run: Run,
+        selected: Sequence[Case],
+        journals: Mapping[ModelRole, Journal],
+        *,
+        baseline_is_final: bool = False,
     ):
         self.run = run
         self.journals = journals
         self.baseline_is_final = baseline_is_final
-        self.panels = panels(run.thresholds, run.scope(selected))
+        self.panels = build_panels(run.thresholds, run.scope(selected))
         self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         # Whoever waits asks again and again, of all panels, and mostly nothing has come.
-        self._standings: dict[PanelKey, tuple[tuple[object, ...], PanelStatus]] = {}
+        self._statuses: dict[PanelKey, tuple[tuple[object, ...], PanelStatus]] = {}
 
     def keys(self, panel: Panel) -> Mapping[SampleRef, str]:
         """The names of the panel's elements in the journals."""
         place = (panel.family, panel.length)
         if place not in self._keys:
-            self._keys[place] = {
-                element: self.run.key(panel.cases[element.case], element.sample) for element in panel.order
-            }
+            self._keys[place] = {ref: self.run.key(panel.cases[ref.case_id], ref.sample_index) for ref in panel.order}
         return self._keys[place]
 
     def refresh(self) -> int:
         """Read what was appended; the number of new results. Raises JournalError."""
         return sum(journal.refresh() for journal in self.journals.values())
 
-    def scores(self, panel: Panel, who: Who = "model") -> dict[SampleRef, float]:
+    def scores(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, float]:
         """Of all finished elements."""
-        entries = self.journals[who].entries
-        return {
-            element: entries[key].outcome.score.value for element, key in self.keys(panel).items() if key in entries
-        }
+        entries = self.journals[role].entries
+        return {ref: entries[key].outcome.score.value for ref, key in self.keys(panel).items() if key in entries}
 
     def failures(self, panel: Panel) -> dict[str, str]:
         """By case id, in this run; an error of the baseline spoils the comparison, and so the case."""
@@ -75,26 +76,29 @@ class PanelState:
             if case in panel.cases
         }
 
-    def standing(self, panel: Panel) -> PanelStatus:
+    def status(self, panel: Panel) -> PanelStatus:
         """How far the panel is, by what was last read."""
         scores, failed = self.scores(panel), self.failures(panel)
         baseline = self.scores(panel, "baseline") if "baseline" in self.journals else None
         place, read = (panel.family, panel.length), (scores, baseline, set(failed))
-        if place not in self._standings or self._standings[place][0] != read:
+        if place not in self._statuses or self._statuses[place][0] != read:
             control = baseline if self.baseline_is_final else None
-            self._standings[place] = read, panel.standing(scores, baseline=baseline, control=control, failed=failed)
-        return self._standings[place][1]
+            self._statuses[place] = (
+                read,
+                panel.status(scores, baseline=baseline, control_variate=control, failed=failed),
+            )
+        return self._statuses[place][1]
 
-    def result(self, case: Case, panel: Panel, standing: PanelStatus, error: str | None) -> CaseResult:
+    def result(self, case: Case, panel: Panel, status: PanelStatus, error: str | None) -> CaseResult:
         """The case's part of what the panel's evidence rests on, with what a baseline said instead."""
-        queue = panel.queue({case.id})
+        refs = panel.sample_refs({case.id})
         keys, entries = self.keys(panel), self.journals["model"].entries
-        outcomes = tuple(entries[keys[element]].outcome for element in queue[: standing.asked.get(case.id, 0)])
+        outcomes = tuple(entries[keys[ref]].outcome for ref in refs[: status.evidence_counts.get(case.id, 0)])
         baseline: tuple[float, ...] = ()
-        if paired := standing.paired.get(case.id, 0):
+        if paired := status.paired_counts.get(case.id, 0):
             scores = self.scores(panel, "baseline")
-            baseline = tuple(scores[element] for element in queue[:paired])
-        others = self._others(panel, queue, outcomes, baseline)
+            baseline = tuple(scores[ref] for ref in refs[:paired])
+        others = self._others(panel, refs, outcomes, baseline)
         return CaseResult(
             case=case,
             # What was right here and wrong there has its excerpt there.
@@ -114,16 +118,11 @@ class PanelState:
         )
 
     def _others(
-        self, panel: Panel, queue: Sequence[SampleRef], outcomes: Sequence[Outcome], baseline: Sequence[float]
+        self, panel: Panel, refs: Sequence[SampleRef], outcomes: Sequence[Outcome], baseline: Sequence[float]
     ) -> dict[int, Outcome]:
         """The baseline's outcomes, by index, of the first samples on which the two scores differ."""
         differ = [
-            element
-            for element, outcome, score in zip(queue, outcomes, baseline, strict=False)
-            if outcome.score.value != score
+            ref for ref, outcome, score in zip(refs, outcomes, baseline, strict=False) if outcome.score.value != score
         ]
         keys = self.keys(panel)
-        return {
-            element.sample: self.journals["baseline"].entries[keys[element]].outcome
-            for element in differ[:MOST_FLIPPED]
-        }
+        return {ref.sample_index: self.journals["baseline"].entries[keys[ref]].outcome for ref in differ[:MOST_FLIPPED]}

@@ -12,7 +12,7 @@ from fixtures.engines import Engine, EngineError, EngineFacts, Prefetching
 from fixtures.records import Case, CaseResult, Generation
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
-from plugins.gates.panels import Panel, PanelStatus, Who
+from plugins.gates.panels import ModelRole, Panel, PanelStatus
 from plugins.journal import JournalError
 from plugins.runner.batches import Batch, ModelUnderTest, at_once, most_ahead, take
 from plugins.runner.build_samples import Built, Job, SampleBuilder
@@ -38,7 +38,7 @@ class Worker:
         selected: Sequence[Case],
         *,
         builder: SampleBuilder,
-        sides: Mapping[Who, ModelUnderTest],
+        sides: Mapping[ModelRole, ModelUnderTest],
         parent: int | None = None,
         workers: int = 1,
     ):
@@ -105,9 +105,9 @@ class Worker:
         wait = WAIT_SECONDS
         while True:
             self.panel_state.refresh()
-            standing = self.panel_state.standing(panel)
+            standing = self.panel_state.status(panel)
             error = self.panel_state.failures(panel).get(case.id)
-            if error is not None or not standing.wanted or self._is_late():
+            if error is not None or not standing.next_samples or self._is_late():
                 if not self._begun:
                     return self.panel_state.result(case, panel, standing, error)
                 self._finish_begun()
@@ -133,7 +133,7 @@ class Worker:
             if other is not panel and lost.isdisjoint(self.panel_state.keys(other).values())
         )
         return any(
-            self._work(other, standing) for other in others if (standing := self.panel_state.standing(other)).wanted
+            self._work(other, standing) for other in others if (standing := self.panel_state.status(other)).next_samples
         )
 
     def _work(self, panel: Panel, standing: PanelStatus) -> bool:
@@ -144,7 +144,7 @@ class Worker:
             return False
         built = batch.built.result()
         risky = any(batch.side.journal.lost[key] for key in batch.taken)
-        most = 0 if risky else most_ahead(len(standing.wanted), at_once(batch.engine, panel), self._workers)
+        most = 0 if risky else most_ahead(len(standing.next_samples), at_once(batch.engine, panel), self._workers)
         if isinstance(batch.engine, Prefetching):
             self._begin(batch, batch.engine)
             # Of the same side: the other one's prompts are not for this server.
@@ -158,11 +158,11 @@ class Worker:
 
     def _claim(self, panel: Panel, standing: PanelStatus, only: ModelUnderTest | None = None) -> Batch | None:
         keys = self.panel_state.keys(panel)
-        for who in dict.fromkeys(who for who, _ in standing.wanted):
+        for who in dict.fromkeys(who for who, _ in standing.next_samples):
             side = self.sides[who]
             if only not in (None, side):
                 continue
-            wanted = {keys[element]: element for owner, element in standing.wanted if owner == who}
+            wanted = {keys[element]: element for owner, element in standing.next_samples if owner == who}
             # Loaded before anything is claimed: a claim is held no longer than an answer takes.
             engine = self._engine(side)
             # Near a verdict little is wanted, and it is shared.
@@ -171,7 +171,7 @@ class Worker:
             taken = {key: wanted[key] for key in take(side.journal, panel, wanted, most)}
             for key in [key for key in taken if side.journal.lost[key] >= MOST_LOSSES]:
                 # Not even built again: that may be what they died of.
-                give_up(side.journal, wanted[key].case, key, _lost(taken.pop(key)))
+                give_up(side.journal, wanted[key].case_id, key, _lost(taken.pop(key)))
             if taken:
                 return Batch(panel=panel, side=side, engine=engine, taken=taken, built=self.builder.begin(panel, taken))
         return None
@@ -181,7 +181,7 @@ class Worker:
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             return None
-        wanted = {element for _, element in standing.wanted}
+        wanted = {element for _, element in standing.next_samples}
         if ahead.panel is panel and wanted.issuperset(ahead.taken.values()):
             return ahead
         _give_back(ahead)
@@ -274,6 +274,6 @@ def _give_back(batch: Batch) -> None:
 
 def _lost(element: SampleRef) -> str:
     return (
-        f"{element.case} sample {element.sample}: {MOST_LOSSES} workers died over it, killed by the system (out of "
-        "memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
+        f"{element.case_id} sample {element.sample_index}: {MOST_LOSSES} workers died over it, killed by the system "
+        "(out of memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
     )

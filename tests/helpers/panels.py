@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from plugins.gates.panels import Panel, Who
+from plugins.gates.panels import ModelRole, Panel
 from plugins.gates.sequential import Hypothesis, NonInferiority
 from tests.helpers.queues import Scores, Work, case, drawn
 
@@ -24,7 +24,7 @@ def ids(*tasks: str) -> frozenset[str]:
 def panel_of(
     samples: int, *rules: Hypothesis, tasks: tuple[str, ...] = TASKS, seed: int = 0, full: bool = False
 ) -> Panel:
-    return Panel("ruler", 1024, [case(task, 1024, samples) for task in tasks], seed=seed, rules=rules, full=full)
+    return Panel("ruler", 1024, [case(task, 1024, samples) for task in tasks], seed=seed, hypotheses=rules, full=full)
 
 
 @st.composite
@@ -35,10 +35,10 @@ def works(draw: st.DrawFn) -> Work:
         st.lists(
             st.builds(
                 Hypothesis,
-                cases=st.sets(st.sampled_from(tasks), min_size=1).map(lambda some: ids(*some)),
+                case_ids=st.sets(st.sampled_from(tasks), min_size=1).map(lambda some: ids(*some)),
                 threshold=THRESHOLDS,
-                zone=st.sampled_from([0.0, 0.05]),
-                driving=st.sampled_from([True, True, True, False]),
+                indifference_zone=st.sampled_from([0.0, 0.05]),
+                drives_sampling=st.sampled_from([True, True, True, False]),
             ),
             min_size=1,
             max_size=3,
@@ -47,10 +47,10 @@ def works(draw: st.DrawFn) -> Work:
     )
     panel = panel_of(draw(st.integers(3, 45)), *rules, tasks=tasks, full=draw(st.integers(0, 4)) == 0)
     shares = {name: draw(SHARES) for name in panel.cases}
-    truth: dict[Who, Scores] = {"model": drawn(panel, shares, draw(SEEDS))}
+    truth: dict[ModelRole, Scores] = {"model": drawn(panel, shares, draw(SEEDS))}
     control = None
     if draw(st.booleans()):
-        panel.pairing = PAIRING
+        panel.non_inferiority = PAIRING
         baseline = drawn(panel, {name: draw(SHARES) for name in shares}, draw(SEEDS))
         if draw(st.booleans()):
             truth["baseline"] = baseline
@@ -61,7 +61,7 @@ def works(draw: st.DrawFn) -> Work:
 
 
 def without(failing: str, scores: Scores) -> Scores:
-    return {element: score for element, score in scores.items() if element.case != failing}
+    return {element: score for element, score in scores.items() if element.case_id != failing}
 
 
 def again(work: Work) -> Work:

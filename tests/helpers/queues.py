@@ -9,8 +9,8 @@ from random import Random
 from fixtures.records import Case, CaseResult, Generation, Outcome, Score
 from plugins.gates.clusters import SampleRef
 from plugins.gates.evaluate import GateEvaluator, Measured
-from plugins.gates.hypotheses import Scope, panels
-from plugins.gates.panels import Panel, PanelStatus, Who
+from plugins.gates.hypotheses import Scope, build_panels
+from plugins.gates.panels import ModelRole, Panel, PanelStatus
 from plugins.gates.thresholds import Gate, Reference, Thresholds
 
 LENGTHS = (1024, 2048, 4096)
@@ -52,7 +52,7 @@ def thresholds(*gates: Gate) -> Thresholds:
 def drawn(panel: Panel, shares: Mapping[str, float], seed: int = 0) -> dict[SampleRef, float]:
     """A score of 0 or 1 for every element, 1 with its case's share."""
     random = Random(seed)
-    return {element: float(random.random() < shares[element.case]) for element in panel.order}
+    return {element: float(random.random() < shares[element.case_id]) for element in panel.order}
 
 
 def exactly(panel: Panel, ones: Mapping[str, int], seed: int = 0) -> dict[SampleRef, float]:
@@ -61,7 +61,7 @@ def exactly(panel: Panel, ones: Mapping[str, int], seed: int = 0) -> dict[Sample
         name: set(Random(seed + at).sample(range(of.samples), ones[name]))
         for at, (name, of) in enumerate(panel.cases.items())
     }
-    return {element: float(element.sample in right[element.case]) for element in panel.order}
+    return {element: float(element.sample_index in right[element.case_id]) for element in panel.order}
 
 
 @dataclass
@@ -72,36 +72,38 @@ class Work:
     """
 
     panel: Panel
-    truth: Mapping[Who, Scores]
+    truth: Mapping[ModelRole, Scores]
     control: Scores | None = None
-    journal: dict[Who, dict[SampleRef, float]] = field(default_factory=lambda: {"model": {}, "baseline": {}})
+    journal: dict[ModelRole, dict[SampleRef, float]] = field(default_factory=lambda: {"model": {}, "baseline": {}})
     failed: set[str] = field(default_factory=set)
 
     def standing(self) -> PanelStatus:
         running = self.journal["baseline"] if "baseline" in self.truth else None
         baseline = running if self.control is None else self.control
-        return self.panel.standing(self.journal["model"], baseline=baseline, control=self.control, failed=self.failed)
+        return self.panel.status(
+            self.journal["model"], baseline=baseline, control_variate=self.control, failed=self.failed
+        )
 
-    def do(self, who: Who, element: SampleRef) -> None:
+    def do(self, who: ModelRole, element: SampleRef) -> None:
         if element in self.truth[who]:
             self.journal[who][element] = self.truth[who][element]
         else:
-            self.failed.add(element.case)
+            self.failed.add(element.case_id)
 
     def in_order(self, most: int | None = None) -> PanelStatus:
         """One worker, one element at a time, until nothing is wanted or `most` were done."""
-        while (wanted := self.standing().wanted) and (most is None or len(self.journal["model"]) < most):
+        while (wanted := self.standing().next_samples) and (most is None or len(self.journal["model"]) < most):
             self.do(*wanted[0])
         return self.standing()
 
     def shared(self, workers: int, random: Random) -> PanelStatus:
         """Many workers of random speeds; single ones die, and all of them, with what they hold."""
         speeds = [random.choice((1, 3, 30)) for _ in range(workers)]
-        held: dict[int, tuple[Who, SampleRef]] = {}
+        held: dict[int, tuple[ModelRole, SampleRef]] = {}
         standing = self.standing()
-        while standing.wanted:
+        while standing.next_samples:
             taken = set(held.values())
-            free = next((each for each in standing.wanted if each not in taken), None)
+            free = next((each for each in standing.next_samples if each not in taken), None)
             idle = [worker for worker in range(workers) if worker not in held]
             if idle and free and random.random() < 0.6:
                 held[random.choice(idle)] = free
@@ -117,18 +119,18 @@ class Work:
             self.do(who, element)
         return self.standing()
 
-    def counted(self, standing: PanelStatus) -> dict[Who, dict[SampleRef, float]]:
+    def counted(self, standing: PanelStatus) -> dict[ModelRole, dict[SampleRef, float]]:
         """The scores that the evidence rests on."""
-        known: dict[Who, Scores] = {
+        known: dict[ModelRole, Scores] = {
             "model": self.journal["model"],
             "baseline": self.control or self.journal["baseline"],
         }
-        extents = {"model": standing.asked, "baseline": standing.paired}
+        extents = {"model": standing.evidence_counts, "baseline": standing.paired_counts}
         return {
             who: {
                 element: scores[element]
                 for name in self.panel.cases
-                for element in self.panel.queue({name})[: extents[who].get(name, 0)]
+                for element in self.panel.sample_refs({name})[: extents[who].get(name, 0)]
             }
             for who, scores in known.items()
         }
@@ -138,13 +140,15 @@ class Work:
         counted = self.counted(standing)
 
         def result_of(of: Case) -> CaseResult:
-            mine = {element.sample: score for element, score in counted["model"].items() if element.case == of.id}
+            mine = {
+                element.sample_index: score for element, score in counted["model"].items() if element.case_id == of.id
+            }
             return CaseResult(
                 case=of,
                 outcomes=tuple(outcome(index, score) for index, score in mine.items()),
                 seconds=0.0,
                 error="out of memory" if of.id in self.failed else None,
-                baseline=tuple(score for element, score in counted["baseline"].items() if element.case == of.id),
+                baseline=tuple(score for element, score in counted["baseline"].items() if element.case_id == of.id),
             )
 
         return {name: result_of(of) for name, of in self.panel.cases.items()}
@@ -162,7 +166,7 @@ def judge(
     """A run in which all tasks score a share at a length, in order, ended after `most` elements of a length."""
     results: dict[str, CaseResult] = {}
     for length, panel in by_length(given, scope).items():
-        truth: dict[Who, Scores] = {"model": drawn(panel, dict.fromkeys(panel.cases, shares[length]), seed)}
+        truth: dict[ModelRole, Scores] = {"model": drawn(panel, dict.fromkeys(panel.cases, shares[length]), seed)}
         if baseline is not None:
             truth["baseline"] = drawn(panel, dict.fromkeys(panel.cases, baseline[length]), seed)
         work = Work(panel, truth)
@@ -172,10 +176,10 @@ def judge(
 
 def by_length(given: Thresholds, scope: Scope) -> dict[int, Panel]:
     """The panels of a run of one family."""
-    return {panel.length: panel for panel in panels(given, scope).values()}
+    return {panel.length: panel for panel in build_panels(given, scope).values()}
 
 
 def scope_of(cases: Collection[Case], **changed: object) -> Scope:
     """A scope over three tasks at all lengths; `changed` are its other fields."""
     fields: dict[str, object] = {"lengths": LENGTHS, "claimed_length": 4096, **changed}
-    return Scope(cases=tuple(cases), reference=REFERENCE, suite_tasks=ASPECTS, **fields)  # type: ignore[arg-type]  # by name
+    return Scope(cases=tuple(cases), reference=REFERENCE, ruler_aspects=ASPECTS, **fields)  # type: ignore[arg-type]  # by name

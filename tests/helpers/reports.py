@@ -15,7 +15,7 @@ from plugins.config.baseline import Baseline
 from plugins.config.run import Run
 from plugins.gates.evaluate import Measured
 from plugins.gates.evaluation import evaluate
-from plugins.gates.hypotheses import PanelKey, panels
+from plugins.gates.hypotheses import PanelKey, build_panels
 from plugins.gates.panels import Panel
 from plugins.gates.thresholds import SHIPPED, load_thresholds
 from plugins.report.document import RunSummary
@@ -125,7 +125,7 @@ def begun(by_key: Mapping[PanelKey, Panel], result: CaseResult, most: int) -> Ca
     """The case's part of the first elements of its panel's queue."""
     order = by_key[result.case.family, result.case.length].order[:most]
     by_index = {outcome.index: outcome for outcome in result.outcomes}
-    return replace(result, outcomes=tuple(by_index[each.sample] for each in order if each.case == result.case.id))
+    return replace(result, outcomes=tuple(by_index[ref.sample_index] for ref in order if ref.case_id == result.case.id))
 
 
 def run_summary(
@@ -151,7 +151,7 @@ def run_summary(
     found = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
     scope = run.scope(cases)
     if most is not None:
-        by_key = panels(run.thresholds, scope)
+        by_key = build_panels(run.thresholds, scope)
         found = {name: begun(by_key, result, most) for name, result in found.items()}
     return RunSummary(
         run=run,

@@ -29,8 +29,8 @@ CASE = Case(
     id="test_ruler[niah_single_2-512]", suite="ruler", category="retrieval", task="niah_single_2", length=512,
     samples=SAMPLES, source="archive", generation_tokens=128,
 )  # fmt: skip
-PANEL = Panel("ruler", 512, [CASE], seed=0, rules=())
-ORDER = [element.sample for element in PANEL.order]
+PANEL = Panel("ruler", 512, [CASE], seed=0, hypotheses=())
+ORDER = [element.sample_index for element in PANEL.order]
 
 
 class Chain:
@@ -61,18 +61,18 @@ class Chain:
         population = SAMPLES if said["population"] == "true" else None
         pairing = NonInferiority(
             drop=float(said["drop"]) / 100, clear=float(said.get("clear", float(said["drop"]) / 2)) / 100,
-            alpha=1 - float(said["confidence"]), population=population is not None,
+            alpha=1 - float(said["confidence"]), finite_population=population is not None,
         )  # fmt: skip
-        panel = Panel("ruler", 512, [CASE], seed=0, rules=(), pairing=pairing, full="--full" in arguments)
+        panel = Panel("ruler", 512, [CASE], seed=0, hypotheses=(), non_inferiority=pairing, full="--full" in arguments)
         scores, other = (
             {SampleRef(CASE.id, s): self._right(name, s) for s in range(SAMPLES)} for name in (model, baseline)
         )
-        look = panel.look_at_pairs(scores, other)
-        seen = difference[: look.pieces]
+        look = panel.analyze_pairs(scores, other)
+        seen = difference[: look.clusters]
         mean = sum(seen) / len(seen)
         low, high = paired_interval(seen, alpha=pairing.alpha, population=population)
         gate = {
-            "kind": "regression", "measured": 100 * mean, "interval": [100 * low, 100 * high], "samples": look.seen,
+            "kind": "regression", "measured": 100 * mean, "interval": [100 * low, 100 * high], "samples": look.samples,
             "verdict": look.decision.verdict if look.decision else "inconclusive", "reason": "",
         }  # fmt: skip
         shown: Mapping[str, Any] = {
@@ -80,7 +80,7 @@ class Chain:
             "score": float(self.solved[model]), "planned": SAMPLES, "error": None,
         }  # fmt: skip
         run = {"options": {"journal": str(self.folder / "journal")}, "samples": "s", "seed": 0}
-        for name, seen_by in ((model, look.seen), (baseline, look.seen)):
+        for name, seen_by in ((model, look.samples), (baseline, look.samples)):
             self._answer(name, ORDER[:seen_by])
         regression = {"cases": {CASE.id: {"difference": 100 * mean}}}
         return Ran(code=0, report={

@@ -10,7 +10,7 @@ from fixtures.records import Verdict, VerdictWord
 from plugins.gate_tests import REPORTED_ONLY, case_reports, gate_reports
 from plugins.gates.evaluate import blocks
 from plugins.gates.regression import Diagnosis
-from plugins.gates.thresholds import Certainty, Regression, Thresholds
+from plugins.gates.thresholds import RegressionSettings, Thresholds, VerdictSettings
 from tests.helpers.queues import thresholds
 
 WORDS: tuple[VerdictWord, ...] = ("pass", "fail", "inconclusive", "error", "not measured")
@@ -31,8 +31,8 @@ def verdict(word: VerdictWord, *, blocking: bool = True, kind: str = "level") ->
 def counting(level: str, regression: str) -> Thresholds:
     return replace(
         thresholds(),
-        verdict=Certainty(inconclusive=level),  # type: ignore[arg-type]  # parametrized words
-        regression=Regression(inconclusive=regression),  # type: ignore[arg-type]
+        verdict=VerdictSettings(inconclusive=level),  # type: ignore[arg-type]  # parametrized words
+        regression=RegressionSettings(inconclusive=regression),  # type: ignore[arg-type]
     )
 
 
@@ -113,7 +113,7 @@ def test_a_bad_case_is_a_failed_test_that_says_why(below: bool, dropped: bool, s
 
 
 def test_a_bad_case_can_be_reported_only() -> None:
-    lax = replace(thresholds(), regression=Regression(cases="report"))
+    lax = replace(thresholds(), regression=RegressionSettings(cases="report"))
     report, _ = case_reports("test_ruler[vt-4k]", replace(BAD, dropped=False), lax, place="t.toml")
     assert report.outcome == "skipped"
     assert report.wasxfail == f"{REPORTED_ONLY}61.5 is below its floor of 90"

@@ -11,8 +11,8 @@ from fixtures.records import Case
 from fixtures.tasks import FAMILIES, TASKS
 from plugins.config.resolve import concerning
 from plugins.gates.evaluate import GateEvaluator, Measured
-from plugins.gates.hypotheses import estimate_of, panels, tasks_of
-from plugins.gates.thresholds import CATEGORIES, Certainty, Gate, ThresholdsError, load_thresholds
+from plugins.gates.hypotheses import build_panels, estimate_gate, tasks_of
+from plugins.gates.thresholds import CATEGORIES, Gate, ThresholdsError, VerdictSettings, load_thresholds
 from tests.helpers.queues import LEVEL, case, drawn, judge, result, scope_of, thresholds
 
 RERANK = ("msmarco",)
@@ -29,7 +29,7 @@ def helmet_case(task: str, length: int = LENGTH, samples: int = 40) -> Case:
 
 
 def judged(gate: Gate, cases: list[Case], values: dict[str, float], missing: str = "") -> GateEvaluator:
-    scope = scope_of(cases, lengths=(LENGTH,), families=FAMILIES)
+    scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
     found = {one.id: result(one, *[values[one.task]] * one.samples) for one in cases if one.task != missing}
     return GateEvaluator(thresholds(gate), Measured(scope=scope, results=found))
 
@@ -53,7 +53,7 @@ def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
         tmp_path, table(name="'c'", kind="'category'", category=f"'{category}'", above="40", lengths="['8k']")
     )
     assert (gate.kind, gate.category, gate.above, gate.lengths) == ("category", category, 40.0, (LENGTH,))
-    tasks = tasks_of(gate, scope_of([], families=FAMILIES))
+    tasks = tasks_of(gate, scope_of([], task_families=FAMILIES))
     assert set(tasks) == {name for name, task in TASKS.items() if task.suite == "helmet" and task.category == category}
 
 
@@ -132,33 +132,33 @@ def test_a_category_of_which_one_did_not_come_back_is_an_error() -> None:
 
 def test_a_category_is_a_queue_of_its_own() -> None:
     cases = [helmet_case(task) for task in (*CITE, *RERANK)]
-    found = panels(thresholds(GATE), scope_of(cases, lengths=(LENGTH,), families=FAMILIES))
+    found = build_panels(thresholds(GATE), scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES))
     assert set(found) == {("cite", LENGTH), ("rerank", LENGTH)}
-    assert [rule.threshold for rule in found["cite", LENGTH].rules] == [0.5]
-    assert [rule.threshold for rule in found["rerank", LENGTH].rules] == [None]
+    assert [rule.threshold for rule in found["cite", LENGTH].hypotheses] == [0.5]
+    assert [rule.threshold for rule in found["rerank", LENGTH].hypotheses] == [None]
 
 
 def test_a_category_is_decided_before_all_of_it_was_asked() -> None:
     cases = [helmet_case(task, samples=100) for task in CITE]
-    scope = scope_of(cases, lengths=(LENGTH,), families=FAMILIES)
-    (panel,) = panels(thresholds(GATE), scope).values()
+    scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
+    (panel,) = build_panels(thresholds(GATE), scope).values()
     scores = drawn(panel, dict.fromkeys(panel.cases, 1.0))
-    standing = panel.standing(scores)
-    assert standing.wanted == ()
-    assert sum(standing.asked.values()) < 100
+    standing = panel.status(scores)
+    assert standing.next_samples == ()
+    assert sum(standing.evidence_counts.values()) < 100
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
 def test_a_category_that_decides_nothing_is_measured_until_its_mean_is_known(share: float) -> None:
     """The interval in the reports is the one that ended the measuring, not a wider one of fewer samples."""
     cases = [helmet_case(task, samples=300) for task in CITE]
-    scope = scope_of(cases, lengths=(LENGTH,), families=FAMILIES)
-    found = judge(thresholds(), scope, {LENGTH: share}).finding(estimate_of("cite"), LENGTH)
+    scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
+    found = judge(thresholds(), scope, {LENGTH: share}).finding(estimate_gate("cite"), LENGTH)
     assert 12 <= found.samples < 300
     assert found.confidence == 0.95
     assert found.interval is not None
     low, high = found.interval
-    assert 10 < high - low <= 2 * Certainty().precision
+    assert 10 < high - low <= 2 * VerdictSettings().precision
     assert low <= 100 * share <= high
 
 

@@ -45,11 +45,11 @@ class Watched:
     def answer(self, panel: Panel, elements: int, value: float = 1.0, *, start: int = 0) -> None:
         """The panel's next elements, each with this score."""
         for element in panel.order[start : start + elements]:
-            case: Case = panel.cases[element.case]
-            key = self.run.key(case, element.sample)
+            case: Case = panel.cases[element.case_id]
+            key = self.run.key(case, element.sample_index)
             written = entry(key, case=case.id)
-            outcome = replace(written.outcome, index=element.sample, score=Score(value=value))
-            self.journal.append(replace(written, index=element.sample, outcome=outcome))
+            outcome = replace(written.outcome, index=element.sample_index, score=Score(value=value))
+            self.journal.append(replace(written, index=element.sample_index, outcome=outcome))
 
     def look(self, seconds: float = 1.0) -> list[tuple[str, bool]]:
         self.clock.now += seconds

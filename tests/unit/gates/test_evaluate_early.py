@@ -13,7 +13,7 @@ from fixtures.records import VerdictWord
 from plugins.gates.effective_length import effective_length
 from plugins.gates.evaluate import GateEvaluator, reach
 from plugins.gates.hypotheses import tasks_of
-from plugins.gates.thresholds import Certainty
+from plugins.gates.thresholds import VerdictSettings
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, judge, scope_of, thresholds
 
 REACH = replace(LEVEL, name="reach", kind="effective_length")
@@ -42,15 +42,16 @@ def test_gates_say_what_stopped_the_workers(shares: tuple[float, ...], seed: int
     found = judge(thresholds(*gates), scope_of(MANY), asked, most=dict.fromkeys(LENGTHS, most), seed=seed)
     verdicts = iter(found.verdicts())
     for gate, length in itertools.product(gates, LENGTHS):
-        standing = found.panels["ruler", length].standing(found.scores)
+        standing = found.panels["ruler", length].status(found.scores)
         (look,) = [
             look
-            for rule, look in standing.rules.items()
-            if {task for task in ASPECTS if case(task, length).id in rule.cases} == set(tasks_of(gate, scope_of(MANY)))
+            for rule, look in standing.analyses.items()
+            if {task for task in ASPECTS if case(task, length).id in rule.case_ids}
+            == set(tasks_of(gate, scope_of(MANY)))
         ]
         verdict = next(verdicts)
         assert verdict.verdict == (look.decision.verdict if look.decision else "inconclusive")
-        assert (verdict.samples, verdict.of) == (look.seen, look.of)
+        assert (verdict.samples, verdict.of) == (look.samples, look.planned_samples)
 
 
 def test_a_budget_leaves_a_close_call_open() -> None:
@@ -83,7 +84,7 @@ def test_a_gap_ends_what_counts() -> None:
     short = replace(found.measured.results["test_ruler[vt-1024]"], outcomes=())
     queue = found.panels["ruler", 1024].order
     for count in range(1, 4):
-        (*_, last) = itertools.islice((e for e in queue if e.case == short.case.id), count + 1)
+        (*_, last) = itertools.islice((e for e in queue if e.case_id == short.case.id), count + 1)
         short = replace(short, outcomes=found.measured.results[short.case.id].outcomes[:count])
         measured = replace(found.measured, results={**found.measured.results, short.case.id: short})
         assert GateEvaluator(found.thresholds, measured).verdicts()[0].samples == queue.index(last)
@@ -176,6 +177,10 @@ def test_asking_for_everything_compares_exactly(share: float) -> None:
 
 def test_a_zone_ends_a_close_call_sooner() -> None:
     close = judge(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.86))
-    wide = judge(replace(thresholds(LEVEL), verdict=Certainty(zone=10.0)), scope_of(MANY), dict.fromkeys(LENGTHS, 0.86))
+    wide = judge(
+        replace(thresholds(LEVEL), verdict=VerdictSettings(indifference_zone=10.0)),
+        scope_of(MANY),
+        dict.fromkeys(LENGTHS, 0.86),
+    )
     sooner = [(one.samples, other.samples) for one, other in zip(wide.verdicts(), close.verdicts(), strict=True)]
     assert all(one < other for one, other in sooner)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.records import Case
-from plugins.gates.hypotheses import HEADLINE, Scope, lengths_of, rule_of, tasks_of, threshold_of
-from plugins.gates.sequential import Hypothesis, Look
-from plugins.gates.thresholds import Certainty, Gate, Regression
+from plugins.gates.hypotheses import HEADLINE, Scope, hypothesis_of, lengths_of, tasks_of, threshold_of
+from plugins.gates.sequential import Hypothesis, InterimAnalysis
+from plugins.gates.thresholds import Gate, RegressionSettings, VerdictSettings
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, by_length, case, judge, scope_of, thresholds
 
 CASES = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
@@ -26,13 +26,13 @@ def ids(length: int, *tasks: str) -> frozenset[str]:
 
 def rules_of(*gates: Gate, scope: Scope | None = None) -> dict[int, tuple[Hypothesis, ...]]:
     found = by_length(thresholds(*gates), scope or scope_of(CASES))
-    return {length: panel.rules for length, panel in found.items()}
+    return {length: panel.hypotheses for length, panel in found.items()}
 
 
 def asked(*gates: Gate, scope: Scope | None = None) -> dict[int, list[tuple[frozenset[str], float | None]]]:
     found = rules_of(*gates, scope=scope)
-    assert all(rule.driving for rules in found.values() for rule in rules)
-    return {length: [(rule.cases, rule.threshold) for rule in rules] for length, rules in found.items()}
+    assert all(rule.drives_sampling for rules in found.values() for rule in rules)
+    return {length: [(rule.case_ids, rule.threshold) for rule in rules] for length, rules in found.items()}
 
 
 def shares(*gates: Gate, scope: Scope | None = None) -> float:
@@ -104,31 +104,39 @@ def test_a_case_that_cannot_be_built_has_no_place_in_a_queue() -> None:
     misfit = case("n1", 1024).id
     found = by_length(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
     assert misfit not in found[1024].cases
-    assert not any(misfit in rule.cases for rule in found[1024].rules)
-    assert [rule.cases for rule in found[1024].rules] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
+    assert not any(misfit in rule.case_ids for rule in found[1024].hypotheses)
+    assert [rule.case_ids for rule in found[1024].hypotheses] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
 
 
 def test_a_gate_that_drives_nothing_is_asked_like_the_others() -> None:
     scope = scope_of(CASES)
-    given = replace(thresholds(NEEDLES), verdict=Certainty(zone=2.0))
+    given = replace(thresholds(NEEDLES), verdict=VerdictSettings(indifference_zone=2.0))
     panel = by_length(given, scope)[1024]
-    assert rule_of(NEEDLES, scope, 1024, panel) is panel.rules[1]
+    assert hypothesis_of(NEEDLES, scope, 1024, panel) is panel.hypotheses[1]
     tracing = replace(LEVEL, aspect="tracing", blocking=False)
-    other = Hypothesis(cases=ids(1024, "vt"), threshold=0.5, zone=0.02, alpha=panel.rules[0].alpha, driving=False)
-    assert rule_of(tracing, scope, 1024, panel) == other
+    other = Hypothesis(
+        case_ids=ids(1024, "vt"),
+        threshold=0.5,
+        indifference_zone=0.02,
+        alpha=panel.hypotheses[0].alpha,
+        drives_sampling=False,
+    )
+    assert hypothesis_of(tracing, scope, 1024, panel) == other
     # What it shares with one that does drive is the same question.
-    assert rule_of(replace(LEVEL, blocking=False), scope, 1024, panel) is panel.rules[0]
+    assert hypothesis_of(replace(LEVEL, blocking=False), scope, 1024, panel) is panel.hypotheses[0]
 
 
 def test_the_file_says_how_sure_a_verdict_is() -> None:
     given = replace(
-        thresholds(), verdict=Certainty(confidence=0.95, zone=1.0), regression=Regression(drop=3.0, blocking=False)
+        thresholds(),
+        verdict=VerdictSettings(confidence=0.95, indifference_zone=1.0),
+        regression=RegressionSettings(drop=3.0, blocking=False),
     )
-    found = by_length(given, scope_of(CASES, paired=True, full=True, seed=5))
-    rules = {rule for panel in found.values() for rule in panel.rules}
+    found = by_length(given, scope_of(CASES, has_baseline=True, full=True, seed=5))
+    rules = {rule for panel in found.values() for rule in panel.hypotheses}
     assert {round(0.05 / rule.alpha, 6) for rule in rules} == {3}
-    assert {rule.zone for rule in rules} == {0.01}
-    pairings = [panel.pairing for panel in found.values()]
+    assert {rule.indifference_zone for rule in rules} == {0.01}
+    pairings = [panel.non_inferiority for panel in found.values()]
     assert None not in pairings
     assert {(each.drop, each.clear) for each in pairings if each} == {(0.03, 0.015)}
     assert {round(0.05 / each.alpha, 6) for each in pairings if each} == {3}
@@ -137,16 +145,16 @@ def test_the_file_says_how_sure_a_verdict_is() -> None:
 
 
 def test_pairs_are_asked_for_only_with_a_baseline() -> None:
-    assert all(panel.pairing is None for panel in by_length(thresholds(), scope_of(CASES)).values())
-    one = scope_of([each for each in CASES if each.length == 2048], paired=True)
+    assert all(panel.non_inferiority is None for panel in by_length(thresholds(), scope_of(CASES)).values())
+    one = scope_of([each for each in CASES if each.length == 2048], has_baseline=True)
     (panel,) = by_length(thresholds(), one).values()
-    assert panel.pairing is not None
-    assert panel.pairing.alpha == pytest.approx(0.01)
+    assert panel.non_inferiority is not None
+    assert panel.non_inferiority.alpha == pytest.approx(0.01)
 
 
 def test_the_order_is_the_same_for_every_checkpoint_and_every_file() -> None:
     scope = scope_of(CASES)
-    others = (replace(scope, claimed_length=None), replace(scope, paired=True), replace(scope, full=True))
+    others = (replace(scope, claimed_length=None), replace(scope, has_baseline=True), replace(scope, full=True))
     orders = {by_length(thresholds(*gates), each)[1024].order for gates in ((), (NEEDLES,)) for each in others}
     assert orders == {by_length(thresholds(), scope)[1024].order}
 
@@ -158,9 +166,9 @@ def test_every_selected_case_has_a_question(selected: set[Case], gates: list[Gat
     found = by_length(thresholds(*gates), scope)
     assert {name for panel in found.values() for name in panel.cases} == {each.id for each in selected}
     for panel in found.values():
-        assert frozenset[str]().union(*(rule.cases for rule in panel.rules)) == set(panel.cases)
-        assert len(set(panel.rules)) == len(panel.rules)
-    questions = sum(rule.threshold is not None for panel in found.values() for rule in panel.rules)
+        assert frozenset[str]().union(*(rule.case_ids for rule in panel.hypotheses)) == set(panel.cases)
+        assert len(set(panel.hypotheses)) == len(panel.hypotheses)
+    questions = sum(rule.threshold is not None for panel in found.values() for rule in panel.hypotheses)
     assert shares(*gates, scope=scope) == max(1, questions)
 
 
@@ -182,10 +190,15 @@ def test_a_panel_takes_cases_of_its_length_alone() -> None:
 
 
 def test_a_panel_whose_cases_all_failed_wants_nothing() -> None:
-    panel = by_length(thresholds(NEEDLES), scope_of(CASES, paired=True))[1024]
-    found = panel.standing({}, baseline={}, failed=panel.cases)
-    assert (found.wanted, found.asked, found.paired, found.pairing) == ((), {}, {}, Look(None, 0, 0, 0))
-    assert set(found.rules.values()) == {Look(None, 0, 0, 0)}
+    panel = by_length(thresholds(NEEDLES), scope_of(CASES, has_baseline=True))[1024]
+    found = panel.status({}, baseline={}, failed=panel.cases)
+    assert (found.next_samples, found.evidence_counts, found.paired_counts, found.comparison) == (
+        (),
+        {},
+        {},
+        InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0),
+    )
+    assert set(found.analyses.values()) == {InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0)}
 
 
 @pytest.mark.parametrize(("final", "in_full"), [(False, False), (True, True)])
@@ -193,9 +206,9 @@ def test_cases_that_no_gate_asks_for_are_measured_in_full_beside_a_finished_base
     final: bool, in_full: bool
 ) -> None:
     """It may have results on few of their samples, or none; with one that runs too the comparison decides."""
-    panel = by_length(thresholds(), scope_of(CASES[:1], paired=True, baseline_is_final=final))[CASES[0].length]
-    asks_for_all = Hypothesis(cases=frozenset({CASES[0].id}), threshold=None)
-    assert (replace(panel.rules[0], alpha=0.01, zone=0.0) == asks_for_all) is in_full
-    wanted = panel.standing({}, baseline={}, control={} if final else None).wanted
+    panel = by_length(thresholds(), scope_of(CASES[:1], has_baseline=True, baseline_is_final=final))[CASES[0].length]
+    asks_for_all = Hypothesis(case_ids=frozenset({CASES[0].id}), threshold=None)
+    assert (replace(panel.hypotheses[0], alpha=0.01, indifference_zone=0.0) == asks_for_all) is in_full
+    wanted = panel.status({}, baseline={}, control_variate={} if final else None).next_samples
     assert len(wanted) == 100 if final else {who for who, _ in wanted} == {"model", "baseline"}
     assert (len(wanted) == 100) is in_full

@@ -26,8 +26,8 @@ def panel_of(sizes: list[tuple[int, int]], *, threshold: float = 0.5, full: bool
         replace(case(f"t{at}", 1024, group * groups), group=group, suite="helmet", category="rag")
         for at, (group, groups) in enumerate(sizes)
     ]
-    rule = Hypothesis(cases=frozenset(each.id for each in cases), threshold=threshold)
-    return Panel("rag", 1024, cases, seed=3, rules=[rule], full=full)
+    rule = Hypothesis(case_ids=frozenset(each.id for each in cases), threshold=threshold)
+    return Panel("rag", 1024, cases, seed=3, hypotheses=[rule], full=full)
 
 
 def mean_of_means(panel: Panel, scores: dict[SampleRef, float]) -> float:
@@ -39,12 +39,14 @@ def mean_of_means(panel: Panel, scores: dict[SampleRef, float]) -> float:
 @given(SIZES)
 def test_samples_of_a_group_stand_together(sizes: list[tuple[int, int]]) -> None:
     panel = panel_of(sizes)
-    pool = panel.pool(panel.cases)
-    assert [element for piece in pool.pieces for element in piece] == list(panel.order)
-    for piece in pool.pieces:
-        group = panel.cases[piece[0].case].group
-        assert [element.sample for element in piece] == list(range(piece[0].sample, piece[0].sample + group))
-        assert piece[0].sample % group == 0
+    pool = panel.queue(panel.cases)
+    assert [element for piece in pool.clusters for element in piece] == list(panel.order)
+    for piece in pool.clusters:
+        group = panel.cases[piece[0].case_id].group
+        assert [element.sample_index for element in piece] == list(
+            range(piece[0].sample_index, piece[0].sample_index + group)
+        )
+        assert piece[0].sample_index % group == 0
 
 
 @quickly
@@ -55,15 +57,15 @@ def test_with_all_at_hand_the_mean_of_the_cases_means_decides(
     panel = panel_of(sizes, threshold=threshold, full=True)
     random = Random(seed)
     scores = {element: random.choice([0.0, 0.25, 1.0]) for element in panel.order}
-    look = panel.look(panel.rules[0], scores)
+    look = panel.analyze(panel.hypotheses[0], scores)
     assert look.decision is not None
-    assert (look.seen, look.pieces) == (len(panel.order), sum(groups for _, groups in sizes))
+    assert (look.samples, look.clusters) == (len(panel.order), sum(groups for _, groups in sizes))
     mean = mean_of_means(panel, scores)
     if abs(mean - threshold) > 1e-6:
         assert look.decision.verdict == ("pass" if mean > threshold else "fail")
-    pool = panel.pool(panel.cases)
-    assert pool.scale * pool.values(scores).mean() == pytest.approx(mean)
-    assert pool.values(scores).max() <= 1
+    pool = panel.queue(panel.cases)
+    assert pool.scale * pool.weighted_means(scores).mean() == pytest.approx(mean)
+    assert pool.weighted_means(scores).max() <= 1
 
 
 @quickly
@@ -71,28 +73,28 @@ def test_with_all_at_hand_the_mean_of_the_cases_means_decides(
 def test_a_group_counts_once_it_is_complete(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
     panel = panel_of(sizes)
     done = data.draw(st.integers(0, len(panel.order)))
-    look = panel.look(panel.rules[0], dict.fromkeys(panel.order[:done], 0.5))
-    whole = [piece for piece in panel.pool(panel.cases).pieces if set(piece) <= set(panel.order[:done])]
+    look = panel.analyze(panel.hypotheses[0], dict.fromkeys(panel.order[:done], 0.5))
+    whole = [piece for piece in panel.queue(panel.cases).clusters if set(piece) <= set(panel.order[:done])]
     if look.decision is None:
-        assert look.pieces == len(whole)
-        assert look.seen == sum(map(len, whole))
+        assert look.clusters == len(whole)
+        assert look.samples == sum(map(len, whole))
 
 
 def test_six_questions_on_one_text_are_no_more_evidence_than_one() -> None:
     """Right on all six or on none: as if each were asked once."""
     once, six_times = panel_of([(1, 60)]), panel_of([(6, 60)])
     right = {at: Random(at).random() < 0.9 for at in range(60)}
-    one = once.look(once.rules[0], {element: float(right[element.sample]) for element in once.order})
-    six = six_times.look(six_times.rules[0], {e: float(right[e.sample // 6]) for e in six_times.order})
+    one = once.analyze(once.hypotheses[0], {element: float(right[element.sample_index]) for element in once.order})
+    six = six_times.analyze(six_times.hypotheses[0], {e: float(right[e.sample_index // 6]) for e in six_times.order})
     assert one.decision == six.decision
-    assert (one.pieces, 6 * one.seen) == (six.pieces, six.seen)
+    assert (one.clusters, 6 * one.samples) == (six.clusters, six.samples)
 
 
 def test_a_small_case_weighs_as_much_as_a_large_one() -> None:
     """400 samples right and 40 wrong are a mean of one half."""
     panel = panel_of([(1, 400), (1, 40)], threshold=0.52)
-    scores = {element: float(panel.cases[element.case].samples == 400) for element in panel.order}
-    look = panel.look(panel.rules[0], scores)
+    scores = {element: float(panel.cases[element.case_id].samples == 400) for element in panel.order}
+    look = panel.analyze(panel.hypotheses[0], scores)
     assert look.decision is not None
     assert look.decision.verdict == "fail"
 
@@ -105,8 +107,8 @@ def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float,
     for seed in range(200):
         right = {large: set(Random(seed).sample(range(200), 160)), small: set(Random(-seed - 1).sample(range(40), 32))}
         group = {name: of.group for name, of in panel.cases.items()}
-        scores = {e: float(e.sample // group[e.case] in right[e.case]) for e in panel.order}
-        decision = panel.look(panel.rules[0], scores).decision
+        scores = {e: float(e.sample_index // group[e.case_id] in right[e.case_id]) for e in panel.order}
+        decision = panel.analyze(panel.hypotheses[0], scores).decision
         assert decision is not None
         verdicts.append(decision.verdict)
     assert verdicts.count(wrong) <= 6  # type: ignore[arg-type]  # one of the words
@@ -114,13 +116,13 @@ def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float,
 
 def test_a_comparison_pairs_groups() -> None:
     panel = panel_of([(6, 100)])
-    panel.pairing = NonInferiority(drop=0.05, clear=0.025, alpha=0.01)
+    panel.non_inferiority = NonInferiority(drop=0.05, clear=0.025, alpha=0.01)
     truth = drawn(panel, dict.fromkeys(panel.cases, 0.9))
-    worse = {element: score * (element.sample // 6 % 4 != 0) for element, score in truth.items()}
-    look = panel.look_at_pairs(worse, truth)
+    worse = {element: score * (element.sample_index // 6 % 4 != 0) for element, score in truth.items()}
+    look = panel.analyze_pairs(worse, truth)
     assert look.decision is not None
     assert look.decision.verdict == "fail"
-    assert look.seen == 6 * look.pieces
+    assert look.samples == 6 * look.clusters
 
 
 def test_a_cases_evidence_is_by_group() -> None:

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from fixtures.records import Case, CaseResult
 from plugins.gates.clusters import SampleRef
 from plugins.gates.evaluate import GateEvaluator, Measured, blocks
-from plugins.gates.hypotheses import panels
+from plugins.gates.hypotheses import build_panels
 from plugins.gates.regression import Diagnosis, baseline_scores, diagnoses, regression_verdicts
-from plugins.gates.statistics import log_below, log_dropped
-from plugins.gates.thresholds import Regression, Thresholds
+from plugins.gates.statistics import log_evidence_below, log_evidence_of_drop
+from plugins.gates.thresholds import RegressionSettings, Thresholds
 from tests.helpers.queues import ASPECTS, LENGTHS, Work, case, drawn, judge, outcome, result, scope_of, thresholds
 
 MANY = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
-PAIRED = scope_of(MANY, paired=True)
+PAIRED = scope_of(MANY, has_baseline=True)
 SHARES = dict.fromkeys(LENGTHS, 0.9)
 # Of few pairs a loss of 2 points is neither shown nor ruled out.
-COARSE = replace(thresholds(), regression=Regression(drop=10.0))
+COARSE = replace(thresholds(), regression=RegressionSettings(drop=10.0))
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 
@@ -84,8 +84,8 @@ def test_a_planted_drop_fails_where_it_was_planted() -> None:
 
 def test_losses_and_gains_that_balance_are_no_drop() -> None:
     """Every fifth answer changed, half of them for the better."""
-    scope = scope_of(MANY, paired=True)
-    panel = panels(COARSE, scope)["ruler", 1024]
+    scope = scope_of(MANY, has_baseline=True)
+    panel = build_panels(COARSE, scope)["ruler", 1024]
     baseline = drawn(panel, dict.fromkeys(panel.cases, 0.5))
     places = {element: place for place, element in enumerate(panel.order)}
     changed = {
@@ -100,7 +100,7 @@ def test_losses_and_gains_that_balance_are_no_drop() -> None:
 @pytest.mark.parametrize("most", [0, 1, 20])
 @pytest.mark.parametrize("counts", ["pass", "fail"])
 def test_too_few_pairs_are_inconclusive_and_count_as_the_file_says(most: int, counts: str) -> None:
-    given = replace(thresholds(), regression=Regression(inconclusive=counts))  # type: ignore[arg-type]  # parametrized
+    given = replace(thresholds(), regression=RegressionSettings(inconclusive=counts))  # type: ignore[arg-type]  # parametrized
     found = compared(SHARES, given=given, most=dict.fromkeys(LENGTHS, most))
     for each in regression_verdicts(found):
         # The model's sample is done first, so its last one has no partner yet.
@@ -126,7 +126,7 @@ def test_a_broken_case_is_an_error_whatever_the_rest_says(share: float) -> None:
 def test_a_case_that_cannot_be_built_is_an_error_too() -> None:
     """It has no place in the queue, and no part in the mean: the pooled figure is not the panel's."""
     name = "test_ruler[n2-2048]"
-    scope = scope_of(MANY, paired=True, misfits={name})
+    scope = scope_of(MANY, has_baseline=True, misfits={name})
     found = judge(COARSE, scope, SHARES, baseline=SHARES)
     assert told(with_result(found, result(case("n2", 2048, 100), error="does not fit"), name)) == [
         "pass", "error", "pass",
@@ -138,13 +138,13 @@ def test_without_a_baseline_there_is_no_such_gate() -> None:
 
 
 def test_the_file_says_how_much_and_whether_it_blocks() -> None:
-    given = replace(thresholds(), regression=Regression(drop=35.0, blocking=False))
+    given = replace(thresholds(), regression=RegressionSettings(drop=35.0, blocking=False))
     found = regression_verdicts(compared(dict.fromkeys(LENGTHS, 0.8), given=given))
     assert [(each.verdict, each.required, each.blocking) for each in found] == [("pass", -35.0, False)] * 3
 
 
 def test_all_pairs_are_used_when_everything_is_asked_for() -> None:
-    found = judge(COARSE, scope_of(MANY, paired=True, full=True), SHARES, baseline=SHARES)
+    found = judge(COARSE, scope_of(MANY, has_baseline=True, full=True), SHARES, baseline=SHARES)
     assert [(each.verdict, each.samples) for each in regression_verdicts(found)] == [("pass", 300)] * 3
 
 
@@ -153,9 +153,9 @@ def test_pairs_are_those_of_the_workers() -> None:
     found = compared({1024: 0.9, 2048: 0.8, 4096: 0.5})
     baseline = baseline_scores(found.measured.results)
     for each, ((_, length), panel) in zip(regression_verdicts(found), found.panels.items(), strict=True):
-        look = panel.standing(found.scores, baseline=baseline).pairing
+        look = panel.status(found.scores, baseline=baseline).comparison
         assert look is not None
-        assert (each.length, each.samples) == (length, look.seen)
+        assert (each.length, each.samples) == (length, look.samples)
         assert each.verdict == (look.decision.verdict if look.decision else "inconclusive")
 
 
@@ -181,7 +181,7 @@ def known(results: list[CaseResult], floor: float | None = None, **regression: f
     """By task."""
     scope = scope_of([each.case for each in results], lengths=(1024,))
     floors = {} if floor is None else {each.case.task: floor for each in results}
-    given = replace(thresholds(), floors=floors, regression=Regression(**regression))  # type: ignore[arg-type]  # by name
+    given = replace(thresholds(), floors=floors, regression=RegressionSettings(**regression))  # type: ignore[arg-type]  # by name
     found = GateEvaluator(given, Measured(scope=scope, results={each.case.id: each for each in results}))
     return {found.measured.results[name].case.task: each for name, each in diagnoses(found).items()}
 
@@ -206,13 +206,15 @@ def test_of_many_cases_like_the_baseline_only_the_dropped_one_is_told() -> None:
 
 def failures(bar: float) -> int:
     """How many zeros it takes for evidence of `bar` against a floor of 50."""
-    return next(count for count in range(1, 100) if log_below([0.0] * count, 0.5, population=100) >= math.log(bar))
+    return next(
+        count for count in range(1, 100) if log_evidence_below([0.0] * count, 0.5, population=100) >= math.log(bar)
+    )
 
 
 def test_a_borderline_case_is_bad_alone_and_not_among_many() -> None:
     """One in twenty is found at random; the bar rises with the number of cases that are looked at."""
     borderline, cases = failures(20), cases_of()
-    assert log_below([0.0] * borderline, 0.5, population=100) < math.log(100)
+    assert log_evidence_below([0.0] * borderline, 0.5, population=100) < math.log(100)
     first, *others = cases.values()
     good = [result(of, *[1.0] * 40) for of in others]
     assert known([result(first, *[0.0] * borderline)], floor=50.0)[first.task].below
@@ -225,7 +227,7 @@ def test_a_borderline_case_is_bad_alone_and_not_among_many() -> None:
 
 
 def test_a_borderline_loss_is_bad_alone_and_not_among_many() -> None:
-    lost = next(count for count in range(1, 100) if log_dropped([-1.0] * count) >= math.log(20))
+    lost = next(count for count in range(1, 100) if log_evidence_of_drop([-1.0] * count) >= math.log(20))
     first, *others = cases_of().values()
     same = [result(of, *[1.0] * 40, baseline=(1.0,) * 40) for of in others]
     alone = result(first, *[0.0] * lost, baseline=(1.0,) * lost)

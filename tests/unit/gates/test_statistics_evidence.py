@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.gates.statistics import decide_level, decide_paired, interval, log_below, log_evidence
+from plugins.gates.statistics import decide_level, decide_paired, interval, log_evidence, log_evidence_below
 from tests.helpers.scores import MEANS, QUEUES, SCORES
 
 
@@ -109,9 +109,9 @@ def test_what_is_no_score_raises_and_is_shown(bad: float) -> None:
     for call in (
         lambda: log_evidence([0.5, bad], 0.5),
         lambda: decide_level([0.5, bad], 0.5, alpha=0.01, population=9),
-        lambda: decide_level([0.5], 0.5, alpha=0.01, population=2, control=[0.5, bad]),
+        lambda: decide_level([0.5], 0.5, alpha=0.01, population=2, control_variate=[0.5, bad]),
         lambda: interval([0.5, bad], alpha=0.01),
-        lambda: log_below([0.5, bad], 0.5, population=None),
+        lambda: log_evidence_below([0.5, bad], 0.5, population=None),
     ):
         with pytest.raises(ValueError, match=rf"^{bad!r} among the scores: they run from 0 to 1"):
             call()
@@ -124,8 +124,8 @@ def test_what_makes_no_sense_raises() -> None:
         log_evidence([0, 1, 1], math.nan)
     with pytest.raises(ValueError, match=r"\(3,\) scores for a population of 2"):
         decide_level([0, 1, 1], 0.5, alpha=0.01, population=2)
-    with pytest.raises(ValueError, match=r"\(3,\) of a control for a population of 4"):
-        decide_level([0, 1, 1], 0.5, alpha=0.01, population=4, control=[0, 1, 1])
+    with pytest.raises(ValueError, match=r"\(3,\) of a control variate for a population of 4"):
+        decide_level([0, 1, 1], 0.5, alpha=0.01, population=4, control_variate=[0, 1, 1])
     with pytest.raises(ValueError, match=r"threshold 85\.6"):
         decide_level([0, 1, 1], 85.6, alpha=0.01, population=4)
     with pytest.raises(ValueError, match="alpha 1"):

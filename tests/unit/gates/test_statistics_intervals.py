@@ -40,7 +40,7 @@ def test_an_interval_excludes_a_threshold_when_the_gate_has_decided(
     population = len(scores) + more
     mean = math.fsum(scores) / len(scores)
     low, high = interval(scores, alpha=0.1, population=population)
-    decision = decide_level(scores, threshold, alpha=0.05, population=population, least=1)
+    decision = decide_level(scores, threshold, alpha=0.05, population=population, min_observations=1)
     if decision is None:
         assert low - RESOLUTION <= threshold <= high + RESOLUTION
     elif decision.verdict == "pass":

@@ -24,17 +24,17 @@ def test_a_verdict_stands_and_is_never_missing_at_the_end(
             threshold,
             alpha=0.2,
             population=len(scores) + more,
-            zone=zone,
-            least=least,
-            control=control,
+            indifference_zone=zone,
+            min_observations=least,
+            control_variate=control,
         )
 
     last = decide(len(scores))
     assert last is not None or more
     for looks in range(len(scores)):
-        assert decide(looks) == (last if last is not None and looks >= last.at else None)
+        assert decide(looks) == (last if last is not None and looks >= last.stopping_time else None)
     if last is not None:
-        assert last.at >= min(least, len(scores) + more)
+        assert last.stopping_time >= min(least, len(scores) + more)
 
 
 @settings(deadline=None)
@@ -43,13 +43,19 @@ def test_the_mirror_image_gets_the_opposite_verdict(scores: list[float], thresho
     known = np.array(scores[::-1])
     population = len(scores) + 1
     known = np.append(known, 0.5)
-    decision = decide_level(scores, threshold, alpha=0.1, population=population, control=known if controlled else None)
+    decision = decide_level(
+        scores, threshold, alpha=0.1, population=population, control_variate=known if controlled else None
+    )
     mirrored = decide_level(
-        1 - np.array(scores), 1 - threshold, alpha=0.1, population=population, control=1 - known if controlled else None
+        1 - np.array(scores),
+        1 - threshold,
+        alpha=0.1,
+        population=population,
+        control_variate=1 - known if controlled else None,
     )
     assert (decision is None) == (mirrored is None)
     if decision is not None and mirrored is not None:
-        assert decision.at == mirrored.at
+        assert decision.stopping_time == mirrored.stopping_time
         assert decision.verdict != mirrored.verdict
 
 
@@ -59,16 +65,18 @@ def test_a_mean_at_its_threshold_fails(scores: list[float]) -> None:
     """However the sum is rounded: ten times 0.1 is not above 1."""
     size = len(scores)
     tie, below = sum(scores) / size, max(0.0, sum(scores) / size - 1e-6)
-    assert decide_level(scores, tie, alpha=0.01, population=size, least=size) == Decision(verdict="fail", at=size)
-    above = decide_level(scores, below, alpha=0.01, population=size, least=size + 1)
-    assert above == Decision(verdict="pass" if below < tie else "fail", at=size)
+    assert decide_level(scores, tie, alpha=0.01, population=size, min_observations=size) == Decision(
+        verdict="fail", stopping_time=size
+    )
+    above = decide_level(scores, below, alpha=0.01, population=size, min_observations=size + 1)
+    assert above == Decision(verdict="pass" if below < tie else "fail", stopping_time=size)
 
 
 @pytest.mark.parametrize(("score", "threshold"), [(0.1, 0.1), (0.7, 0.7), (1 / 3, 1 / 3), (0.0, 0.0), (1.0, 1.0)])
 @pytest.mark.parametrize("size", [1, 3, 10, 500, 6500])
 def test_constant_scores_at_their_threshold_fail_only_at_the_end(score: float, threshold: float, size: int) -> None:
     scores = np.full(size, score)
-    assert decide_level(scores, threshold, alpha=0.01, population=size) == Decision(verdict="fail", at=size)
+    assert decide_level(scores, threshold, alpha=0.01, population=size) == Decision(verdict="fail", stopping_time=size)
     assert decide_level(scores[:-1], threshold, alpha=0.01, population=size) is None
 
 
@@ -76,46 +84,54 @@ def test_constant_scores_at_their_threshold_fail_only_at_the_end(score: float, t
 @pytest.mark.parametrize("controlled", [False, True])
 def test_constant_scores_off_their_threshold_are_told_early(threshold: float, verdict: str, controlled: bool) -> None:
     scores = np.full(500, 0.5)
-    decision = decide_level(scores, threshold, alpha=0.01, population=500, control=scores if controlled else None)
+    decision = decide_level(
+        scores, threshold, alpha=0.01, population=500, control_variate=scores if controlled else None
+    )
     assert decision is not None
     assert decision.verdict == verdict
-    assert 8 <= decision.at < 100
+    assert 8 <= decision.stopping_time < 100
 
 
 def test_a_single_look_at_the_ends_of_the_scale_is_enough() -> None:
     """Any score above 0 is a mean above 0, any score below 1 a mean below 1."""
     right, wrong = [0.0] * 9 + [1.0], [1.0] * 9 + [0.0]
-    assert decide_level(right, 0.0, alpha=0.01, population=500) == Decision(verdict="pass", at=10)
-    assert decide_level(wrong, 1.0, alpha=0.01, population=500) == Decision(verdict="fail", at=10)
-    assert decide_level(wrong, 0.995, alpha=0.01, population=500, zone=0.01) == Decision(verdict="fail", at=10)
+    assert decide_level(right, 0.0, alpha=0.01, population=500) == Decision(verdict="pass", stopping_time=10)
+    assert decide_level(wrong, 1.0, alpha=0.01, population=500) == Decision(verdict="fail", stopping_time=10)
+    assert decide_level(wrong, 0.995, alpha=0.01, population=500, indifference_zone=0.01) == Decision(
+        verdict="fail", stopping_time=10
+    )
 
 
 def test_a_complete_set_is_compared_exactly_whatever_the_zone() -> None:
     """Inside the zone both nulls are refuted by then."""
     for score, verdict in ((0.55, "pass"), (0.5, "fail"), (0.45, "fail")):
-        decision = decide_level([score] * 4, 0.5, alpha=0.01, population=4, zone=0.1, least=4)
+        decision = decide_level([score] * 4, 0.5, alpha=0.01, population=4, indifference_zone=0.1, min_observations=4)
         assert decision is not None
         assert decision.verdict == verdict
 
 
 def test_a_zone_past_the_scale_decides_nothing_by_itself() -> None:
     perfect = np.ones(500)
-    assert decide_level(1 - perfect[:30], 0.005, alpha=0.01, population=500, zone=0.01) is None
-    assert decide_level(perfect[:30], 0.995, alpha=0.01, population=500, zone=0.01) is None
-    assert decide_level(perfect, 0.995, alpha=0.01, population=500, zone=0.01) == Decision(verdict="pass", at=275)
+    assert decide_level(1 - perfect[:30], 0.005, alpha=0.01, population=500, indifference_zone=0.01) is None
+    assert decide_level(perfect[:30], 0.995, alpha=0.01, population=500, indifference_zone=0.01) is None
+    assert decide_level(perfect, 0.995, alpha=0.01, population=500, indifference_zone=0.01) == Decision(
+        verdict="pass", stopping_time=275
+    )
 
 
 @pytest.mark.parametrize("score", [0.0, 1.0])
 def test_a_population_of_one_is_known_when_seen(score: float) -> None:
     assert decide_level([], 0.5, alpha=0.01, population=1) is None
-    expected = Decision(verdict="pass" if score else "fail", at=1)
+    expected = Decision(verdict="pass" if score else "fail", stopping_time=1)
     assert decide_level([score], 0.5, alpha=0.01, population=1) == expected
 
 
 def test_more_looks_than_samples_leave_the_exact_comparison() -> None:
     scores = accurate(0.9, 20)
-    assert decide_level(scores[:19], 0.1, alpha=0.01, population=20, least=26) is None
-    assert decide_level(scores, 0.1, alpha=0.01, population=20, least=26) == Decision(verdict="pass", at=20)
+    assert decide_level(scores[:19], 0.1, alpha=0.01, population=20, min_observations=26) is None
+    assert decide_level(scores, 0.1, alpha=0.01, population=20, min_observations=26) == Decision(
+        verdict="pass", stopping_time=20
+    )
 
 
 @pytest.mark.parametrize("controlled", [False, True])
@@ -128,7 +144,7 @@ def test_verdicts_one_step_from_the_threshold_are_rarely_wrong(right: int, wrong
     for _ in range(400):
         order = random.permutation(200)
         control = baseline[order] if controlled else None
-        decision = decide_level(scores[order], 0.86, alpha=0.05, population=200, control=control)
+        decision = decide_level(scores[order], 0.86, alpha=0.05, population=200, control_variate=control)
         assert decision is not None
         errors += decision.verdict == wrong
     assert errors / 400 <= 0.05
@@ -152,34 +168,34 @@ def test_a_test_for_one_look_is_wrong_far_more_often_when_it_peeks() -> None:
 
 def test_a_verdict_off_the_threshold_takes_a_fraction_of_the_samples() -> None:
     for seed in range(5):
-        strong = decide_level(accurate(0.955, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, least=26)
-        weak = decide_level(accurate(0.5, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, least=26)
+        strong = decide_level(accurate(0.955, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, min_observations=26)
+        weak = decide_level(accurate(0.5, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, min_observations=26)
         assert strong is not None
         assert weak is not None
         assert (strong.verdict, weak.verdict) == ("pass", "fail")
-        assert strong.at < 6500 / 8
-        assert weak.at < 100
+        assert strong.stopping_time < 6500 / 8
+        assert weak.stopping_time < 100
 
 
 def test_a_zone_is_cheaper_near_the_threshold() -> None:
     scores = accurate(0.88, 6500)
     exact = decide_level(scores, 0.856, alpha=0.01, population=6500)
-    coarse = decide_level(scores, 0.856, alpha=0.01, population=6500, zone=0.01)
+    coarse = decide_level(scores, 0.856, alpha=0.01, population=6500, indifference_zone=0.01)
     assert exact is not None
     assert coarse is not None
     assert exact.verdict == coarse.verdict == "pass"
-    assert coarse.at < exact.at
+    assert coarse.stopping_time < exact.stopping_time
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.9, "pass"), (0.81, "fail")])
 def test_a_baseline_that_scores_alike_saves_samples(share: float, verdict: str) -> None:
     scores = accurate(share, 6500)
     plain = decide_level(scores, 0.856, alpha=0.01, population=6500)
-    same = decide_level(scores, 0.856, alpha=0.01, population=6500, control=scores)
+    same = decide_level(scores, 0.856, alpha=0.01, population=6500, control_variate=scores)
     assert plain is not None
     assert same is not None
     assert plain.verdict == same.verdict == verdict
-    assert same.at < plain.at / 2
+    assert same.stopping_time < plain.stopping_time / 2
 
 
 def test_evidence_with_a_baseline_is_the_average_of_both() -> None:
@@ -189,8 +205,8 @@ def test_evidence_with_a_baseline_is_the_average_of_both() -> None:
     plain = log_evidence(scores, 0.85, population=500)
     paired = log_evidence((scores - control + 1) / 2, (0.85 - control.mean() + 1) / 2, population=500)
     expected = int(((np.exp(plain) + np.exp(paired)) / 2 >= 100).argmax()) + 1
-    decided = Decision(verdict="pass", at=expected)
+    decided = Decision(verdict="pass", stopping_time=expected)
     assert expected < 400
-    assert decide_level(scores[: expected - 1], 0.85, alpha=0.01, population=500, control=control) is None
-    assert decide_level(scores[:expected], 0.85, alpha=0.01, population=500, control=control) == decided
-    assert decide_level(scores, 0.85, alpha=0.01, population=500, control=control) == decided
+    assert decide_level(scores[: expected - 1], 0.85, alpha=0.01, population=500, control_variate=control) is None
+    assert decide_level(scores[:expected], 0.85, alpha=0.01, population=500, control_variate=control) == decided
+    assert decide_level(scores, 0.85, alpha=0.01, population=500, control_variate=control) == decided

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from fixtures.tasks import FAMILIES
-from plugins.gates.thresholds import SHIPPED, Certainty, Regression, Thresholds, ThresholdsError, load_thresholds
+from plugins.gates.thresholds import (
+    SHIPPED,
+    RegressionSettings,
+    Thresholds,
+    ThresholdsError,
+    VerdictSettings,
+    load_thresholds,
+)
 
 LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
 BROKEN = {
@@ -110,8 +117,8 @@ def test_gates_alone_use_the_shipped_yardstick(tmp_path: Path) -> None:
 def test_a_file_that_says_nothing_of_it_has_the_documented_certainty(tmp_path: Path) -> None:
     for text in (LEVEL, "[verdict]\n[regression]\n[floor]\n" + LEVEL):
         found = load(tmp_path, text)
-        assert found.verdict == Certainty(confidence=0.99, zone=0.0, inconclusive="fail")
-        assert found.regression == Regression(
+        assert found.verdict == VerdictSettings(confidence=0.99, indifference_zone=0.0, inconclusive="fail")
+        assert found.regression == RegressionSettings(
             drop=2.0, inconclusive="pass", blocking=True, false_discoveries=0.05, cases="fail"
         )
         assert found.floors == {}
@@ -136,8 +143,8 @@ def test_the_certainty_of_a_file_is_read(tmp_path: Path) -> None:
         niah_single_1 = 99.5
         """,
     )
-    assert found.verdict == Certainty(confidence=0.95, zone=1.0, inconclusive="pass")
-    assert found.regression == Regression(
+    assert found.verdict == VerdictSettings(confidence=0.95, indifference_zone=1.0, inconclusive="pass")
+    assert found.regression == RegressionSettings(
         drop=3.0, inconclusive="fail", blocking=False, false_discoveries=0.1, cases="report"
     )
     assert found.floors == {"vt": 50.0, "niah_single_1": 99.5}
@@ -159,4 +166,4 @@ def test_the_ends_of_a_range_belong_to_it(tmp_path: Path, text: str) -> None:
 
 def test_the_shipped_file_uses_the_documented_certainty() -> None:
     shipped = load_thresholds(SHIPPED, known_tasks=FAMILIES)
-    assert (shipped.verdict, shipped.regression) == (Certainty(), Regression())
+    assert (shipped.verdict, shipped.regression) == (VerdictSettings(), RegressionSettings())

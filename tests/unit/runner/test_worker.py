@@ -100,21 +100,21 @@ def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
 
 def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     thought: list[int] = []
-    standing = Panel.standing
+    standing = Panel.status
 
     def counted(panel: Panel, *args: Any, **settings: Any) -> PanelStatus:
         thought.append(panel.length)
         return standing(panel, *args, **settings)
 
-    monkeypatch.setattr(Panel, "standing", counted)
+    monkeypatch.setattr(Panel, "status", counted)
     with worker_of(calibrated("full"), Answerer(), tmp_path, cases=13, samples=1) as (worker, case):
         (panel,) = worker.panel_state.panels.values()
-        assert len({id(worker.panel_state.standing(panel)) for _ in range(10)}) == len(thought) == 1
+        assert len({id(worker.panel_state.status(panel)) for _ in range(10)}) == len(thought) == 1
         worker.measure(case)
         asked = len(thought)
-        assert worker.panel_state.standing(panel).wanted == ()
+        assert worker.panel_state.status(panel).next_samples == ()
         worker.sides["model"].journal.fail(case.id, "broken")
-        assert case.id not in worker.panel_state.standing(panel).asked
+        assert case.id not in worker.panel_state.status(panel).evidence_counts
         assert len(thought) == asked + 1
 
 
@@ -154,7 +154,7 @@ def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path
                 sides={"model": alone.sides["model"], "baseline": beside},
             )
             worker.measure(case)
-            assert worker.panel_state.standing(*worker.panel_state.panels.values()).wanted == (), (
+            assert worker.panel_state.status(*worker.panel_state.panels.values()).next_samples == (), (
                 "it waits for its own claims"
             )
             worker.close()
