@@ -1,10 +1,12 @@
-"""Chains of checkpoints with a planted loss: does a search by halves name its step, and what does it take?
+"""Measure how often a bisect names the right step, and how many samples it takes, on simulated checkpoints.
 
     python -m benchmarks.bisect_chains --chains 20
 
-No model: scores are drawn, everything that decides is the code that `python -m ci.bisect` runs. Each
-checkpoint flips some answers of its own besides the planted loss, as checkpoints do. Exit code 1 where
-an edge is missed more often than promised, or a search takes more than a tenth of a linear scan.
+No model runs: scores are drawn, and the code of `python -m ci.bisect` makes all decisions. Every series of checkpoints
+loses some points at a random step. Besides, some answers flip from checkpoint to checkpoint, as in real training.
+
+Limits: exit code 1 if the right step is named less often than PROMISED, or if a search takes more than a tenth of the
+samples of a linear scan in the mean.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci.bisect.compare import search_bounds
-from ci.bisect.search import Found, StepVerdict, most_questions, search
+from ci.bisect.search import Edge, StepVerdict, max_measurements, search
 from fixtures.records import Case
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
@@ -29,98 +31,105 @@ CASE = Case(
     samples=250, source="archive", generation_tokens=128,
 )  # fmt: skip
 CONFIDENCE = 0.99
-# Points lost, and the share of chains in which the step must be right.
+# Points lost, and the share of searches that must name the right step.
 PROMISED = {10: 0.97, 30: 1.0, 90: 1.0}
+FLIP_RATES = (0.0, 0.01, 0.03)
 Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """One chain: whether the step was right, and what it took. Samples count the ends' too."""
+class SearchResult:
+    """One search: whether its edge was right, and its cost."""
 
-    right: bool
+    is_right: bool
     samples: int
+    """Answered samples of all checkpoints, the endpoints included."""
     loads: int
-    found: Found
+    """Number of checkpoints loaded."""
+    edge: Edge
 
 
 class Chain:
-    """Scores of all checkpoints on all samples: 90 % right, then `points` fewer from place `edge` on."""
+    """Scores of a series of checkpoints: 90 % right, then `points` fewer from position `edge` on."""
 
-    def __init__(self, *, length: int, edge: int, points: float, flipping: float, chance: np.random.Generator):
-        solved = chance.random(CASE.samples) < 0.9
-        lost = chance.permutation(np.flatnonzero(solved))[: round(CASE.samples * points / 100)]
+    def __init__(self, *, length: int, edge: int, points: float, flipping: float, rng: np.random.Generator):
+        self.edge = edge
+        solved = rng.random(CASE.samples) < 0.9
+        lost = rng.permutation(np.flatnonzero(solved))[: round(CASE.samples * points / 100)]
         after = solved.copy()
         after[lost] = False
         self.scores: list[Scores] = []
-        for place in range(length):
-            flips = chance.random(CASE.samples) < flipping
-            self.scores.append(((after if place >= edge else solved) ^ flips).astype(float))
+        for position in range(length):
+            flips = rng.random(CASE.samples) < flipping
+            self.scores.append(((after if position >= edge else solved) ^ flips).astype(float))
 
-    def search(self) -> Searched:
-        """As ci.bisect: the ends in full, then as many samples of a step as its answer takes."""
+    def search(self) -> SearchResult:
+        """Search like ci.bisect: the endpoints in full, then as many samples of a step as its verdict needs."""
         last = len(self.scores) - 1
-        lost = -100 * float((self.scores[last] - self.scores[0]).mean())
-        bounds = search_bounds(lost, alpha=(1 - CONFIDENCE) / most_questions(last))
-        assert bounds.clear is not None
+        loss_points = -100 * float((self.scores[last] - self.scores[0]).mean())
+        bounds = search_bounds(loss_points, alpha=(1 - CONFIDENCE) / max_measurements(last))
+        assert bounds.clear_points is not None
         pairing = NonInferiority(
-            drop=bounds.drop / 100,
-            clear=bounds.clear / 100,
+            drop=bounds.drop_points / 100,
+            clear=bounds.clear_points / 100,
             alpha=1 - bounds.confidence,
             finite_population=bounds.population,
         )
         panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), non_inferiority=pairing)
-        good = self._elements(panel, 0)
-        taken = {0: CASE.samples, last: CASE.samples}
+        good_scores = self._scores(panel, 0)
+        samples = {0: CASE.samples, last: CASE.samples}
 
-        def ask(place: int) -> StepVerdict:
-            look = panel.analyze_pairs(self._elements(panel, place), good)
-            assert look.decision is not None
-            taken[place] = look.samples
+        def measure(position: int) -> StepVerdict:
+            analysis = panel.analyze_pairs(self._scores(panel, position), good_scores)
+            assert analysis.decision is not None
+            samples[position] = analysis.samples
             return StepVerdict(
-                word="bad" if look.decision.verdict == "fail" else "good", pairs=look.samples, difference=0.0
+                verdict="bad" if analysis.decision.verdict == "fail" else "good", pairs=analysis.samples, difference=0.0
             )
 
-        found = search(last, ask)
-        return Searched(right=False, samples=sum(taken.values()), loads=len(taken), found=found)
+        edge = search(last, measure)
+        is_right = (edge.last_good, edge.first_bad) == (self.edge - 1, self.edge)
+        return SearchResult(is_right=is_right, samples=sum(samples.values()), loads=len(samples), edge=edge)
 
-    def _elements(self, panel: Panel, place: int) -> dict[SampleRef, float]:
-        return {element: self.scores[place][element.sample_index] for element in panel.order}
+    def _scores(self, panel: Panel, position: int) -> dict[SampleRef, float]:
+        return {sample: self.scores[position][sample.sample_index] for sample in panel.order}
 
 
-def run(points: int, *, chains: int, length: int, flipping: float, seed: int) -> list[Searched]:
-    """So many chains with the loss at a random place."""
-    found = []
+def run(points: int, *, chains: int, length: int, flipping: float, seed: int) -> list[SearchResult]:
+    """Search this many series of checkpoints, with the loss at a random step of every one."""
+    results = []
     for number in range(chains):
-        chance = np.random.default_rng([seed, points, number])
-        edge = int(chance.integers(1, length))
-        searched = Chain(length=length, edge=edge, points=points, flipping=flipping, chance=chance).search()
-        right = (searched.found.last_good, searched.found.first_bad) == (edge - 1, edge)
-        found.append(Searched(right=right, samples=searched.samples, loads=searched.loads, found=searched.found))
-    return found
+        rng = np.random.default_rng([seed, points, number])
+        edge = int(rng.integers(1, length))
+        results.append(Chain(length=length, edge=edge, points=points, flipping=flipping, rng=rng).search())
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table of all losses and flip rates; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--chains", type=int, default=20)
-    parser.add_argument("--checkpoints", type=int, default=64)
+    parser.add_argument("--chains", type=int, default=20, help="series of checkpoints for every line (default: 20)")
+    parser.add_argument("--checkpoints", type=int, default=64, help="checkpoints of a series (default: 64)")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    linear = asked.checkpoints * CASE.samples
-    print(f"{asked.chains} chains of {asked.checkpoints} checkpoints each; a linear scan takes {linear} samples")
+    args = parser.parse_args(arguments)
+    linear = args.checkpoints * CASE.samples
+    print(
+        f"{args.chains} series of {args.checkpoints} checkpoints for every line; a linear scan takes {linear} samples"
+    )
     print(f"{'lost':>5} {'flips':>6} {'right':>7} {'samples':>8} {'most':>6} {'of linear':>10} {'loads, most':>12}")
-    kept = True
-    for flipping in (0.0, 0.01, 0.03):
+    is_kept = True
+    for flipping in FLIP_RATES:
         for points, promised in PROMISED.items():
-            found = run(points, chains=asked.chains, length=asked.checkpoints, flipping=flipping, seed=asked.seed)
-            right = sum(each.right for each in found) / len(found)
-            samples = sum(each.samples for each in found) / len(found)
-            kept &= right >= promised and samples <= linear / 10
+            results = run(points, chains=args.chains, length=args.checkpoints, flipping=flipping, seed=args.seed)
+            right = sum(result.is_right for result in results) / len(results)
+            samples = sum(result.samples for result in results) / len(results)
+            is_kept &= right >= promised and samples <= linear / 10
             print(
-                f"{points:>5} {flipping:>6.0%} {right:>7.1%} {samples:>8.0f} {max(e.samples for e in found):>6} "
-                f"{'1/' + format(linear / samples, '.1f'):>10} {max(e.loads for e in found):>12}"
+                f"{points:>5} {flipping:>6.0%} {right:>7.1%} {samples:>8.0f} "
+                f"{max(result.samples for result in results):>6} {'1/' + format(linear / samples, '.1f'):>10} "
+                f"{max(result.loads for result in results):>12}"
             )
-    return 0 if kept else 1
+    return 0 if is_kept else 1
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Kills a search and a watch with SIGKILL at random moments, gives the same command again: same answer, no work lost?
+"""Test that a bisect and a watch survive SIGKILL: the same result as an undisturbed run, and no work done twice.
 
     python -m benchmarks.kill_ci --kills 10
 
-Both work on calibration checkpoints of one chain, at 512 tokens. Exit code 1 where an answer differs from
-that of an undisturbed run, or a finished sample was computed again.
+Both commands work on a series of calibration checkpoints at 512 tokens. The benchmark kills them at random moments and
+starts the same command again, until it has ended by itself.
+
+Limits: exit code 1 if a result differs from that of an undisturbed run, or if a finished sample was computed again.
 """
 
 from __future__ import annotations
@@ -30,122 +32,126 @@ from fixtures.calibration import build, parse_spec
 CASE = "test_ruler[niah_single_2-512]"
 STEPS, EDGE = 6, 4
 GATES = '[[gate]]\nname = "needles"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n'
-PATIENCE_SECONDS = 900
-LONGEST_SECONDS = 30
+TIMEOUT_SECONDS = 900
+MAX_SECONDS_TO_KILL = 30
+BISECT_KEYS = ("first_bad", "last_good", "lost", "looks", "edge", "flips", "ended")
+HISTORY_KEYS = ("step", "word", "failed", "baseline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A command whose last part depends on the folder it works in, and what it has found there."""
+class Target:
+    """A command to kill."""
 
     name: str
     command: Callable[[Path], Sequence[str]]
-    found: Callable[[Path], Any]
+    """Returns the arguments of `python -m` for a working folder."""
+    result: Callable[[Path], Any]
+    """Returns the result that the command has left in that folder."""
 
 
-def chain(folder: Path) -> Path:
+def build_checkpoints(folder: Path) -> Path:
+    """Build six checkpoints with a loss from the fourth on."""
     for number in range(1, STEPS + 1):
         loss = "-blind=0.3" if number >= EDGE else ""
         build(parse_spec(f"full{loss}-step={number}"), folder / f"step-{number}")
     return folder
 
 
-def tasks(steps: Path, gates: Path) -> list[Task]:
+def targets(steps: Path, gates: Path) -> list[Target]:
+    """Return the two commands on these checkpoints."""
     shared = ("--lengths", "512", "--samples", "60")
 
     def bisect(folder: Path) -> Sequence[str]:
-        ends = ("--good", f"{steps}/step-1", "--bad", f"{steps}/step-{STEPS}", "--checkpoints", f"{steps}/step-*")
-        return (
-            "ci.bisect",
-            *ends,
-            "--case",
-            CASE,
-            *shared,
-            "--out",
-            f"{folder}/out",
-            "--journal",
-            f"{folder}/journal",
-        )
+        endpoints = ("--good", f"{steps}/step-1", "--bad", f"{steps}/step-{STEPS}")
+        folders = ("--out", f"{folder}/out", "--journal", f"{folder}/journal")
+        return ("ci.bisect", *endpoints, "--checkpoints", f"{steps}/step-*", "--case", CASE, *shared, *folders)
 
     def watch(folder: Path) -> Sequence[str]:
-        where = ("--out", f"{folder}/out", "--journal", f"{folder}/journal", "--thresholds", str(gates))
-        return ("ci.watch", str(steps), "--every", "1s", "--once", *shared, "-k", "single_2", *where)
+        folders = ("--out", f"{folder}/out", "--journal", f"{folder}/journal", "--thresholds", str(gates))
+        return ("ci.watch", str(steps), "--every", "1s", "--once", *shared, "-k", "single_2", *folders)
 
-    def edge(folder: Path) -> Any:
-        written = json.loads((folder / "out" / "bisect.json").read_text())
-        return {name: written[name] for name in ("first_bad", "last_good", "lost", "looks", "edge", "flips", "ended")}
+    def bisect_result(folder: Path) -> Any:
+        document = json.loads((folder / "out" / "bisect.json").read_text())
+        return {name: document[name] for name in BISECT_KEYS}
 
-    def history(folder: Path) -> Any:
-        lines = [json.loads(line) for line in (folder / "out" / "history.jsonl").read_text().splitlines()]
-        names = ("step", "word", "failed", "baseline")
-        return [[line[name] for name in names] for line in lines if line["event"] == "measured"]
+    def watch_result(folder: Path) -> Any:
+        events = [json.loads(line) for line in (folder / "out" / "history.jsonl").read_text().splitlines()]
+        return [[event[name] for name in HISTORY_KEYS] for event in events if event["event"] == "measured"]
 
-    return [Task(name="bisect", command=bisect, found=edge), Task(name="watch", command=watch, found=history)]
+    return [
+        Target(name="bisect", command=bisect, result=bisect_result),
+        Target(name="watch", command=watch, result=watch_result),
+    ]
 
 
-def start(task: Task, folder: Path) -> subprocess.Popen[bytes]:
+def start(target: Target, folder: Path) -> subprocess.Popen[bytes]:
+    """Start the command in a folder; its output is appended to a file there."""
     folder.mkdir(exist_ok=True)
-    with (folder / "said").open("ab") as said:
+    with (folder / "output").open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", *task.command(folder)], cwd=REPOSITORY, stdout=said, stderr=said,
+            [sys.executable, "-m", *target.command(folder)], cwd=REPOSITORY, stdout=output, stderr=output,
             env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         )  # fmt: skip
 
 
-def computed_twice(folder: Path) -> int:
-    """Finished samples that stand in the journal more than once, per checkpoint."""
-    found: Counter[tuple[str, str]] = Counter()
+def computed_again(folder: Path) -> int:
+    """Return how many finished samples of a checkpoint the journal holds a second time."""
+    counts: Counter[tuple[str, str]] = Counter()
     for path in (folder / "journal").glob("*/*.jsonl"):
         for line in path.read_bytes().split(b"\n")[:-1]:
             data = json.loads(line)
             if "element" in data:
-                found[path.parent.name, data["element"]] += 1
-    return sum(count - 1 for count in found.values())
+                counts[path.parent.name, data["element"]] += 1
+    return sum(count - 1 for count in counts.values())
 
 
-def disturbed(task: Task, folder: Path, kills: int, chance: random.Random) -> int:
-    """Starts it until it has ended by itself; how often it was killed."""
-    done = 0
+def run_with_kills(target: Target, folder: Path, max_kills: int, rng: random.Random) -> int:
+    """Start the command until it ends by itself; return how often it was killed."""
+    kills = 0
     while True:
-        process = start(task, folder)
+        process = start(target, folder)
         try:
-            process.wait(chance.uniform(1, LONGEST_SECONDS) if done < kills else PATIENCE_SECONDS)
+            process.wait(rng.uniform(1, MAX_SECONDS_TO_KILL) if kills < max_kills else TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
-            done += 1
-            time.sleep(chance.random())
+            kills += 1
+            time.sleep(rng.random())
         else:
-            return done
+            return kills
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Kill both commands and print one line for every run; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=10, help="kills of either command (default: 10)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=("bisect", "watch"))
-    asked = parser.parse_args(arguments)
-    chance = random.Random(asked.seed)
+    args = parser.parse_args(arguments)
+    rng = random.Random(args.seed)
     root = Path(tempfile.mkdtemp(prefix="killed-ci-"))
     gates = root / "gates.toml"
     gates.write_text(GATES)
-    wrong = 0
-    for task in tasks(chain(root / "run"), gates):
-        if asked.only not in (None, task.name):
+    faults = 0
+    for target in targets(build_checkpoints(root / "run"), gates):
+        if args.only not in (None, target.name):
             continue
-        disturbed(task, root / task.name, 0, chance)
-        expected = task.found(root / task.name)
+        run_with_kills(target, root / target.name, 0, rng)
+        expected = target.result(root / target.name)
         kills, rounds = 0, 0
-        while kills < asked.kills:
-            place = root / f"{task.name}-{rounds}"
-            kills += disturbed(task, place, asked.kills - kills, chance)
+        while kills < args.kills:
+            folder = root / f"{target.name}-{rounds}"
+            kills += run_with_kills(target, folder, args.kills - kills, rng)
             rounds += 1
-            same, twice = task.found(place) == expected, computed_twice(place)
-            wrong += not same or twice > 0
-            print(f"{task.name}: {kills} kills so far, answer {'the same' if same else 'DIFFERS'}, "
-                  f"{twice} computed twice", flush=True)  # fmt: skip
+            is_same, again = target.result(folder) == expected, computed_again(folder)
+            faults += not is_same or again > 0
+            print(
+                f"{target.name}: {kills} kills so far, result {'the same' if is_same else 'DIFFERS'}, "
+                f"{again} computed again",
+                flush=True,
+            )
     shutil.rmtree(root)
-    return 1 if wrong else 0
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Checkpoints of one training run, in the order of their steps."""
+"""Order the checkpoint directories of one training run by their steps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fixtures.checkpoints.steps import step_of
 
 
 class CheckpointsError(ValueError):
-    """Checkpoints that have no order or are not there; one line."""
+    """Checkpoints that are missing or have no order; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A checkpoint's directory and the step that its name says."""
+    """A checkpoint's directory and the training step in its name."""
 
     number: int
     path: Path
@@ -36,18 +36,17 @@ def read_step(path: Path, *, option: str) -> Step:
 
 
 def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
-    """`good`, every directory that fits a pattern and lies between the two in steps, `bad`.
+    """Return `good`, all directories that match a pattern and lie between the two, and `bad`, ordered by step.
 
-    Raises CheckpointsError where the order is not that, or two checkpoints have one step.
+    Raises CheckpointsError if `good` does not come before `bad`, or if two checkpoints have the same step.
     """
-    ends = tuple(_end(path, option) for path, option in ((good, "--good"), (bad, "--bad")))
-    first, last = ends
+    first, last = _read_endpoint(good, "--good"), _read_endpoint(bad, "--bad")
     if first.number >= last.number:
         raise CheckpointsError(
             f"--good is step {first.number} and --bad step {last.number}; give a good one that came before the bad one"
         )
-    found = {step.path: step for pattern in patterns for step in _matching(pattern)}
-    steps = [step for step in found.values() if first.number < step.number < last.number]
+    matching = {step.path: step for pattern in patterns for step in _matching(pattern)}
+    steps = [step for step in matching.values() if first.number < step.number < last.number]
     ordered = (first, *sorted(steps, key=lambda step: step.number), last)
     for one, other in itertools.pairwise(ordered):
         if one.number == other.number:
@@ -55,14 +54,14 @@ def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
     return ordered
 
 
-def _end(path: Path, option: str) -> Step:
+def _read_endpoint(path: Path, option: str) -> Step:
     if not path.expanduser().is_dir():
         raise CheckpointsError(f"{option}: no such directory {str(path)!r}; give a checkpoint of the run")
     return read_step(path, option=option)
 
 
 def _matching(pattern: str) -> list[Step]:
-    found = [Path(name) for name in glob.glob(str(Path(pattern).expanduser()))]
-    if not found:
-        raise CheckpointsError(f"--checkpoints: nothing fits {pattern!r}; quote a pattern such as 'runs/a/step-*'")
-    return [read_step(path, option="--checkpoints") for path in found if path.is_dir()]
+    paths = [Path(name) for name in glob.glob(str(Path(pattern).expanduser()))]
+    if not paths:
+        raise CheckpointsError(f"--checkpoints: nothing matches {pattern!r}; quote a pattern such as 'runs/a/step-*'")
+    return [read_step(path, option="--checkpoints") for path in paths if path.is_dir()]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ci.bisect.search import Word
+from ci.bisect.search import Verdict
 
 WIDTH, HEIGHT = 860, 380
 LEFT, RIGHT, TOP, BOTTOM = 64, 20, 48, 56
-COLOURS: dict[Word, str] = {"good": "#1b7f3b", "bad": "#b3261e", "skipped": "#8a8a8a"}
+COLOURS: dict[Verdict, str] = {"good": "#1b7f3b", "bad": "#b3261e", "skipped": "#8a8a8a"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Point:
     """A step that was looked at. `value` and `interval` are points of difference; None where it was skipped."""
 
     step: int
-    word: Word
+    word: Verdict
     value: float | None
     interval: tuple[float, float] | None
 

@@ -1,4 +1,4 @@
-"""The suite as a process: started, watched, never left behind, and not started where its report is there."""
+"""Run the suite in a process of its own: start it, wait for it, stop it with its parent, and reuse its report."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
 SCHEMA = "longctx-report/1"
-DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux' prctl
+PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 STOP_SECONDS = 60
-# pytest's exit codes of runs that came to their end: all passed, some failed.
-ENDED = (0, 1)
+# pytest's exit codes of complete runs: all passed, some failed.
+COMPLETE = (0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """A run of the suite that has ended: pytest's exit code, its report, and why there is none."""
+class SuiteRun:
+    """A finished run of the suite."""
 
-    code: int
+    exit_code: int
+    """pytest's exit code; 0 if the report of an earlier run was reused."""
     report: Mapping[str, Any] | None
+    """The JSON report; None if the run did not complete."""
     reason: str = ""
+    """One line that says why there is no report."""
 
 
 def run_suite(
@@ -37,15 +40,15 @@ def run_suite(
     log: Path,
     environment: Mapping[str, str] | None = None,
     again: bool = False,
-) -> Ran:
-    """Runs pytest in the clone and waits; a report that is already there is taken for the run's, unless `again`.
+) -> SuiteRun:
+    """Run pytest in the repository and wait for its end; reuse a report that is already there unless `again`.
 
-    `report` therefore has a name that follows from what is asked. It is there only for a run that came
-    to its end without an error; one that was killed finds in the journal what it had answered.
+    The name of `report` must therefore identify the run's arguments. The file is written only by complete runs without
+    an error. A killed run continues from the journal.
     """
     known = None if again else read_report(report)
     if known is not None:
-        return Ran(code=0, report=known)
+        return SuiteRun(exit_code=0, report=known)
     report.parent.mkdir(parents=True, exist_ok=True)
     partial = report.with_name(f".{report.name}")
     partial.unlink(missing_ok=True)
@@ -53,24 +56,27 @@ def run_suite(
         command = [sys.executable, "-m", "pytest", *arguments, "--report-json", str(partial)]
         process = start(command, output.fileno(), environment)
         try:
-            code = process.wait()
+            exit_code = process.wait()
         except BaseException:
             stop(process)
             raise
-    found = read_report(partial) if code in ENDED else None
-    if found is not None and not any(case["error"] for case in found["cases"]):
+    written = read_report(partial) if exit_code in COMPLETE else None
+    if written is not None and not any(case["error"] for case in written["cases"]):
         partial.replace(report)
-    return Ran(code=code, report=found, reason="" if found else _reason(log, code))
+    return SuiteRun(exit_code=exit_code, report=written, reason="" if written else _reason(log, exit_code))
 
 
 def start(command: Sequence[str], output: int, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """A process of the clone in a group of its own, which ends when this one is killed."""
+    """Start a command in the repository, in a process group of its own that ends if this process is killed.
+
+    `output` is the file descriptor for its output. Variables of a pytest around this process are not inherited.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     parent = os.getpid()
 
-    def dies_with_parent() -> None:
+    def die_with_parent() -> None:
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGTERM)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:
                 os._exit(1)
 
@@ -82,12 +88,15 @@ def start(command: Sequence[str], output: int, environment: Mapping[str, str] | 
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=dies_with_parent,  # nothing in it takes a lock
+        preexec_fn=die_with_parent,  # nothing in it takes a lock
     )
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """As Ctrl-C would: what was answered is in the journal. Killed where that does not help."""
+    """Interrupt the process group as Ctrl-C does, and kill it if it does not end within a minute.
+
+    The samples that it finished are in the journal.
+    """
     for signal_number in (signal.SIGINT, signal.SIGKILL):
         if process.poll() is None:
             try:
@@ -98,7 +107,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def read_report(path: Path) -> Mapping[str, Any] | None:
-    """A report of the suite; None for anything else."""
+    """Return a JSON report of the suite, None for a file that is missing or anything else."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -108,9 +117,9 @@ def read_report(path: Path) -> Mapping[str, Any] | None:
     return report
 
 
-def _reason(log: Path, code: int) -> str:
-    """The line in which pytest says what is wrong."""
+def _reason(log: Path, exit_code: int) -> str:
+    """Return pytest's last line that begins with ERROR, or else the last line of its output."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    told = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    last = next((line for line in reversed(lines) if line), "it said nothing")
-    return told[-1] if told else f"pytest ended with code {code}: {last} (more in {log})"
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    last = next((line for line in reversed(lines) if line), "no output")
+    return errors[-1] if errors else f"pytest ended with code {exit_code}: {last} (more in {log})"

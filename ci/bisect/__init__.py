@@ -1,1 +1,1 @@
-"""Search a chain of checkpoints for the first bad one."""
+"""Search a series of checkpoints for the first bad one."""

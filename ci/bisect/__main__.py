@@ -1,25 +1,29 @@
-"""At which step did a run become worse? `python -m ci.bisect --good A --bad B --checkpoints 'runs/a/step-*'`
+"""Find the step at which a training run became worse.
 
-Searches by halves on one case (the one that lost most, or --case, or --gate), sample by sample against the
-good end, and stops each look as soon as it is sure. All other options are pytest's: --lengths, -k, -n, ...
-Given the same command again, it goes on where it was stopped.
+    python -m ci.bisect --good runs/a/step-2000 --bad runs/a/step-9000 --checkpoints 'runs/a/step-*'
 
-Exit codes: 0 the first bad step was found; 1 the ends are not what they were called; 2 found up to steps
-that could not be looked at; 3 the ends could not be compared; 4 wrong use. With --test, those of
-`git bisect run`: 0 good, 1 bad, 125 cannot be tested, 128 stop, for whatever says nothing of the checkpoint.
+A binary search over the checkpoints on one case: the case that lost most, or the one of --case or --gate. Every step
+is compared with the good endpoint sample by sample, only until the verdict is certain. All other options are pytest's:
+--lengths, -k, -n, ... The same command continues a search that was stopped.
+
+Exit codes: 0 the first bad step was found; 1 the endpoints show no loss; 2 the first bad step may also be a step that
+could not be measured; 3 the endpoints could not be compared; 4 wrong use. With --test, the codes of `git bisect run`:
+0 good, 1 bad, 125 cannot be tested, 128 stop, for everything that says nothing about the checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from ci.bisect.compare import Suite, asked, search_bounds
-from ci.bisect.endpoints import Endpoints, EndsError, compare_ends, worst_cases
-from ci.bisect.report import BisectLog, conclude, look_line
-from ci.bisect.search import StepVerdict, most_questions, search
+from ci.bisect.bisection import Bisection
+from ci.bisect.compare import Suite, compare_step, search_bounds
+from ci.bisect.confirm import confirm
+from ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure_endpoints
+from ci.bisect.report import BisectLog, step_line
+from ci.bisect.search import StepVerdict, max_measurements, search
 from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
 from ci.suite_process import REPOSITORY
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
@@ -28,47 +32,52 @@ from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import Gate, ThresholdsError, load_thresholds
 
 CANNOT_TEST, STOP_GIT = 125, 128
+INTERRUPTED = 130
+# `git bisect run` does not say how many commits it has; a search of as many steps has these bounds.
+GIT_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The command line, read."""
+    """The command line."""
 
     good: Path
     bad: Path
     checkpoints: tuple[str, ...]
+    """Patterns of the checkpoints between the two."""
     case: str | None
     gate: Gate | None
     test: Path | None
+    """The only checkpoint to measure, for `git bisect run`."""
     confidence: float
     suite: Suite
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints each look as it is done, writes bisect.json and bisect.svg, returns the exit code."""
+    """Run the command: print every step's verdict, write bisect.json and bisect.svg, and return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    # From what was typed, since what is wrong with the rest has to be told to git as well.
-    testing = any(each.partition("=")[0] == "--test" for each in arguments)
+    # Read from the raw arguments: git must learn about wrong use of the other options too.
+    is_test = any(argument.partition("=")[0] == "--test" for argument in arguments)
     try:
-        given = _read(arguments)
-        return _test(given) if given.test is not None else _search(given)
+        parsed = _parse(arguments)
+        return _test(parsed) if parsed.test is not None else _search(parsed)
     except (CheckpointError, CheckpointsError, ThresholdsError) as error:
-        return _refused(str(error), STOP_GIT if testing else 4)
-    except EndsError as error:
-        return _refused(str(error), STOP_GIT if testing else error.code)
+        return _fail(str(error), STOP_GIT if is_test else 4)
+    except EndpointsError as error:
+        return _fail(str(error), STOP_GIT if is_test else error.exit_code)
     except KeyboardInterrupt:
-        return _refused("stopped; the same command goes on from here", STOP_GIT + 2)
-    except SystemExit:  # argparse has told of wrong use, or what there is: neither says that a checkpoint is good
-        if not testing:
+        return _fail("stopped; the same command continues", INTERRUPTED)
+    except SystemExit:  # argparse has printed an error or the help; neither says that a checkpoint is good
+        if not is_test:
             raise
         return STOP_GIT
-    except Exception as error:  # Python would end with 1, which git takes for a bad checkpoint
-        if not testing:
+    except Exception as error:  # Python would exit with 1, which git takes for a bad checkpoint
+        if not is_test:
             raise
-        return _refused(f"{type(error).__name__}: {' '.join(str(error).split())}", STOP_GIT)
+        return _fail(f"{type(error).__name__}: {' '.join(str(error).split())}", STOP_GIT)
 
 
-def _read(arguments: list[str]) -> Arguments:
+def _parse(arguments: list[str]) -> Arguments:
     parser = CommandParser(
         prog="python -m ci.bisect", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -76,93 +85,109 @@ def _read(arguments: list[str]) -> Arguments:
     add = parser.add_argument
     add("--good", type=Path, required=True, metavar="CKPT", help="a checkpoint before the loss")
     add("--bad", type=Path, required=True, metavar="CKPT", help="a checkpoint after it")
-    add("--checkpoints", nargs="+", default=[], metavar="PATTERN", help="those between; the last number is the step")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--case", metavar="ID", help="such as 'test_ruler[niah_single_2-8k]' (default: what lost most)")
-    which.add_argument("--gate", metavar="NAME", help="the mean over a gate's cases, at the length that lost most")
-    add("--test", type=Path, metavar="CKPT", help="only say of this one whether it is good, for git bisect run")
-    add("--samples", type=int, default=500, metavar="N", help="per case, at most (default: 500)")
-    add("--confidence", type=float, default=0.99, metavar="P", help="that the step is right (default: 0.99)")
-    add("--thresholds", type=Path, default=REPOSITORY / "thresholds.toml", metavar="FILE", help="where --gate is")
-    add("--out", type=Path, default=Path("out/bisect"), metavar="DIR", help="reports, bisect.json, bisect.svg")
-    given, options = parser.parse_known_args(arguments)
-    if not 0.5 <= given.confidence <= 0.999 or given.samples < 1:
-        raise CheckpointsError("--confidence runs from 0.5 to 0.999, --samples from 1 on")
+    add(
+        "--checkpoints", nargs="+", default=[], metavar="PATTERN",
+        help="the checkpoints between the two; the last number of a name is its step",
+    )  # fmt: skip
+    selection = parser.add_mutually_exclusive_group()
+    selection.add_argument(
+        "--case", metavar="ID", help="search on this case, such as 'test_ruler[niah_single_2-8k]' (default: the worst)"
+    )
+    selection.add_argument(
+        "--gate", metavar="NAME", help="search on the mean over this gate's cases, at the length that lost most"
+    )
+    add("--test", type=Path, metavar="CKPT", help="only test whether this checkpoint is good, for git bisect run")
+    add("--samples", type=int, default=500, metavar="N", help="most samples of a case (default: 500)")
+    add(
+        "--confidence", type=float, default=0.99, metavar="P",
+        help="probability that the step is right (default: 0.99)",
+    )  # fmt: skip
+    add(
+        "--thresholds", type=Path, default=REPOSITORY / "thresholds.toml", metavar="FILE",
+        help="the file that defines the gate of --gate (default: thresholds.toml of the suite)",
+    )  # fmt: skip
+    add(
+        "--out", type=Path, default=Path("out/bisect"), metavar="DIR",
+        help="folder for reports, bisect.json and bisect.svg (default: out/bisect)",
+    )  # fmt: skip
+    parsed, options = parser.parse_known_args(arguments)
+    if not 0.5 <= parsed.confidence <= 0.999 or parsed.samples < 1:
+        raise CheckpointsError("--confidence must be 0.5 to 0.999, and --samples at least 1")
     return Arguments(
-        good=given.good,
-        bad=given.bad,
-        checkpoints=tuple(given.checkpoints),
-        case=given.case,
-        gate=None if given.gate is None else _gate(given.gate, given.thresholds),
-        test=given.test,
-        confidence=given.confidence,
-        suite=Suite(folder=given.out.resolve(), options=options, samples=given.samples),
+        good=parsed.good,
+        bad=parsed.bad,
+        checkpoints=tuple(parsed.checkpoints),
+        case=parsed.case,
+        gate=None if parsed.gate is None else _load_gate(parsed.gate, parsed.thresholds),
+        test=parsed.test,
+        confidence=parsed.confidence,
+        suite=Suite(folder=parsed.out.resolve(), options=options, samples=parsed.samples),
     )
 
 
-def _gate(name: str, thresholds: Path) -> Gate:
+def _load_gate(name: str, thresholds: Path) -> Gate:
     gates = {gate.name: gate for gate in load_thresholds(thresholds, known_tasks=FAMILIES).gates}
     if name not in gates:
-        raise ThresholdsError(f"--gate: no gate {name!r} in {thresholds}; known are {', '.join(gates) or 'none'}")
+        raise ThresholdsError(f"--gate: no gate {name!r} in {thresholds}; known gates: {', '.join(gates) or 'none'}")
     return gates[name]
 
 
-def _ends(given: Arguments, good: Step, bad: Step) -> Endpoints:
-    if given.case is not None:
-        return compare_ends(given.suite, good, bad, (given.case,), given.confidence, None)
-    cases, survey = worst_cases(given.suite, good, bad, given.gate, given.confidence)
-    return compare_ends(given.suite, good, bad, cases, given.confidence, survey)
+def _endpoints(arguments: Arguments, good: Step, bad: Step) -> Endpoints:
+    suite, confidence = arguments.suite, arguments.confidence
+    if arguments.case is not None:
+        return measure_endpoints(suite, good, bad, (arguments.case,), confidence, None)
+    cases, survey = choose_cases(suite, good, bad, arguments.gate, confidence)
+    return measure_endpoints(suite, good, bad, cases, confidence, survey)
 
 
-def _search(given: Arguments) -> int:
-    steps = between(given.checkpoints, given.good, given.bad)
+def _search(arguments: Arguments) -> int:
+    steps = between(arguments.checkpoints, arguments.good, arguments.bad)
     good, bad, last = steps[0], steps[-1], len(steps) - 1
-    _say(f"{len(steps)} checkpoints: {good.name} is called good, {bad.name} bad")
-    ends = _ends(given, good, bad)
-    _say(f"ends       {ends.told}")
-    bounds = search_bounds(ends.lost, alpha=(1 - given.confidence) / most_questions(last) if last > 1 else 0.01)
-    told = BisectLog(steps=steps, ends=ends, suite=given.suite, bounds=bounds, confidence=given.confidence)
-    _say(f"searching  {last - 1} steps between, about {most_questions(last)} to look at")
+    _print(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
+    endpoints = _endpoints(arguments, good, bad)
+    _print(f"endpoints  {endpoints.summary}")
+    bisection = Bisection(suite=arguments.suite, steps=steps, endpoints=endpoints, confidence=arguments.confidence)
+    log = BisectLog(bisection=bisection)
+    _print(f"searching  {last - 1} steps between them, about {max_measurements(last)} to measure")
 
-    def ask(place: int) -> StepVerdict:
-        found, _ = asked(given.suite, steps[place].path, good.path, bounds, ends.cases)
-        _say(look_line(steps[place], found))
-        told.note(place, found)
-        return found
+    def measure(position: int) -> StepVerdict:
+        verdict = bisection.measure(position)
+        _print(step_line(steps[position], verdict))
+        log.add(position, verdict)
+        return verdict
 
-    found = search(last, ask)
-    code, lines = conclude(told, found)
-    for line in lines:
-        _say(line)
-    return code
+    edge = search(last, measure)
+    for line in log.finish(edge, confirm(bisection, edge)):
+        _print(line)
+    return 2 if edge.skipped else 0
 
 
-def _test(given: Arguments) -> int:
-    """One checkpoint for `git bisect run`; bounds as in a search of 1000 steps."""
-    assert given.test is not None
-    good, bad = (read_step(path, option=option) for path, option in ((given.good, "--good"), (given.bad, "--bad")))
-    for end, option in ((good, "--good"), (bad, "--bad")):
-        # The suite would call them by its own options.
-        read_checkpoint(str(end.path), option=option)
-    ends = _ends(given, good, bad)
-    _say(f"ends       {ends.told}")
-    bounds = search_bounds(ends.lost, alpha=(1 - given.confidence) / most_questions(1000))
-    found, _ = asked(given.suite, given.test.resolve(), good.path, bounds, ends.cases)
-    _say(
-        f"{given.test}: {found.word}"
-        + (f": {found.reason}" if found.reason else f", {asdict(found)['difference']:+.1f}")
+def _test(arguments: Arguments) -> int:
+    """Test one checkpoint, and return the exit code for `git bisect run`."""
+    assert arguments.test is not None
+    good, bad = read_step(arguments.good, option="--good"), read_step(arguments.bad, option="--bad")
+    for endpoint, option in ((good, "--good"), (bad, "--bad")):
+        # The suite would name its own options in an error about them.
+        read_checkpoint(str(endpoint.path), option=option)
+    endpoints = _endpoints(arguments, good, bad)
+    _print(f"endpoints  {endpoints.summary}")
+    bounds = search_bounds(endpoints.loss_points, alpha=(1 - arguments.confidence) / max_measurements(GIT_STEPS))
+    result = compare_step(arguments.suite, arguments.test.resolve(), good.path, bounds, endpoints.cases)
+    _print(
+        f"{arguments.test}: {result.verdict}"
+        + (f": {result.reason}" if result.reason else f", {result.difference:+.1f}")
     )
-    return {"good": 0, "bad": 1, "skipped": CANNOT_TEST}[found.word]
+    return {"good": 0, "bad": 1, "skipped": CANNOT_TEST}[result.verdict]
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def _refused(line: str, code: int) -> int:
+def _fail(line: str, exit_code: int) -> int:
     sys.stderr.write(f"error: {line}\n")
-    return code
+    return exit_code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a search asks of a checkpoint, and the suite that answers it."""
+"""Compare two checkpoints in one pytest run of the suite, and read the verdict from its report."""
 
 from __future__ import annotations
 
@@ -8,102 +8,116 @@ from pathlib import Path
 from typing import Any
 
 from ci.bisect.search import StepVerdict
-from ci.suite_process import Ran, run_suite
+from ci.suite_process import SuiteRun, run_suite
 from fixtures.atomic_files import write_file
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.seeding import stable_hash
 
 CASES = "tests_longctx"
-# What is not yet a loss, and what is one: shares of the drop between the two ends.
-CLEAR, DROP = 0.25, 0.75
+# Shares of the loss between the endpoints: up to the first a step is still good, from the second on it is bad.
+CLEAR_SHARE, DROP_SHARE = 0.25, 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """A [regression] table. `drop` and `clear` are points; `population`: about the planned samples only."""
+    """The [regression] table of a comparison's thresholds file."""
 
     confidence: float
-    drop: float = 2.0
-    clear: float | None = None
+    """Probability that the verdict is right, 0 to 1."""
+    drop_points: float = 2.0
+    """Loss, in points, from which the checkpoint is bad."""
+    clear_points: float | None = None
+    """Loss, in points, up to which it is good; None for half of `drop_points`."""
     population: bool = False
+    """True if the verdict is about the planned samples only, not about all samples that could be drawn."""
 
     def as_toml(self) -> str:
-        clear = "" if self.clear is None else f"clear = {self.clear!r}\n"
+        """Return the text of the thresholds file."""
+        clear = "" if self.clear_points is None else f"clear = {self.clear_points!r}\n"
         return (
-            f"[verdict]\nconfidence = {self.confidence!r}\n\n[regression]\ndrop = {self.drop!r}\n{clear}"
+            f"[verdict]\nconfidence = {self.confidence!r}\n\n[regression]\ndrop = {self.drop_points!r}\n{clear}"
             f'population = {str(self.population).lower()}\ncases = "report"\nblocking = false\n'
         )
 
 
-def search_bounds(lost_points: float, *, alpha: float) -> Bounds:
-    """Of a step on the way to a loss of so many points, wrong with probability at most `alpha`."""
-    return Bounds(confidence=1 - alpha, drop=DROP * lost_points, clear=CLEAR * lost_points, population=True)
+def search_bounds(loss_points: float, *, alpha: float) -> Bounds:
+    """Return the bounds for a step of a search for a loss, wrong with probability `alpha` at most."""
+    return Bounds(
+        confidence=1 - alpha,
+        drop_points=DROP_SHARE * loss_points,
+        clear_points=CLEAR_SHARE * loss_points,
+        population=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """How the suite is called: in `folder` its reports and logs are kept, `options` are the user's own."""
+    """The suite as the user called it: its options and a folder for reports, logs and thresholds files."""
 
     folder: Path
     options: Sequence[str]
+    """The user's pytest options, passed on unchanged."""
     samples: int
+    """Most samples of a case."""
 
     def compare(
         self, model: Path, baseline: Path, bounds: Bounds, *, cases: Sequence[str] = (), samples: int = 0,
         full: bool = False,
-    ) -> Ran:  # fmt: skip
-        """Runs the cases (all that the options select) on both, sample by sample; raises CheckpointError."""
-        prints = [
+    ) -> SuiteRun:  # fmt: skip
+        """Run cases on two checkpoints and compare them sample by sample.
+
+        Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. The same
+        comparison runs once: its report is read afterwards. Raises CheckpointError.
+        """
+        fingerprints = [
             read_checkpoint(str(path), option=option).fingerprint
             for path, option in ((model, "--model"), (baseline, "--baseline"))
         ]
-        text = bounds.as_toml()
-        asked = [
+        thresholds = bounds.as_toml()
+        selection = [
             *(f"{CASES}/{case.partition('[')[0]}.py::{case}" for case in cases),
             *self.options, "--samples", str(samples or self.samples), *(["--full"] if full else []),
         ]  # fmt: skip
-        name = f"{model.name}-{stable_hash(*prints, text, *asked):016x}"
-        gates = self.folder / f"{name}.toml"
+        name = f"{model.name}-{stable_hash(*fingerprints, thresholds, *selection):016x}"
+        thresholds_path = self.folder / f"{name}.toml"
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_file(gates, text.encode())
+        write_file(thresholds_path, thresholds.encode())
         return run_suite(
-            [*asked, "--model", str(model), "--baseline", str(baseline), "--thresholds", str(gates)],
+            [*selection, "--model", str(model), "--baseline", str(baseline), "--thresholds", str(thresholds_path)],
             report=self.folder / f"{name}.json",
             log=self.folder / f"{name}.log",
         )
 
 
-def asked(
-    suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str]
-) -> tuple[StepVerdict, Ran | None]:
-    """A checkpoint against the good one; what cannot be measured is skipped, with the reason."""
+def compare_step(suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str]) -> StepVerdict:
+    """Compare a checkpoint with a good one; a checkpoint that cannot be measured is skipped with the reason."""
     try:
-        ran = suite.compare(model, baseline, bounds, cases=cases)
+        run = suite.compare(model, baseline, bounds, cases=cases)
     except CheckpointError as error:
-        return StepVerdict(word="skipped", reason=str(error)), None
-    return answer(ran, bounds), ran
+        return StepVerdict(verdict="skipped", reason=str(error))
+    return step_verdict(run, bounds)
 
 
-def answer(ran: Ran, bounds: Bounds) -> StepVerdict:
-    """What a comparison says of its model."""
-    gate = comparison(ran.report)
+def step_verdict(run: SuiteRun, bounds: Bounds) -> StepVerdict:
+    """Return the verdict of a finished comparison."""
+    gate = regression_gate(run.report)
     if gate is None:
-        return StepVerdict(word="skipped", reason=ran.reason or "the run compared nothing")
+        return StepVerdict(verdict="skipped", reason=run.reason or "the run compared nothing")
     if gate["measured"] is None:
-        return StepVerdict(word="skipped", reason=gate["reason"])
-    assert bounds.clear is not None
-    # Undecided only where the run was told to stop early: then the nearer side.
-    half_way = -(bounds.drop + bounds.clear) / 2
-    lost = {"fail": True, "pass": False}.get(gate["verdict"], gate["measured"] <= half_way)
+        return StepVerdict(verdict="skipped", reason=gate["reason"])
+    assert bounds.clear_points is not None
+    # A run that stops early on a time budget may leave the gate inconclusive: the nearer bound then decides.
+    half_way = -(bounds.drop_points + bounds.clear_points) / 2
+    is_bad = {"fail": True, "pass": False}.get(gate["verdict"], gate["measured"] <= half_way)
     return StepVerdict(
-        word="bad" if lost else "good",
+        verdict="bad" if is_bad else "good",
         difference=gate["measured"],
         interval=(gate["interval"][0], gate["interval"][1]),
         pairs=gate["samples"],
     )
 
 
-def comparison(report: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The report's one regression gate."""
+def regression_gate(report: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the report's only regression gate, None if it has no such gate."""
     gates = report["gates"] if report else []
     return next((gate for gate in gates if gate["kind"] == "regression"), None)

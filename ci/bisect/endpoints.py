@@ -1,4 +1,4 @@
-"""The two ends of a search: what was lost between them, on which cases, and whether they are what they were called."""
+"""Measure the two endpoints of a search: the cases that lost, the size of the loss, and whether it is shown."""
 
 from __future__ import annotations
 
@@ -6,113 +6,141 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ci.bisect.compare import Bounds, Suite, comparison
+from ci.bisect.compare import Bounds, Suite, regression_gate
 from ci.checkpoint_dirs import Step
 from plugins.gates.thresholds import Gate
 
-# Enough to see which case lost most; how much that is, all its samples say.
+Report = Mapping[str, Any]
+
+# Enough samples to see which case lost most; all samples of that case then measure its loss.
 SURVEY_SAMPLES = 50
 
 
-class EndsError(Exception):
-    """Ends between which nothing can be searched. `code` is the command's exit code."""
+class EndpointsError(Exception):
+    """Endpoints between which nothing can be searched; the message is one line."""
 
-    def __init__(self, code: int, line: str):
+    def __init__(self, exit_code: int, line: str):
         super().__init__(line)
-        self.code = code
+        self.exit_code = exit_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """A loss shown on all samples of `cases`. `lost`, `interval` (of the difference) and scores are points."""
+    """The loss between a good and a bad checkpoint, shown on all samples of the searched cases."""
 
     cases: tuple[str, ...]
-    lost: float
+    """Ids of the searched cases."""
+    loss_points: float
     interval: tuple[float, float]
+    """Confidence interval of the difference bad minus good, in points; both ends are negative."""
     pairs: int
+    """Number of samples that both checkpoints answered."""
     score_good: float
+    """Mean score of the good checkpoint, 0 to 100."""
     score_bad: float
-    report: Mapping[str, Any]
-    survey: Mapping[str, Any] | None = None
+    """Mean score of the bad checkpoint, 0 to 100."""
+    report: Report
+    """The suite's report on this comparison."""
+    survey: Report | None = None
+    """The suite's report on the short run that chose the cases; None if the user named the case."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
+        """The cases, both scores and the difference in one line."""
         low, high = self.interval
         return (
-            f"{described(self.cases)}: {self.score_good:.1f} to {self.score_bad:.1f}, "
-            f"{-self.lost:+.1f} [{low:+.1f}, {high:+.1f}] over {self.pairs} pairs"
+            f"{describe_cases(self.cases)}: {self.score_good:.1f} to {self.score_bad:.1f}, "
+            f"{-self.loss_points:+.1f} [{low:+.1f}, {high:+.1f}] over {self.pairs} pairs"
         )
 
 
-def described(cases: Sequence[str]) -> str:
+def describe_cases(cases: Sequence[str]) -> str:
+    """Return the id of the only case, or the number of cases and the first id."""
     return cases[0] if len(cases) == 1 else f"{len(cases)} cases, {cases[0]} and others"
 
 
-def worst_cases(suite: Suite, good: Step, bad: Step, gate: Gate | None, confidence: float) -> tuple[
-    tuple[str, ...], Mapping[str, Any]
-]:  # fmt: skip
-    """The case that lost most in a short look at all of them, or the gate's cases at the length that lost most.
+def choose_cases(
+    suite: Suite, good: Step, bad: Step, gate: Gate | None, confidence: float
+) -> tuple[tuple[str, ...], Report]:
+    """Return the cases to search on, and the report of the short run over all cases that chose them.
 
-    Raises EndsError where nothing could be compared.
+    These are the case that lost most or, with a gate, its cases at the length that lost most. Raises EndpointsError if
+    nothing could be compared.
     """
     samples = min(suite.samples, SURVEY_SAMPLES)
-    ran = suite.compare(bad.path, good.path, Bounds(confidence=confidence), samples=samples, full=True)
-    if ran.report is None:
-        raise EndsError(4 if ran.code == 4 else 3, f"the ends cannot be compared: {ran.reason}")
-    found = ran.report["regression"]["cases"]
-    lost = {name: each["difference"] for name, each in found.items() if each["difference"] is not None}
-    if not lost:
-        raise EndsError(3, f"the ends cannot be compared: {_first_error(ran.report)}")
+    run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), samples=samples, full=True)
+    if run.report is None:
+        raise EndpointsError(4 if run.exit_code == 4 else 3, f"the endpoints cannot be compared: {run.reason}")
+    compared = run.report["regression"]["cases"]
+    differences = {name: case["difference"] for name, case in compared.items() if case["difference"] is not None}
+    if not differences:
+        raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(run.report)}")
     if gate is None:
-        return (min(lost, key=lambda name: (lost[name], name)),), ran.report
-    by_length: dict[int, list[str]] = {}
-    for case in ran.report["cases"]:
-        if case["id"] in lost and _is_of(gate, case):
-            by_length.setdefault(case["length"], []).append(case["id"])
-    if not by_length:
-        raise EndsError(4, f"--gate: no case of {gate.name!r} was run; see --lengths, --suite and -k")
-    worst = min(by_length.values(), key=lambda names: sum(lost[name] for name in names) / len(names))
-    return tuple(worst), ran.report
+        return (min(differences, key=lambda name: (differences[name], name)),), run.report
+    return _worst_length(run.report, gate, differences), run.report
 
 
-def compare_ends(
-    suite: Suite, good: Step, bad: Step, cases: tuple[str, ...], confidence: float, survey: Mapping[str, Any] | None
+def measure_endpoints(
+    suite: Suite, good: Step, bad: Step, cases: tuple[str, ...], confidence: float, survey: Report | None
 ) -> Endpoints:
-    """Both ends on all samples of the cases; raises EndsError where the bad one is not shown to be worse."""
-    ran = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
-    if ran.report is None:
-        raise EndsError(4 if ran.code in (4, 5) else 3, f"the ends cannot be compared: {ran.reason}")
-    gate = comparison(ran.report)
+    """Compare the endpoints on all samples of the cases.
+
+    Raises EndpointsError unless the bad one is shown to be worse.
+    """
+    run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
+    if run.report is None:
+        raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"the endpoints cannot be compared: {run.reason}")
+    gate = regression_gate(run.report)
     if gate is None or gate["measured"] is None:
-        raise EndsError(3, f"the ends cannot be compared: {gate['reason'] if gate else 'no case was run'}")
-    difference, (low, high) = gate["measured"], gate["interval"]
-    scores = [case["score"] for case in ran.report["cases"] if case["score"] is not None]
-    after = sum(scores) / len(scores)
-    before = after - difference
-    told = f"{described(cases)}: {before:.1f} to {after:.1f}, {difference:+.1f} [{low:+.1f}, {high:+.1f}]"
-    if low > 0:
-        raise EndsError(
-            1, f"--bad {bad.name} is better than --good {good.name} ({told}); are they the other way round?"
-        )
-    if high >= 0:
-        if before < 50:
-            fault = f"--good {good.name} is no better than --bad {bad.name} ({told}); give an earlier --good"
-        else:
-            fault = f"--bad {bad.name} is not shown to be worse than --good {good.name} ({told})"
-        raise EndsError(1, f"{fault}; nothing to search")
-    return Endpoints(
+        raise EndpointsError(3, f"the endpoints cannot be compared: {gate['reason'] if gate else 'no case was run'}")
+    scores = [case["score"] for case in run.report["cases"] if case["score"] is not None]
+    score_bad = sum(scores) / len(scores)
+    endpoints = Endpoints(
         cases=cases,
-        lost=-difference,
-        interval=(low, high),
+        loss_points=-gate["measured"],
+        interval=(gate["interval"][0], gate["interval"][1]),
         pairs=gate["samples"],
-        score_good=before,
-        score_bad=after,
-        report=ran.report,
+        score_good=score_bad - gate["measured"],
+        score_bad=score_bad,
+        report=run.report,
         survey=survey,
     )
+    if fault := _fault(endpoints, good, bad):
+        raise EndpointsError(1, fault)
+    return endpoints
 
 
-def _is_of(gate: Gate, case: Mapping[str, Any]) -> bool:
+def _worst_length(report: Report, gate: Gate, differences: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the gate's cases at the length whose mean difference is the lowest."""
+    by_length: dict[int, list[str]] = {}
+    for case in report["cases"]:
+        if case["id"] in differences and _is_in_gate(gate, case):
+            by_length.setdefault(case["length"], []).append(case["id"])
+    if not by_length:
+        raise EndpointsError(4, f"--gate: no case of {gate.name!r} was run; see --lengths, --suite and -k")
+    worst = min(by_length.values(), key=lambda names: sum(differences[name] for name in names) / len(names))
+    return tuple(worst)
+
+
+def _fault(endpoints: Endpoints, good: Step, bad: Step) -> str | None:
+    """Return one line if the endpoints show no loss, else None."""
+    low, high = endpoints.interval
+    if high < 0:
+        return None
+    evidence = (
+        f"{describe_cases(endpoints.cases)}: {endpoints.score_good:.1f} to {endpoints.score_bad:.1f}, "
+        f"{-endpoints.loss_points:+.1f} [{low:+.1f}, {high:+.1f}]"
+    )
+    if low > 0:
+        return f"--bad {bad.name} is better than --good {good.name} ({evidence}); are they the other way round?"
+    if endpoints.score_good < 50:
+        fault = f"--good {good.name} is no better than --bad {bad.name} ({evidence}); give an earlier --good"
+    else:
+        fault = f"--bad {bad.name} is not shown to be worse than --good {good.name} ({evidence})"
+    return f"{fault}; nothing to search"
+
+
+def _is_in_gate(gate: Gate, case: Mapping[str, Any]) -> bool:
     if gate.lengths and case["length"] not in gate.lengths:
         return False
     if gate.tasks:
@@ -121,5 +149,5 @@ def _is_of(gate: Gate, case: Mapping[str, Any]) -> bool:
     return bool(case["suite"] == suite and category in (None, case["category"]))
 
 
-def _first_error(report: Mapping[str, Any]) -> str:
+def _first_error(report: Report) -> str:
     return next((f"{case['id']}: {case['error']}" for case in report["cases"] if case["error"]), "no case has a pair")

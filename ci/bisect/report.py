@@ -1,4 +1,4 @@
-"""What a search says: a line for each look, the ending in words, and both as JSON and as a picture."""
+"""Write a search down: one line for every step, the final lines, `bisect.json` and `bisect.svg`."""
 
 from __future__ import annotations
 
@@ -7,195 +7,187 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ci.bisect.compare import Bounds, Suite, asked, comparison
-from ci.bisect.endpoints import Endpoints
-from ci.bisect.journal_stats import Cost, Flip, Results
-from ci.bisect.search import Found, StepVerdict
+from ci.bisect.bisection import Bisection
+from ci.bisect.confirm import Confirmation
+from ci.bisect.journal_stats import Flip
+from ci.bisect.search import Edge, StepVerdict
 from ci.checkpoint_dirs import Step
 from ci.plots import Point, plot
 from fixtures.atomic_files import write_file
-from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 
 SCHEMA = "longctx-bisect/1"
-FLIPS_SHOWN = 5
-# A share of the whole loss; samples at hand that say as much elsewhere are worth a full look.
-HINT = 0.1
+MAX_FLIPS_SHOWN = 5
+SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectLog:
-    """A search as far as it is; every look is written down at once."""
+    """The files of one search, written again after every step, so that a killed search leaves its results."""
 
-    steps: Sequence[Step]
-    ends: Endpoints
-    suite: Suite
-    bounds: Bounds
-    confidence: float
-    answers: dict[int, StepVerdict] = field(default_factory=dict)
+    bisection: Bisection
+    verdicts: dict[int, StepVerdict] = field(default_factory=dict)
+    """Verdicts of all steps so far by position, in the order of the search."""
 
-    def note(self, place: int, answer: StepVerdict) -> None:
-        self.answers[place] = answer
-        self.write(ended=False)
+    def add(self, position: int, verdict: StepVerdict) -> None:
+        """Record a step's verdict and write both files."""
+        self.verdicts[position] = verdict
+        self._write(is_finished=False)
 
-    def write(self, *, ended: bool, edge: tuple[int, int] | None = None, more: Mapping[str, Any] | None = None) -> None:
-        """bisect.json and bisect.svg."""
-        looks = [
-            {"step": self.steps[place].number, "checkpoint": str(self.steps[place].path)} | asdict(answer)
-            for place, answer in self.answers.items()
-        ]
+    def finish(self, edge: Edge, confirmation: Confirmation) -> list[str]:
+        """Write both files for the last time, and return the final lines for the terminal."""
+        lines = final_lines(self.bisection, edge, confirmation)
+        more = _final_facts(self.bisection, edge, confirmation) | {"words": lines}
+        self._write(is_finished=True, edge=edge, more=more)
+        return lines
+
+    def _write(self, *, is_finished: bool, edge: Edge | None = None, more: Mapping[str, Any] | None = None) -> None:
+        bisection = self.bisection
         document = {
             "schema": SCHEMA,
-            "ended": ended,
-            "good": str(self.steps[0].path),
-            "bad": str(self.steps[-1].path),
-            "cases": list(self.ends.cases),
-            "lost": self.ends.lost,
-            "confidence": self.confidence,
-            "looks": looks,
+            "ended": is_finished,
+            "good": str(bisection.steps[0].path),
+            "bad": str(bisection.steps[-1].path),
+            "cases": list(bisection.endpoints.cases),
+            "lost": bisection.endpoints.loss_points,
+            "confidence": bisection.confidence,
+            "looks": [
+                {"step": bisection.steps[position].number, "checkpoint": str(bisection.steps[position].path)}
+                | verdict.as_json()
+                for position, verdict in self.verdicts.items()
+            ],
         }
         text = json.dumps(document | dict(more or {}), indent=1)
-        write_file(self.suite.folder / "bisect.json", f"{text}\n".encode())
-        write_file(self.suite.folder / "bisect.svg", self._picture(edge).encode())
-
-    def _picture(self, edge: tuple[int, int] | None) -> str:
-        first = Point(step=self.steps[0].number, word="good", value=0.0, interval=None)
-        last = Point(step=self.steps[-1].number, word="bad", value=-self.ends.lost, interval=self.ends.interval)
-        looks = [
-            Point(step=self.steps[place].number, word=answer.word, value=answer.difference, interval=answer.interval)
-            for place, answer in sorted(self.answers.items())
-        ]
-        numbers = None if edge is None else (self.steps[edge[0]].number, self.steps[edge[1]].number)
-        title = self.ends.cases[0] + (f" and {len(self.ends.cases) - 1} more" if len(self.ends.cases) > 1 else "")
-        return plot([first, *looks, last], title=title, half_way=-self.ends.lost / 2, edge=numbers)
+        write_file(bisection.suite.folder / "bisect.json", f"{text}\n".encode())
+        write_file(bisection.suite.folder / "bisect.svg", _chart(bisection, self.verdicts, edge).encode())
 
 
-def look_line(step: Step, answer: StepVerdict) -> str:
-    """One look in a line."""
-    if answer.difference is None:
-        return f"step {step.number:<8} skipped  {answer.reason}"
-    low, high = answer.interval or (-100.0, 100.0)
-    lost = f"{answer.difference:+6.1f} [{low:+.1f}, {high:+.1f}]"
-    return f"step {step.number:<8} {answer.word:<7} {lost}  {answer.pairs} pairs"
+def step_line(step: Step, verdict: StepVerdict) -> str:
+    """Return one step's verdict as a line."""
+    if verdict.difference is None:
+        return f"step {step.number:<8} skipped  {verdict.reason}"
+    low, high = verdict.interval or (-100.0, 100.0)
+    difference = f"{verdict.difference:+6.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"step {step.number:<8} {verdict.verdict:<7} {difference}  {verdict.pairs} pairs"
 
 
-def conclude(told: BisectLog, found: Found) -> tuple[int, list[str]]:
-    """The exit code and the last lines; writes the files."""
-    steps, place = told.steps, {"good": found.last_good, "bad": found.first_bad}
-    good, bad = steps[place["good"]], steps[place["bad"]]
-    sure = f"{100 * told.confidence:g} %"
-    if found.skipped:
-        open_steps = ", ".join(str(steps[each].number) for each in found.skipped)
-        lines = [f"first bad step {bad.number} or, not looked at, {open_steps} (last good {good.number}), {sure}"]
-    else:
-        lines = [f"first bad step {bad.number} (last good {good.number}), {sure}"]
-    lines += [
-        f"not monotone: bad from {steps[begins].number} on (good at {steps[before].number}), "
-        f"good again at {steps[again].number}; the loss of {steps[-1].name} begins later"
-        for before, begins, again in found.dips
+def final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
+    """Return the lines that end a search: its result first, then what qualifies it, then its cost."""
+    return [
+        _result_line(bisection, edge),
+        *_dip_lines(bisection, edge),
+        _edge_line(bisection, confirmation.edge),
+        *_other_drop_lines(confirmation),
+        *_flip_lines(confirmation.flips),
+        *_skipped_lines(bisection, edge),
+        *_unmeasured_lines(bisection, edge),
+        *_cost_lines(confirmation),
+        f"written: {bisection.suite.folder}/bisect.json, bisect.svg",
     ]
-    unseen = len(steps) - 2 - len(found.answers)
-    skips = [f"skipped step {steps[at].number}: {a.reason}" for at, a in sorted(found.answers.items()) if not a.pairs]
-    results = Results(told.ends.report, told.suite.samples)
-    prints = {at: _fingerprint(steps[at]) for at in {0, len(steps) - 1, *found.answers}}
-    edge, edge_lines = _edge(told, found)
-    edge_lines += _other_drops(told, found, results, prints)
-    flips = results.flips(prints[place["good"]], prints[place["bad"]], told.ends.cases)
-    cost = sum((results.cost(each, told.ends.cases) for each in set(prints.values()) if each), Cost())
-    linear = _linear_scan(told, cost)
-    lines += [*edge_lines, *_flip_lines(flips), *skips]
-    if unseen:
-        lines.append(f"not looked at: {unseen} of {len(steps)} steps; a dip among them would go unseen")
-    lines.append(
-        f"cost: {cost.samples} samples, {cost.tokens:,} tokens; a linear scan takes {linear.samples} samples, "
-        f"{linear.tokens:,} tokens (1/{linear.tokens / max(1, cost.tokens):.1f})"
-    )
-    surveyed: Cost | None = None
-    if told.ends.survey is not None:
-        others = [case["id"] for case in told.ends.survey["cases"] if case["id"] not in told.ends.cases]
-        surveyed = results.of(told.ends.survey).cost(prints[0], others)
-        surveyed += results.of(told.ends.survey).cost(prints[len(steps) - 1], others)
-        lines.append(f"      and {surveyed.samples} samples of other cases, to see which lost most")
-    lines.append(f"written: {told.suite.folder}/bisect.json, bisect.svg")
-    told.write(
-        ended=True,
-        edge=(place["good"], place["bad"]),
-        more={
-            "first_bad": bad.number,
-            "last_good": good.number,
-            "monotone": not found.dips,
-            "dips": [[steps[each].number for each in dip] for dip in found.dips],
-            "skipped": [steps[each].number for each in found.skipped],
-            "not_looked_at": unseen,
-            "edge": edge,
-            "flips": [asdict(flip) for flip in flips],
-            "cost": asdict(cost),
-            "linear_scan": asdict(linear),
-            "survey": surveyed and asdict(surveyed),
-            "words": lines,
-        },
-    )
-    return (2 if found.skipped else 0), lines
 
 
-def _edge(told: BisectLog, found: Found) -> tuple[dict[str, Any] | None, list[str]]:
-    """The two neighbours against each other."""
-    good, bad = told.steps[found.last_good], told.steps[found.first_bad]
-    answer, _ = asked(told.suite, bad.path, good.path, told.bounds, told.ends.cases)
-    if answer.difference is None or answer.interval is None:
-        return None, [f"the two were not compared: {answer.reason}"]
-    low, high = answer.interval
-    lost = f"{answer.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {answer.pairs} pairs"
-    return asdict(answer), [f"between them {lost}, of {-told.ends.lost:+.1f} between the ends"]
+def _result_line(bisection: Bisection, edge: Edge) -> str:
+    good, bad = bisection.steps[edge.last_good].number, bisection.steps[edge.first_bad].number
+    confidence = f"{100 * bisection.confidence:g} %"
+    if not edge.skipped:
+        return f"first bad step {bad} (last good {good}), {confidence}"
+    skipped = ", ".join(str(bisection.steps[position].number) for position in edge.skipped)
+    return f"first bad step {bad}, or one of the skipped steps before it: {skipped} (last good {good}), {confidence}"
 
 
-def _other_drops(told: BisectLog, found: Found, results: Results, prints: Mapping[int, str]) -> list[str]:
-    """Losses before the last good step and behind the first bad one, shown on all samples.
+def _dip_lines(bisection: Bisection, edge: Edge) -> list[str]:
+    steps = bisection.steps
+    return [
+        f"not monotone: bad from {steps[dip.first_bad].number} on (good at {steps[dip.last_good].number}), "
+        f"good again at {steps[dip.good_again].number}; the loss of {steps[-1].name} begins later"
+        for dip in edge.dips
+    ]
 
-    They are looked for where the samples at hand hint at one: a search ends with too few to show it.
-    """
-    last = len(told.steps) - 1
-    lines = []
-    for before, after in ((0, found.last_good), (found.first_bad, last)):
-        hint = results.difference(prints[before], prints[after], told.ends.cases) if before != after else 0.0
-        if hint > -HINT * told.ends.lost:
-            continue
-        good, bad = told.steps[before], told.steps[after]
-        bounds = Bounds(confidence=told.confidence)
-        gate = comparison(told.suite.compare(bad.path, good.path, bounds, cases=told.ends.cases, full=True).report)
-        if gate is None or gate["interval"] is None or gate["interval"][1] >= 0:
-            continue
-        low, high = gate["interval"]
-        lines.append(
-            f"two drops: from step {good.number} to {bad.number} another {gate['measured']:+.1f} "
-            f"[{low:+.1f}, {high:+.1f}]; to find where: --good {good.path} --bad {bad.path}"
-        )
-    return lines
+
+def _edge_line(bisection: Bisection, verdict: StepVerdict) -> str:
+    if verdict.difference is None or verdict.interval is None:
+        return f"the two steps were not compared: {verdict.reason}"
+    low, high = verdict.interval
+    loss = f"{verdict.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {verdict.pairs} pairs"
+    return f"between them {loss}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints"
+
+
+def _other_drop_lines(confirmation: Confirmation) -> list[str]:
+    return [
+        f"two drops: from step {drop.before.number} to {drop.after.number} another {drop.difference:+.1f} "
+        f"[{drop.interval[0]:+.1f}, {drop.interval[1]:+.1f}]; search it with --good {drop.before.path} "
+        f"--bad {drop.after.path}"
+        for drop in confirmation.other_drops
+    ]
 
 
 def _flip_lines(flips: Sequence[Flip]) -> list[str]:
-    worse = [flip for flip in flips if flip.after < flip.before]
     if not flips:
         return []
+    worse = [flip for flip in flips if flip.after < flip.before]
     lines = [f"flipped samples: {len(worse)} worse, {len(flips) - len(worse)} better, for example"]
-    for flip in worse[:FLIPS_SHOWN]:
-        place = "" if flip.depth is None else f" at depth {flip.depth:.2f}"
-        expected = ", ".join(flip.expected)[:60]
-        lines.append(
-            f"    {flip.case} sample {flip.index}{place}: expected {expected!r}, now {flip.answer_after[:60]!r}"
-        )
+    for flip in worse[:MAX_FLIPS_SHOWN]:
+        depth = "" if flip.depth is None else f" at depth {flip.depth:.2f}"
+        expected, answer = ", ".join(flip.expected)[:SHOWN_CHARACTERS], flip.answer_after[:SHOWN_CHARACTERS]
+        lines.append(f"    {flip.case} sample {flip.index}{depth}: expected {expected!r}, now {answer!r}")
     return lines
 
 
-def _linear_scan(told: BisectLog, cost: Cost) -> Cost:
-    """All samples of the same cases on every checkpoint, each as dear as those that were answered."""
-    planned = sum(case["planned"] for case in told.ends.report["cases"])
-    samples = planned * len(told.steps)
-    return Cost(samples=samples, tokens=round(samples * cost.tokens / max(1, cost.samples)))
+def _skipped_lines(bisection: Bisection, edge: Edge) -> list[str]:
+    return [
+        f"skipped step {bisection.steps[position].number}: {verdict.reason}"
+        for position, verdict in sorted(edge.verdicts.items())
+        if not verdict.pairs
+    ]
 
 
-def _fingerprint(step: Step) -> str:
-    """Empty where the checkpoint cannot be read."""
-    try:
-        return read_checkpoint(str(step.path)).fingerprint
-    except CheckpointError:
-        return ""
+def _unmeasured_count(bisection: Bisection, edge: Edge) -> int:
+    return len(bisection.steps) - 2 - len(edge.verdicts)
+
+
+def _unmeasured_lines(bisection: Bisection, edge: Edge) -> list[str]:
+    count = _unmeasured_count(bisection, edge)
+    return [f"not measured: {count} of {len(bisection.steps)} steps; a dip among them goes unnoticed"] if count else []
+
+
+def _cost_lines(confirmation: Confirmation) -> list[str]:
+    cost, linear = confirmation.cost, confirmation.linear_scan
+    lines = [
+        f"cost: {cost.samples} samples, {cost.tokens:,} tokens; a linear scan takes {linear.samples} samples, "
+        f"{linear.tokens:,} tokens (1/{linear.tokens / max(1, cost.tokens):.1f})"
+    ]
+    if confirmation.survey_cost is not None:
+        lines.append(f"      and {confirmation.survey_cost.samples} samples of other cases, to see which lost most")
+    return lines
+
+
+def _final_facts(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> dict[str, Any]:
+    """Return the keys of `bisect.json` that a finished search adds."""
+    steps, edge_verdict = bisection.steps, confirmation.edge
+    return {
+        "first_bad": steps[edge.first_bad].number,
+        "last_good": steps[edge.last_good].number,
+        "monotone": not edge.dips,
+        "dips": [[steps[position].number for position in dip] for dip in edge.dips],
+        "skipped": [steps[position].number for position in edge.skipped],
+        "not_looked_at": _unmeasured_count(bisection, edge),
+        "edge": None if edge_verdict.difference is None else edge_verdict.as_json(),
+        "flips": [asdict(flip) for flip in confirmation.flips],
+        "cost": asdict(confirmation.cost),
+        "linear_scan": asdict(confirmation.linear_scan),
+        "survey": None if confirmation.survey_cost is None else asdict(confirmation.survey_cost),
+    }
+
+
+def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict], edge: Edge | None) -> str:
+    """Return the search as an SVG chart: differences from the good endpoint over the steps."""
+    steps, endpoints = bisection.steps, bisection.endpoints
+    first = Point(step=steps[0].number, word="good", value=0.0, interval=None)
+    last = Point(step=steps[-1].number, word="bad", value=-endpoints.loss_points, interval=endpoints.interval)
+    measured = [
+        Point(step=steps[position].number, word=verdict.verdict, value=verdict.difference, interval=verdict.interval)
+        for position, verdict in sorted(verdicts.items())
+    ]
+    edge_steps = None if edge is None else (steps[edge.last_good].number, steps[edge.first_bad].number)
+    others = len(endpoints.cases) - 1
+    title = endpoints.cases[0] + (f" and {others} more" if others else "")
+    return plot([first, *measured, last], title=title, half_way=-endpoints.loss_points / 2, edge=edge_steps)

@@ -1,1 +1,1 @@
-"""Measure each checkpoint that a training run writes."""
+"""Measure every checkpoint that a training run writes."""

@@ -1,4 +1,4 @@
-"""Which checkpoints of a directory are there whole, while training still writes others."""
+"""List the complete checkpoints of a directory while training still writes others."""
 
 from __future__ import annotations
 
@@ -10,74 +10,76 @@ from pathlib import Path
 from ci.checkpoint_dirs import Step, read_step
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 
-# Name, size and time of change of every file below a directory.
+# Name, size and modification time of every file below a directory.
 State = tuple[tuple[str, int, int], ...]
 NUMBERED = re.compile(r"\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
-    """A checkpoint that can be read; another fingerprint is another checkpoint, whatever its name."""
+class CompleteCheckpoint:
+    """A checkpoint that can be read; one with another fingerprint is another checkpoint, whatever its name."""
 
     step: Step
     fingerprint: str
 
 
 @dataclass(slots=True)
-class Watcher:
-    """Looks at a directory again and again; `marker` is a file that training writes last, if it does.
+class CheckpointWatcher:
+    """Scan a directory repeatedly for complete checkpoints.
 
-    Without a marker a checkpoint is whole when its weights fit their index and headers and nothing in
-    it has changed since the last look. `waiting` says of each other one, by name, what it lacks.
+    Without a marker, a checkpoint is complete if its weights match their index and headers, and if no file in it has
+    changed since the last scan.
     """
 
     directory: Path
     marker: str | None = None
+    """Name of a file that training writes last into every checkpoint."""
     waiting: dict[str, str] = field(default_factory=dict)
+    """Reasons why the other checkpoints are not complete, by name, as of the last scan."""
     _states: dict[Path, State] = field(default_factory=dict)
-    _prints: dict[Path, tuple[State, str]] = field(default_factory=dict)
+    _fingerprints: dict[Path, tuple[State, str]] = field(default_factory=dict)
 
-    def look(self) -> list[Whole]:
-        """The whole ones, by step. Raises OSError where the directory itself cannot be read."""
+    def scan(self) -> list[CompleteCheckpoint]:
+        """Return the complete checkpoints by step; raise OSError if the directory itself cannot be read."""
         self.waiting.clear()
-        found = [self._whole(step) for step in self._steps()]
-        return [each for each in found if each is not None]
+        checkpoints = [self._check_or_wait(step) for step in self._steps()]
+        return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def _steps(self) -> Sequence[Step]:
-        folders = (path for path in self.directory.iterdir() if NUMBERED.search(path.name))
-        # Writers that rename at the end use hidden names until then.
-        shown = (path for path in folders if path.is_dir() and not path.name.startswith("."))
-        return sorted((read_step(path, option="DIR") for path in shown), key=lambda step: step.number)
+        numbered = (path for path in self.directory.iterdir() if NUMBERED.search(path.name))
+        # Some writers use a hidden name until they rename the finished directory.
+        visible = (path for path in numbered if path.is_dir() and not path.name.startswith("."))
+        return sorted((read_step(path, option="DIR") for path in visible), key=lambda step: step.number)
 
-    def _whole(self, step: Step) -> Whole | None:
+    def _check_or_wait(self, step: Step) -> CompleteCheckpoint | None:
         try:
-            return self._checked(step)
+            return self._check(step)
         except (OSError, CheckpointError) as error:
-            # It may be deleted or written while we look.
+            # Training may write or delete the files during the scan.
             self._states.pop(step.path, None)
             self.waiting[step.name] = str(error)
             return None
 
-    def _checked(self, step: Step) -> Whole | None:
-        now = _state(step.path)
-        was, self._states[step.path] = self._states.get(step.path), now
+    def _check(self, step: Step) -> CompleteCheckpoint | None:
+        state = _state(step.path)
+        last_state, self._states[step.path] = self._states.get(step.path), state
         if self.marker is not None and not (step.path / self.marker).exists():
             self.waiting[step.name] = f"{self.marker} is not there yet"
             return None
-        known = self._prints.get(step.path)
-        if known is not None and known[0] == now:
-            return Whole(step=step, fingerprint=known[1])
-        if self.marker is None and was != now:
-            self.waiting[step.name] = "it was not there at the last look, or has changed since"
+        known = self._fingerprints.get(step.path)
+        if known is not None and known[0] == state:
+            return CompleteCheckpoint(step=step, fingerprint=known[1])
+        if self.marker is None and last_state != state:
+            self.waiting[step.name] = "it is new, or has changed since the last scan"
             return None
         fingerprint = read_checkpoint(str(step.path)).fingerprint
-        if _state(step.path) != now:
+        if _state(step.path) != state:
             self.waiting[step.name] = "it changed while it was read"
             return None
-        self._prints[step.path] = (now, fingerprint)
-        return Whole(step=step, fingerprint=fingerprint)
+        self._fingerprints[step.path] = (state, fingerprint)
+        return CompleteCheckpoint(step=step, fingerprint=fingerprint)
 
 
 def _state(folder: Path) -> State:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return tuple((str(path.relative_to(folder)), (seen := path.stat()).st_size, seen.st_mtime_ns) for path in files)
+    return tuple((str(path.relative_to(folder)), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in files)

@@ -1,4 +1,4 @@
-"""What a watch has done, one line of JSON each, synced: a restart goes on from it and loses nothing."""
+"""The measurements of a watch as JSON lines, synced one by one, so that a restart continues and loses nothing."""
 
 from __future__ import annotations
 
@@ -11,105 +11,129 @@ from typing import Any, Literal
 
 from fixtures.records import from_json
 
-Word = Literal["pass", "fail", "error"]
+Verdict = Literal["pass", "fail", "error"]
+# A checkpoint's path and fingerprint: a checkpoint that is written again is another one.
+Key = tuple[str, str]
+# Keys of the history file and the webhook that differ from the names of the fields.
+JSON_KEYS = {"verdict": "word", "exit_code": "code"}
+FIELDS = {key: name for name, key in JSON_KEYS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A checkpoint that the gates were run on.
-
-    `code` is pytest's, `failed` names what failed, or gives the one line why nothing was measured. `baseline` is
-    the step it was compared with, None for the first. `gpu_seconds`: seconds times GPUs.
-    """
+class Measurement:
+    """One run of the gates on a checkpoint."""
 
     step: int
     checkpoint: str
+    """The checkpoint's path."""
     fingerprint: str
-    word: Word
-    code: int
+    verdict: Verdict
+    exit_code: int
+    """pytest's exit code."""
     failed: tuple[str, ...]
+    """One line for every failed gate or case, or the only reason why nothing was measured."""
     report: str
+    """Path of the JSON report."""
     baseline: int | None
+    """Step of the checkpoint compared against; None for the first one."""
     effective_length: str | None
     gpu_seconds: float
+    """Elapsed seconds times the number of GPUs."""
     ended: str
+    """Time in UTC, ISO 8601."""
+
+    @property
+    def key(self) -> Key:
+        return (self.checkpoint, self.fingerprint)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the measurement under the keys of the history file."""
+        return {JSON_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
 
 class History:
-    """`history.jsonl` in a folder; a torn last line is one that was never written.
+    """The file `history.jsonl` of a folder; a torn last line counts as not written."""
 
-    `measured` has the last word on each checkpoint, `told` those whose last word was heard, `gpu_seconds` the sum
-    of all attempts, seconds times GPUs.
-    """
+    measurements: dict[Key, Measurement]
+    """The last measurement of every checkpoint."""
+    notified: set[Key]
+    """Checkpoints whose last verdict was delivered to the user's command and webhook."""
+    gpu_seconds: float
+    """Sum over all measurements, retries included."""
 
     def __init__(self, folder: Path):
         self.path = folder / "history.jsonl"
-        self.measured: dict[tuple[str, str], Measured] = {}
-        self.told: set[tuple[str, str]] = set()
+        self.measurements = {}
+        self.notified = set()
         self.gpu_seconds = 0.0
-        self._settled: set[tuple[str, str]] = set()
+        self._settled: set[Key] = set()
         folder.mkdir(parents=True, exist_ok=True)
         text = self.path.read_bytes() if self.path.exists() else b""
         for line in text.split(b"\n"):
-            self._take_in(line)
-        # What comes next must not be glued to a torn line.
-        self._torn = bool(text) and not text.endswith(b"\n")
+            self._read(line)
+        # The next line must not be appended to a torn one.
+        self._is_torn = bool(text) and not text.endswith(b"\n")
 
-    def add(self, measured: Measured) -> None:
-        self._append({"event": "measured", **asdict(measured)})
-        self._know(measured)
-        self._settled.add((measured.checkpoint, measured.fingerprint))
+    def add(self, measurement: Measurement) -> None:
+        """Append a measurement; its checkpoint is then settled until the next start."""
+        self._append({"event": "measured", **measurement.as_json()})
+        self._remember(measurement)
+        self._settled.add(measurement.key)
 
-    def note_told(self, measured: Measured) -> None:
-        """Its failure has reached whoever was to hear of it."""
-        self._append({"event": "told", "checkpoint": measured.checkpoint, "fingerprint": measured.fingerprint})
-        self.told.add((measured.checkpoint, measured.fingerprint))
+    def mark_notified(self, measurement: Measurement) -> None:
+        """Record that the user was notified of this failure."""
+        self._append({"event": "told", "checkpoint": measurement.checkpoint, "fingerprint": measurement.fingerprint})
+        self.notified.add(measurement.key)
 
-    def knows(self, checkpoint: Path, fingerprint: str) -> bool:
-        """Whether it need not be measured: an error is tried again, once after each start."""
+    def is_settled(self, checkpoint: Path, fingerprint: str) -> bool:
+        """Return True if the checkpoint need not be measured; errors are retried once after every start."""
         return (str(checkpoint), fingerprint) in self._settled
 
-    def last_good(self, before: int) -> Measured | None:
-        """The nearest step before this one that passed and whose report is still there."""
+    def last_good(self, before: int) -> Measurement | None:
+        """Return the nearest step before this one that passed and that still has its report."""
         passed = [
-            each
-            for each in self.measured.values()
-            if each.word == "pass" and each.step < before and Path(each.report).is_file()
+            measurement
+            for measurement in self.measurements.values()
+            if measurement.verdict == "pass" and measurement.step < before and Path(measurement.report).is_file()
         ]
-        return max(passed, key=lambda each: each.step, default=None)
+        return max(passed, key=lambda measurement: measurement.step, default=None)
 
     @property
-    def untold(self) -> list[Measured]:
-        """Failures that nobody has heard of yet."""
-        return [each for name, each in self.measured.items() if each.word != "pass" and name not in self.told]
+    def unnotified(self) -> list[Measurement]:
+        """Failures that were not delivered yet."""
+        return [
+            measurement
+            for key, measurement in self.measurements.items()
+            if measurement.verdict != "pass" and key not in self.notified
+        ]
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        data = b"\n" * self._torn + json.dumps(line).encode("ascii") + b"\n"
+        data = b"\n" * self._is_torn + json.dumps(line).encode("ascii") + b"\n"
         with self.path.open("ab") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        self._torn = False
+        self._is_torn = False
 
-    def _take_in(self, line: bytes) -> None:
+    def _read(self, line: bytes) -> None:
+        """Read one line of the file; skip a line that is not a complete event."""
         try:
             data = json.loads(line)
             event = data.pop("event")
             if event == "measured":
-                measured = from_json(Measured, data)
-                self._know(measured)
-                if measured.word != "error":
-                    self._settled.add((measured.checkpoint, measured.fingerprint))
+                measurement = from_json(Measurement, {FIELDS.get(key, key): value for key, value in data.items()})
+                self._remember(measurement)
+                if measurement.verdict != "error":
+                    self._settled.add(measurement.key)
             elif event == "told":
-                self.told.add((data["checkpoint"], data["fingerprint"]))
+                self.notified.add((data["checkpoint"], data["fingerprint"]))
         except (ValueError, TypeError, KeyError, AttributeError):
             return
 
-    def _know(self, measured: Measured) -> None:
-        name = (measured.checkpoint, measured.fingerprint)
-        last = self.measured.get(name)
-        if last is not None and last.word != measured.word:
-            # Who heard of an error has not heard of the failure.
-            self.told.discard(name)
-        self.measured[name] = measured
-        self.gpu_seconds += measured.gpu_seconds
+    def _remember(self, measurement: Measurement) -> None:
+        last = self.measurements.get(measurement.key)
+        if last is not None and last.verdict != measurement.verdict:
+            # A notification of an error does not cover the failure that follows it.
+            self.notified.discard(measurement.key)
+        self.measurements[measurement.key] = measurement
+        self.gpu_seconds += measurement.gpu_seconds

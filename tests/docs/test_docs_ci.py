@@ -87,7 +87,7 @@ def test_a_chain_is_searched_and_then_watched(clone: Path) -> None:
     assert [line for line in said if line not in times_cut] == []
 
     _accept_all(clone / "out" / "watch")
-    (proposal,) = blocks("watch.md", "Thresholds from what was accepted")
+    (proposal,) = blocks("watch.md", "Propose thresholds from accepted runs")
     ended = typed(clone, proposal)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "niah_single_2 = " in (clone / "out" / "proposed.toml").read_text()

@@ -1,4 +1,4 @@
-"""`python -m ci.bisect` from its command line to its files: endings, exit codes, and one chain of real checkpoints."""
+"""`python -m ci.bisect` from its command line to its files: results, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from ci.bisect import __main__ as bisect
 from ci.bisect import compare
-from ci.suite_process import Ran
+from ci.suite_process import SuiteRun
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Case, Generation, Outcome, Score
 from plugins.gates.clusters import SampleRef
@@ -34,34 +34,35 @@ ORDER = [element.sample_index for element in PANEL.order]
 
 
 class Chain:
-    """Checkpoints on disk that all hold the same weights, and the number of samples that each is said to solve.
+    """A series of checkpoints on disk, and a fake of the suite that knows how many samples every one of them solves.
 
-    Stands in for the suite: decides as its regression gate does, without a model. `broken` cannot be read.
+    The fake decides like the suite's regression gate, without a model. All checkpoints hold the same weights; those in
+    `broken` have none and cannot be read.
     """
 
     def __init__(self, folder: Path, solved: Sequence[int], broken: Sequence[int] = ()):
         self.folder = folder
         self.solved = {f"step-{number}": right for number, right in enumerate(solved)}
-        self.asked: list[str] = []
+        self.measured: list[str] = []
         for number in range(len(solved)):
-            place = folder / f"step-{number}"
-            place.mkdir()
-            (place / "config.json").write_text(json.dumps(CONFIG | {"step": number}))
-            (place / "tokenizer.json").write_text("{}")
+            checkpoint = folder / f"step-{number}"
+            checkpoint.mkdir()
+            (checkpoint / "config.json").write_text(json.dumps(CONFIG | {"step": number}))
+            (checkpoint / "tokenizer.json").write_text("{}")
             if number not in broken:
-                (place / "model.safetensors").write_bytes(safetensors(TENSORS))
+                (checkpoint / "model.safetensors").write_bytes(safetensors(TENSORS))
 
-    def run_suite(self, arguments: Sequence[str], *, report: Path, log: Path, **more: Any) -> Ran:
+    def run_suite(self, arguments: Sequence[str], *, report: Path, log: Path, **more: Any) -> SuiteRun:
         option = dict(itertools.pairwise(arguments))
         model, baseline = Path(option["--model"]).name, Path(option["--baseline"]).name
-        self.asked.append(model)
+        self.measured.append(model)
         text = Path(option["--thresholds"]).read_text()
-        said = dict(line.split(" = ") for line in text.splitlines() if " = " in line)
+        bounds = dict(line.split(" = ") for line in text.splitlines() if " = " in line)
         difference = [self._right(model, sample) - self._right(baseline, sample) for sample in ORDER]
-        population = SAMPLES if said["population"] == "true" else None
+        population = SAMPLES if bounds["population"] == "true" else None
         pairing = NonInferiority(
-            drop=float(said["drop"]) / 100, clear=float(said.get("clear", float(said["drop"]) / 2)) / 100,
-            alpha=1 - float(said["confidence"]), finite_population=population is not None,
+            drop=float(bounds["drop"]) / 100, clear=float(bounds.get("clear", float(bounds["drop"]) / 2)) / 100,
+            alpha=1 - float(bounds["confidence"]), finite_population=population is not None,
         )  # fmt: skip
         panel = Panel("ruler", 512, [CASE], seed=0, hypotheses=(), non_inferiority=pairing, full="--full" in arguments)
         scores, other = (
@@ -81,14 +82,14 @@ class Chain:
         }  # fmt: skip
         run = {"options": {"journal": str(self.folder / "journal")}, "samples": "s", "seed": 0}
         for name, seen_by in ((model, look.samples), (baseline, look.samples)):
-            self._answer(name, ORDER[:seen_by])
+            self._write_journal(name, ORDER[:seen_by])
         regression = {"cases": {CASE.id: {"difference": 100 * mean}}}
-        return Ran(code=0, report={
+        return SuiteRun(exit_code=0, report={
             "gates": [gate], "cases": [shown], "run": run, "model": {"execution": {}}, "regression": regression,
         })  # fmt: skip
 
-    def _answer(self, name: str, samples: Sequence[int]) -> None:
-        """Into the journal, where costs and flips are read."""
+    def _write_journal(self, name: str, samples: Sequence[int]) -> None:
+        """Append the answers to the journal, from which costs and flips are read."""
         fingerprint = read_checkpoint(str(self.folder / name)).fingerprint
         subject = Subject(model=name, fingerprint=fingerprint, execution={})
         folder = self.folder / "journal" / subject.key
@@ -114,7 +115,7 @@ class Chain:
         return float(sample < self.solved[name])
 
 
-def searched(chain: Chain, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
+def run_search(chain: Chain, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
     monkeypatch.setattr(compare, "run_suite", chain.run_suite)
     last = len(chain.solved) - 1
     ends = ["--good", f"{chain.folder}/step-0", "--bad", f"{chain.folder}/step-{last}"]
@@ -126,18 +127,18 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chain = Chain(tmp_path, [95] * 9 + [65] * 7)
-    assert searched(chain, monkeypatch) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "16 checkpoints: step-0 is called good, step-15 bad"
-    assert said[1].startswith(f"ends       {CASE.id}: 95.0 to 65.0, -30.0 [")
-    assert "first bad step 9 (last good 8), 99 %" in said
-    assert any(line.startswith("between them -") and line.endswith("of -30.0 between the ends") for line in said)
-    assert not any("two drops" in line or "not monotone" in line for line in said)
+    assert run_search(chain, monkeypatch) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "16 checkpoints from step-0 (good) to step-15 (bad)"
+    assert lines[1].startswith(f"endpoints  {CASE.id}: 95.0 to 65.0, -30.0 [")
+    assert "first bad step 9 (last good 8), 99 %" in lines
+    assert any(line.startswith("between them -") and line.endswith("of -30.0 between the endpoints") for line in lines)
+    assert not any("two drops" in line or "not monotone" in line for line in lines)
     written = json.loads((tmp_path / "out" / "bisect.json").read_text())
     assert (written["first_bad"], written["last_good"], written["monotone"], written["ended"]) == (9, 8, True, True)
     looks = [look["step"] for look in written["looks"]]
     assert looks[0] == 8
-    assert f"not looked at: {14 - len(looks)} of 16 steps; a dip among them would go unseen" in said
+    assert f"not measured: {14 - len(looks)} of 16 steps; a dip among them goes unnoticed" in lines
     flips = {(flip["expected"][0], flip["answer_after"]) for flip in written["flips"]}
     assert flips == {("4711", "said by step-9")}
     assert 5 <= len(written["flips"]) <= 30
@@ -147,56 +148,56 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     assert len(picture.findall(".//{*}circle")) == len(looks) + 2
 
 
-def test_a_dip_is_told_from_the_loss_that_stays(
+def test_a_dip_is_distinguished_from_the_permanent_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chain = Chain(tmp_path, [95] * 7 + [60] * 3 + [95] * 4 + [60] * 3)
-    assert searched(chain, monkeypatch) == 0
-    said = capsys.readouterr().out
-    assert "first bad step 14 (last good 13), 99 %" in said
-    assert "not monotone: bad from 7 on (good at 6), good again at" in said
+    assert run_search(chain, monkeypatch) == 0
+    output = capsys.readouterr().out
+    assert "first bad step 14 (last good 13), 99 %" in output
+    assert "not monotone: bad from 7 on (good at 6), good again at" in output
     assert json.loads((tmp_path / "out" / "bisect.json").read_text())["monotone"] is False
 
 
-def test_two_drops_are_told_with_the_command_that_finds_the_other(
+def test_a_drop_before_the_edge_is_reported_with_the_options_that_find_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chain = Chain(tmp_path, [95] * 4 + [80] * 6 + [45] * 6)
-    assert searched(chain, monkeypatch) == 0
-    said = capsys.readouterr().out
-    assert "first bad step 10 (last good 9), 99 %" in said
-    assert "two drops: from step 0 to 9 another -15.0 [" in said
-    assert f"to find where: --good {tmp_path}/step-0 --bad {tmp_path}/step-9" in said
+    assert run_search(chain, monkeypatch) == 0
+    output = capsys.readouterr().out
+    assert "first bad step 10 (last good 9), 99 %" in output
+    assert "two drops: from step 0 to 9 another -15.0 [" in output
+    assert f"; search it with --good {tmp_path}/step-0 --bad {tmp_path}/step-9" in output
 
 
-def test_a_second_drop_behind_the_first_is_told_too(
+def test_a_drop_behind_the_edge_is_reported_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chain = Chain(tmp_path, [95] * 4 + [60] * 6 + [45] * 6)
-    assert searched(chain, monkeypatch) == 0
-    said = capsys.readouterr().out
-    assert "first bad step 4 (last good 3), 99 %" in said
-    assert "two drops: from step 4 to 15 another -15.0 [" in said
-    assert f"to find where: --good {tmp_path}/step-4 --bad {tmp_path}/step-15" in said
+    assert run_search(chain, monkeypatch) == 0
+    output = capsys.readouterr().out
+    assert "first bad step 4 (last good 3), 99 %" in output
+    assert "two drops: from step 4 to 15 another -15.0 [" in output
+    assert f"; search it with --good {tmp_path}/step-4 --bad {tmp_path}/step-15" in output
 
 
-def test_a_broken_directory_in_the_middle_is_skipped_and_said(
+def test_a_broken_checkpoint_is_skipped_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chain = Chain(tmp_path, [95] * 5 + [60] * 12, broken=[8])
-    assert searched(chain, monkeypatch) == 0
-    said = capsys.readouterr().out
-    assert "first bad step 5 (last good 4), 99 %" in said
-    assert f"skipped step 8: {tmp_path}/step-8: no weights" in said
-    assert "step-8" not in chain.asked
+    assert run_search(chain, monkeypatch) == 0
+    output = capsys.readouterr().out
+    assert "first bad step 5 (last good 4), 99 %" in output
+    assert f"skipped step 8: {tmp_path}/step-8: no weights" in output
+    assert "step-8" not in chain.measured
 
 
-def test_a_broken_directory_at_the_edge_leaves_it_open(
+def test_a_broken_checkpoint_at_the_edge_is_named_as_a_candidate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chain = Chain(tmp_path, [95] * 5 + [60] * 4, broken=[5])
-    assert searched(chain, monkeypatch) == 2
-    assert "first bad step 6 or, not looked at, 5 (last good 4), 99 %" in capsys.readouterr().out
+    assert run_search(chain, monkeypatch) == 2
+    assert "first bad step 6, or one of the skipped steps before it: 5 (last good 4), 99 %" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_a_broken_directory_at_the_edge_leaves_it_open(
         (40, 95, "--bad step-3 is better than --good step-0"),
     ],
 )
-def test_an_end_that_is_not_what_it_was_called_ends_the_search(
+def test_endpoints_without_a_loss_end_the_search(
     first: int,
     last: int,
     line: str,
@@ -217,27 +218,27 @@ def test_an_end_that_is_not_what_it_was_called_ends_the_search(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     chain = Chain(tmp_path, [first, first, last, last])
-    assert searched(chain, monkeypatch) == 1
-    said = capsys.readouterr().err
-    assert line in said
-    assert said.count("\n") == 1
-    assert set(chain.asked) == {"step-3"}
+    assert run_search(chain, monkeypatch) == 1
+    errors = capsys.readouterr().err
+    assert line in errors
+    assert errors.count("\n") == 1
+    assert set(chain.measured) == {"step-3"}
 
 
-# Both ways of writing an option.
-TESTS = pytest.mark.parametrize("option", [("--test", "{}"), ("--test={}",)], ids=["apart", "joined"])
+# Both ways to write an option.
+BOTH_WAYS = pytest.mark.parametrize("option", [("--test", "{}"), ("--test={}",)], ids=["apart", "joined"])
 
 
-@TESTS
+@BOTH_WAYS
 @pytest.mark.parametrize(("step", "code"), [(1, 0), (3, 1), (2, 125), (9, 125)])
-def test_one_checkpoint_is_tested_as_git_bisect_wants_it(
+def test_one_checkpoint_is_tested_with_the_exit_codes_of_git_bisect(
     step: int, code: int, option: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = Chain(tmp_path, [95, 95, 95, 60, 60], broken=[2])
-    assert searched(chain, monkeypatch, *(each.format(f"{tmp_path}/step-{step}") for each in option)) == code
+    assert run_search(chain, monkeypatch, *(word.format(f"{tmp_path}/step-{step}") for word in option)) == code
 
 
-@TESTS
+@BOTH_WAYS
 @pytest.mark.parametrize(
     ("more", "line"),
     [
@@ -246,13 +247,13 @@ def test_one_checkpoint_is_tested_as_git_bisect_wants_it(
         (("--bad", "{}/step-8"), "--bad: no such directory"),
         (("--bad", "{}/last"), "last has no step in its name"),
         (("--gate", "nope"), "--gate: no gate 'nope'"),
-        (("--confidence", "2"), "--confidence runs from"),
+        (("--confidence", "2"), "--confidence must be"),
         (("--samples", "many"), "argument --samples: invalid int value: 'many'"),
         (("--case", "a", "--gate", "b"), "argument --gate: not allowed with argument --case"),
         (("--help",), ""),
     ],
 )
-def test_what_is_no_verdict_stops_git_bisect(
+def test_everything_but_a_verdict_stops_git_bisect(
     more: Sequence[str],
     line: str,
     option: Sequence[str],
@@ -260,33 +261,35 @@ def test_what_is_no_verdict_stops_git_bisect(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """0 would be taken for a good checkpoint, and codes from 1 to 127 for a bad one."""
+    """Git takes 0 for a good checkpoint, and most codes from 1 to 127 for a bad one."""
     chain = Chain(tmp_path, [95, 95, 95])
-    asked = [each.format(f"{tmp_path}/step-1") for each in option]
-    assert searched(chain, monkeypatch, *asked, *(each.format(tmp_path) for each in more)) == 128
+    test_option = [word.format(f"{tmp_path}/step-1") for word in option]
+    assert run_search(chain, monkeypatch, *test_option, *(word.format(tmp_path) for word in more)) == 128
     assert line in capsys.readouterr().err
 
 
-@TESTS
-def test_a_fault_of_the_program_stops_git_bisect_in_one_line(
+@BOTH_WAYS
+def test_an_unexpected_error_stops_git_bisect_in_one_line(
     option: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chain = Chain(tmp_path, [95, 95, 60])
-    (tmp_path / "out").write_text("a file where a folder is to be")
-    asked = [each.format(f"{tmp_path}/step-1") for each in option]
-    assert searched(chain, monkeypatch, *asked) == 128
-    said = capsys.readouterr().err
-    assert said.startswith("error: FileExistsError: ")
-    assert said.count("\n") == 1
+    (tmp_path / "out").write_text("a file in place of the folder")
+    test_option = [word.format(f"{tmp_path}/step-1") for word in option]
+    assert run_search(chain, monkeypatch, *test_option) == 128
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: FileExistsError: ")
+    assert errors.count("\n") == 1
 
 
-def test_without_test_wrong_use_ends_as_it_does_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_test_option_wrong_use_and_unexpected_errors_are_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chain = Chain(tmp_path, [95, 60])
     with pytest.raises(SystemExit):
-        searched(chain, monkeypatch, "--samples", "many")
-    (tmp_path / "out").write_text("a file where a folder is to be")
+        run_search(chain, monkeypatch, "--samples", "many")
+    (tmp_path / "out").write_text("a file in place of the folder")
     with pytest.raises(FileExistsError):
-        searched(chain, monkeypatch)
+        run_search(chain, monkeypatch)
 
 
 def test_a_gate_is_searched_on_the_mean_of_its_cases(
@@ -296,10 +299,10 @@ def test_a_gate_is_searched_on_the_mean_of_its_cases(
     gates.write_text('[[gate]]\nname = "needles"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n')
     (tmp_path / "run").mkdir()
     chain = Chain(tmp_path / "run", [95, 95, 60, 60])
-    assert searched(chain, monkeypatch, "--gate", "needles", "--thresholds", str(gates)) == 0
+    assert run_search(chain, monkeypatch, "--gate", "needles", "--thresholds", str(gates)) == 0
     assert "first bad step 2 (last good 1)" in capsys.readouterr().out
-    assert searched(chain, monkeypatch, "--gate", "neddles", "--thresholds", str(gates)) == 4
-    assert f"--gate: no gate 'neddles' in {gates}; known are needles" in capsys.readouterr().err
+    assert run_search(chain, monkeypatch, "--gate", "neddles", "--thresholds", str(gates)) == 4
+    assert f"--gate: no gate 'neddles' in {gates}; known gates: needles" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -311,7 +314,7 @@ def test_a_gate_is_searched_on_the_mean_of_its_cases(
         ),
         (("--good", "step-0", "--bad", "step-9"), "--bad: no such directory"),
         (("--good", "step-0", "--bad", "last"), "last has no step in its name; name checkpoints like step-3000"),
-        (("--good", "step-0", "--bad", "step-5", "--checkpoints", "nope-*"), "--checkpoints: nothing fits 'nope-*'"),
+        (("--good", "step-0", "--bad", "step-5", "--checkpoints", "nope-*"), "--checkpoints: nothing matches 'nope-*'"),
         (("--good", "step-0", "--bad", "step-5", "--checkpoints", "*"), "are both step 1; give one"),
     ],
 )
@@ -328,6 +331,6 @@ def test_wrong_use_is_one_line(
     if "*" in arguments:
         (tmp_path / "last").rmdir()
     assert bisect.main(list(arguments)) == 4
-    said = capsys.readouterr().err
-    assert line in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert line in errors
+    assert errors.count("\n") == 1

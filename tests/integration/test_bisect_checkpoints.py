@@ -1,4 +1,4 @@
-"""The benchmark of real chains counts what a search took from its reports, and plants the loss where it says."""
+"""The benchmark of bisects on real checkpoints counts costs from reports, and plants the loss at the right step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,24 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bisect_checkpoints import MOST_LOADS, Searched, Taken, keeps, lay_out, table, taken
+from benchmarks.bisect_checkpoints import (
+    MAX_LOADS,
+    SearchResult,
+    Usage,
+    is_within_limits,
+    link_checkpoints,
+    table,
+    usage_by_checkpoint,
+)
 
-KEPT = Searched(
+KEPT = SearchResult(
     points=10, number=0, edge=9, named=9, right=True, lost=10.0, samples=1500, checkpoints=9, loads=3, processes=8
 )  # fmt: skip
 LINEAR = 16_000
 
 
 def comparison(model: str, baseline: str, samples: int, *, second: int) -> Mapping[str, Any]:
-    """A report of the suite, as far as it is read."""
+    """Return the part of a suite's report that the benchmark reads."""
     return {
         "run": {"started": f"2026-01-01T00:00:{second:02}+00:00"},
         "model": {"fingerprint": model},
@@ -28,27 +36,27 @@ def comparison(model: str, baseline: str, samples: int, *, second: int) -> Mappi
     }
 
 
-def test_a_checkpoint_counts_with_its_longest_look() -> None:
+def test_a_checkpoint_counts_with_its_longest_comparison() -> None:
     reports = [comparison("bad", "good", 250, second=0), comparison("middle", "good", 40, second=1)]
-    assert taken(reports) == {
-        "good": Taken(samples=250, loads=1), "bad": Taken(samples=250, loads=1), "middle": Taken(samples=40, loads=1)
+    assert usage_by_checkpoint(reports) == {
+        "good": Usage(samples=250, loads=1), "bad": Usage(samples=250, loads=1), "middle": Usage(samples=40, loads=1)
     }  # fmt: skip
 
 
-def test_weights_are_loaded_again_only_for_samples_that_no_look_before_had() -> None:
-    """In the order in which the runs were started, however their files are listed."""
-    edge, look = comparison("bad", "middle", 60, second=2), comparison("middle", "good", 40, second=1)
+def test_weights_are_loaded_again_only_for_samples_that_no_earlier_comparison_had() -> None:
+    """List the reports in another order than that in which the runs started."""
+    edge, step = comparison("bad", "middle", 60, second=2), comparison("middle", "good", 40, second=1)
     shorter = comparison("middle", "good", 30, second=3)
-    ends = comparison("bad", "good", 250, second=0)
-    found = taken([edge, shorter, look, ends])
-    assert found["middle"] == Taken(samples=60, loads=2)
-    assert found["bad"] == found["good"] == Taken(samples=250, loads=1)
+    endpoints = comparison("bad", "good", 250, second=0)
+    usage = usage_by_checkpoint([edge, shorter, step, endpoints])
+    assert usage["middle"] == Usage(samples=60, loads=2)
+    assert usage["bad"] == usage["good"] == Usage(samples=250, loads=1)
 
 
 def test_a_chain_is_good_before_its_edge_and_bad_from_there_on(tmp_path: Path) -> None:
     chain = tmp_path / "chain"
     for _ in range(2):
-        lay_out(chain, tmp_path / "pool", "0.3", checkpoints=3, edge=3)
+        link_checkpoints(chain, tmp_path / "pool", "0.3", checkpoints=3, edge=3)
     links = sorted(chain.iterdir())
     assert [link.name for link in links] == ["step-0001", "step-0002", "step-0003"]
     assert all(link.is_symlink() for link in links)
@@ -57,16 +65,16 @@ def test_a_chain_is_good_before_its_edge_and_bad_from_there_on(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "broken", [replace(KEPT, right=False), replace(KEPT, samples=1700), replace(KEPT, loads=MOST_LOADS + 1)]
+    "broken", [replace(KEPT, right=False), replace(KEPT, samples=1700), replace(KEPT, loads=MAX_LOADS + 1)]
 )
-def test_a_broken_promise_is_told(broken: Searched) -> None:
-    assert keeps([KEPT], LINEAR)
-    assert not keeps([broken], LINEAR)
+def test_an_exceeded_limit_is_reported(broken: SearchResult) -> None:
+    assert is_within_limits([KEPT], LINEAR)
+    assert not is_within_limits([broken], LINEAR)
     assert table([KEPT], LINEAR)[-1].endswith("kept")
-    assert table([broken], LINEAR)[-1].endswith("BROKEN")
+    assert table([broken], LINEAR)[-1].endswith("EXCEEDED")
 
 
 def test_one_step_of_forty_may_be_missed_at_ten_points_and_none_at_thirty() -> None:
     chains = [KEPT] * 39 + [replace(KEPT, right=False)]
-    assert keeps(chains, LINEAR)
-    assert not keeps([replace(each, points=30) for each in chains], LINEAR)
+    assert is_within_limits(chains, LINEAR)
+    assert not is_within_limits([replace(result, points=30) for result in chains], LINEAR)

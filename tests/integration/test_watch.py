@@ -1,4 +1,4 @@
-"""`python -m ci.watch`: never half a checkpoint, never one missed, nothing lost between starts."""
+"""`python -m ci.watch`: every checkpoint is measured once, failures are delivered, and restarts lose nothing."""
 
 from __future__ import annotations
 
@@ -19,36 +19,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci.suite_process import Ran, run_suite
+from ci.suite_process import SuiteRun, run_suite
 from ci.watch import __main__ as watch
-from ci.watch.history import History, Measured
+from ci.watch import loop
+from ci.watch.history import History, Measurement
 from tests.helpers.checkpoints import write_step
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.servers import ChatServer, Response
 
 
-class Suite:
-    """Stands in for the suite: fails the steps it is told to, and remembers what it was asked."""
+class FakeSuite:
+    """A fake of the suite that fails the given steps and records its calls."""
 
     def __init__(self, failing: Sequence[int] = (), broken: Sequence[int] = ()):
         self.failing, self.broken = failing, broken
-        self.asked: list[tuple[int, str | None]] = []
+        self.runs: list[tuple[int, str | None]] = []
         self.environments: list[Mapping[str, str] | None] = []
 
     def __call__(
         self, arguments: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None, again: bool
-    ) -> Ran:
+    ) -> SuiteRun:
         option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
         step = int(option["--model"].rpartition("-")[2])
-        self.asked.append((step, option.get("--baseline")))
+        self.runs.append((step, option.get("--baseline")))
         self.environments.append(environment)
         if step in self.broken:
-            return Ran(code=4, report=None, reason="--lengths: unknown '8kb'; write 8k")
+            return SuiteRun(exit_code=4, report=None, reason="--lengths: unknown '8kb'; write 8k")
         fails = step in self.failing
         gate = {"name": "mean at 8k", "blocking": True, "verdict": "fail" if fails else "pass", "reason": "70.1 is not"}
         report.parent.mkdir(exist_ok=True)
         report.write_text("{}")
-        return Ran(code=int(fails), report={"gates": [gate], "cases": [], "ruler": {"effective_length_label": "8192"}})
+        written = {"gates": [gate], "cases": [], "ruler": {"effective_length_label": "8192"}}
+        return SuiteRun(exit_code=int(fails), report=written)
 
 
 Start = Callable[..., int]
@@ -56,58 +58,58 @@ Start = Callable[..., int]
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Starts a watch over `run` that ends when nothing is left."""
+    """Return a function that watches the folder `run` until everything is measured."""
 
-    def started(suite: Suite, *more: str) -> int:
-        monkeypatch.setattr(watch, "run_suite", suite)
+    def run_watch(suite: FakeSuite, *more: str) -> int:
+        monkeypatch.setattr(loop, "run_suite", suite)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         fixed = ["--every", "0.01s", "--once", "--out", str(tmp_path / "out")]
         return watch.main([str(tmp_path / "run"), *fixed, *more])
 
-    return started
+    return run_watch
 
 
-def history(folder: Path) -> list[dict[str, Any]]:
+def events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "out" / "history.jsonl").read_text().splitlines()]
 
 
-def test_each_step_is_measured_against_the_last_that_passed(tmp_path: Path, start: Start) -> None:
+def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, start: Start) -> None:
     for step in (100, 20, 3):
         write_step(tmp_path / "run", step)
-    suite = Suite(failing=[20])
+    suite = FakeSuite(failing=[20])
     assert start(suite) == 1
-    assert [step for step, _ in suite.asked] == [3, 20, 100]
-    against = [baseline and Path(baseline).name.partition("-")[2].partition("-")[0] for _, baseline in suite.asked]
+    assert [step for step, _ in suite.runs] == [3, 20, 100]
+    against = [baseline and Path(baseline).name.partition("-")[2].partition("-")[0] for _, baseline in suite.runs]
     assert against == [None, "3", "3"]
-    lines = [line for line in history(tmp_path) if line["event"] == "measured"]
+    lines = [line for line in events(tmp_path) if line["event"] == "measured"]
     assert [(line["step"], line["word"], line["baseline"]) for line in lines] == [
         (3, "pass", None), (20, "fail", 3), (100, "pass", 3)
     ]  # fmt: skip
     assert lines[1]["failed"] == ["mean at 8k: 70.1 is not"]
 
 
-def test_newest_first(tmp_path: Path, start: Start) -> None:
+def test_the_newest_checkpoint_is_measured_first_on_request(tmp_path: Path, start: Start) -> None:
     for step in (1, 2, 3):
         write_step(tmp_path / "run", step)
-    suite = Suite()
+    suite = FakeSuite()
     assert start(suite, "--order", "newest") == 0
-    assert [step for step, _ in suite.asked] == [3, 2, 1]
+    assert [step for step, _ in suite.runs] == [3, 2, 1]
 
 
-def test_a_restart_measures_what_is_new_and_tries_errors_again(tmp_path: Path, start: Start) -> None:
+def test_a_restart_measures_new_checkpoints_and_retries_errors(tmp_path: Path, start: Start) -> None:
     for step in (1, 2):
         write_step(tmp_path / "run", step)
-    assert start(Suite(broken=[2])) == 1
+    assert start(FakeSuite(broken=[2])) == 1
     write_step(tmp_path / "run", 3)
-    again = Suite()
+    again = FakeSuite()
     assert start(again) == 0
-    assert [step for step, _ in again.asked] == [2, 3]
+    assert [step for step, _ in again.runs] == [2, 3]
 
 
-def test_a_gpu_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path, start: Start, capsys: Any) -> None:
+def test_a_gpu_budget_ends_the_watch_and_a_larger_one_continues(tmp_path: Path, start: Start, capsys: Any) -> None:
     for step in (1, 2):
         write_step(tmp_path / "run", step)
-    suite = Suite()
+    suite = FakeSuite()
     start(suite, "--gpus", "0,1")
     spent = tmp_path / "out" / "history.jsonl"
     lines = [json.loads(line) | {"gpu_seconds": 30.0} for line in spent.read_text().splitlines()]
@@ -115,104 +117,104 @@ def test_a_gpu_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path, start: St
     write_step(tmp_path / "run", 3)
     assert start(suite, "--gpu-budget", "1m") == 0
     assert "the GPU budget is spent" in capsys.readouterr().out
-    assert len(suite.asked) == 2
+    assert len(suite.runs) == 2
     start(suite, "--gpu-budget", "2m")
-    assert [step for step, _ in suite.asked] == [1, 2, 3]
+    assert [step for step, _ in suite.runs] == [1, 2, 3]
     assert suite.environments[0] == {"CUDA_VISIBLE_DEVICES": "0,1"}
 
 
-def test_a_failure_is_told_to_a_command_with_the_facts(tmp_path: Path, start: Start) -> None:
+def test_a_failure_runs_the_command_with_the_facts(tmp_path: Path, start: Start) -> None:
     write_step(tmp_path / "run", 7)
-    told = tmp_path / "told"
-    start(Suite(failing=[7]), "--on-failure", f'echo "$LONGCTX_STEP $LONGCTX_VERDICT $LONGCTX_FAILED" >> {told}')
-    assert told.read_text() == "7 fail mean at 8k: 70.1 is not\n"
-    start(Suite(), "--on-failure", f"echo again >> {told}")
-    assert "again" not in told.read_text()
+    log = tmp_path / "log"
+    start(FakeSuite(failing=[7]), "--on-failure", f'echo "$LONGCTX_STEP $LONGCTX_VERDICT $LONGCTX_FAILED" >> {log}')
+    assert log.read_text() == "7 fail mean at 8k: 70.1 is not\n"
+    start(FakeSuite(), "--on-failure", f"echo again >> {log}")
+    assert "again" not in log.read_text()
 
 
-def test_a_failure_behind_an_error_is_told_too(tmp_path: Path, start: Start) -> None:
+def test_a_failure_after_an_error_is_notified_too(tmp_path: Path, start: Start) -> None:
     write_step(tmp_path / "run", 7)
-    told = tmp_path / "told"
-    telling = ("--on-failure", f'echo "$LONGCTX_VERDICT" >> {told}')
-    for suite in (Suite(broken=[7]), Suite(broken=[7]), Suite(failing=[7]), Suite()):
-        assert start(suite, *telling) == 1
-    assert told.read_text() == "error\nfail\n"
+    log = tmp_path / "log"
+    notifying = ("--on-failure", f'echo "$LONGCTX_VERDICT" >> {log}')
+    for suite in (FakeSuite(broken=[7]), FakeSuite(broken=[7]), FakeSuite(failing=[7]), FakeSuite()):
+        assert start(suite, *notifying) == 1
+    assert log.read_text() == "error\nfail\n"
 
 
-def test_who_heard_of_an_error_has_not_heard_of_the_failure(tmp_path: Path) -> None:
-    """In the history that is written, and in one that was ended before it could tell."""
+def test_a_notified_error_does_not_cover_the_failure_after_it(tmp_path: Path) -> None:
+    """Check the history in memory, and the one that a restart reads."""
     history = History(tmp_path)
-    error = Measured(
-        step=1, checkpoint="/run/step-1", fingerprint="f", word="error", code=4, failed=(), report="r", baseline=None,
-        effective_length=None, gpu_seconds=100.0, ended="now",
+    error = Measurement(
+        step=1, checkpoint="/run/step-1", fingerprint="f", verdict="error", exit_code=4, failed=(), report="r",
+        baseline=None, effective_length=None, gpu_seconds=100.0, ended="now",
     )  # fmt: skip
-    for measured in (error, replace(error, word="fail", code=1, gpu_seconds=50.0)):
-        history.add(measured)
-        assert history.untold == History(tmp_path).untold == [measured]
-        history.note_told(measured)
-        assert history.untold == History(tmp_path).untold == []
+    for measurement in (error, replace(error, verdict="fail", exit_code=1, gpu_seconds=50.0)):
+        history.add(measurement)
+        assert history.unnotified == History(tmp_path).unnotified == [measurement]
+        history.mark_notified(measurement)
+        assert history.unnotified == History(tmp_path).unnotified == []
     assert history.gpu_seconds == History(tmp_path).gpu_seconds == 150.0
 
 
-def test_a_retry_adds_to_what_is_spent(tmp_path: Path, start: Start) -> None:
+def test_a_retry_adds_to_the_gpu_time(tmp_path: Path, start: Start) -> None:
     write_step(tmp_path / "run", 1)
-    start(Suite(broken=[1]))
-    start(Suite())
+    start(FakeSuite(broken=[1]))
+    start(FakeSuite())
     path = tmp_path / "out" / "history.jsonl"
-    lines = [line | {"gpu_seconds": 40.0} for line in history(tmp_path) if line["event"] == "measured"]
+    lines = [line | {"gpu_seconds": 40.0} for line in events(tmp_path) if line["event"] == "measured"]
     assert len(lines) == 2
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_step(tmp_path / "run", 2)
-    suite = Suite()
+    suite = FakeSuite()
     start(suite, "--gpu-budget", "80s")
-    assert suite.asked == []
+    assert suite.runs == []
     start(suite, "--gpu-budget", "81s")
-    assert [step for step, _ in suite.asked] == [2]
+    assert [step for step, _ in suite.runs] == [2]
 
 
-def test_a_webhook_that_is_away_hears_of_it_at_the_next_start(tmp_path: Path, start: Start, capsys: Any) -> None:
+def test_an_unavailable_webhook_is_retried_at_the_next_start(tmp_path: Path, start: Start, capsys: Any) -> None:
     write_step(tmp_path / "run", 7)
     with ChatServer().serving() as server:
         server.queue = [Response(status=503)] * 20
-        start(Suite(failing=[7]), "--webhook", f"{server.url}/secret-token")
-        said = capsys.readouterr().out
-        assert "--webhook: HTTPError: Service Unavailable; it is tried again" in said
-        assert "secret-token" not in said
+        start(FakeSuite(failing=[7]), "--webhook", f"{server.url}/secret-token")
+        output = capsys.readouterr().out
+        assert "--webhook: HTTPError: Service Unavailable; it will be retried" in output
+        assert "secret-token" not in output
         server.queue = []
         before = len(server.requests)
-        start(Suite(), "--webhook", f"{server.url}/secret-token")
-        (heard,) = server.requests[before:]
-    assert heard.body["text"] == "step 7: fail: mean at 8k: 70.1 is not"
-    assert heard.body["report"].endswith(".json")
+        start(FakeSuite(), "--webhook", f"{server.url}/secret-token")
+        (request,) = server.requests[before:]
+    assert request.body["text"] == "step 7: fail: mean at 8k: 70.1 is not"
+    assert request.body["report"].endswith(".json")
 
 
 @settings(deadline=None)
 @given(st.integers(0, 400))
-def test_a_torn_history_loses_no_whole_line(cut: int) -> None:
-    with_lines = [
-        Measured(
-            step=step, checkpoint=f"/run/step-{step}", fingerprint="f", word="pass", code=0, failed=(), report="r",
-            baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
+def test_a_torn_history_loses_no_complete_line(cut: int) -> None:
+    measurements = [
+        Measurement(
+            step=step, checkpoint=f"/run/step-{step}", fingerprint="f", verdict="pass", exit_code=0, failed=(),
+            report="r", baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
         )
         for step in (1, 2)
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         written = History(folder)
-        for each in with_lines:
-            written.add(each)
+        for measurement in measurements:
+            written.add(measurement)
         data = written.path.read_bytes()
         written.path.write_bytes(data[: max(0, len(data) - cut)])
-        whole = written.path.read_bytes().count(b"\n")
+        complete = written.path.read_bytes().count(b"\n")
         read = History(folder)
-        # A last line that lacks its newline only is whole as well.
-        assert len(read.measured) - whole in (0, 1)
-        read.add(with_lines[1])
-        assert ("/run/step-2", "f") in History(folder).measured
-        assert len(History(folder).measured) == len({*read.measured, ("/run/step-2", "f")})
+        # A last line that lacks only its newline is complete as well.
+        assert len(read.measurements) - complete in (0, 1)
+        read.add(measurements[1])
+        assert ("/run/step-2", "f") in History(folder).measurements
+        assert len(History(folder).measurements) == len({*read.measurements, ("/run/step-2", "f")})
 
 
-def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
+def test_sigterm_ends_the_watch_cleanly(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     process = subprocess.Popen(
         [sys.executable, "-m", "ci.watch", str(tmp_path / "run"), "--every", "1h", "--out", str(tmp_path / "out")],
@@ -221,12 +223,12 @@ def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert "watching" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert "stopped; the same command goes on from here" in process.communicate(timeout=30)[0]
+    assert "stopped; the same command continues" in process.communicate(timeout=30)[0]
     assert process.returncode == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
-def test_the_suite_ends_with_a_watch_that_was_killed(tmp_path: Path) -> None:
+def test_the_suite_ends_when_its_watch_is_killed(tmp_path: Path) -> None:
     script = (
         "from ci.suite_process import start; import sys, time\n"
         "print(start([sys.executable, '-c', 'import time; time.sleep(600)'], 2).pid, flush=True); time.sleep(600)"
@@ -241,7 +243,7 @@ def test_the_suite_ends_with_a_watch_that_was_killed(tmp_path: Path) -> None:
             return
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
-    pytest.fail("the child lives on")
+    pytest.fail("the child is still running")
 
 
 def is_running(pid: int) -> bool:
@@ -251,16 +253,16 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_a_run_that_did_not_come_to_its_end_leaves_no_report(tmp_path: Path) -> None:
-    """A report that is there is taken for an answer, so wrong use must not leave one."""
+def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
+    """Check that wrong use leaves no report, since a later run would reuse it."""
     report = tmp_path / "report.json"
-    ran = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=tmp_path / "log")
-    assert (ran.code, ran.report) == (4, None)
-    assert ran.reason.startswith("--model: no such directory")
+    failed = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=tmp_path / "log")
+    assert (failed.exit_code, failed.report) == (4, None)
+    assert failed.reason.startswith("--model: no such directory")
     assert not report.exists()
     report.write_text(json.dumps({"schema": "longctx-report/1", "cases": []}))
-    known = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=tmp_path / "log")
-    assert (known.code, known.report) == (0, {"schema": "longctx-report/1", "cases": []})
+    reused = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=tmp_path / "log")
+    assert (reused.exit_code, reused.report) == (0, {"schema": "longctx-report/1", "cases": []})
 
 
 @pytest.mark.parametrize(
@@ -275,6 +277,6 @@ def test_a_run_that_did_not_come_to_its_end_leaves_no_report(tmp_path: Path) -> 
 )
 def test_wrong_use_is_one_line(arguments: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert watch.main(list(arguments)) == 4
-    said = capsys.readouterr().err
-    assert line in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert line in errors
+    assert errors.count("\n") == 1

@@ -1,0 +1,46 @@
+"""The setting of one search: its checkpoints, the loss between the endpoints, and the bounds of a step's verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ci.bisect.compare import Bounds, Suite, compare_step, search_bounds
+from ci.bisect.endpoints import Endpoints
+from ci.bisect.search import StepVerdict, max_measurements
+from ci.checkpoint_dirs import Step
+
+# With neighbouring endpoints no step is measured, and only the edge itself is compared.
+NEIGHBOURS_ALPHA = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """A series of checkpoints from a good one to a bad one, and the settings for measuring those between them."""
+
+    suite: Suite
+    steps: Sequence[Step]
+    """All checkpoints by step: the good endpoint first, the bad one last."""
+    endpoints: Endpoints
+    confidence: float
+    """Probability that the whole search is right, 0 to 1."""
+
+    @property
+    def last(self) -> int:
+        """Position of the bad endpoint."""
+        return len(self.steps) - 1
+
+    @property
+    def bounds(self) -> Bounds:
+        """Bounds of a step's verdict; all steps of a search share its probability of error."""
+        alpha = (1 - self.confidence) / max_measurements(self.last) if self.last > 1 else NEIGHBOURS_ALPHA
+        return search_bounds(self.endpoints.loss_points, alpha=alpha)
+
+    def measure(self, position: int) -> StepVerdict:
+        """Compare the step at this position with the good endpoint."""
+        return self.compare(position, 0)
+
+    def compare(self, position: int, baseline: int) -> StepVerdict:
+        """Compare the step at one position with the step at another."""
+        model_path, baseline_path = self.steps[position].path, self.steps[baseline].path
+        return compare_step(self.suite, model_path, baseline_path, self.bounds, self.endpoints.cases)
