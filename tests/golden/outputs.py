@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from fixtures import calibration, versions
@@ -21,7 +20,9 @@ from fixtures.scoring.judge.settings import UnreadableReply
 from fixtures.tasks import TASKS, load_tasks
 from fixtures.tokenization.prompts import PromptFormatter
 from tests.golden.engines import engine_outputs
+from tests.golden.entailment import entailment_outputs
 from tests.golden.output import Output, content, digest, rounded
+from tests.golden.published import published_outputs, sample_digest
 from tests.helpers.tiny_tokenizers import GENERATED, Pieces
 
 # (length, index, seed) of each recorded sample. The third shares no context with the first two.
@@ -59,12 +60,11 @@ def sample_outputs() -> Iterator[Output]:
     for task, version in versions.TASKS.items():
         for length, index, seed in identities(task):
             sample = golden_sample(task, length, index, seed)
-            shown = replace(sample, prompt=replace(sample.prompt, token_ids=()))
             yield Output(
                 name=f"{task} {length}/{index}/{seed}",
                 version_name=f'TASKS["{task}"]',
                 version=version,
-                value=digest(json.dumps(content(shown))),
+                value=sample_digest(sample),
             )
 
 
@@ -187,4 +187,6 @@ OUTPUTS: Mapping[str, Callable[[], Iterator[Output]]] = {
     "judge": judge_outputs,
     "calibration": calibration_outputs,
     "engines": engine_outputs,
+    "published": published_outputs,
+    "entailment": entailment_outputs,
 }

@@ -1,0 +1,79 @@
+"""Samples on published text, for all tasks that have any, and scores that need an assistant."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+from fixtures import versions
+from fixtures.corpora import Corpora, load_corpora
+from fixtures.records import Sample, to_json
+from fixtures.scoring.judge import Judged
+from fixtures.tasks import TASKS, load_tasks
+from fixtures.tasks.task import Assistants
+from fixtures.tokenization.prompts import PromptFormatter
+from tests.golden.output import Output, content, digest, rounded
+from tests.golden.published_data import write_published_data
+from tests.helpers.tiny_tokenizers import Pieces
+
+# (length, index, seed) of the recorded samples.
+IDENTITIES = ((8192, 0, 0), (4096, 7, 3))
+
+
+def published_outputs() -> Iterator[Output]:
+    """Yield samples on published text, as digests of everything but their token ids."""
+    with TemporaryDirectory() as directory:
+        # Data sets in the caches of this machine must not be used.
+        caches = dict.fromkeys(("HF_HUB_CACHE", "HF_DATASETS_CACHE"), str(Path(directory) / "caches"))
+        with mock.patch.dict(os.environ, caches):
+            write_published_data(Path(directory) / "data")
+            corpora = load_corpora(Path(directory) / "data")
+            for task in versions.TASKS:
+                yield from _published_samples(task, corpora)
+
+
+def sample_digest(sample: Sample) -> str:
+    """Return a digest of everything but the token ids."""
+    return digest(json.dumps(content(replace(sample, prompt=replace(sample.prompt, token_ids=())))))
+
+
+def _published_samples(task: str, corpora: Corpora) -> Iterator[Output]:
+    for length, index, seed in IDENTITIES:
+        sample = TASKS[task].sample(length, index, seed=seed, tokenizer=PromptFormatter(Pieces()), corpora=corpora)
+        if sample.source == "published":
+            yield Output(
+                name=f"{task} {length}/{index}/{seed}",
+                version_name=f'TASKS["{task}"]',
+                version=versions.TASKS[task],
+                value=sample_digest(sample),
+            )
+            if index == 0:
+                yield from _assisted_scores(sample)
+
+
+def _assisted_scores(sample: Sample) -> Iterator[Output]:
+    """Yield the scores of two answers by assistants whose decisions follow from the length of what they read."""
+    assistants: Any = Assistants(judge=_Judge(), entails=lambda premise, claim: len(premise + claim) % 3 > 0)  # type: ignore[arg-type]  # decides without a server
+    names = " and ".join(sample.references)
+    for mode in ("strict", "paper"):
+        task = load_tasks(scoring=mode)[sample.task]
+        for text in (f"{names} [1][2].", f"It was {names} [3]. It was not [1][1][4]. Fog, mist [99]."):
+            if task.assisted_grade is not None:
+                yield Output(
+                    name=f"{task.name} {mode} {text[:30]}",
+                    version_name=f'SCORING["{task.metric}"]',
+                    version=versions.SCORING[task.metric],
+                    value=rounded(to_json(task.assisted_grade(sample, text, assistants))),
+                )
+
+
+class _Judge:
+    def decide(self, judged: Judged[Any]) -> Any:
+        verdicts = [dict.fromkeys(question.limits, 1) | {"sentences": 2} for question in judged.questions()]
+        return judged.decided(verdicts)
