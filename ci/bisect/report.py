@@ -12,12 +12,16 @@ from ci.bisect.confirm import Confirmation
 from ci.bisect.journal_stats import Flip
 from ci.bisect.search import Edge, StepVerdict
 from ci.checkpoint_dirs import Step
-from ci.plots import Point, plot
 from fixtures.atomic_files import write_file
+from plugins.report.charts.differences import StepDifference, difference_svg
 
 SCHEMA = "longctx-bisect/1"
 MAX_FLIPS_SHOWN = 5
 SHOWN_CHARACTERS = 60
+CHART_CAPTION = (
+    "points of difference from the good endpoint, with intervals, over training steps; "
+    "dashed: half of the loss; crosses: skipped steps"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,13 +185,24 @@ def _final_facts(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
 def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict], edge: Edge | None) -> str:
     """Return the search as an SVG chart: differences from the good endpoint over the steps."""
     steps, endpoints = bisection.steps, bisection.endpoints
-    first = Point(step=steps[0].number, word="good", value=0.0, interval=None)
-    last = Point(step=steps[-1].number, word="bad", value=-endpoints.loss_points, interval=endpoints.interval)
+    first = StepDifference(step=steps[0].number, verdict="good", difference=0.0, interval=None)
+    last = StepDifference(
+        step=steps[-1].number, verdict="bad", difference=-endpoints.loss_points, interval=endpoints.interval
+    )
     measured = [
-        Point(step=steps[position].number, word=verdict.verdict, value=verdict.difference, interval=verdict.interval)
+        StepDifference(
+            step=steps[position].number,
+            verdict=verdict.verdict,
+            difference=verdict.difference,
+            interval=verdict.interval,
+        )
         for position, verdict in sorted(verdicts.items())
     ]
-    edge_steps = None if edge is None else (steps[edge.last_good].number, steps[edge.first_bad].number)
     others = len(endpoints.cases) - 1
-    title = endpoints.cases[0] + (f" and {others} more" if others else "")
-    return plot([first, *measured, last], title=title, half_way=-endpoints.loss_points / 2, edge=edge_steps)
+    return difference_svg(
+        [first, *measured, last],
+        title=endpoints.cases[0] + (f" and {others} more" if others else ""),
+        caption=CHART_CAPTION,
+        dashed=-endpoints.loss_points / 2,
+        shaded_steps=None if edge is None else (steps[edge.last_good].number, steps[edge.first_bad].number),
+    )

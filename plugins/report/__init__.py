@@ -1,1 +1,1 @@
-"""Reports: one document built from what came back, and its forms (JSON, JUnit, terminal)."""
+"""Reports: one document of a finished run, and the forms in which it is written."""

@@ -1,4 +1,4 @@
-"""`python -m plugins.report history DIR`: effective length, means and gates over the training steps of many reports."""
+"""`python -m plugins.report history DIR`: draw effective length, mean scores and gates over training steps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from plugins.report.html.step_curves import steps_page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, or 4 with one line for wrong use."""
+    """Run the command and return its exit code: 0, or 4 with a one-line error for wrong use."""
     parser = CommandParser(prog="python -m plugins.report", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("history", help="draw what the JSON reports of a directory say over training steps")
-    command.add_argument("directory", metavar="DIR", type=Path, help="where the files of --report-json are")
-    command.add_argument("--out", metavar="FILE", type=Path, help="the page (default: DIR/history.html)")
+    command = commands.add_parser("history", help="draw the JSON reports of a directory over training steps")
+    command.add_argument("directory", metavar="DIR", type=Path, help="directory with files written by --report-json")
+    command.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: DIR/history.html)")
     given = parser.parse_args(arguments)
     target = given.out or given.directory / "history.html"
     try:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HistoryError as error:
         return report_wrong_use(str(error))
     except OSError as error:
-        return report_wrong_use(f"--out: cannot write {target} ({error.strerror}); give a file that can be written")
+        return report_wrong_use(f"--out: cannot write {target} ({error.strerror}); name a file that can be written")
     for line in skipped:
         sys.stderr.write(f"left out {line}\n")
     sys.stdout.write(f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}: {target}\n")

@@ -1,4 +1,4 @@
-"""What pictures need beyond the JSON document: aspects with their bounds, evidence curves, samples."""
+"""The values that the page shows beyond the JSON document: RULER's aspects, evidence curves and samples."""
 
 from __future__ import annotations
 
@@ -14,69 +14,69 @@ from plugins.report.samples import Samples, samples_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A mean over lengths, 0 to 100, with its bounds and threshold; None where it was not measured."""
+    """A mean score at every tested length; scores are 0 to 100, None where not measured."""
 
     name: str
     scores: Mapping[int, float | None]
     intervals: Mapping[int, tuple[float, float] | None]
-    words: Mapping[int, VerdictWord | None]
+    verdicts: Mapping[int, VerdictWord | None]
+    """The verdict on the mean being above the threshold."""
+
     threshold: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """`confidence` is that of the means' bounds, `failing` are the gates and cases that fail the run.
-
-    `aspects` are RULER's, `curves` are by the verdict's name.
-    """
+    """The values of a run that are in the page and not in the JSON document."""
 
     confidence: float
+    """The confidence of the means' intervals, from 0 to 1."""
+
     failing: tuple[str, ...]
+    """The names of the gates and the ids of the cases that fail the run."""
+
     aspects: tuple[Series, ...]
+    """The means of RULER's aspects; empty for a run without RULER."""
+
     curves: Mapping[str, tuple[Curve, ...]]
+    """The evidence by the name of the gate's verdict."""
+
     samples: Samples
 
 
 def details(summary: RunSummary) -> Details:
-    """From the same run as the document."""
+    """Return the details of the run of a summary."""
     evaluation = summary.evaluation
     scope = evaluation.measured.scope
+    has_ruler = any(case.suite == "ruler" for case in scope.cases)
     return Details(
         confidence=evaluation.thresholds.verdict.confidence,
         failing=_failing(summary),
-        aspects=tuple(_series(summary, aspect) for aspect in evaluation.aspects if _is_tested(summary)),
+        aspects=tuple(_series(summary, aspect) for aspect in evaluation.aspects) if has_ruler else (),
         curves=evaluation.curves,
         samples=samples_of(scope.cases, evaluation.measured.results),
     )
 
 
 def _failing(summary: RunSummary) -> tuple[str, ...]:
-    """By the same rules as the exit code."""
-    thresholds, scope = summary.evaluation.thresholds, summary.evaluation.measured.scope
+    """Return the gates and cases that fail the run, by the rules that decide the exit code."""
+    evaluation = summary.evaluation
+    thresholds, scope, results = evaluation.thresholds, evaluation.measured.scope, evaluation.measured.results
     narrowed = len(scope.cases) < len(summary.run.available)
-    gates = [each.name for each in summary.evaluation.verdicts if blocks(each, thresholds, narrowed=narrowed)]
-    results = summary.evaluation.measured.results
+    gates = [verdict.name for verdict in evaluation.verdicts if blocks(verdict, thresholds, narrowed=narrowed)]
     lost = [case.id for case in scope.cases if case.id not in results or results[case.id].error is not None]
-    bad = [
-        name
-        for name, found in summary.evaluation.diagnoses.items()
-        if found.bad and thresholds.regression.cases == "fail"
-    ]
+    bad = []
+    if thresholds.regression.cases == "fail":
+        bad = [case_id for case_id, diagnosis in evaluation.diagnoses.items() if diagnosis.bad]
     return (*gates, *lost, *bad)
 
 
 def _series(summary: RunSummary, aspect: str) -> Series:
-    evaluation = summary.evaluation
-    scope = evaluation.measured.scope
-    findings = evaluation.aspects[aspect]
+    findings = summary.evaluation.aspects[aspect]
     return Series(
         name=aspect,
-        scores={length: found.score for length, found in findings.items()},
-        intervals={length: found.interval for length, found in findings.items()},
-        words={length: found.word for length, found in findings.items()},
-        threshold=scope.reference.scores.get(aspect),
+        scores={length: finding.score for length, finding in findings.items()},
+        intervals={length: finding.interval for length, finding in findings.items()},
+        verdicts={length: finding.word for length, finding in findings.items()},
+        threshold=summary.evaluation.measured.scope.reference.scores.get(aspect),
     )
-
-
-def _is_tested(summary: RunSummary) -> bool:
-    return any(case.suite == "ruler" for case in summary.evaluation.measured.scope.cases)

@@ -1,10 +1,10 @@
-"""A checkpoint after the other: what many JSON reports say over the training steps."""
+"""The reports of many checkpoints of one training run, in the order of their steps."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,84 +12,109 @@ from typing import Any
 from fixtures.checkpoints.steps import step_of
 from plugins.report.document import SCHEMA
 
+Document = Mapping[str, Any]
+
 
 class HistoryError(ValueError):
-    """Reports that no history can be drawn from; one line."""
+    """A directory without any report that has a training step; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One JSON report, and the step it stands at."""
+    """One JSON report and its training step."""
 
     step: int
     path: Path
-    document: Mapping[str, Any]
+    document: Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """One number over the steps, None where a report lacks it."""
+    """One mean score over the steps; None where a report lacks it."""
 
     name: str
+    """A HELMET category, or `RULER mean at <tokens>`."""
+
     values: tuple[float | None, ...]
     intervals: tuple[Sequence[float] | None, ...]
     threshold: float | None = None
-    words: tuple[str | None, ...] = ()
+    verdicts: tuple[str | None, ...] = ()
+    """The verdicts on the mean being above the threshold; empty for a mean without a threshold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Tracks over the same steps, in their order. `gates` holds each blocking gate's verdicts by name."""
+    """The numbers of several reports, all in the order of the steps."""
 
     reports: tuple[Report, ...]
     lengths: tuple[int, ...]
-    effective: tuple[int | None, ...]
-    claimed: int | None
+    """The lengths that any of the reports tested, in tokens."""
+
+    effective_lengths: tuple[int | None, ...]
+    """RULER's effective lengths in tokens: 0 below the shortest tested length, None if not measured."""
+
+    claimed_length: int | None
+    """The length that the last checkpoint claims to support, in tokens."""
+
     means: tuple[Track, ...]
     gates: Mapping[str, tuple[str | None, ...]]
+    """The verdicts of every blocking gate by its name; None where a report lacks the gate."""
+
     skipped: tuple[str, ...]
+    """The files that were left out, with the reason."""
 
     @property
     def steps(self) -> tuple[int, ...]:
+        """The training steps in ascending order."""
         return tuple(report.step for report in self.reports)
 
 
 def read_reports(directory: Path) -> tuple[list[Report], list[str]]:
-    """All reports of the directory and those below it by step, and which files have none, with the reason.
+    """Return all reports of a directory and its subdirectories by step, and one line for every report left out.
 
-    A step is the report's own (--step, or its checkpoint's path), or else what the file's path says. Of
-    several reports of a step the one that started last counts. Raises HistoryError where there is none.
+    The step comes from the report itself (--step, or its checkpoint's path), or else from the file's path. Of several
+    reports of one step, the one that started last counts. Raises HistoryError if there is no report with a step.
     """
     if not directory.is_dir():
-        raise HistoryError(f"history: {directory} is not a directory; give one that holds files of --report-json")
-    found: dict[int, Report] = {}
+        raise HistoryError(f"history: {directory} is not a directory; name one with files written by --report-json")
+    by_step: dict[int, Report] = {}
     skipped: list[str] = []
+    for name, document in _documents(directory):
+        step = document["run"].get("step")
+        step = step_of(name) if step is None else step
+        if step is None:
+            skipped.append(f"{name}: no step in the report nor in its path; run it with --step")
+            continue
+        candidates = [Report(step=step, path=directory / name, document=document)]
+        candidates += [by_step[step]] if step in by_step else []
+        # Of two reports that started at the same time, the one that was read first stays.
+        newest = max(reversed(candidates), key=lambda candidate: str(candidate.document["run"]["started"]))
+        by_step[step] = newest
+        skipped += [
+            f"{candidate.path.relative_to(directory)}: another report of step {step} is newer"
+            for candidate in candidates
+            if candidate is not newest
+        ]
+    if not by_step:
+        reason = skipped[0] if skipped else f"it contains no {SCHEMA}"
+        raise HistoryError(f"history: {directory} has no report with a step ({reason})")
+    return [by_step[step] for step in sorted(by_step)], skipped
+
+
+def _documents(directory: Path) -> Iterator[tuple[str, Document]]:
+    """Yield all reports with their paths within the directory; other files are ignored."""
     for path in sorted(directory.rglob("*.json")):
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-                continue
-        # A directory of results holds other files too.
+        # A directory of results also holds files that are no reports, or that are being written.
         except (OSError, ValueError):
             continue
-        step = document["run"].get("step")
-        step = step_of(str(path.relative_to(directory))) if step is None else step
-        if step is None:
-            skipped.append(f"{path.relative_to(directory)}: no step in the report nor in its path; run it with --step")
-        elif step not in found or found[step].document["run"]["started"] < document["run"]["started"]:
-            if step in found:
-                skipped.append(f"{found[step].path.relative_to(directory)}: another report of step {step} is newer")
-            found[step] = Report(step=step, path=path, document=document)
-        else:
-            skipped.append(f"{path.relative_to(directory)}: another report of step {step} is newer")
-    if not found:
-        reason = skipped[0] if skipped else f"it holds no {SCHEMA}"
-        raise HistoryError(f"history: {directory} has no report with a step ({reason})")
-    return [found[step] for step in sorted(found)], skipped
+        if isinstance(document, dict) and document.get("schema") == SCHEMA:
+            yield str(path.relative_to(directory)), document
 
 
 def history(reports: Sequence[Report], skipped: Sequence[str] = ()) -> History:
-    """The numbers of the reports, in the order of their steps."""
+    """Return the numbers of the reports, which must be in the order of their steps."""
     documents = [report.document for report in reports]
     lengths = tuple(sorted({case["length"] for document in documents for case in document["cases"]}))
     names = dict.fromkeys(gate["name"] for document in documents for gate in document["gates"] if gate["blocking"])
@@ -97,47 +122,51 @@ def history(reports: Sequence[Report], skipped: Sequence[str] = ()) -> History:
     return History(
         reports=tuple(reports),
         lengths=lengths,
-        effective=tuple(_effective(document) for document in documents),
-        claimed=documents[-1]["ruler"]["claimed_length"],
+        effective_lengths=tuple(map(_effective_length, documents)),
+        claimed_length=documents[-1]["ruler"]["claimed_length"],
         means=(*_ruler_tracks(documents, lengths), *_helmet_tracks(documents, lengths)),
-        gates={name: tuple(found.get(name) for found in verdicts) for name in names},
+        gates={name: tuple(by_name.get(name) for by_name in verdicts) for name in names},
         skipped=tuple(skipped),
     )
 
 
-def _effective(document: Mapping[str, Any]) -> int | None:
-    """0 where the shortest length fails already."""
+def _effective_length(document: Document) -> int | None:
+    """Return the effective length; 0 if it lies below the shortest tested length, None if it was not measured."""
     ruler = document["ruler"]
-    found: int | None = ruler["effective_length"]
-    return 0 if found is None and ruler["effective_length_label"] is not None else found
+    length: int | None = ruler["effective_length"]
+    return 0 if length is None and ruler["effective_length_label"] is not None else length
 
 
-def _ruler_tracks(documents: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> list[Track]:
-    tracks = []
-    for key in map(str, lengths):
-        rulers = [document["ruler"] for document in documents]
-        track = Track(
-            name=f"RULER mean at {key}",
-            values=tuple(ruler["scores"].get(key) for ruler in rulers),
-            intervals=tuple(ruler["intervals"].get(key) for ruler in rulers),
+def _ruler_tracks(documents: Sequence[Document], lengths: Sequence[int]) -> list[Track]:
+    """Return RULER's mean at every length at which any report has one."""
+    rulers = [document["ruler"] for document in documents]
+    tracks = [
+        Track(
+            name=f"RULER mean at {length}",
+            values=tuple(ruler["scores"].get(str(length)) for ruler in rulers),
+            intervals=tuple(ruler["intervals"].get(str(length)) for ruler in rulers),
             threshold=rulers[-1]["threshold"],
-            words=tuple(ruler["verdicts"].get(key) for ruler in rulers),
+            verdicts=tuple(ruler["verdicts"].get(str(length)) for ruler in rulers),
         )
-        tracks += [track] if any(value is not None for value in track.values) else []
-    return tracks
+        for length in lengths
+    ]
+    return [track for track in tracks if any(value is not None for value in track.values)]
 
 
-def _helmet_tracks(documents: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> list[Track]:
-    """Each category over its lengths: the mean of those at which every report that has the category has a score."""
-    helmets = [document["helmet"] or {"categories": {}} for document in documents]
+def _helmet_tracks(documents: Sequence[Document], lengths: Sequence[int]) -> list[Track]:
+    """Return every category's mean over the lengths that all reports with this category have in common."""
+    categories = [document["helmet"]["categories"] if document["helmet"] else {} for document in documents]
     tracks = []
-    for category in dict.fromkeys(name for helmet in helmets for name in helmet["categories"]):
-        found = [helmet["categories"].get(category, {}) for helmet in helmets]
-        rows = [scores for scores in found if any(value is not None for value in scores.values())]
-        shared = [key for key in map(str, lengths) if rows and all(scores.get(key) is not None for scores in rows)]
-        if shared:
+    for category in dict.fromkeys(name for by_name in categories for name in by_name):
+        by_report = [by_name.get(category, {}) for by_name in categories]
+        measured = [scores for scores in by_report if any(score is not None for score in scores.values())]
+        common = [
+            key for key in map(str, lengths) if measured and all(scores.get(key) is not None for scores in measured)
+        ]
+        if common:
             values = tuple(
-                math.fsum(scores[key] for key in shared) / len(shared) if scores in rows else None for scores in found
+                math.fsum(scores[key] for key in common) / len(common) if scores in measured else None
+                for scores in by_report
             )
             tracks.append(Track(name=category, values=values, intervals=(None,) * len(values)))
     return tracks

@@ -1,6 +1,6 @@
-"""Samples as compact rows that a page can filter: the wrong and the flipped ones first, within a size.
+"""The samples that a page carries: compact rows, first the flipped and the wrong samples, within a size limit.
 
-What models and files said is made visible here, once; rows hold nothing that a page would have to clean.
+All texts of models and files are made visible here, so the page can show the rows as they are.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -18,141 +18,210 @@ from plugins.report.escape import visible
 BUDGET_BYTES = 5_000_000
 RIGHT_PER_CASE = 3
 EXCERPTS_PER_CASE = 6
-# Of a longer answer its beginning and its end, or where a reference stands that is in neither.
 ANSWER_CHARACTERS, BEGINNING_CHARACTERS = 600, 400
+"""A longer answer is cut to its beginning and one more part: its end, or the surroundings of a reference."""
+
 REFERENCES = 12
 REFERENCES_CHARACTERS = 480
+EXCERPT_FIELDS = ("question", "head", "before", "needle", "after", "tail")
+EXCERPT_CHARACTERS = 480
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """The rows that fit, and how many there were: below 100, flipped against a baseline, and in all."""
+    """The rows that fit into the page, and the counts of all samples."""
 
     rows: tuple[Mapping[str, Any], ...]
+    """One row for each sample, as `_row` describes it."""
+
     wrong: int
+    """The number of samples that score below 100."""
+
     flipped: int
-    all: int
+    """The number of samples whose score differs from the baseline's."""
+
+    total: int
     wrong_shown: int
     flipped_shown: int
 
     @property
     def left_out(self) -> int:
-        """How many wrong samples are not among the rows."""
+        """The number of wrong samples that are not among the rows."""
         return self.wrong - self.wrong_shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A sample that may become a row."""
+
+    case: Case
+    outcome: Outcome
+    baseline_score: float | None
+    """The baseline's score from 0 to 1; None without a baseline."""
+
+    baseline_answer: BaselineAnswer | None
+    """The baseline's answer, if the scores differ and the answer was kept."""
+
+    with_excerpt: bool = False
+
+    @property
+    def is_flipped(self) -> bool:
+        """True if the baseline scored differently on this sample."""
+        return self.baseline_score is not None and self.baseline_score != self.outcome.score.value
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if the score is below 100."""
+        return self.outcome.score.value < 1
 
 
 def samples_of(
     cases: Sequence[Case], results: Mapping[str, CaseResult], *, budget_bytes: int = BUDGET_BYTES
 ) -> Samples:
-    """Rows of all cases in turn, so that each has its share of the budget; the wrong ones first, by case and index."""
-    queues = [_in_order(results[case.id]) for case in cases if case.id in results]
-    chosen: list[dict[str, Any]] = []
-    left = budget_bytes
-    for found in (each for rank in zip_longest(*queues) for each in rank if each is not None):
-        row = _row(*found)
-        left -= _size(row)
-        if left < 0:
-            break
-        chosen.append(row)
-    places = {case.id: at for at, case in enumerate(cases)}
-    by_id = {case.id: (case.task, case.length) for case in cases}
-    chosen.sort(key=lambda row: (row["score"] == 100, places[row["case"]], row["index"]))
-    for row in chosen:
-        row["task"], row["length"] = by_id[row.pop("case")]
-    pairs = [(outcome, other) for result in results.values() for outcome, other in _pairs(result)]
+    """Return the rows that fit into the budget: wrong samples before right ones, then by case and index.
+
+    The cases take turns, so every case gets its share of the budget.
+    """
+    measured = [results[case.id] for case in cases if case.id in results]
+    rows = _fitting(measured, budget_bytes)
+    order = {(case.task, case.length): index for index, case in enumerate(cases)}
+    rows.sort(key=lambda row: (row["score"] == 100, order[row["task"], row["length"]], row["index"]))
+    candidates = [candidate for result in results.values() for candidate in _candidates(result)]
     return Samples(
-        rows=tuple(chosen),
-        wrong=sum(outcome.score.value < 1 for outcome, _ in pairs),
-        flipped=sum(other is not None and other != outcome.score.value for outcome, other in pairs),
-        all=len(pairs),
-        wrong_shown=sum(row["score"] < 100 for row in chosen),
-        flipped_shown=sum("flip" in row for row in chosen),
+        rows=tuple(rows),
+        wrong=sum(candidate.is_wrong for candidate in candidates),
+        flipped=sum(candidate.is_flipped for candidate in candidates),
+        total=len(candidates),
+        wrong_shown=sum(row["score"] < 100 for row in rows),
+        flipped_shown=sum("flip" in row for row in rows),
     )
 
 
+def _fitting(results: Sequence[CaseResult], budget_bytes: int) -> list[dict[str, Any]]:
+    """Return rows of all results in turn until the budget is used up."""
+    rows: list[dict[str, Any]] = []
+    left = budget_bytes
+    for turn in zip_longest(*map(_by_importance, results)):
+        for candidate in turn:
+            if candidate is None:
+                continue
+            row = _row(candidate)
+            left -= _size(row)
+            if left < 0:
+                return rows
+            rows.append(row)
+    return rows
+
+
 def _size(row: Mapping[str, Any]) -> int:
-    """Bytes in the page, where each sign of markup takes six."""
+    """Return the size of the row in the page in bytes; a character of markup takes six."""
     text = json.dumps(row, separators=(",", ":"))
     return len(text) + 5 * sum(map(text.count, "<>&")) + 1
 
 
-def _in_order(result: CaseResult) -> Iterator[tuple[Case, Outcome, float | None, BaselineAnswer | None, bool]]:
-    """What is worth most to a reader first: what flipped, what is wrong, a few that are right."""
+def _candidates(result: CaseResult) -> list[_Candidate]:
+    """Return all samples of a result with the baseline's scores and answers."""
     answers = {answer.index: answer for answer in result.flipped}
-    pairs = _pairs(result)
-    # Those for which the baseline's answer is at hand come first.
-    flipped = [pair for pair in pairs if pair[1] not in (None, pair[0].score.value)]
-    flipped.sort(key=lambda pair: pair[0].index not in answers)
-    rest = [pair for pair in pairs if pair[1] in (None, pair[0].score.value)]
-    wrong = [pair for pair in rest if pair[0].score.value < 1]
-    # One that says what was asked comes first.
-    wrong.sort(key=lambda pair: pair[0].excerpt is None)
-    right = [pair for pair in rest if pair[0].score.value == 1]
-    right = sorted(right, key=lambda pair: pair[0].excerpt is None)[:RIGHT_PER_CASE]
-    for at, (outcome, other) in enumerate((*flipped, *wrong, *right)):
-        excerpted = at < EXCERPTS_PER_CASE or at >= len(flipped) + len(wrong)
-        yield result.case, outcome, other, answers.get(outcome.index), excerpted
+    # The baseline may have been measured on fewer samples than the model.
+    return [
+        _Candidate(
+            case=result.case,
+            outcome=outcome,
+            baseline_score=baseline_score,
+            baseline_answer=answers.get(outcome.index),
+        )
+        for outcome, baseline_score in zip_longest(result.outcomes, result.baseline[: len(result.outcomes)])
+    ]
 
 
-def _pairs(result: CaseResult) -> list[tuple[Outcome, float | None]]:
-    """Every outcome with the baseline's score, None where there is none."""
-    return list(
-        zip(result.outcomes, (*result.baseline, *[None] * (len(result.outcomes) - len(result.baseline))), strict=False)
-    )
+def _by_importance(result: CaseResult) -> Iterator[_Candidate]:
+    """Yield the flipped samples, then the other wrong ones, then a few right ones.
+
+    Within these groups, samples come first that can show the baseline's answer or an excerpt of their context.
+    """
+    candidates = _candidates(result)
+    unflipped = [candidate for candidate in candidates if not candidate.is_flipped]
+    unflipped.sort(key=lambda candidate: candidate.outcome.excerpt is None)
+    flipped = [candidate for candidate in candidates if candidate.is_flipped]
+    flipped.sort(key=lambda candidate: candidate.baseline_answer is None)
+    wrong = [candidate for candidate in unflipped if candidate.is_wrong]
+    right = [candidate for candidate in unflipped if not candidate.is_wrong][:RIGHT_PER_CASE]
+    first = (*flipped, *wrong)
+    for index, candidate in enumerate((*first, *right)):
+        yield replace(candidate, with_excerpt=index < EXCERPTS_PER_CASE or index >= len(first))
 
 
-def _row(
-    case: Case, outcome: Outcome, other: float | None, answer: BaselineAnswer | None, excerpted: bool
-) -> dict[str, Any]:
-    """A sample as the page's script takes it; what it does not have is left out. Scores are 0 to 100."""
-    text, score = outcome.generation.text, outcome.score
-    most = REFERENCES_CHARACTERS // max(1, min(REFERENCES, len(outcome.references)))
+def _row(candidate: _Candidate) -> dict[str, Any]:
+    """Return a sample in the form that the page's script takes. Scores are 0 to 100; absent values have no key.
+
+    `credits` are the references' parts of the score, -1 where a reference has none; `more_references` counts those
+    that are left out. `_answer` describes the keys of an answer. `flip` holds the baseline's score and answer.
+    """
+    outcome, score = candidate.outcome, candidate.outcome.score
+    references = outcome.references[:REFERENCES]
+    longest = REFERENCES_CHARACTERS // max(1, len(references))
     row: dict[str, Any] = {
-        "case": case.id,
+        "task": candidate.case.task,
+        "length": candidate.case.length,
         "index": outcome.index,
         "score": round(100 * score.value, 2),
-        "expected": [visible(reference, most) for reference in outcome.references[:REFERENCES]],
-        "found": [round(score.parts.get(reference, -1.0), 3) for reference in outcome.references[:REFERENCES]],
-        **_said(text, outcome.references),
+        "expected": [visible(reference, longest) for reference in references],
+        "credits": [round(score.parts.get(reference, -1.0), 3) for reference in references],
+        **_answer(outcome.generation.text, outcome.references),
+        **_depths(outcome.depths),
     }
     if len(outcome.references) > REFERENCES:
-        row["others"] = len(outcome.references) - REFERENCES
+        row["more_references"] = len(outcome.references) - REFERENCES
     if score.failure:
         row["failure"] = score.failure
-    if outcome.depths:
-        row["depth"] = round(outcome.depths[0], 3)
-        if len(outcome.depths) > 1:
-            row["depths"] = [round(depth, 3) for depth in outcome.depths[:REFERENCES]]
-    if excerpted and outcome.excerpt is not None:
+    if candidate.with_excerpt and outcome.excerpt is not None:
         row["excerpt"] = _excerpt(outcome.excerpt)
-    if other is not None and other != score.value:
-        row["flip"] = {"score": round(100 * other, 2)}
-        if answer is not None:
-            row["flip"] |= {**_said(answer.text, outcome.references), "failure": answer.failure}
+    if candidate.is_flipped:
+        row["flip"] = _flip(candidate)
     return row
 
 
-def _said(text: str, references: Sequence[str]) -> dict[str, Any]:
-    """An answer, or two pieces of a long one: `got`, `more` signs left out, `end`, `rest` signs left out."""
+def _depths(depths: Sequence[float]) -> dict[str, Any]:
+    """Return the first depth, and all of them if there are several."""
+    rounded = [round(depth, 3) for depth in depths[:REFERENCES]]
+    return {"depth": rounded[0]} | ({"depths": rounded} if len(depths) > 1 else {}) if rounded else {}
+
+
+def _flip(candidate: _Candidate) -> dict[str, Any]:
+    """Return the baseline's score, and its answer if it was kept."""
+    flip: dict[str, Any] = {"score": round(100 * (candidate.baseline_score or 0.0), 2)}
+    answer = candidate.baseline_answer
+    if answer is not None:
+        flip |= {**_answer(answer.text, candidate.outcome.references), "failure": answer.failure}
+    return flip
+
+
+def _answer(text: str, references: Sequence[str]) -> dict[str, Any]:
+    """Return an answer, or two parts of a long one.
+
+    `answer` is the whole answer or its beginning, `ending` the second part. `omitted` and `omitted_after` are the
+    numbers of characters left out before and after the second part.
+    """
     if len(text) <= ANSWER_CHARACTERS:
-        return {"got": visible(text)}
+        return {"answer": visible(text)}
     size = ANSWER_CHARACTERS - BEGINNING_CHARACTERS
     start = len(text) - size
-    # Whoever thinks aloud answers at the end.
-    if _first(text[start:], references) < 0 and (at := _first(text, references)) >= BEGINNING_CHARACTERS - 40:
-        start = max(BEGINNING_CHARACTERS, min(start, at - size // 4))
-    said: dict[str, Any] = {"got": visible(text, BEGINNING_CHARACTERS), "end": visible(text[start:], size)}
-    left_out = {"more": start - BEGINNING_CHARACTERS, "rest": len(text) - start - size}
-    return said | {name: count for name, count in left_out.items() if count}
+    # A model that thinks aloud answers at the end, so the end is preferred to an earlier reference.
+    if _position(text[start:], references) is None:
+        position = _position(text, references)
+        if position is not None and position >= BEGINNING_CHARACTERS - 40:
+            start = max(BEGINNING_CHARACTERS, min(start, position - size // 4))
+    parts: dict[str, Any] = {"answer": visible(text, BEGINNING_CHARACTERS), "ending": visible(text[start:], size)}
+    counts = {"omitted": start - BEGINNING_CHARACTERS, "omitted_after": len(text) - start - size}
+    return parts | {name: count for name, count in counts.items() if count}
 
 
-def _first(text: str, references: Sequence[str]) -> int:
-    """Where the first of the references stands in the text, whatever its case; -1 if none does."""
-    wanted = "|".join(re.escape(reference) for reference in references if reference)
-    found = re.search(wanted, text, re.IGNORECASE) if wanted else None
-    return found.start() if found else -1
+def _position(text: str, references: Sequence[str]) -> int | None:
+    """Return the position of the first reference in the text, ignoring case; None if there is none."""
+    alternatives = "|".join(re.escape(reference) for reference in references if reference)
+    match = re.search(alternatives, text, re.IGNORECASE) if alternatives else None
+    return match.start() if match else None
 
 
-def _excerpt(found: Excerpt) -> dict[str, str]:
-    names = ("question", "head", "before", "needle", "after", "tail")
-    return {name: visible(text, 480) for name in names if (text := getattr(found, name))}
+def _excerpt(excerpt: Excerpt) -> dict[str, str]:
+    return {name: visible(text, EXCERPT_CHARACTERS) for name in EXCERPT_FIELDS if (text := getattr(excerpt, name))}

@@ -1,4 +1,7 @@
-"""The report's numbers for training dashboards: TensorBoard event files, a Weights & Biases run. Both are extras."""
+"""The report's numbers for training dashboards: TensorBoard event files and Weights & Biases runs.
+
+Both packages are optional.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +13,54 @@ from typing import Any
 from fixtures.lengths import format_length
 
 EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb"}
+"""The package of every dashboard's option."""
 
 
 class ScalarsError(RuntimeError):
-    """A dashboard that cannot be written to; one line."""
+    """A dashboard that cannot be written; the message is one line."""
 
 
 def check_extra(name: str) -> None:
-    """Raises ScalarsError where the option's package is not installed."""
+    """Raise ScalarsError if the package of a dashboard's option is not installed."""
     if importlib.util.find_spec(EXTRAS[name]) is None:
         raise ScalarsError(f"--{name}: {EXTRAS[name]} is not installed; pip install 'longctx-gates[{name}]'")
 
 
 def scalars(document: Mapping[str, Any]) -> dict[str, float]:
-    """What was measured, by name: scores and differences of 0 to 100, lengths in tokens, gates as 1 (pass) or 0."""
-    ruler, helmet = document["ruler"], document["helmet"]
-    found: dict[str, float | None] = {
+    """Return all measured numbers by name: scores from 0 to 100, lengths in tokens, gates as 1 (pass) or 0 (fail)."""
+    ruler = document["ruler"]
+    values: dict[str, float | None] = {
         "ruler/effective_length": ruler["effective_length"],
         "ruler/wavg_inc": ruler["wavg_inc"],
         "ruler/wavg_dec": ruler["wavg_dec"],
         "run/tokens_computed": document["run"]["tokens"]["computed"],
     }
     if ruler["effective_length"] is None and ruler["effective_length_label"] is not None:
-        # Below the shortest length: a curve over steps should start at the bottom and not be missing.
-        found["ruler/effective_length"] = 0
-    series = {"ruler/mean": ruler["scores"]} | {f"ruler/{name}": scores for name, scores in ruler["aspects"].items()}
-    if helmet is not None:
-        series |= {f"helmet/{name}": scores for name, scores in helmet["categories"].items()}
-        series["helmet/average"] = helmet["average"]
-    for name, scores in series.items():
-        found |= {f"{name}/{format_length(int(length))}": score for length, score in scores.items()}
-    found |= {f"task/{case['task']}/{format_length(case['length'])}": case["score"] for case in document["cases"]}
-    found |= {
+        # Below the shortest tested length. A curve over steps should start at 0 there rather than have a gap.
+        values["ruler/effective_length"] = 0
+    for name, scores in _means(document).items():
+        values |= {f"{name}/{format_length(int(length))}": score for length, score in scores.items()}
+    values |= {f"task/{case['task']}/{format_length(case['length'])}": case["score"] for case in document["cases"]}
+    values |= {
         f"gate/{gate['name']}": {"pass": 1.0, "fail": 0.0}[gate["verdict"]]
         for gate in document["gates"]
         if gate["verdict"] in ("pass", "fail")
     }
-    return {name: float(value) for name, value in found.items() if value is not None}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def _means(document: Mapping[str, Any]) -> dict[str, Mapping[str, float | None]]:
+    """Return the mean scores by name and length."""
+    ruler, helmet = document["ruler"], document["helmet"]
+    means = {"ruler/mean": ruler["scores"]} | {f"ruler/{name}": scores for name, scores in ruler["aspects"].items()}
+    if helmet is not None:
+        means |= {f"helmet/{name}": scores for name, scores in helmet["categories"].items()}
+        means["helmet/average"] = helmet["average"]
+    return means
 
 
 def write_tensorboard(folder: Path, document: Mapping[str, Any]) -> None:
-    """One event file more in the folder, at the document's step (0 without one)."""
+    """Add an event file to the folder, at the document's training step (0 if it has none)."""
     from tensorboard.summary import Writer
 
     writer = Writer(str(folder))
@@ -60,9 +70,9 @@ def write_tensorboard(folder: Path, document: Mapping[str, Any]) -> None:
 
 
 def write_wandb(project: str, document: Mapping[str, Any]) -> None:
-    """A run of the project with one step; where it goes, and whether at all, is W&B's own setting (WANDB_MODE).
+    """Log the document as one run of the project, at its training step (0 if it has none).
 
-    Raises ScalarsError with W&B's reason.
+    W&B's own settings, such as WANDB_MODE, decide where it goes. Raises ScalarsError with W&B's reason.
     """
     import wandb
 
@@ -72,8 +82,8 @@ def write_wandb(project: str, document: Mapping[str, Any]) -> None:
         settings = wandb.Settings(silent=True)
         with wandb.init(
             project=project, name=Path(model["path"]).name, job_type="longctx", config=config, settings=settings
-        ) as started:
-            started.log(scalars(document), step=run["step"] or 0)
+        ) as wandb_run:
+            wandb_run.log(scalars(document), step=run["step"] or 0)
     except wandb.Error as error:
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise ScalarsError(

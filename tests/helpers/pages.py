@@ -1,21 +1,24 @@
-"""Pages of made-up runs, and a reader of what is in them."""
+"""HTML pages of made-up runs, and parsers for them."""
 
 from __future__ import annotations
 
+import json
 from html.parser import HTMLParser
+from typing import Any
 
 from plugins.report.details import details
 from plugins.report.document import RunSummary, document
 from plugins.report.html.page import page
 
 
-class Reader(HTMLParser):
-    """Tags with their attributes, and the content of scripts and styles."""
+class PageParser(HTMLParser):
+    """Collect the tags of a page with their attributes, and the contents of its scripts and styles."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.raw: list[tuple[str, str]] = []
+        """The contents of scripts and styles, each with its type."""
         self.inside = ""
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -33,11 +36,57 @@ class Reader(HTMLParser):
             self.raw[-1] = (kind, text + data)
 
 
-def page_of(run: RunSummary) -> str:
-    return page(document(run), details(run))
+class TableParser(HTMLParser):
+    """Collect the text of a page's tables, row by row, under the table's id or its caption."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.rows: list[list[str]] = []
+        self.name = ""
+        self.inside = ""
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self.rows, self.name = [], dict(attributes).get("id") or ""
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td") and self.rows:
+            self.rows[-1].append("")
+        self.inside = tag if tag in ("th", "td", "caption") else self.inside
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self.tables[self.name] = self.rows
+        self.inside = "" if tag == self.inside else self.inside
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "caption" and not self.name:
+            self.name = data
+        elif self.inside in ("th", "td") and self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
 
 
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    return reader
+def page_of(summary: RunSummary) -> str:
+    """Return the page of a run."""
+    return page(document(summary), details(summary))
+
+
+def parse(text: str) -> PageParser:
+    """Parse a page."""
+    parser = PageParser()
+    parser.feed(text)
+    return parser
+
+
+def tables_of(text: str) -> dict[str, list[list[str]]]:
+    """Return the tables of a page by id or caption: rows of cells as text, the first one the head."""
+    parser = TableParser()
+    parser.feed(text)
+    return parser.tables
+
+
+def rows_of(text: str) -> list[dict[str, Any]]:
+    """Return the samples that a page carries for its script."""
+    rows: list[dict[str, Any]] = json.loads(text.partition('id="data">')[2].partition("</script>")[0])["rows"]
+    return rows

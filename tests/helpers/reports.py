@@ -1,7 +1,8 @@
-"""Finished runs whose answers are made up: everything after the engine is the real code."""
+"""Summaries of runs with made-up answers; the code that scores, evaluates and reports them is the real one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
@@ -21,6 +22,7 @@ from plugins.gates.thresholds import SHIPPED, load_thresholds
 from plugins.report.document import RunSummary
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
+# How much more frequent than the others these kinds of failure are.
 WEIGHTS = {"incomplete": 5, "distractor": 4, "wrong": 6, "copied": 2}
 LENGTHS = (4096, 8192, 16384, 32768)
 CHECKPOINT = Checkpoint(
@@ -32,7 +34,7 @@ FACTS = EngineFacts(
     engine="hf", device="cuda:0", dtype="bfloat16", attention="sdpa", batch_size=0, prefill="whole", reuse="prefixes",
     hardware="none",
 )  # fmt: skip
-# What a model may say to break a report.
+# Answers that could break a report.
 NASTY = (
     "<script>document.title='run'</script>", "</script><img src=x onerror=alert(1)>", "&lt;b&gt; &amp; &#x3c;i&#62;",
     "\u202egnp.exe \u2066\u200f\u061c", "\ud800 and \udfff", "a\x00b\x1b[31mred", "]]>--><!--", "\u2028\u2029\ufeff",
@@ -41,6 +43,7 @@ NASTY = (
 
 
 def options_of(**changed: Any) -> Options:
+    """Return the options of a made-up run."""
     settings: dict[str, Any] = {
         "model": CHECKPOINT.path, "model_path": CHECKPOINT.path, "suite": "all", "lengths": LENGTHS, "samples": 20,
         "seed": 0, "engine": "auto", "device": "auto", "dtype": "auto", "attention": "auto", "batch_size": 0,
@@ -53,6 +56,7 @@ def options_of(**changed: Any) -> Options:
 
 
 def cases_of(options: Options) -> tuple[Case, ...]:
+    """Return all cases that the options select."""
     return tuple(
         Case(
             id=f"test_{task.suite}[{task.name}-{length}]",
@@ -70,59 +74,61 @@ def cases_of(options: Options) -> tuple[Case, ...]:
     )
 
 
-def share_of(case: Case, lengths: tuple[int, ...]) -> float:
-    """How often a made-up model is right: always where it is short, less the longer, by task."""
+def accuracy_of(case: Case, lengths: tuple[int, ...]) -> float:
+    """Return how often the made-up model is right, 0 to 1: always at the shortest length, less at longer ones."""
     rank = lengths.index(case.length) / max(1, len(lengths) - 1)
-    weak = Random(case.task).random()
-    return max(0.0, min(1.0, 1.02 - rank**2 * (0.15 + 0.6 * weak) - 0.15 * weak**2))
+    weakness = Random(case.task).random()
+    return max(0.0, min(1.0, 1.02 - rank**2 * (0.15 + 0.6 * weakness) - 0.15 * weakness**2))
 
 
-def outcome_of(case: Case, index: int, right: float, text: str | None, random: Random) -> Outcome:
-    wanted, depth = f"value-{random.randrange(10**6)}", random.random()
-    is_right = random.random() < right * (1.12 - 0.3 * depth * (1 - depth))
-    kind = random.choices(KINDS, [WEIGHTS.get(each, 1) for each in KINDS])[0]
-    value = 1.0 if is_right else 0.5 if kind == "incomplete" else 0.0
-    said = f"The answer is {wanted}." if is_right else f"It is value-{random.randrange(10**6)}, I believe."
+def outcome_of(case: Case, index: int, accuracy: float, text: str | None, random: Random) -> Outcome:
+    """Return a scored sample; `text` replaces the answer but not its score."""
+    reference, depth = f"value-{random.randrange(10**6)}", random.random()
+    is_right = random.random() < accuracy * (1.12 - 0.3 * depth * (1 - depth))
+    failure = random.choices(KINDS, [WEIGHTS.get(kind, 1) for kind in KINDS])[0]
+    value = 1.0 if is_right else 0.5 if failure == "incomplete" else 0.0
+    answer = f"The answer is {reference}." if is_right else f"It is value-{random.randrange(10**6)}, I believe."
     return Outcome(
         index=index,
-        score=Score(value=value, parts={wanted: value}, failure=None if is_right else kind),
+        score=Score(value=value, parts={reference: value}, failure=None if is_right else failure),
         generation=Generation(
-            text=said if text is None else text, prompt_tokens=case.length, generated_tokens=9,
+            text=answer if text is None else text, prompt_tokens=case.length, generated_tokens=9,
             computed_tokens=case.length, reused_tokens=0, finish="stop", seconds=0.01,
         ),
-        references=(wanted,),
+        references=(reference,),
         depths=(depth,),
         excerpt=None if is_right and index > 2 else Excerpt(
             question=f"What is the value of key {index}?", head="The grass is green. The sky is blue. " * 4,
-            before="Here we go. There and back again. One of the special values is ", needle=wanted,
+            before="Here we go. There and back again. One of the special values is ", needle=reference,
             after=". The grass is green again.", tail="The sun is yellow. Here we go. " * 4,
         ),
     )  # fmt: skip
 
 
 def result_of(case: Case, lengths: tuple[int, ...], texts: tuple[str, ...], paired: bool) -> CaseResult:
+    """Return a case's result with all its samples; with `paired`, the baseline scored better on some of them."""
     random = Random(f"{case.task}-{case.length}")
-    right = share_of(case, lengths)
+    accuracy = accuracy_of(case, lengths)
     outcomes = tuple(
-        outcome_of(case, index, right, texts[index % len(texts)] if texts else None, random)
+        outcome_of(case, index, accuracy, texts[index % len(texts)] if texts else None, random)
         for index in range(case.samples)
     )
     if not paired:
         return CaseResult(case=case, outcomes=outcomes, seconds=1.0)
-    flips = [random.random() for _ in outcomes]
+    draws = [random.random() for _ in outcomes]
     baseline = tuple(
-        1.0 if flip < 0.10 else 0.0 if flip > 0.97 else each.score.value
-        for each, flip in zip(outcomes, flips, strict=True)
+        1.0 if draw < 0.10 else 0.0 if draw > 0.97 else outcome.score.value
+        for outcome, draw in zip(outcomes, draws, strict=True)
     )
-    differ = [each for each, other in zip(outcomes, baseline, strict=True) if other != each.score.value]
+    flipped = [outcome for outcome, score in zip(outcomes, baseline, strict=True) if score != outcome.score.value]
     answers = tuple(
-        BaselineAnswer(index=each.index, text=f"I say {each.references[0]}", failure=None) for each in differ
+        BaselineAnswer(index=outcome.index, text=f"I say {outcome.references[0]}", failure=None) for outcome in flipped
     )
     return CaseResult(case=case, outcomes=outcomes, seconds=1.0, baseline=baseline, flipped=answers)
 
 
-def begun(by_key: Mapping[PanelKey, Panel], result: CaseResult, most: int) -> CaseResult:
-    """The case's part of the first elements of its panel's queue."""
+def first_samples(by_key: Mapping[PanelKey, Panel], result: CaseResult, most: int) -> CaseResult:
+    """Return the result with only those samples that are among the first `most` of their panel's queue."""
     order = by_key[result.case.family, result.case.length].order[:most]
     by_index = {outcome.index: outcome for outcome in result.outcomes}
     return replace(result, outcomes=tuple(by_index[ref.sample_index] for ref in order if ref.case_id == result.case.id))
@@ -136,9 +142,9 @@ def run_summary(
     most: int | None = None,
     **changed: Any,
 ) -> RunSummary:
-    """A run with these options, all samples answered; `texts` are what the model says, in turn.
+    """Return the summary of a run with these options; `texts` are the model's answers, in turn.
 
-    With `most`, only the first so many of each length's queue were answered.
+    With `paired`, the run has a baseline. With `most`, only so many samples of every panel's queue were answered.
     """
     options = options_of(**changed)
     cases = cases_of(options)
@@ -148,17 +154,28 @@ def run_summary(
         unavailable={}, misfits={}, chat=True, corpora="c", prompts="p", samples="s",
         thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES), baseline=baseline if paired else None, deadline=None,
     )  # fmt: skip
-    found = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
+    measured = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
     scope = run.scope(cases)
     if most is not None:
         by_key = build_panels(run.thresholds, scope)
-        found = {name: begun(by_key, result, most) for name, result in found.items()}
+        measured = {case_id: first_samples(by_key, result, most) for case_id, result in measured.items()}
     return RunSummary(
         run=run,
-        evaluation=evaluate(run.thresholds, Measured(scope=scope, results=found)),
+        evaluation=evaluate(run.thresholds, Measured(scope=scope, results=measured)),
         facts=FACTS,
         execution={"engine": "hf"},
         computed_samples=sum(case.samples for case in cases),
         started="2026-01-01T00:00:00+00:00",
         seconds=12.5,
     )
+
+
+def shown(score: float | None) -> str:
+    """Return a score as all reports show it."""
+    return "-" if score is None else f"{score:.1f}"
+
+
+def markdown_rows(markdown: str) -> dict[str, list[str]]:
+    """Return the cells of Markdown tables by the first cell of their row."""
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in markdown.splitlines() if line.startswith("| ")]
+    return {row[0].strip().replace("\\", "").strip("*"): [cell.strip() for cell in row[1:]] for row in rows}

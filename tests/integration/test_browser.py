@@ -1,11 +1,10 @@
-"""The page as a reader has it: opened from a file, in a real browser."""
+"""The page in a real browser, opened from a file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from plugins.report.html.page import page
 from plugins.report.html.step_curves import steps_page
 from plugins.reports import write
 from tests.helpers.browser import CHROMIUM, DRIVER, Browser, browser
+from tests.helpers.pages import rows_of
 from tests.helpers.reports import NASTY, run_summary
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium with chromedriver is installed")
@@ -23,9 +23,9 @@ ENTER, DOWN, TAB = "\ue007", "\ue015", "\ue004"
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as found:
-        yield found
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -42,167 +42,162 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.stem: path for path in folder.iterdir()}
 
 
-def chosen(browser: Browser, **filters: str) -> int:
-    """How many samples are found after these fields were set, as the page says."""
-    browser.run(
-        f"""const form = document.getElementById("filters"), wanted = {json.dumps(filters)};
-        for (const name in wanted) form.elements.namedItem(name).value = wanted[name];
+def set_filters(tab: Browser, **filters: str) -> int:
+    """Set these fields of the filter form and return the number of matching samples that the page shows."""
+    tab.run(
+        f"""const form = document.getElementById("filters"), filters = {json.dumps(filters)};
+        for (const name in filters) form.elements.namedItem(name).value = filters[name];
         form.dispatchEvent(new Event("change"));"""
     )
-    return int(browser.run("return document.getElementById('count').textContent").split()[0].replace(",", ""))
-
-
-def data(page: Path) -> list[dict[str, Any]]:
-    """The rows that the page carries."""
-    text = page.read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]
-    rows: list[dict[str, Any]] = json.loads(text)["rows"]
-    return rows
+    return int(tab.run("return document.getElementById('count').textContent").split()[0].replace(",", ""))
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["compared", "nasty", "history"])
-def test_a_page_asks_for_nothing_and_complains_of_nothing(
-    name: str, scheme: str, width: int, opened: Browser, pages: dict[str, Path]
+def test_a_page_requests_nothing_and_logs_nothing(
+    name: str, scheme: str, width: int, tab: Browser, pages: dict[str, Path]
 ) -> None:
-    opened.requests(), opened.console()
-    opened.show(pages[name], width=width, scheme=scheme)
-    assert opened.requests() == [pages[name].resolve().as_uri()]
-    assert opened.console() == []
+    tab.requests(), tab.console()
+    tab.show(pages[name], width=width, scheme=scheme)
+    assert tab.requests() == [pages[name].resolve().as_uri()]
+    assert tab.console() == []
     # Wide tables scroll within themselves.
-    assert opened.run("return document.documentElement.scrollWidth") <= width
+    assert tab.run("return document.documentElement.scrollWidth") <= width
 
 
-def test_filters_find_what_they_say(opened: Browser, pages: dict[str, Path]) -> None:
-    opened.show(pages["compared"])
-    rows = data(pages["compared"])
-    assert chosen(opened) == len(rows)
-    assert chosen(opened, task="vt") == sum(row["task"] == "vt" for row in rows)
-    assert chosen(opened, length="32768") == sum((row["task"], row["length"]) == ("vt", 32768) for row in rows)
-    opened.run("document.querySelector('#filters [type=reset]').click()")
-    assert chosen(opened, failure="distractor") == sum(row.get("failure") == "distractor" for row in rows)
-    assert chosen(opened, failure="-") == sum(row["score"] == 100 for row in rows)
-    assert chosen(opened, failure="*") == sum(row["score"] < 100 for row in rows)
+def test_filters_select_the_matching_samples(tab: Browser, pages: dict[str, Path]) -> None:
+    tab.show(pages["compared"])
+    rows = rows_of(pages["compared"].read_text(encoding="utf-8"))
+    assert set_filters(tab) == len(rows)
+    assert set_filters(tab, task="vt") == sum(row["task"] == "vt" for row in rows)
+    assert set_filters(tab, length="32768") == sum((row["task"], row["length"]) == ("vt", 32768) for row in rows)
+    tab.run("document.querySelector('#filters [type=reset]').click()")
+    assert set_filters(tab, failure="distractor") == sum(row.get("failure") == "distractor" for row in rows)
+    assert set_filters(tab, failure="-") == sum(row["score"] == 100 for row in rows)
+    assert set_filters(tab, failure="*") == sum(row["score"] < 100 for row in rows)
     for word, worse in (("worse", True), ("better", False)):
         flipped = [row for row in rows if "flip" in row and (row["score"] < row["flip"]["score"]) == worse]
-        assert chosen(opened, failure="", flip=word) == len(flipped) > 0
+        assert set_filters(tab, failure="", flip=word) == len(flipped) > 0
 
 
-def test_a_cell_of_the_heatmap_leads_to_its_samples(opened: Browser, pages: dict[str, Path]) -> None:
-    opened.show(pages["compared"])
-    opened.run("document.querySelector('#tasks a[data-task=cwe][data-length=\"32768\"]').click()")
-    found = opened.run(
+def test_a_cell_of_the_heatmap_links_to_its_samples(tab: Browser, pages: dict[str, Path]) -> None:
+    tab.show(pages["compared"])
+    tab.run("document.querySelector('#tasks a[data-task=cwe][data-length=\"32768\"]').click()")
+    names = tab.run(
         "return new Promise(done => setTimeout(() => done("
-        "[...document.querySelectorAll('#rows button')].map(each => each.innerText)), 50))"
+        "[...document.querySelectorAll('#rows button')].map(button => button.innerText)), 50))"
     )
-    assert found
-    assert all("cwe 32K" in name for name in found)
+    assert names
+    assert all("cwe 32K" in name for name in names)
 
 
-def test_a_sample_opens_by_keyboard_and_shows_what_was_asked(opened: Browser, pages: dict[str, Path]) -> None:
-    opened.show(pages["compared"])
-    chosen(opened, task="vt", failure="*")
-    opened.run("document.querySelector('#rows button').focus()")
-    opened.type(DOWN + ENTER)
-    told = opened.run("return document.querySelector('#rows .detail').innerText")
-    assert opened.run("return [...document.querySelectorAll('#rows button')].indexOf(document.activeElement)") == 1
-    for part in ("Question", "What is the value of key", "Expected", "Answer", "Place of the needle", "There and back"):
-        assert part in told
-    assert opened.run("return document.querySelectorAll('#rows .detail mark').length") >= 1
-    opened.type(ENTER)
-    assert opened.run("return document.querySelector('#rows .detail')") is None
+def test_a_sample_opens_by_keyboard_with_its_question_and_needle(tab: Browser, pages: dict[str, Path]) -> None:
+    tab.show(pages["compared"])
+    set_filters(tab, task="vt", failure="*")
+    tab.run("document.querySelector('#rows button').focus()")
+    tab.type(DOWN + ENTER)
+    text = tab.run("return document.querySelector('#rows .detail').innerText")
+    assert tab.run("return [...document.querySelectorAll('#rows button')].indexOf(document.activeElement)") == 1
+    for part in ("Question", "What is the value of key", "Expected", "Answer", "Depth of the needle", "There and back"):
+        assert part in text
+    assert tab.run("return document.querySelectorAll('#rows .detail mark').length") >= 1
+    tab.type(ENTER)
+    assert tab.run("return document.querySelector('#rows .detail')") is None
 
 
-def test_everything_can_be_reached_by_keyboard(opened: Browser, pages: dict[str, Path]) -> None:
-    opened.show(pages["nasty"])
-    opened.type(TAB)
-    assert opened.run("return document.activeElement.textContent") == "Skip to the results"
-    wanted = {"A nav", "A heat", "SUMMARY gate", "SELECT filters", "BUTTON filters", "BUTTON rows", "BUTTON more"}
+def test_every_control_can_be_reached_by_keyboard(tab: Browser, pages: dict[str, Path]) -> None:
+    tab.show(pages["nasty"])
+    tab.type(TAB)
+    assert tab.run("return document.activeElement.textContent") == "Skip to the results"
+    unreached = {"A nav", "A heat", "SUMMARY gate", "SELECT filters", "BUTTON filters", "BUTTON rows", "BUTTON more"}
     places = {"nav": "nav", "heat": ".heat", "gate": ".gate", "filters": "#filters", "rows": "#rows", "more": "#more"}
     script = f"""const at = document.activeElement, places = {json.dumps(places)};
         return Object.keys(places).filter(name => at.closest(places[name])).map(name => `${{at.tagName}} ${{name}}`)"""
     for _ in range(250):
-        opened.type(TAB)
-        wanted -= set(opened.run(script))
-        if not wanted:
+        tab.type(TAB)
+        unreached -= set(tab.run(script))
+        if not unreached:
             break
-    assert not wanted
+    assert not unreached
 
 
-def test_matches_are_marked_as_words_and_what_was_left_out_is_told(opened: Browser, pages: dict[str, Path]) -> None:
-    """A short reference stands in many words: only where none is it, it is marked within one."""
+def test_references_are_marked_and_omitted_characters_counted(tab: Browser, pages: dict[str, Path]) -> None:
+    """A short reference occurs within many words, so it is marked there only if no whole word matches."""
     row = {
-        "task": "vt", "length": 4096, "index": 0, "score": 50, "expected": ["a", "44"], "found": [1, 0],
-        "got": "a banana, a 1444", "more": 1000, "end": "the end a", "rest": 2000, "depth": 0.1, "depths": [0.1, 0.9],
+        "task": "vt", "length": 4096, "index": 0, "score": 50, "expected": ["a", "44"], "credits": [1, 0],
+        "answer": "a banana, a 1444", "omitted": 1000, "ending": "the end a", "omitted_after": 2000,
+        "depth": 0.1, "depths": [0.1, 0.9],
     }  # fmt: skip
-    within = row | {"index": 1, "expected": ["44"], "found": [0], "got": "only 1444", "end": "", "more": 0, "rest": 0}
+    within = row | {"index": 1, "expected": ["44"], "credits": [0], "answer": "only 1444"}
+    within |= {"omitted": 0, "ending": "", "omitted_after": 0}
     text = pages["nasty"].read_text(encoding="utf-8")
     start = text.index('id="data">') + len('id="data">')
     changed = pages["nasty"].with_name("marked.html")
     end = text.index("</script>", start)
     changed.write_text(f"{text[:start]}{json.dumps({'rows': [row, within]})}{text[end:]}", encoding="utf-8")
-    opened.show(changed)
-    opened.run("document.querySelectorAll('#rows button').forEach(each => each.click())")
-    marks = "return [...document.querySelectorAll('#rows .detail')].map(each => [...each.querySelectorAll('mark')]"
-    assert opened.run(f"{marks}.map(mark => mark.textContent))") == [["a", "a", "a"], ["44"]]
-    told = opened.run("return document.querySelector('#rows .detail').innerText")
-    assert "a banana, a 1444 … 1,000 characters … the end a … 2,000 characters …" in told
-    assert "10.0 %, 90.0 % (missed) of the context" in told
+    tab.show(changed)
+    tab.run("document.querySelectorAll('#rows button').forEach(button => button.click())")
+    marks = "return [...document.querySelectorAll('#rows .detail')].map(row => [...row.querySelectorAll('mark')]"
+    assert tab.run(f"{marks}.map(mark => mark.textContent))") == [["a", "a", "a"], ["44"]]
+    detail = tab.run("return document.querySelector('#rows .detail').innerText")
+    assert "a banana, a 1444 … 1,000 characters … the end a … 2,000 characters …" in detail
+    assert "10.0 %, 90.0 % (missed) of the context" in detail
 
 
-def test_a_dark_page_is_printed_dark_on_light(opened: Browser, pages: dict[str, Path]) -> None:
-    opened.show(pages["compared"], scheme="dark")
+def test_a_dark_page_is_printed_in_dark_text_on_white(tab: Browser, pages: dict[str, Path]) -> None:
+    tab.show(pages["compared"], scheme="dark")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
-    colour = "return getComputedStyle(document.querySelector('.word.pass')).color"
-    on_screen = opened.run(colour)
-    opened.command("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
+    colour = "return getComputedStyle(document.querySelector('.tag.pass')).color"
+    on_screen = tab.run(colour)
+    tab.command("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
     try:
-        assert opened.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert opened.run("return getComputedStyle(document.querySelector('nav')).display") == "none"
-        assert opened.run(colour) == "rgb(0, 102, 79)" != on_screen
+        assert tab.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert tab.run("return getComputedStyle(document.querySelector('nav')).display") == "none"
+        assert tab.run(colour) == "rgb(0, 102, 79)" != on_screen
     finally:
-        opened.command("Emulation.setEmulatedMedia", {"media": "", "features": []})
+        tab.command("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
 @pytest.mark.parametrize("name", ["compared", "nasty"])
-def test_an_opened_sample_fits_a_narrow_window(name: str, opened: Browser, pages: dict[str, Path]) -> None:
-    opened.show(pages[name], width=390)
-    opened.run("document.querySelectorAll('#rows button').forEach(each => each.click())")
-    table, room = opened.run(
+def test_an_open_sample_fits_a_narrow_window(name: str, tab: Browser, pages: dict[str, Path]) -> None:
+    tab.show(pages[name], width=390)
+    tab.run("document.querySelectorAll('#rows button').forEach(button => button.click())")
+    table_width, available = tab.run(
         "const table = document.querySelector('.samples'); return [table.scrollWidth, table.parentElement.clientWidth]"
     )
-    assert table <= room
+    assert table_width <= available
 
 
-def test_the_comparison_shows_both_answers_of_a_flip(opened: Browser, pages: dict[str, Path]) -> None:
-    opened.show(pages["compared"])
-    assert "shown to be worse" in opened.run("return document.getElementById('comparison').innerText")
-    chosen(opened, flip="worse")
-    opened.run("document.querySelector('#rows button').click()")
-    told = opened.run("return document.querySelector('#rows .detail').innerText")
-    assert "Baseline, 100" in told
-    assert "I say value-" in told
-    assert "I believe" in told
+def test_a_flipped_sample_shows_both_answers(tab: Browser, pages: dict[str, Path]) -> None:
+    tab.show(pages["compared"])
+    assert "shown to be worse" in tab.run("return document.getElementById('comparison').innerText")
+    set_filters(tab, flip="worse")
+    tab.run("document.querySelector('#rows button').click()")
+    text = tab.run("return document.querySelector('#rows .detail').innerText")
+    assert "Baseline, 100" in text
+    assert "I say value-" in text
+    assert "I believe" in text
 
 
-def test_nothing_that_a_model_says_runs(opened: Browser, pages: dict[str, Path]) -> None:
-    opened.show(pages["nasty"])
-    title = opened.run("return document.title")
-    opened.run("document.querySelectorAll('#rows button').forEach(each => each.click())")
-    told = opened.run("return document.getElementById('rows').textContent")
+def test_no_text_of_a_model_is_executed(tab: Browser, pages: dict[str, Path]) -> None:
+    tab.show(pages["nasty"])
+    title = tab.run("return document.title")
+    tab.run("document.querySelectorAll('#rows button').forEach(button => button.click())")
+    text = tab.run("return document.getElementById('rows').textContent")
     for sign in ("<script>document.title='run'</script>", "</script><img", "&lt;b&gt;", "⟨U+202E⟩", "⟨U+D800⟩", "a␀b"):
-        assert sign in told
-    assert opened.run("return document.title") == title
-    assert opened.run("return document.querySelectorAll('img').length") == 0
-    assert opened.run("return document.scripts.length") == 2
-    assert opened.console() == []
+        assert sign in text
+    assert tab.run("return document.title") == title
+    assert tab.run("return document.querySelectorAll('img').length") == 0
+    assert tab.run("return document.scripts.length") == 2
+    assert tab.console() == []
 
 
-def test_everything_but_the_samples_is_there_without_a_script(opened: Browser, pages: dict[str, Path]) -> None:
-    opened.command("Emulation.setScriptExecutionDisabled", {"value": True})
+def test_without_scripts_everything_but_the_samples_is_shown(tab: Browser, pages: dict[str, Path]) -> None:
+    tab.command("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        opened.show(pages["compared"])
+        tab.show(pages["compared"])
     finally:
-        opened.command("Emulation.setScriptExecutionDisabled", {"value": False})
-    assert opened.run("return document.querySelectorAll('svg').length") > 20
-    assert "Browsing samples needs JavaScript" in opened.run("return document.getElementById('samples').innerText")
+        tab.command("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert tab.run("return document.querySelectorAll('svg').length") > 20
+    assert "Browsing samples needs JavaScript" in tab.run("return document.getElementById('samples').innerText")

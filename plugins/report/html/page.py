@@ -1,4 +1,4 @@
-"""One file that holds everything: style and script by their hashes, data as text, no address to load from."""
+"""The page of one run: a single file with its style, script and data, which loads nothing from anywhere."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from plugins.report.charts import shade_rules
+from plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
+from plugins.report.charts.colours import SHADES, shade_rules
+from plugins.report.charts.evidence import evidence_svg
+from plugins.report.charts.lines import line_svg
 from plugins.report.details import Details
 from plugins.report.document import FEW_SAMPLES, is_rough
 from plugins.report.escape import visible
 from plugins.report.html import tables, views
 
-# What could end the block, or an old parser's line.
+# Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 def page(document: Mapping[str, Any], details: Details) -> str:
-    """The report as HTML: no request leaves it, and nothing that a model said is markup in it."""
-    samples = asdict(details.samples)
+    """Return the report as HTML. The page requests nothing, and no text of a model is markup in it."""
+    failures = views.failures(document)
     return render(
         "report.html.j2",
-        script=_part("script.js"),
+        script=_resource("script.js"),
         title=f"{visible(document['model']['name'])}: long context",
         document=document,
         model=document["model"],
@@ -37,38 +40,38 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         ruler=document["ruler"],
         headline=views.headline(document, details),
         ladder=views.ladder(document),
-        effective=views.effective(document),
+        effective_length=views.effective_length(document),
         cost=views.cost(document),
         charts=views.score_charts(document, details),
         tables=tables.task_tables(document),
-        rough=FEW_SAMPLES if any(map(is_rough, document["cases"])) else None,
+        few_samples=FEW_SAMPLES if any(map(is_rough, document["cases"])) else None,
         depths=tables.depth_tables(document),
-        failures=(failures := views.failures(document)),
-        kinds=[kind for kind in views.KINDS if any(each["counts"][kind] for each in failures)],
+        failures=failures,
+        kinds=[kind for kind in views.KINDS if any(row["counts"][kind] for row in failures)],
         helmet=views.helmet_bars(document),
         gates=views.gates(document, details),
         comparison=tables.comparison(document),
-        lowest=views.lowest(document),
+        lowest_cases=views.lowest_cases(document),
         samples=details.samples,
         confidence=details.confidence,
-        data=embedded({"rows": samples["rows"]}),
+        data=embedded({"rows": asdict(details.samples)["rows"]}),
     )
 
 
 def render(template: str, *, script: str = "", **values: Any) -> str:
-    """A template with the shared style; its policy allows this style and this script and nothing else."""
-    style = f"{_part('style.css')}\n{shade_rules()}"
+    """Render a template with the shared style; the page's policy allows this style and script and nothing else."""
+    style = f"{_resource('style.css')}\n{shade_rules()}"
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script) if script else 'none'}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    # Both are our own files.
-    parts = {"style": Markup(style), "script": Markup(script)}
-    return _environment().get_template(template).render(policy=policy, **parts, **values)
+    # Both come from this package, so they need no escaping.
+    trusted = {"style": Markup(style), "script": Markup(script)}
+    return _environment().get_template(template).render(policy=policy, **trusted, **values)
 
 
 def embedded(data: Any) -> Markup:
-    """JSON that nothing can break out of, whatever it says: ASCII, without the signs of markup."""
+    """Return data as JSON in ASCII without any character of markup, so that no value can end the element it is in."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return Markup(text.translate(ESCAPES))
 
@@ -76,7 +79,7 @@ def embedded(data: Any) -> Markup:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FunctionLoader(lambda name: _part(f"templates/{name}")),
+        loader=FunctionLoader(lambda name: _resource(f"templates/{name}")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -84,15 +87,22 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "number": tables.number,
-        "bounds": tables.bounds,
+        "interval": tables.interval_text,
         "length": tables.short_length,
         "visible": visible,
-        "kind": lambda name: f"k-{name.replace(' ', '-')}",
+    }
+    environment.globals |= {
+        "line_svg": line_svg,
+        "evidence_svg": evidence_svg,
+        "shares_svg": shares_svg,
+        "score_svg": score_svg,
+        "swatch_svg": swatch_svg,
+        "shades": range(0, SHADES + 1, 2),
     }
     return environment
 
 
-def _part(name: str) -> str:
+def _resource(name: str) -> str:
     return files("plugins.report.html").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,11 +1,13 @@
 "use strict";
+// Lists the samples that the page carries, filters them, and shows one in detail. plugins/report/samples.py describes
+// a row; all text in it is inserted as text, never as markup.
 (() => {
   const PAGE = 50;
   const rows = JSON.parse(document.getElementById("data").textContent).rows;
   const form = document.getElementById("filters");
   const body = document.getElementById("rows");
   const more = document.getElementById("more");
-  let found = [];
+  let matching = [];
   let shown = 0;
 
   const make = (tag, style, text) => {
@@ -14,71 +16,82 @@
     if (text !== undefined) element.textContent = text;
     return element;
   };
-  const short = (length) =>
+  const shortLength = (length) =>
     length % 1048576 === 0 ? `${length / 1048576}M` : length % 1024 === 0 ? `${length / 1024}K` : `${length}`;
   const result = (row) => row.failure || (row.score < 100 ? "below 100" : "right");
   const distinct = (values) => [...new Set(values)];
 
-  // A field may be called "length", which is a property of the list of fields itself.
+  // form.elements.length is the number of fields, so the field called "length" needs this function.
   const field = (name) => form.elements.namedItem(name);
-  const option = (select, value, text) => {
+  const addOption = (select, value, text) => {
     const element = make("option", "", text);
     element.value = value;
     select.append(element);
   };
-  distinct(rows.map((row) => row.task)).forEach((task) => option(field("task"), task, task));
+  distinct(rows.map((row) => row.task)).forEach((task) => addOption(field("task"), task, task));
   distinct(rows.map((row) => row.length)).sort((a, b) => a - b)
-    .forEach((length) => option(field("length"), length, short(length)));
+    .forEach((length) => addOption(field("length"), length, shortLength(length)));
   distinct(rows.map((row) => row.failure).filter(Boolean)).sort()
-    .forEach((kind) => option(field("failure"), kind, kind));
+    .forEach((kind) => addOption(field("failure"), kind, kind));
 
-  const fits = (row) => {
-    const wanted = Object.fromEntries(new FormData(form));
-    if (wanted.task && row.task !== wanted.task) return false;
-    if (wanted.length && row.length !== Number(wanted.length)) return false;
-    if (wanted.failure === "*" && row.score >= 100) return false;
-    if (wanted.failure === "-" && row.score < 100) return false;
-    if (wanted.failure && !"*-".includes(wanted.failure) && row.failure !== wanted.failure) return false;
-    if (!wanted.flip) return true;
+  const matches = (row) => {
+    const filters = Object.fromEntries(new FormData(form));
+    if (filters.task && row.task !== filters.task) return false;
+    if (filters.length && row.length !== Number(filters.length)) return false;
+    if (filters.failure === "*" && row.score >= 100) return false;
+    if (filters.failure === "-" && row.score < 100) return false;
+    if (filters.failure && !"*-".includes(filters.failure) && row.failure !== filters.failure) return false;
+    if (!filters.flip) return true;
     if (!row.flip) return false;
-    return wanted.flip === "any" || (wanted.flip === "worse") === (row.score < row.flip.score);
+    return filters.flip === "any" || (filters.flip === "worse") === (row.score < row.flip.score);
   };
 
-  // An answer, whole or as its beginning and one more piece, with the references marked: where they stand as words,
-  // or else within words.
-  const marked = (answer, needles) => {
-    const box = make("div", "said");
+  // Shows an answer with its references marked: as whole words, or within words if no whole word matches.
+  const markedAnswer = (answer, references) => {
+    const box = make("div", "text");
     box.dir = "auto";
-    const gap = (count) => box.append(make("span", "gap", ` … ${count.toLocaleString("en")} characters … `));
-    const pieces = answer.more ? [answer.got, answer.end] : [answer.got + (answer.end || "")];
-    const wanted = needles.filter(Boolean).sort((a, b) => b.length - a.length)
-      .map((needle) => needle.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("|");
-    const words = new RegExp(`(?<![\\p{L}\\p{N}])(${wanted})(?![\\p{L}\\p{N}])`, "giu");
-    const pattern = pieces.some((piece) => piece.search(words) >= 0) ? words : new RegExp(`(${wanted})`, "giu");
-    pieces.forEach((piece, at) => {
-      if (at) gap(answer.more);
-      if (!wanted) box.append(piece);
-      else piece.split(pattern).forEach((part, place) => box.append(place % 2 ? make("mark", "", part) : part));
+    const addGap = (count) => box.append(make("span", "gap", ` … ${count.toLocaleString("en")} characters … `));
+    const parts = answer.omitted ? [answer.answer, answer.ending] : [answer.answer + (answer.ending || "")];
+    // Longer references first, so that none is marked as a part of itself.
+    const alternatives = references.filter(Boolean).sort((a, b) => b.length - a.length)
+      .map((reference) => reference.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("|");
+    const words = new RegExp(`(?<![\\p{L}\\p{N}])(${alternatives})(?![\\p{L}\\p{N}])`, "giu");
+    const pattern = parts.some((part) => part.search(words) >= 0) ? words : new RegExp(`(${alternatives})`, "giu");
+    parts.forEach((part, index) => {
+      if (index) addGap(answer.omitted);
+      if (!alternatives) box.append(part);
+      // Splitting at a group puts the matches at the odd places.
+      else part.split(pattern).forEach((text, place) => box.append(place % 2 ? make("mark", "", text) : text));
     });
-    if (answer.rest) gap(answer.rest);
-    if (!answer.got) box.append(make("span", "gap", "(nothing)"));
+    if (answer.omitted_after) addGap(answer.omitted_after);
+    if (!answer.answer) box.append(make("span", "gap", "(empty)"));
     return box;
   };
-  const headed = (parent, title, ...children) => {
+  const addSection = (parent, title, ...children) => {
     const section = make("div");
     section.append(make("h4", "", title), ...children);
     parent.append(section);
-    return section;
   };
-  const context = (found) => {
-    const box = make("div", "said");
+  const contextExcerpt = (excerpt) => {
+    const box = make("div", "text");
     box.dir = "auto";
     const gap = () => make("span", "gap break", "…");
-    box.append((found.head || "").trimEnd());
-    if (found.needle) {
-      box.append(gap(), (found.before || "").trimStart(), make("mark", "", found.needle), (found.after || "").trimEnd());
+    box.append((excerpt.head || "").trimEnd());
+    if (excerpt.needle) {
+      box.append(gap(), (excerpt.before || "").trimStart(), make("mark", "", excerpt.needle),
+        (excerpt.after || "").trimEnd());
     }
-    if (found.tail) box.append(gap(), found.tail.trim());
+    if (excerpt.tail) box.append(gap(), excerpt.tail.trim());
+    return box;
+  };
+  const expectedReferences = (row) => {
+    const box = make("p");
+    row.expected.forEach((reference, index) => {
+      const credit = row.credits[index];
+      const [style, sign] = credit < 0 ? ["", ""] : credit >= 1 ? ["hit", "✓ "] : ["miss", "✕ "];
+      box.append(make("span", `chip ${style}`, `${sign}${reference}`));
+    });
+    if (row.more_references) box.append(make("span", "gap", `and ${row.more_references} more`));
     return box;
   };
 
@@ -86,60 +99,52 @@
     const box = make("div", "sample");
     const excerpt = row.excerpt || {};
     if (excerpt.question) {
-      const asked = make("div", "said", excerpt.question);
-      asked.dir = "auto";
-      headed(box, "Question", asked);
+      const question = make("div", "text", excerpt.question);
+      question.dir = "auto";
+      addSection(box, "Question", question);
     }
-    const expected = make("p");
-    row.expected.forEach((text, at) => {
-      const credit = row.found[at];
-      const chip = make("span", `chip ${credit < 0 ? "" : credit >= 1 ? "hit" : "miss"}`);
-      chip.textContent = `${credit < 0 ? "" : credit >= 1 ? "✓ " : "✕ "}${text}`;
-      expected.append(chip);
-    });
-    if (row.others) expected.append(make("span", "gap", `and ${row.others} more`));
-    headed(box, "Expected", expected);
-    const sides = make("div", "sides");
-    headed(sides, `Answer, ${row.score} (${result(row)})`, marked(row, row.expected));
+    addSection(box, "Expected", expectedReferences(row));
+    const answers = make("div", "answers");
+    addSection(answers, `Answer, ${row.score} (${result(row)})`, markedAnswer(row, row.expected));
     if (row.flip) {
-      const other = row.flip.got === undefined
-        ? make("p", "gap", "its answer is in the journal") : marked(row.flip, row.expected);
-      headed(sides, `Baseline, ${row.flip.score}${row.flip.failure ? ` (${row.flip.failure})` : ""}`, other);
+      const baseline = row.flip.answer === undefined
+        ? make("p", "gap", "The journal holds this answer.") : markedAnswer(row.flip, row.expected);
+      addSection(answers, `Baseline, ${row.flip.score}${row.flip.failure ? ` (${row.flip.failure})` : ""}`, baseline);
     }
-    box.append(sides);
-    if (row.depths) headed(box, "Places of the needles", places(row.depths, row.found));
-    else if (row.depth !== undefined) headed(box, "Place of the needle", places([row.depth], row.found));
-    if (excerpt.head) headed(box, "Context, both ends and around the needle", context(excerpt));
+    box.append(answers);
+    if (row.depths) addSection(box, "Depths of the needles", depthBar(row.depths, row.credits));
+    else if (row.depth !== undefined) addSection(box, "Depth of the needle", depthBar([row.depth], row.credits));
+    if (excerpt.head) addSection(box, "Context: start, needle and end", contextExcerpt(excerpt));
     return box;
   };
-  const places = (shares, found) => {
-    const paired = shares.length === found.length;
-    const missed = shares.map((_, at) => paired && found[at] >= 0 && found[at] < 1);
-    const said = shares.map((share, at) =>
-      `${(100 * share).toFixed(1)} %${shares.length > 1 && missed[at] ? " (missed)" : ""}`);
-    const box = make("p", "", `${said.join(", ")} of the context`);
+  const depthBar = (depths, credits) => {
+    const isPaired = depths.length === credits.length;
+    const missed = depths.map((_, index) => isPaired && credits[index] >= 0 && credits[index] < 1);
+    const texts = depths.map((depth, index) =>
+      `${(100 * depth).toFixed(1)} %${depths.length > 1 && missed[index] ? " (missed)" : ""}`);
+    const box = make("p", "", `${texts.join(", ")} of the context`);
     const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     drawing.setAttribute("viewBox", "0 0 300 10");
     drawing.setAttribute("preserveAspectRatio", "none");
     drawing.setAttribute("aria-hidden", "true");
-    const ticks = shares.map((share, at) =>
-      [missed[at] ? "missed" : "fill", Math.min(296, Math.max(0, 300 * share - 2)), 4]);
-    for (const [style, x, width] of [["track", 0, 300], ...ticks]) {
-      const part = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-      part.setAttribute("class", style);
-      part.setAttribute("x", x);
-      part.setAttribute("width", width);
-      part.setAttribute("height", 10);
-      drawing.append(part);
-    }
     drawing.setAttribute("class", "depthbar");
+    const ticks = depths.map((depth, index) =>
+      [missed[index] ? "missed" : "fill", Math.min(296, Math.max(0, 300 * depth - 2)), 4]);
+    for (const [style, x, width] of [["track", 0, 300], ...ticks]) {
+      const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      bar.setAttribute("class", style);
+      bar.setAttribute("x", x);
+      bar.setAttribute("width", width);
+      bar.setAttribute("height", 10);
+      drawing.append(bar);
+    }
     box.append(drawing);
     return box;
   };
 
-  const line = (row) => {
+  const tableRow = (row) => {
     const element = make("tr");
-    const button = make("button", "", `${row.task} ${short(row.length)} #${row.index}`);
+    const button = make("button", "", `${row.task} ${shortLength(row.length)} #${row.index}`);
     button.type = "button";
     button.setAttribute("aria-expanded", "false");
     const head = make("th");
@@ -147,11 +152,11 @@
     head.append(button);
     const verdict = make("td", "", result(row));
     if (row.flip) verdict.append(make("span", "flip", row.score < row.flip.score ? "▼ was better" : "▲ was worse"));
-    const got = make("td", "wide cut", row.got || "(nothing)");
-    got.dir = "auto";
+    const answer = make("td", "wide cut", row.answer || "(empty)");
+    answer.dir = "auto";
     element.append(head, make("td", "", row.score.toFixed(1)), verdict,
       make("td", "wide", row.depth === undefined ? "" : row.depth.toFixed(2)),
-      make("td", "wide cut", row.expected.join(", ")), got);
+      make("td", "wide cut", row.expected.join(", ")), answer);
     button.addEventListener("click", () => {
       const open = button.getAttribute("aria-expanded") === "true";
       button.setAttribute("aria-expanded", String(!open));
@@ -168,24 +173,25 @@
     return element;
   };
 
-  const grow = () => {
-    body.append(...found.slice(shown, shown + PAGE).map(line));
-    shown = Math.min(found.length, shown + PAGE);
-    more.hidden = shown >= found.length;
+  const showMore = () => {
+    body.append(...matching.slice(shown, shown + PAGE).map(tableRow));
+    shown = Math.min(matching.length, shown + PAGE);
+    more.hidden = shown >= matching.length;
     document.getElementById("count").textContent =
-      `${found.length.toLocaleString("en")} samples${shown < found.length ? `, the first ${shown} listed` : ""}`;
+      `${matching.length.toLocaleString("en")} samples${shown < matching.length ? `, the first ${shown} listed` : ""}`;
   };
   const filter = () => {
-    found = rows.filter(fits);
+    matching = rows.filter(matches);
     shown = 0;
     body.replaceChildren();
-    grow();
+    showMore();
   };
 
   form.addEventListener("change", filter);
   form.addEventListener("submit", (event) => event.preventDefault());
+  // The event comes before the fields are cleared.
   form.addEventListener("reset", () => setTimeout(filter));
-  more.addEventListener("click", grow);
+  more.addEventListener("click", showMore);
   body.addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
     const buttons = [...body.querySelectorAll("button")];
@@ -204,6 +210,7 @@
     }
     setTimeout(filter);
   });
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
+  addEventListener("beforeprint", () =>
+    document.querySelectorAll("details").forEach((details) => { details.open = true; }));
   filter();
 })();

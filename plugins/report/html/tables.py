@@ -1,37 +1,45 @@
-"""Tables of coloured cells: scores by task and length, by depth and length, and differences to a baseline."""
+"""Tables of coloured cells: scores by task and length, by depth and length, and differences from a baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fixtures.lengths import format_length
-from plugins.report.charts import difference_class, shade
-from plugins.report.document import is_rough
+from plugins.report.charts.colours import difference_class, shade
+from plugins.report.document import DEPTH_BINS, is_rough
 from plugins.report.escape import one_line, visible
 
 Document = Mapping[str, Any]
+Scores = Mapping[str, float | None]
+"""Scores by length, as in the document: the keys are strings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One place of a table: what it says, its style, what more there is to say, and the case it is of."""
+    """One cell of a table."""
 
     text: str = "-"
     style: str = "none"
+    """The style classes of the cell, separated by spaces."""
+
     title: str = ""
+    """The tooltip."""
+
     task: str = ""
     length: int | None = None
+    """With the task, the case whose samples the cell links to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`kind` is "task" or "mean"."""
+    """One row of a table."""
 
     name: str
     cells: tuple[Cell, ...]
     kind: str = "task"
+    """`task`, or `mean` for a mean over tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,34 +52,34 @@ class Table:
 
 
 def short_length(length: int | None) -> str:
-    """8192 is 8K, as the terminal writes it."""
+    """Return a length as the terminal shows it: 8192 is 8K."""
     return "unknown" if length is None else format_length(length).upper()
 
 
-def number(value: float | None, sign: bool = False) -> str:
-    """One decimal, as every other report has it."""
+def number(value: float | None, signed: bool = False) -> str:
+    """Return a score with one decimal, as in every other report; differences get a sign."""
     if value is None:
         return "-"
-    return f"{value:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0") if sign else f"{value:.1f}"
+    return f"{value:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0") if signed else f"{value:.1f}"
 
 
-def bounds(interval: Sequence[float] | None, sign: bool = False) -> str:
-    return "-" if interval is None else f"{number(interval[0], sign)} to {number(interval[1], sign)}"
+def interval_text(interval: Sequence[float] | None, signed: bool = False) -> str:
+    """Return both ends of an interval; a hyphen if there is none."""
+    return "-" if interval is None else f"{number(interval[0], signed)} to {number(interval[1], signed)}"
 
 
 def lengths_of(document: Document) -> list[int]:
+    """Return the tested lengths in ascending order."""
     return sorted({case["length"] for case in document["cases"]})
 
 
 def task_tables(document: Document) -> list[Table]:
-    """Tasks by length: RULER's with the means of its aspects, each of HELMET's categories with its own."""
+    """Return one table for RULER and one for HELMET: scores by task and length, then the means."""
     lengths, tables = lengths_of(document), []
     ruler, helmet = document["ruler"], document["helmet"]
     if ruler_cases := [case for case in document["cases"] if case["suite"] == "ruler"]:
-        means = {f"{aspect} mean": scores for aspect, scores in ruler["aspects"].items()} | {
-            "RULER mean": ruler["scores"]
-        }
-        tables.append(_task_table("RULER", ruler_cases, lengths, means))
+        means = {f"{aspect} mean": scores for aspect, scores in ruler["aspects"].items()}
+        tables.append(_task_table("RULER", ruler_cases, lengths, means | {"RULER mean": ruler["scores"]}))
     if helmet:
         cases = [case for case in document["cases"] if case["suite"] == "helmet"]
         means = {f"{category} mean": scores for category, scores in helmet["categories"].items()}
@@ -79,18 +87,39 @@ def task_tables(document: Document) -> list[Table]:
     return tables
 
 
-def _task_table(name: str, cases: Sequence[Any], lengths: Sequence[int], means: Mapping[str, Any]) -> Table:
+def depth_tables(document: Document) -> list[Table]:
+    """Return a table of scores by depth and length for every task whose references have a depth."""
+    tasks = dict.fromkeys(case["task"] for case in document["cases"] if case["by_depth"])
+    return [_depth_table(document, task) for task in tasks]
+
+
+def comparison(document: Document) -> dict[str, Any] | None:
+    """Return the differences from the baseline: a table for each suite, and the totals; None without a baseline."""
+    regression = document["regression"]
+    if regression is None:
+        return None
+    cases = regression["cases"].values()
+    return {
+        "name": visible(regression["baseline"]["name"]),
+        "tables": [
+            _difference_table(document, suite) for suite in dict.fromkeys(case["suite"] for case in document["cases"])
+        ],
+        **{count: sum(case[count] for case in cases) for count in ("worse", "better", "pairs")},
+    }
+
+
+def _task_table(name: str, cases: Sequence[Any], lengths: Sequence[int], means: Mapping[str, Scores]) -> Table:
     by_place = {(case["task"], case["length"]): case for case in cases}
     rows = [
         Row(name=task, cells=tuple(_case_cell(by_place.get((task, length))) for length in lengths))
         for task in dict.fromkeys(case["task"] for case in cases)
     ]
     rows += [
-        Row(name=mean, kind="mean", cells=tuple(_score_cell(scores.get(str(length))) for length in lengths))
+        Row(name=mean, kind="mean", cells=tuple(_mean_cell(scores.get(str(length))) for length in lengths))
         for mean, scores in means.items()
         if any(score is not None for score in scores.values())
     ]
-    return Table(name=name, columns=tuple(map(short_length, lengths)), rows=tuple(rows))
+    return _table(name, lengths, rows)
 
 
 def _case_cell(case: Mapping[str, Any] | None) -> Cell:
@@ -100,87 +129,75 @@ def _case_cell(case: Mapping[str, Any] | None) -> Cell:
     if case["verdict"] == "error":
         return Cell(text="error", style="error", title=one_line(case["error"] or "", 200), **place)
     if case["score"] is None:
-        return Cell(title="no sample was begun", **place)
-    said = f"{bounds(case['interval'])}, {case['samples']} of {case['planned']} samples"
-    bad = case["verdict"] == "fail"
+        return Cell(title="no sample was started", **place)
+    title = f"interval {interval_text(case['interval'])}, {case['samples']} of {case['planned']} samples"
+    is_bad = case["verdict"] == "fail"
     return Cell(
         text=number(case["score"]),
-        style=f"s{shade(case['score'])}{' bad' if bad else ''}{' rough' if is_rough(case) else ''}",
-        title=f"{said}{'; ' + case['decided_by'] if bad else ''}",
+        style=f"s{shade(case['score'])}{' bad' if is_bad else ''}{' rough' if is_rough(case) else ''}",
+        title=f"{title}; {case['decided_by']}" if is_bad else title,
         **place,
     )
 
 
-def _score_cell(score: float | None, title: str = "") -> Cell:
-    return Cell(title=title) if score is None else Cell(text=number(score), style=f"s{shade(score)}", title=title)
+def _mean_cell(score: float | None) -> Cell:
+    return Cell() if score is None else Cell(text=number(score), style=f"s{shade(score)}")
 
 
-def depth_tables(document: Document) -> list[Table]:
-    """For each task whose references have a place: tenths of the context by length."""
-    lengths, tables = lengths_of(document), []
-    for task in dict.fromkeys(case["task"] for case in document["cases"] if case["by_depth"]):
-        found = {
-            (case["length"], each["depth"]): each
-            for case in document["cases"]
-            if case["task"] == task
-            for each in case["by_depth"]
-        }
-        tables.append(
-            Table(
-                name=task,
-                columns=tuple(map(short_length, lengths)),
-                rows=tuple(
-                    Row(
-                        name=f"{tenth * 10}-{tenth * 10 + 10} %",
-                        cells=tuple(_depth_cell(found.get((length, (tenth + 0.5) / 10))) for length in lengths),
-                    )
-                    for tenth in range(10)
-                ),
-            )
+def _depth_table(document: Document, task: str) -> Table:
+    lengths = lengths_of(document)
+    bins = {
+        (case["length"], depth_bin["depth"]): depth_bin
+        for case in document["cases"]
+        if case["task"] == task
+        for depth_bin in case["by_depth"]
+    }
+    width = 100 // DEPTH_BINS
+    rows = [
+        Row(
+            name=f"{index * width}-{(index + 1) * width} %",
+            cells=tuple(_depth_cell(bins.get((length, (index + 0.5) / DEPTH_BINS))) for length in lengths),
         )
-    return tables
+        for index in range(DEPTH_BINS)
+    ]
+    return _table(task, lengths, rows)
 
 
-def _depth_cell(found: Mapping[str, Any] | None) -> Cell:
-    if found is None:
+def _depth_cell(depth_bin: Mapping[str, Any] | None) -> Cell:
+    if depth_bin is None:
         return Cell(text="")
-    return Cell(text=f"{found['score']:.0f}", style=f"s{shade(found['score'])}", title=f"{found['samples']} asked")
+    count = depth_bin["samples"]
+    title = f"{count} {'reference' if count == 1 else 'references'}"
+    return Cell(text=f"{depth_bin['score']:.0f}", style=f"s{shade(depth_bin['score'])}", title=title)
 
 
-def comparison(document: Document) -> dict[str, Any] | None:
-    """The differences to the baseline, by task and length."""
-    regression = document["regression"]
-    if regression is None:
-        return None
+def _difference_table(document: Document, suite: str) -> Table:
     lengths = lengths_of(document)
     ids = {(case["task"], case["length"]): case["id"] for case in document["cases"]}
-    cases = regression["cases"]
-
-    def cell(task: str, length: int) -> Cell:
-        found = cases.get(ids.get((task, length), ""))
-        if found is None or found["difference"] is None:
-            return Cell()
-        said = (
-            f"{bounds(found['interval'], True)}; {found['worse']} worse, {found['better']} better of {found['pairs']}"
+    tasks = dict.fromkeys(case["task"] for case in document["cases"] if case["suite"] == suite)
+    differences = document["regression"]["cases"]
+    rows = [
+        Row(
+            name=task,
+            cells=tuple(_difference_cell(differences.get(ids.get((task, length))), task, length) for length in lengths),
         )
-        style = difference_class(found["difference"]) + (" bad" if found["dropped"] else "")
-        return Cell(text=number(found["difference"], True), style=style, title=said, task=task, length=length)
-
-    def table(suite: str) -> Table:
-        tasks = dict.fromkeys(case["task"] for case in document["cases"] if case["suite"] == suite)
-        rows = tuple(Row(name=task, cells=tuple(cell(task, length) for length in lengths)) for task in tasks)
-        return Table(name=suite.upper(), columns=tuple(map(short_length, lengths)), rows=rows)
-
-    return {
-        "name": visible(regression["baseline"]["name"]),
-        "fingerprint": regression["baseline"]["fingerprint"],
-        "drop": regression["drop"],
-        "tables": [table(suite) for suite in dict.fromkeys(case["suite"] for case in document["cases"])],
-        "worse": _total(cases.values(), lambda each: each["worse"]),
-        "better": _total(cases.values(), lambda each: each["better"]),
-        "pairs": _total(cases.values(), lambda each: each["pairs"]),
-    }
+        for task in tasks
+    ]
+    return _table(suite.upper(), lengths, rows)
 
 
-def _total(cases: Iterable[Any], value: Callable[[Any], int]) -> int:
-    return sum(map(value, cases))
+def _difference_cell(case: Mapping[str, Any] | None, task: str, length: int) -> Cell:
+    if case is None or case["difference"] is None:
+        return Cell()
+    pairs = f"{case['worse']} worse, {case['better']} better of {case['pairs']} pairs"
+    return Cell(
+        text=number(case["difference"], signed=True),
+        style=difference_class(case["difference"]) + (" bad" if case["dropped"] else ""),
+        title=f"interval {interval_text(case['interval'], signed=True)}; {pairs}",
+        task=task,
+        length=length,
+    )
+
+
+def _table(name: str, lengths: Iterable[int], rows: Iterable[Row]) -> Table:
+    return Table(name=name, columns=tuple(map(short_length, lengths)), rows=tuple(rows))

@@ -1,4 +1,4 @@
-"""The document as what templates draw: headline, charts, gates, failures."""
+"""The values that the page's template shows: headline, score charts, kinds of failure, gates, lowest cases."""
 
 from __future__ import annotations
 
@@ -9,64 +9,76 @@ from typing import Any, get_args
 
 from fixtures.lengths import format_length
 from fixtures.records import FailureKind
-from plugins.report.charts import Evidence, Line, evidence, floor_of, line, stack
+from plugins.gates.evidence_curves import Curve
+from plugins.report.charts.bars import shares_of
+from plugins.report.charts.lines import LineChart, lowest_of, score_chart
 from plugins.report.details import Details, Series
 from plugins.report.escape import one_line, visible
-from plugins.report.html.tables import Document, bounds, lengths_of, number, short_length
+from plugins.report.html.tables import Document, interval_text, lengths_of, number, short_length
 
-# From nearly right to nothing; a kind without a place here comes last.
+# Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
 ORDER = ("right", "incomplete", "distractor", "copied", "wrong", "refused", "unfinished thinking", "empty")
 KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))
 LOWEST_CASES = 12
 NAMED_GATES = 4
-TITLES = {"pass": "Holds", "fail": "Fails", "open": "Undecided"}
-CASE_WORDS = {"fail": "shown to be bad", "error": "without a score"}
+TITLES = {"pass": "Passed", "fail": "Failed", "open": "Undecided"}
+CASE_DESCRIPTIONS = {"fail": "shown to be bad", "error": "without a score"}
+VERDICTS = ("fail", "error", "not measured", "inconclusive", "pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A line chart with its numbers."""
+    """A line chart with its heading and its numbers."""
 
     name: str
-    line: Line
+    line: LineChart
     note: str
     rows: tuple[tuple[str, str, str], ...]
+    """Length or step, score and interval of every point."""
+
+    @property
+    def description(self) -> str:
+        """The chart as text, for screen readers."""
+        return f"{self.name}: {', '.join(f'{place} {score}' for place, score, _ in self.rows)}"
 
 
 def headline(document: Document, details: Details) -> dict[str, Any]:
-    """The verdict as the exit code has it, in one line, and the first of the gates that decided it."""
-    blocking = [gate for gate in document["gates"] if gate["blocking"]]
-    words = Counter(gate["verdict"] for gate in blocking)
+    """Return the verdict of the run, which agrees with the exit code, and the first of the gates that decided it."""
+    blocking = Counter(gate["verdict"] for gate in document["gates"] if gate["blocking"])
     failing = set(details.failing)
-    cases = Counter(case["verdict"] for case in document["cases"] if case["id"] in failing)
-    said = [
-        f"{words[name]} {name}" for name in ("fail", "error", "not measured", "inconclusive", "pass") if words[name]
-    ]
-    gates = f"blocking gates: {', '.join(said)}" if said else "no gate blocks this run"
-    shown = [
-        f"{count} {'case' if count == 1 else 'cases'} {told}"
-        for word, told in CASE_WORDS.items()
-        if (count := cases[word])
-    ]
     deciding = [gate for gate in document["gates"] if gate["name"] in failing]
-    word = "fail" if failing else "pass" if words["pass"] else "open"
+    verdict = "fail" if failing else "pass" if blocking["pass"] else "open"
     return {
-        "word": word,
-        "title": TITLES[word],
-        "said": "; ".join((gates, *shown)),
-        "because": [(visible(gate["name"]), visible(gate["reason"])) for gate in deciding[:NAMED_GATES]],
+        "verdict": verdict,
+        "title": TITLES[verdict],
+        "counts": "; ".join((_gate_counts(blocking), *_case_counts(document, failing))),
+        "reasons": [(visible(gate["name"]), visible(gate["reason"])) for gate in deciding[:NAMED_GATES]],
         "more": len(deciding[NAMED_GATES:]),
     }
 
 
+def _gate_counts(blocking: Counter[str]) -> str:
+    counts = [f"{blocking[verdict]} {verdict}" for verdict in VERDICTS if blocking[verdict]]
+    return f"blocking gates: {', '.join(counts)}" if counts else "this run has no blocking gate"
+
+
+def _case_counts(document: Document, failing: set[str]) -> list[str]:
+    cases = Counter(case["verdict"] for case in document["cases"] if case["id"] in failing)
+    return [
+        f"{count} {'case' if count == 1 else 'cases'} {description}"
+        for verdict, description in CASE_DESCRIPTIONS.items()
+        if (count := cases[verdict])
+    ]
+
+
 def ladder(document: Document) -> list[dict[str, Any]]:
-    """The tested lengths with RULER's verdict at each, and whether the model claims it."""
+    """Return the tested lengths with RULER's score and verdict, and whether the model claims to support them."""
     ruler = document["ruler"]
     claimed = ruler["claimed_length"]
     return [
         {
             "label": short_length(length),
-            "word": ruler["verdicts"].get(str(length), "not measured"),
+            "verdict": ruler["verdicts"].get(str(length), "not measured"),
             "score": number(ruler["scores"].get(str(length))),
             "claimed": claimed is None or length <= claimed,
         }
@@ -74,17 +86,18 @@ def ladder(document: Document) -> list[dict[str, Any]]:
     ]
 
 
-def effective(document: Document) -> str:
-    """The effective length with its sign, or why there is none."""
+def effective_length(document: Document) -> str:
+    """Return the effective length with its sign, or the reason why there is none."""
     label = document["ruler"]["effective_length_label"]
     if label is None:
-        words = set(document["ruler"]["verdicts"].values())
-        return "undecided" if words and words <= {"pass", "fail", "inconclusive"} else "not measured"
+        verdicts = set(document["ruler"]["verdicts"].values())
+        return "undecided" if verdicts and verdicts <= {"pass", "fail", "inconclusive"} else "not measured"
     sign = label[0] if label[0] in "<>" else ""
     return f"{sign}{short_length(int(label.removeprefix(sign)))}"
 
 
 def cost(document: Document) -> dict[str, str]:
+    """Return the numbers of tokens and samples."""
     tokens, cases = document["run"]["tokens"], document["cases"]
     samples, planned = sum(case["samples"] for case in cases), sum(case["planned"] for case in cases)
     share = "a full run"
@@ -100,43 +113,58 @@ def cost(document: Document) -> dict[str, str]:
 
 
 def score_charts(document: Document, details: Details) -> list[Chart]:
-    """RULER's mean, then its aspects, all over the same scale."""
+    """Return charts of RULER's mean and of its aspects, all with the same scale."""
     ruler, lengths = document["ruler"], lengths_of(document)
     mean = Series(
         name="RULER mean",
         scores={length: ruler["scores"].get(str(length)) for length in lengths},
         intervals={length: ruler["intervals"].get(str(length)) for length in lengths},
-        words={length: ruler["verdicts"].get(str(length)) for length in lengths},
+        verdicts={length: ruler["verdicts"].get(str(length)) for length in lengths},
         threshold=ruler["threshold"],
     )
-    shown = [each for each in (mean, *details.aspects) if any(score is not None for score in each.scores.values())]
-    floor = floor_of(
-        value
-        for each in shown
-        for value in (*each.scores.values(), each.threshold, *(found[0] for found in each.intervals.values() if found))
-    )
-    return [_chart(each, lengths, floor) for each in shown]
+    measured = [
+        series for series in (mean, *details.aspects) if any(score is not None for score in series.scores.values())
+    ]
+    lowest = lowest_of(value for series in measured for value in _drawn_values(series))
+    return [_score_chart(series, lengths, lowest) for series in measured]
 
 
-def _chart(series: Series, lengths: Sequence[int], floor: float) -> Chart:
+def _drawn_values(series: Series) -> list[float | None]:
+    lower_ends = [interval[0] for interval in series.intervals.values() if interval]
+    return [*series.scores.values(), series.threshold, *lower_ends]
+
+
+def _score_chart(series: Series, lengths: Sequence[int], lowest: float) -> Chart:
     labels = [short_length(length) for length in lengths]
     scores = [series.scores.get(length) for length in lengths]
     intervals = [series.intervals.get(length) for length in lengths]
-    words = [series.words.get(length) for length in lengths]
+    verdicts = [series.verdicts.get(length) for length in lengths]
     return Chart(
         name=series.name,
-        line=line(labels, scores, intervals, threshold=series.threshold, words=words, floor=floor),
-        note="" if series.threshold is None else f"threshold {series.threshold:g}",
-        rows=tuple(
-            (label, number(score), bounds(interval))
-            for label, score, interval in zip(labels, scores, intervals, strict=True)
-        ),
+        line=score_chart(labels, scores, intervals, threshold=series.threshold, verdicts=verdicts, lowest=lowest),
+        note=threshold_note(series.threshold),
+        rows=chart_rows(labels, scores, intervals),
+    )
+
+
+def threshold_note(threshold: float | None) -> str:
+    """Return the note beside a chart's heading; empty without a threshold."""
+    return "" if threshold is None else f"threshold {threshold:g}"
+
+
+def chart_rows(
+    labels: Sequence[str], scores: Sequence[float | None], intervals: Sequence[Sequence[float] | None]
+) -> tuple[tuple[str, str, str], ...]:
+    """Return the numbers of a chart as text."""
+    return tuple(
+        (label, number(score), interval_text(interval))
+        for label, score, interval in zip(labels, scores, intervals, strict=True)
     )
 
 
 def failures(document: Document) -> list[dict[str, Any]]:
-    """Shares of what became of the samples, by suite and length; every kind with its count."""
-    found = []
+    """Return how many samples of every suite and length failed, by kind of failure, and the shares of the bar."""
+    rows = []
     for suite in dict.fromkeys(case["suite"] for case in document["cases"]):
         for length in lengths_of(document):
             cases = [case for case in document["cases"] if (case["suite"], case["length"]) == (suite, length)]
@@ -146,95 +174,117 @@ def failures(document: Document) -> list[dict[str, Any]]:
             total = sum(case["samples"] for case in cases)
             counts["right"] = total - counts.total()
             if total:
-                parts = stack(counts, total, KINDS, 300)
-                found.append(
-                    {"suite": suite, "label": short_length(length), "total": total, "counts": counts, "parts": parts}
+                rows.append(
+                    {
+                        "name": f"{suite} {short_length(length)}",
+                        "total": total,
+                        "counts": counts,
+                        "shares": shares_of(counts, total, KINDS),
+                    }
                 )
-    return found
+    return rows
 
 
 def helmet_bars(document: Document) -> dict[str, Any] | None:
-    """Categories at the longest length at which one has a score, with bounds, or why one has none."""
+    """Return HELMET's categories at the longest measured length; None if no category was measured at any length."""
     helmet = document["helmet"]
-    if helmet is None:
-        return None
+    categories = helmet["categories"] if helmet else {}
     measured = [
-        n for n in lengths_of(document) if any(s.get(str(n)) is not None for s in helmet["categories"].values())
+        length
+        for length in lengths_of(document)
+        if any(scores.get(str(length)) is not None for scores in categories.values())
     ]
     if not measured:
         return None
     key = str(measured[-1])
-    bars = []
-    for category, scores in helmet["categories"].items():
-        missing = helmet["missing"].get(category, {}).get(key, {})
-        interval = helmet["intervals"].get(category, {}).get(key)
-        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        bars.append({"name": category, "score": scores.get(key), "interval": interval, "why": one_line(why, 160)})
     return {
         "length": short_length(measured[-1]),
-        "bars": bars,
+        "bars": [_helmet_bar(helmet, category, key) for category in categories],
         "average": helmet["average"].get(key),
         "confidence": helmet["confidence"],
     }
 
 
+def _helmet_bar(helmet: Mapping[str, Any], category: str, key: str) -> dict[str, Any]:
+    """Return a category's score and interval, or the reasons why it has no score."""
+    missing = helmet["missing"].get(category, {}).get(key, {})
+    score = helmet["categories"][category].get(key)
+    interval = helmet["intervals"].get(category, {}).get(key)
+    has_width = score is not None and interval and interval[0] != interval[1]
+    return {
+        "name": category,
+        "score": score,
+        "interval": interval,
+        "interval_text": interval_text(interval) if has_width else "",
+        "missing": one_line("; ".join(f"{dataset}: {reason}" for dataset, reason in missing.items()), 160),
+    }
+
+
 def gates(document: Document, details: Details) -> list[dict[str, Any]]:
-    """Gates by name, each with its verdicts by length and the charts of their evidence."""
+    """Return the gates by name, each with its verdicts by length and the charts of their evidence."""
     groups: dict[str, list[Any]] = {}
     for gate in document["gates"]:
-        at = "" if gate["length"] is None else f" at {format_length(gate['length'])}"
-        groups.setdefault(gate["name"].removesuffix(at), []).append(_gate(gate, details))
+        suffix = "" if gate["length"] is None else f" at {format_length(gate['length'])}"
+        groups.setdefault(gate["name"].removesuffix(suffix), []).append(_gate(gate, details))
     failing = set(details.failing)
-    first_regression = next((name for name, (first, *_) in groups.items() if first["kind"] == "regression"), None)
+    regressions = (name for name, verdicts in groups.items() if verdicts[0]["kind"] == "regression")
+    first_regression = next(regressions, None)
     return [
         {
             "name": name,
             "anchor": "regression" if name == first_regression else "",
             "verdicts": verdicts,
-            "asked": verdicts[0]["asked"],
+            "requirement": verdicts[0]["requirement"],
             "blocking": verdicts[0]["blocking"],
             "open": (verdicts[0]["blocking"] and name == verdicts[0]["name"])
-            or any(each["name"] in failing for each in verdicts),
+            or any(gate["name"] in failing for gate in verdicts),
         }
         for name, verdicts in groups.items()
     ]
 
 
 def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
-    charts: list[tuple[str, Evidence, str]] = []
-    for curve in details.curves.get(gate["name"], ()):
-        told = "undecided" if curve.decided is None else f"decided at {curve.decided:,} of {curve.of:,}"
-        charts.append((short_length(curve.length), evidence(curve), "all were compared" if curve.exact else told))
     is_length, signed = gate["kind"] == "effective_length", gate["kind"] == "regression"
-    measured, required = gate["measured"], gate["required"]
-    shown = short_length(int(measured)) if is_length and measured else number(measured, signed)
-    asked = f"above {required:g}"
-    if is_length or signed:
-        asked = f"at least {short_length(int(required))}" if is_length else f"no loss of {-required:g} points"
+    measured = gate["measured"]
     return {
         **gate,
         "at": "" if gate["length"] is None else short_length(gate["length"]),
-        "charts": charts,
-        "shown": shown,
-        "asked": asked,
-        "bounds": bounds(gate["interval"], signed),
+        "charts": [
+            {"length": short_length(curve.length), "curve": curve, "note": _evidence_note(curve)}
+            for curve in details.curves.get(gate["name"], ())
+        ],
+        "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
+        "requirement": _requirement(gate),
+        "interval_text": interval_text(gate["interval"], signed),
         "reason": visible(gate["reason"]),
     }
 
 
-def lowest(document: Document) -> list[dict[str, Any]]:
-    """The cases with the lowest scores, each with its first wrong sample, for a reader without a script."""
-    wrong = sorted(
-        (case for case in document["cases"] if case["examples"]), key=lambda case: (case["score"] or 0, case["length"])
-    )
+def _evidence_note(curve: Curve) -> str:
+    if curve.exact:
+        return "all samples measured"
+    return "undecided" if curve.decided is None else f"decided after {curve.decided:,} of {curve.of:,} samples"
+
+
+def _requirement(gate: Mapping[str, Any]) -> str:
+    """Return the condition of a gate in a few words."""
+    required = gate["required"]
+    if gate["kind"] == "effective_length":
+        return f"at least {short_length(int(required))}"
+    return f"no loss of {-required:g} points" if gate["kind"] == "regression" else f"above {required:g}"
+
+
+def lowest_cases(document: Document) -> list[dict[str, Any]]:
+    """Return the cases with the lowest scores and their first wrong sample, for a page without its script."""
+    wrong = [case for case in document["cases"] if case["examples"]]
+    wrong.sort(key=lambda case: (case["score"] or 0, case["length"]))
     return [
         {
-            "case": case,
-            "length": short_length(case["length"]),
-            "kinds": ", ".join(f"{count} {kind}" for kind, count in case["failures"].items()),
+            "name": f"{case['task']} {short_length(case['length'])}",
+            "score": case["score"],
+            "failures": ", ".join(f"{count} {kind}" for kind, count in case["failures"].items()),
             "expected": one_line(", ".join(case["examples"][0]["expected"]), 60),
-            "got": one_line(case["examples"][0]["got"], 80),
-            "depth": case["examples"][0]["depth"],
+            "answer": one_line(case["examples"][0]["got"], 80),
         }
         for case in wrong[:LOWEST_CASES]
     ]

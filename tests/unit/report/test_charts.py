@@ -1,9 +1,10 @@
-"""Charts of a page: one scale, readable colours, marks inside their frame, evidence at its bar with the verdict."""
+"""Charts: one scale, readable colours, points inside the frame, and evidence that agrees with the verdict."""
 
 from __future__ import annotations
 
 import re
 from typing import get_args
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -12,28 +13,41 @@ from hypothesis import strategies as st
 from fixtures.records import FailureKind
 from plugins.gates.evidence_curves import curves
 from plugins.gates.thresholds import Gate
-from plugins.report.charts import SHADES, difference_class, floor_of, line, shade, shade_rules
+from plugins.report.charts.colours import SHADES, difference_class, shade, shade_rules
+from plugins.report.charts.differences import CROSS, StepDifference, difference_svg
+from plugins.report.charts.lines import line_svg, lowest_of, score_chart
+from plugins.report.charts.svg import element
 from plugins.report.details import details
 from plugins.report.document import document
 from plugins.report.html.views import failures, score_charts
-from tests.helpers.pages import page_of, read
+from tests.helpers.pages import page_of, parse
 from tests.helpers.queues import judge as judge_of
 from tests.helpers.queues import scope_of, thresholds
 from tests.helpers.reports import run_summary
 from tests.unit.gates.test_regression import MANY
 
 
-def test_every_kind_of_failure_has_its_place_and_colour() -> None:
+@given(st.text(st.characters(exclude_categories=["C"]), max_size=30))
+def test_text_and_attributes_of_an_element_are_escaped(text: str) -> None:
+    root = ElementTree.fromstring(element("text", text, aria_label=text, x=1.0, y=None))
+    assert (root.text or "") == text
+    assert {name: " ".join(value.split()) for name, value in root.attrib.items()} == {
+        "aria-label": " ".join(text.split()),
+        "x": "1",
+    }
+
+
+def test_every_kind_of_failure_has_a_bar_and_a_colour() -> None:
     run = run_summary(samples=60, suite="ruler", lengths=(4096, 131072))
-    found = document(run)
-    seen = {kind for case in found["cases"] for kind in case["failures"]}
-    assert seen == set(get_args(FailureKind))
-    for each in failures(found):
-        assert sum(each["counts"].values()) == each["total"]
-        assert sum(width for _, _, width in each["parts"]) == pytest.approx(300, abs=0.1)
+    written = document(run)
+    kinds = {kind for case in written["cases"] for kind in case["failures"]}
+    assert kinds == set(get_args(FailureKind))
+    for row in failures(written):
+        assert sum(row["counts"].values()) == row["total"]
+        assert sum(share.width for share in row["shares"]) == pytest.approx(300, abs=0.1)
     text = page_of(run)
-    style = next(content for kind, content in read(text).raw if kind == "style")
-    for kind in seen:
+    style = next(content for kind, content in parse(text).raw if kind == "style")
+    for kind in kinds:
         name = f"k-{kind.replace(' ', '-')}"
         assert f'<rect class="{name}"' in text
         assert f".{name}{{fill:" in style
@@ -41,10 +55,10 @@ def test_every_kind_of_failure_has_its_place_and_colour() -> None:
 
 def test_charts_side_by_side_have_one_scale() -> None:
     run = run_summary(samples=20, suite="ruler")
-    drawn = score_charts(document(run), details(run))
-    assert len(drawn) == 5
-    assert len({chart.line.ticks_y for chart in drawn}) == 1
-    assert (floor_of([99.0, None, 53.0]), floor_of([99.0, 51.0]), floor_of([None])) == (50, 0, 0)
+    charts = score_charts(document(run), details(run))
+    assert len(charts) == 5
+    assert len({chart.line.y_ticks for chart in charts}) == 1
+    assert (lowest_of([99.0, None, 53.0]), lowest_of([99.0, 51.0]), lowest_of([None])) == (50, 0, 0)
 
 
 LEVEL = Gate(
@@ -54,60 +68,92 @@ LEVEL = Gate(
 
 
 @pytest.mark.parametrize("share", [0.95, 0.4])
-def test_evidence_reaches_its_bar_where_the_verdict_was_reached(share: float) -> None:
+def test_evidence_reaches_the_limit_where_the_verdict_was_reached(share: float) -> None:
     scope = scope_of(MANY)
-    found = judge_of(thresholds(LEVEL), scope, dict.fromkeys(scope.lengths, share))
-    verdicts = {verdict.name: verdict for verdict in found.verdicts()}
-    drawn = curves(found)
-    assert drawn.keys() == verdicts.keys()
-    for name, (curve,) in drawn.items():
+    evaluator = judge_of(thresholds(LEVEL), scope, dict.fromkeys(scope.lengths, share))
+    verdicts = {verdict.name: verdict for verdict in evaluator.verdicts()}
+    by_name = curves(evaluator)
+    assert by_name.keys() == verdicts.keys()
+    for name, (curve,) in by_name.items():
         assert curve.decided == verdicts[name].samples == curve.seen[-1] < curve.of
         winner, loser = (curve.above, curve.below) if share > 0.7 else (curve.below, curve.above)
         assert winner[-1] >= curve.bar - 0.01 > loser[-1]
         assert not curve.exact
 
 
-def test_evidence_of_a_comparison_reaches_its_bar() -> None:
+def test_evidence_of_a_comparison_reaches_the_limit_where_it_was_decided() -> None:
     run = run_summary(samples=200, suite="ruler", lengths=(4096,), paired=True)
     (curve,) = run.evaluation.curves["regression at 4k"]
-    (verdict,) = [each for each in run.evaluation.verdicts if each.kind == "regression"]
+    (verdict,) = [verdict for verdict in run.evaluation.verdicts if verdict.kind == "regression"]
     assert (curve.decided is None) == (verdict.verdict == "inconclusive")
     assert curve.of == 200 * 13
 
 
 def test_a_run_of_single_samples_has_a_page() -> None:
-    """A task alone in its panel has one piece of evidence, which is all of it."""
+    """A panel of one task has a single cluster then, which leaves nothing to test."""
     run = run_summary(samples=1, suite="ruler", lengths=(4096,))
-    drawn = run.evaluation.curves
-    assert "tracing at 4k" not in drawn
-    assert len(drawn["mean at 4k"]) == 1
+    by_name = run.evaluation.curves
+    assert "tracing at 4k" not in by_name
+    assert len(by_name["mean at 4k"]) == 1
     assert "tracing" in page_of(run)
 
 
 @given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=30))
-def test_marks_stay_within_the_chart(scores: list[float | None]) -> None:
-    labels = [str(at) for at in range(len(scores))]
-    drawn = line(labels, scores, [None if each is None else (each, each) for each in scores], threshold=50.0)
-    assert len(drawn.points) == sum(score is not None for score in scores)
-    assert all(0 <= point.x <= 360 and 20 <= point.y <= 190 for point in drawn.points)
-    known = [
-        (point.y, score)
-        for point, score in zip(drawn.points, [score for score in scores if score is not None], strict=True)
+def test_points_lie_within_the_chart_and_higher_scores_above_lower_ones(scores: list[float | None]) -> None:
+    labels = [str(index) for index in range(len(scores))]
+    intervals = [None if score is None else (score, score) for score in scores]
+    chart = score_chart(labels, scores, intervals, threshold=50.0)
+    known = [score for score in scores if score is not None]
+    assert len(chart.points) == len(known)
+    assert all(0 <= point.x <= 360 and 20 <= point.y <= 190 for point in chart.points)
+    pairs = [(point.y, score) for point, score in zip(chart.points, known, strict=True)]
+    assert sorted(pairs, key=lambda pair: (pair[1], -pair[0])) == sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+
+
+def test_a_line_chart_marks_failing_and_undecided_points_and_draws_every_run_of_intervals() -> None:
+    chart = score_chart(
+        ["4K", "8K", "16K", "32K"], [90.0, 60.0, None, 40.0], [(80, 100), (50, 70), None, (30, 50)],
+        threshold=55.0, verdicts=["pass", "inconclusive", None, "fail"],
+    )  # fmt: skip
+    drawing = ElementTree.fromstring(line_svg(chart, "a < b"))
+    assert drawing.attrib["aria-label"] == "a < b"
+    assert [mark.attrib["class"] for mark in drawing.findall("circle")] == ["mark", "mark open"]
+    assert [mark.attrib["class"] for mark in drawing.findall("path")] == ["mark fail"]
+    corners = [len(band.attrib["points"].split()) for band in drawing.findall("polygon")]
+    assert corners == [4, 4]
+    assert len(drawing.findall("line[@class='threshold']")) == 1
+    assert [text.text for text in drawing.findall("text[@class='value']")] == ["90.0", "60.0", "40.0"]
+
+
+def test_a_chart_of_differences_marks_every_step_once() -> None:
+    differences = [
+        StepDifference(step=1, verdict="good", difference=0.0, interval=None),
+        StepDifference(step=2, verdict="skipped", difference=None, interval=None),
+        StepDifference(step=3, verdict="bad", difference=-20.0, interval=(-30.0, -10.0)),
     ]
-    assert sorted(known, key=lambda each: (each[1], -each[0])) == sorted(known, key=lambda each: (-each[0], each[1]))
+    text = difference_svg(differences, title="<t>", caption="c", dashed=-10.0, shaded_steps=(1, 3))
+    drawing = ElementTree.fromstring(text)
+    tooltips = [title.text for title in drawing.findall(".//{*}title")]
+    assert tooltips == ["step 1: good, +0.0 points", "step 3: bad, -20.0 points"]
+    labels = [label.text for label in drawing.findall("{*}text")]
+    assert labels == ["<t>", "0", "-10.0", CROSS, "1", "3", "c"]
+    (_, bad) = drawing.findall("{*}circle")
+    assert bad.attrib["cx"] == "840"
+    whisker = drawing.findall("{*}line")[-1]
+    assert float(whisker.attrib["y1"]) > float(bad.attrib["cy"]) > float(whisker.attrib["y2"])
 
 
 def test_numbers_are_readable_on_every_colour() -> None:
-    """WCAG's 4.5 to 1, and steps that grow lighter one after the other."""
+    """The contrast is at least 4.5 to 1, as WCAG asks, and every shade is lighter than the one before."""
     rules = re.findall(r"\.s(\d+)\{background:#(\w{6});color:#(\w+)\}", shade_rules())
-    assert [int(step) for step, _, _ in rules] == list(range(SHADES + 1))
-    lights = []
+    assert [int(number) for number, _, _ in rules] == list(range(SHADES + 1))
+    luminances = []
     for _, background, ink in rules:
-        channels = [int(background[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        channels = [int(background[start : start + 2], 16) / 255 for start in (0, 2, 4)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-        assert (1.05 / (light + 0.05) if ink == "fff" else (light + 0.05) / 0.05) >= 4.5
-        lights.append(light)
-    assert lights == sorted(lights)
+        luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        assert (1.05 / (luminance + 0.05) if ink == "fff" else (luminance + 0.05) / 0.05) >= 4.5
+        luminances.append(luminance)
+    assert luminances == sorted(luminances)
     assert (shade(0), shade(99.9), shade(100)) == (0, SHADES - 1, SHADES)
     assert [difference_class(points) for points in (0, -0.4, -3, 12, -50)] == ["d0", "d0", "w2", "b4", "w5"]

@@ -1,4 +1,4 @@
-"""One run whose model says what could break a report: every form of it is whole, and all of them say the same."""
+"""A run whose model gives answers that could break a report: all reports of it are valid and agree."""
 
 from __future__ import annotations
 
@@ -6,43 +6,38 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from fixtures.lengths import parse_length
-from plugins.report.details import details
-from plugins.report.document import document
-from plugins.report.html.page import page
-from plugins.report.markdown import markdown, plain
-from plugins.report.terminal import summary_lines
-from tests.helpers.reports import NASTY, run_summary
+from plugins.report.markdown import plain
+from tests.helpers.pages import rows_of, tables_of
+from tests.helpers.reports import NASTY, markdown_rows, shown
 from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
 from tests.helpers.servers import ChatServer, needles_within
 
 LENGTHS = (900, 1000)
-# The answers at the longer length are replaced.
-SPEAKER = f"""
+# A plugin that replaces the answers at the longer length.
+NASTY_ANSWERS = f"""
 from dataclasses import replace
 
 from plugins.runner.score_answers import AnswerScorer
 
 NASTY = {NASTY!r}
 keep = AnswerScorer.keep
-said = []
+replaced = []
 
-def speak(self, journal, job, generation):
+def keep_replaced(self, journal, job, generation):
     if job.sample.length == {LENGTHS[-1]}:
-        generation = replace(generation, text=NASTY[len(said) % len(NASTY)])
-        said.append(generation)
+        generation = replace(generation, text=NASTY[len(replaced) % len(NASTY)])
+        replaced.append(generation)
     keep(self, journal, job, generation)
 
-AnswerScorer.keep = speak
+AnswerScorer.keep = keep_replaced
 """
-# JUnit's elements as Jenkins' xunit plugin (junit-10.xsd) and pytest know them: what may stand in each, and its
-# attributes; those without which it is not valid come first.
+# The elements that Jenkins' xunit plugin (junit-10.xsd) and pytest know: the children that an element may have, the
+# attributes that it must have, and those that it may have besides.
 JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
     "testsuites": ({"testsuite"}, set(), {"name"}),
     "testsuite": (
@@ -62,148 +57,110 @@ JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
 }
 
 
-class Tables(HTMLParser):
-    """The text of a page's tables by id, or by caption, row by row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[str, list[list[str]]] = {}
-        self.rows: list[list[str]] = []
-        self.name = ""
-        self.inside = ""
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self.rows, self.name = [], dict(attributes).get("id") or ""
-        elif tag == "tr":
-            self.rows.append([])
-        elif tag in ("th", "td") and self.rows:
-            self.rows[-1].append("")
-        self.inside = tag if tag in ("th", "td", "caption") else self.inside
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "table":
-            self.found[self.name] = self.rows
-        self.inside = "" if tag == self.inside else self.inside
-
-    def handle_data(self, data: str) -> None:
-        if self.inside == "caption" and not self.name:
-            self.name = data
-        elif self.inside in ("th", "td") and self.rows and self.rows[-1]:
-            self.rows[-1][-1] += data
-
-
 @pytest.fixture(scope="module")
-def spoken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     size = ("--suite", "ruler", "--lengths", ",".join(map(str, LENGTHS)), "--samples", "1", "--full", "--step", "1200")
     with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
         server.answer = needles_within(LENGTHS[0], calibrated("900"))
         model = ("--model", "calibration:900", f"--base-url={server.url}")
-        yield finished_run(tmp_path_factory, *model, *size, plugin=SPEAKER)
+        yield finished_run(tmp_path_factory, *model, *size, plugin=NASTY_ANSWERS)
 
 
 @pytest.fixture(scope="module")
-def texts(spoken: Finished) -> dict[str, str]:
-    """The page and the Markdown, by suffix."""
-    return {suffix: (spoken.folder / f"report{suffix}").read_text(encoding="utf-8") for suffix in (".html", ".md")}
+def page_text(run: Finished) -> str:
+    return (run.folder / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def tables(texts: dict[str, str]) -> dict[str, list[list[str]]]:
-    reader = Tables()
-    reader.feed(texts[".html"])
-    return reader.found
+def markdown_text(run: Finished) -> str:
+    return (run.folder / "report.md").read_text(encoding="utf-8")
 
 
-def shown(score: float | None) -> str:
-    return "-" if score is None else f"{score:.1f}"
+@pytest.fixture(scope="module")
+def tables(page_text: str) -> dict[str, list[list[str]]]:
+    return tables_of(page_text)
 
 
-def pipes(markdown: str) -> dict[str, list[str]]:
-    """A Markdown table's cells by the first one of each row."""
-    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in markdown.splitlines() if line.startswith("| ")]
-    return {row[0].strip().replace("\\", "").strip("*"): [cell.strip() for cell in row[1:]] for row in rows}
+def test_the_run_ends_and_its_json_report_follows_the_schema(run: Finished) -> None:
+    assert run.code in (0, 1), run.errors
+    Draft202012Validator(SCHEMA).validate(run.report)
+    assert run.report["run"]["step"] == 1200
+    answers = [example["got"] for case in run.report["cases"] for example in case["examples"]]
+    assert any("<script>" in answer for answer in answers)
+    assert any("\ud800" in answer for answer in answers)
+    assert any("\x00" in answer for answer in answers)
 
 
-def test_the_run_went_through_and_its_json_follows_the_schema(spoken: Finished) -> None:
-    assert spoken.code in (0, 1), spoken.errors
-    Draft202012Validator(SCHEMA).validate(spoken.report)
-    assert spoken.report["run"]["step"] == 1200
-    got = [example["got"] for case in spoken.report["cases"] for example in case["examples"]]
-    assert any("<script>" in text for text in got)
-    assert any("\ud800" in text for text in got)
-    assert any("\x00" in text for text in got)
-
-
-def test_every_case_has_the_same_score_everywhere(
-    spoken: Finished, texts: dict[str, str], tables: dict[str, list[list[str]]]
+def test_every_case_has_the_same_score_in_all_reports(
+    run: Finished, markdown_text: str, tables: dict[str, list[list[str]]]
 ) -> None:
     page = {row[0]: row for row in tables["cases"][1:]}
-    heat = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
-    markdown = pipes(texts[".md"])
-    terminal = {line.split()[0]: line.split() for line in spoken.output.splitlines() if line.split()}
-    assert len(page) == len(spoken.cases) == 13 * len(LENGTHS)
-    for case in spoken.report["cases"]:
-        score, at = shown(case["score"]), LENGTHS.index(case["length"])
-        assert shown(float(spoken.properties(case["id"])["score"])) == score
+    heatmap = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
+    markdown = markdown_rows(markdown_text)
+    terminal = {line.split()[0]: line.split() for line in run.output.splitlines() if line.split()}
+    assert len(page) == len(run.cases) == 13 * len(LENGTHS)
+    for case in run.report["cases"]:
+        score, column = shown(case["score"]), LENGTHS.index(case["length"])
+        assert shown(float(run.properties(case["id"])["score"])) == score
         assert page[case["id"]][1] == score
         assert page[case["id"]][3:5] == [str(case["samples"]), str(case["planned"])]
-        assert heat[case["task"]][at].removesuffix(" ▼") == score
-        assert markdown[case["task"]][at].removesuffix(" ▼") == score
-        assert terminal[case["task"]][-len(LENGTHS) :][at] == score
+        assert heatmap[case["task"]][column].removesuffix(" ▼") == score
+        assert markdown[case["task"]][column].removesuffix(" ▼") == score
+        assert terminal[case["task"]][-len(LENGTHS) :][column] == score
 
 
-def test_means_and_the_headline_are_the_same_everywhere(
-    spoken: Finished, texts: dict[str, str], tables: dict[str, list[list[str]]]
+def test_means_and_effective_length_are_the_same_in_all_reports(
+    run: Finished, page_text: str, markdown_text: str, tables: dict[str, list[list[str]]]
 ) -> None:
-    ruler = spoken.report["ruler"]
-    heat = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
-    markdown = pipes(texts[".md"])
-    terminal = {line.split()[1]: line.split()[2:] for line in spoken.output.splitlines() if line.startswith("= ")}
+    ruler = run.report["ruler"]
+    heatmap = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
+    markdown = markdown_rows(markdown_text)
+    terminal = {line.split()[1]: line.split()[2:] for line in run.output.splitlines() if line.startswith("= ")}
     for name, scores in (*ruler["aspects"].items(), ("mean", ruler["scores"])):
         row = [shown(scores[str(length)]) for length in LENGTHS]
-        assert heat["RULER mean" if name == "mean" else f"{name} mean"] == row
+        assert heatmap["RULER mean" if name == "mean" else f"{name} mean"] == row
         assert markdown["RULER mean" if name == "mean" else name] == row
         assert terminal[name] == row
     label = ruler["effective_length_label"]
     assert label is not None
-    assert f'id="effective">{label.replace("<", "&lt;")}</p>' in texts[".html"]
-    assert f"Effective length **{label.replace('<', '&lt;')}**" in texts[".md"]
-    assert re.search(rf"^effective +{re.escape(label)}, claimed", spoken.output, re.MULTILINE)
-    root = ElementTree.parse(spoken.folder / "junit.xml")
-    told = {each.get("name"): each.get("value") for each in root.findall("./testsuite/properties/property")}
-    assert told["ruler.effective_length"] == label
+    assert f'id="effective">{label.replace("<", "&lt;")}</p>' in page_text
+    assert f"Effective length **{label.replace('<', '&lt;')}**" in markdown_text
+    assert re.search(rf"^effective +{re.escape(label)}, claimed", run.output, re.MULTILINE)
+    suite = ElementTree.parse(run.folder / "junit.xml").findall("./testsuite/properties/property")
+    properties = {node.get("name"): node.get("value") for node in suite}
+    assert properties["ruler.effective_length"] == label
 
 
-def test_the_verdict_and_the_cost_are_the_same_everywhere(spoken: Finished, texts: dict[str, str]) -> None:
-    tokens = f"{spoken.report['run']['tokens']['computed']:,}"
-    assert all(tokens in text for text in (*texts.values(), spoken.output))
-    assert ('<p class="verdict fail">' in texts[".html"]) == (spoken.code == 1) == ("### ❌" in texts[".md"])
-    for gate in spoken.report["gates"]:
-        assert gate["reason"].replace("<", "&lt;") in texts[".html"]
-        assert spoken.properties(f"gate[{gate['name']}]")["verdict"] == gate["verdict"]
+def test_verdict_gates_and_cost_are_the_same_in_all_reports(run: Finished, page_text: str, markdown_text: str) -> None:
+    tokens = f"{run.report['run']['tokens']['computed']:,}"
+    assert all(tokens in text for text in (page_text, markdown_text, run.output))
+    assert ('<p class="verdict fail">' in page_text) == (run.code == 1) == ("### ❌" in markdown_text)
+    for gate in run.report["gates"]:
+        assert gate["reason"].replace("<", "&lt;") in page_text
+        assert run.properties(f"gate[{gate['name']}]")["verdict"] == gate["verdict"]
 
 
-def test_the_junit_file_follows_its_schema(spoken: Finished) -> None:
-    for element in ElementTree.parse(spoken.folder / "junit.xml").getroot().iter():
-        children, needed, allowed = JUNIT[element.tag]
+def test_the_junit_file_follows_its_schema(run: Finished) -> None:
+    for element in ElementTree.parse(run.folder / "junit.xml").getroot().iter():
+        children, required, optional = JUNIT[element.tag]
         assert {child.tag for child in element} <= children
-        assert needed <= set(element.attrib) <= needed | allowed
+        assert required <= set(element.attrib) <= required | optional
 
 
-def test_no_report_holds_what_a_reader_could_not_take(spoken: Finished, texts: dict[str, str]) -> None:
-    for text in texts.values():
+def test_no_report_has_control_characters_or_markup_of_a_model(
+    run: Finished, page_text: str, markdown_text: str
+) -> None:
+    for text in (page_text, markdown_text):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
         assert "<img" not in text
         assert "document.title='run'</script>" not in text
-    assert json.loads((spoken.folder / "report.json").read_text(encoding="ascii"))
+    assert json.loads((run.folder / "report.json").read_text(encoding="ascii"))
 
 
-def test_what_was_asked_stands_beside_a_wrong_answer(spoken: Finished, texts: dict[str, str]) -> None:
-    """Kept with the result, so that no context has to be built again."""
-    rows = json.loads(texts[".html"].partition('id="data">')[2].partition("</script>")[0])["rows"]
-    needles = [row for row in rows if row["task"] == "niah_single_1" and row["score"] < 100]
+def test_a_wrong_answer_is_shown_with_its_question_and_needle(page_text: str) -> None:
+    """The journal stores the excerpt with the result, so that no report has to build a context again."""
+    needles = [row for row in rows_of(page_text) if row["task"] == "niah_single_1" and row["score"] < 100]
     assert needles
     for row in needles:
         assert row["excerpt"]["needle"] == row["expected"][0]
@@ -213,98 +170,34 @@ def test_what_was_asked_stands_beside_a_wrong_answer(spoken: Finished, texts: di
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A checkpoint that does not reach the length against one that does."""
+    """A run of a checkpoint whose baseline supports a longer context."""
     models = ("--model", "calibration:512", "--baseline", "calibration:900", "--lengths", "900", "--samples", "4")
     return finished_run(tmp_path_factory, *models, "-k", "niah_single_2 or niah_single_3", "--full")
 
 
-def test_what_the_baseline_said_instead_is_kept(compared: Finished) -> None:
+def test_a_flipped_sample_shows_the_baselines_answer(compared: Finished) -> None:
     assert compared.code in (0, 1), compared.errors
-    written = (compared.folder / "report.html").read_text(encoding="utf-8")
-    rows = json.loads(written.partition('id="data">')[2].partition("</script>")[0])["rows"]
+    rows = rows_of((compared.folder / "report.html").read_text(encoding="utf-8"))
     regression = compared.report["regression"]["cases"]
     flips = [row for row in rows if "flip" in row]
     assert len(flips) == sum(case["worse"] + case["better"] for case in regression.values()) > 0
     for row in flips:
         assert row["score"] < row["flip"]["score"] == 100
-        assert row["expected"][0] in row["flip"]["got"]
-        assert row["expected"][0] not in row["got"]
+        assert row["expected"][0] in row["flip"]["answer"]
+        assert row["expected"][0] not in row["answer"]
         assert row["excerpt"]["needle"] == row["expected"][0]
 
 
-def test_the_evidence_of_a_loss_says_the_same_everywhere(compared: Finished) -> None:
+def test_a_regression_gate_is_the_same_in_all_reports(compared: Finished) -> None:
     gates = [gate for gate in compared.report["gates"] if gate["kind"] == "regression"]
-    page_text, table = ((compared.folder / f"report{end}").read_text(encoding="utf-8") for end in (".html", ".md"))
+    page_text, markdown = ((compared.folder / f"report{end}").read_text(encoding="utf-8") for end in (".html", ".md"))
     terminal = " ".join(compared.output.split())
     assert gates
     for gate in gates:
         assert f"{gate['measured']:+.1f} [" in gate["reason"]
         assert html.escape(gate["reason"]) in page_text
-        assert plain(gate["reason"], 160) in table
+        assert plain(gate["reason"], 160) in markdown
         assert f"{gate['name']}: {' '.join(gate['reason'].split())}" in terminal
-        told = compared.properties(f"gate[{gate['name']}]")
-        assert float(told["measured"]) == pytest.approx(gate["measured"], abs=1e-4)
-        assert told["verdict"] == gate["verdict"]
-
-
-def test_means_of_helmet_and_differences_are_the_same_everywhere() -> None:
-    """In a run of both suites against a baseline; its answers are made up."""
-    run = run_summary(samples=10, paired=True)
-    found = document(run)
-    reader = Tables()
-    reader.feed(opened := page(found, details(run)))
-    assert f"bounds that hold with {100 * found['helmet']['confidence']:g} %" in opened
-    heat = {row[0]: row[1:] for row in reader.found["HELMET: score by task and length"][1:]}
-    rows = pipes(markdown(found, holds=False))
-    terminal = {line.split()[1]: line.split()[2:] for line, _ in summary_lines(found) if line.startswith("= ")}
-    helmet, keys = found["helmet"], [str(length) for length in run.run.options.lengths]
-    for name, scores in (*helmet["categories"].items(), ("HELMET average", helmet["average"])):
-        row = [shown(scores[key]) for key in keys]
-        assert "-" not in row
-        assert heat[name if name in heat else f"{name} mean"] == row
-        assert rows[name] == row
-        assert terminal[name.split()[0]] == row
-    for suite in ("ruler", "helmet"):
-        table = reader.found[f"{suite.upper()}: difference to the baseline by task and length"]
-        drawn = {row[0]: row[1:] for row in table[1:]}
-        for case in (case for case in found["cases"] if case["suite"] == suite):
-            difference = found["regression"]["cases"][case["id"]]["difference"]
-            at = keys.index(str(case["length"]))
-            assert float(drawn[case["task"]][at].removesuffix(" ▼")) == pytest.approx(difference, abs=0.051)
-    worse = sum(case["worse"] for case in found["regression"]["cases"].values())
-    assert f"{worse} worse" in markdown(found, holds=False)
-
-
-# More than a line has room for, next to the longest names of tasks; own tasks may have longer ones.
-MANY = tuple(2**doubled for doubled in range(12, 23))
-LONG_NAME = "what_is_said_of_" * 4
-
-
-@pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("lengths", [MANY[:8], MANY])
-def test_the_terminal_takes_100_columns_and_keeps_every_score_under_its_length(
-    lengths: tuple[int, ...], paired: bool
-) -> None:
-    found = document(run_summary(texts=NASTY, samples=2, lengths=lengths, paired=paired))
-    found["gates"] = [{**gate, "name": f"{gate['name']} {LONG_NAME}", "blocking": True} for gate in found["gates"]]
-    for case in found["cases"]:
-        if case["task"] == "vt":
-            case["task"] = LONG_NAME
-    lines = [text for text, _ in summary_lines(found)]
-    assert max(map(len, lines)) <= 100
-    told: dict[tuple[str, int], str] = {}
-    head: dict[int, int] = {}
-    for line in lines:
-        if line.startswith("score "):
-            head = {each.end(): parse_length(each[0].lower()) for each in re.finditer(r"\b\d+[KM]?\b", line)}
-        elif head and line:
-            cells = {head.get(each.end()): each[0] for each in re.finditer(r"\S+", line)}
-            told |= {(line.split()[0], length): cell for length, cell in cells.items() if length is not None}
-        else:
-            head = {}
-    for case in found["cases"]:
-        name = case["task"] if case["task"] != LONG_NAME else f"...{LONG_NAME[-36:]}"
-        assert told[name, case["length"]].removeprefix("~") == shown(case["score"])
-    said = "".join("".join(lines).split())
-    for gate in found["gates"]:
-        assert "".join(f"{gate['name']}: {gate['reason']}".split()) in said
+        properties = compared.properties(f"gate[{gate['name']}]")
+        assert float(properties["measured"]) == pytest.approx(gate["measured"], abs=1e-4)
+        assert properties["verdict"] == gate["verdict"]

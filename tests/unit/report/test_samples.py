@@ -1,4 +1,4 @@
-"""The samples that a page carries: which ones, what of a long answer, the place in the prompt; and it stays small."""
+"""The samples that a page carries: their selection, the parts of a long answer, the excerpts, and the size limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.reports import LENGTHS, cases_of, options_of, result_of, run_
 
 
 def row_of(text: str, *references: str, depths: tuple[float, ...] = ()) -> dict[str, Any]:
-    """The page's row of a wrong sample that was answered like this."""
+    """Return the page's row of a wrong sample with this answer."""
     options = options_of(samples=1, suite="ruler", lengths=(4096,))
     case = cases_of(options)[0]
     result = result_of(case, options.lengths, (text,), paired=False)
@@ -34,77 +34,77 @@ def row_of(text: str, *references: str, depths: tuple[float, ...] = ()) -> dict[
 
 
 @given(st.text("ab .", max_size=2000), st.text("ab", min_size=1, max_size=20))
-def test_nothing_of_a_long_answer_is_left_out_in_silence(text: str, reference: str) -> None:
+def test_all_characters_of_an_answer_are_shown_or_counted(text: str, reference: str) -> None:
     row = row_of(text, reference)
-    shown = row["got"] + row.get("end", "")
-    assert len(shown) + row.get("more", 0) + row.get("rest", 0) == len(text)
+    shown = row["answer"] + row.get("ending", "")
+    assert len(shown) + row.get("omitted", 0) + row.get("omitted_after", 0) == len(text)
     assert len(shown) <= ANSWER_CHARACTERS
-    assert text.startswith(row["got"])
-    assert row.get("end", "") in text
-    if "rest" not in row:
-        assert text.endswith(row.get("end", ""))
+    assert text.startswith(row["answer"])
+    assert row.get("ending", "") in text
+    if "omitted_after" not in row:
+        assert text.endswith(row.get("ending", ""))
 
 
 @given(st.integers(0, 3000), st.integers(0, 3000))
-def test_of_a_long_answer_the_place_of_a_reference_is_shown(before: int, after: int) -> None:
-    """As when a model thinks aloud before and after it."""
+def test_a_reference_in_the_middle_of_a_long_answer_is_shown(before: int, after: int) -> None:
+    """A model that thinks aloud writes much before and after its answer."""
     row = row_of(f"{'hmm ' * before}Value-77 {'well ' * after}", "value-77")
-    assert "Value-77" in (row["got"], row.get("end", ""))[0] + row.get("end", "")
+    assert "Value-77" in row["answer"] + row.get("ending", "")
 
 
-def test_all_places_are_told_where_there_are_several() -> None:
+def test_all_depths_are_given_if_there_are_several() -> None:
     assert row_of("x", "a", "b", depths=(0.1, 0.9))["depths"] == [0.1, 0.9]
     assert "depths" not in row_of("x", "a", depths=(0.1,))
 
 
-def test_every_case_has_its_share_of_a_small_budget() -> None:
+def test_every_case_gets_its_share_of_a_small_budget() -> None:
     options = options_of(samples=40)
     cases = cases_of(options)
     results = {case.id: result_of(case, LENGTHS, ("wrong " * 80, "<&>" * 200), paired=True) for case in cases}
-    found = samples_of(cases, results, budget_bytes=400_000)
-    assert len(embedded(found.rows)) <= 400_000 + 200
-    assert len(embedded(found.rows)) > 350_000
-    shown = {(row["task"], row["length"]) for row in found.rows}
+    samples = samples_of(cases, results, budget_bytes=400_000)
+    assert len(embedded(samples.rows)) <= 400_000 + 200
+    assert len(embedded(samples.rows)) > 350_000
+    shown = {(row["task"], row["length"]) for row in samples.rows}
     assert shown == {(case.task, case.length) for case in cases}
     outcomes = [outcome for result in results.values() for outcome in result.outcomes]
-    assert found.all == len(outcomes) == len(cases) * 40
-    assert found.wrong == sum(outcome.score.value < 1 for outcome in outcomes)
-    assert found.wrong_shown == sum(row["score"] < 100 for row in found.rows) < found.wrong
-    assert found.left_out == found.wrong - found.wrong_shown
+    assert samples.total == len(outcomes) == len(cases) * 40
+    assert samples.wrong == sum(outcome.score.value < 1 for outcome in outcomes)
+    assert samples.wrong_shown == sum(row["score"] < 100 for row in samples.rows) < samples.wrong
+    assert samples.left_out == samples.wrong - samples.wrong_shown
 
 
-def test_without_need_nothing_wrong_is_left_out_and_few_are_right() -> None:
+def test_a_run_within_the_budget_shows_all_wrong_samples_and_few_right_ones() -> None:
     run = run_summary(samples=12, paired=True)
-    found = details(run).samples
-    assert found.left_out == 0
-    assert found.flipped_shown == found.flipped > 0
+    samples = details(run).samples
+    assert samples.left_out == 0
+    assert samples.flipped_shown == samples.flipped > 0
     for case in run.evaluation.measured.scope.cases:
-        rows = [row for row in found.rows if (row["task"], row["length"]) == (case.task, case.length)]
+        rows = [row for row in samples.rows if (row["task"], row["length"]) == (case.task, case.length)]
         assert sum(row["score"] == 100 and "flip" not in row for row in rows) <= RIGHT_PER_CASE
         assert sum("excerpt" in row for row in rows) <= EXCERPTS_PER_CASE + RIGHT_PER_CASE
 
 
-def test_the_page_says_what_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_states_how_many_samples_it_left_out() -> None:
     run = run_summary(samples=20, suite="ruler")
-    few = samples_of(run.run.cases, run.evaluation.measured.results, budget_bytes=60_000)
-    text = page(document(run), replace(details(run), samples=few))
-    assert f"{few.left_out:,} wrong ones were left out to keep it small" in text
-    assert few.left_out > 0
+    samples = samples_of(run.run.cases, run.evaluation.measured.results, budget_bytes=60_000)
+    text = page(document(run), replace(details(run), samples=samples))
+    assert f"{samples.left_out:,} wrong samples were left out to keep the file small" in text
+    assert samples.left_out > 0
 
 
 def test_the_largest_run_has_a_page_below_eight_megabytes() -> None:
-    """All wrong, with long answers that take six bytes a sign: the samples' budget is full."""
-    options = options_of(samples=40, lengths=tuple(1024 * 2**at for at in range(8)))
+    """All samples are wrong, with long answers of characters that take six bytes, so the samples' budget is full."""
+    options = options_of(samples=40, lengths=tuple(1024 * 2**doublings for doublings in range(8)))
     cases = cases_of(options)
     longest = next(case for case in cases if (case.task, case.length) == ("cwe", options.lengths[-1]))
-    one = result_of(longest, options.lengths, ("\u4e2d<" * 300,), paired=False)
-    wrong = tuple(outcome for outcome in one.outcomes if outcome.score.value < 1)
-    results = {case.id: replace(one, case=case, outcomes=wrong) for case in cases}
-    found = samples_of(cases, results)
+    result = result_of(longest, options.lengths, ("\u4e2d<" * 300,), paired=False)
+    wrong = tuple(outcome for outcome in result.outcomes if outcome.score.value < 1)
+    results = {case.id: replace(result, case=case, outcomes=wrong) for case in cases}
+    samples = samples_of(cases, results)
     assert len(cases) == 34 * 8
     run = run_summary(samples=2, lengths=options.lengths, paired=True)
-    text = page(document(run), replace(details(run), samples=found))
-    assert len(embedded(found.rows)) > 4_000_000
+    text = page(document(run), replace(details(run), samples=samples))
+    assert len(embedded(samples.rows)) > 4_000_000
     assert len(text.encode()) < 8_000_000
 
 
@@ -117,19 +117,19 @@ def sample(context: str, references: tuple[str, ...], depths: tuple[float, ...])
     )  # fmt: skip
 
 
-def test_an_excerpt_holds_the_needle_that_was_asked_for_and_not_its_double() -> None:
+def test_an_excerpt_shows_the_needle_of_the_question_and_not_a_needle_with_the_same_value() -> None:
     filler = "All work and no play. " * 2000
     context = f"The value is 77 early. {filler}The value is 77 late. {filler}End."
     depth = context.index("77 late") / len(context)
-    found = excerpt_of(sample(context, ("77",), (depth,)))
-    assert found.question == "What is the value of k?\nAnswer:"
-    assert (found.needle, found.after[:5]) == ("77", " late")
-    assert found.before.endswith("The value is ")
-    assert (found.head, found.tail) == (context[:160], context[-160:])
+    excerpt = excerpt_of(sample(context, ("77",), (depth,)))
+    assert excerpt.question == "What is the value of k?\nAnswer:"
+    assert (excerpt.needle, excerpt.after[:5]) == ("77", " late")
+    assert excerpt.before.endswith("The value is ")
+    assert (excerpt.head, excerpt.tail) == (context[:160], context[-160:])
 
 
 @pytest.mark.parametrize(("references", "depths"), [((), ()), (("gone",), (0.5,)), (("x",), ())])
-def test_an_excerpt_without_a_place_has_no_needle(references: tuple[str, ...], depths: tuple[float, ...]) -> None:
-    found = excerpt_of(sample("one x two", references, depths))
-    assert (found.before, found.needle, found.after) == ("", "", "")
-    assert found.head == "one x two"
+def test_an_excerpt_without_a_known_depth_has_no_needle(references: tuple[str, ...], depths: tuple[float, ...]) -> None:
+    excerpt = excerpt_of(sample("one x two", references, depths))
+    assert (excerpt.before, excerpt.needle, excerpt.after) == ("", "", "")
+    assert excerpt.head == "one x two"

@@ -1,0 +1,196 @@
+"""Line charts over context lengths or training steps: scores with their intervals, and effective lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from markupsafe import Markup
+
+from plugins.report.charts.svg import Scale, element, figure, points
+
+WIDTH, HEIGHT = 360, 210
+LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
+LABEL_WIDTH = 7
+"""Width of one character of a tick label."""
+
+MOST_LABELS = 9
+"""With more points than this, only the most informative ones are labelled."""
+
+UPPER_HALF, UPPER_HALF_MARGIN = 50.0, 2.0
+Interval = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One value of a line chart."""
+
+    x: float
+    y: float
+    label: str
+    """The number written beside the point; empty if it has none."""
+
+    label_above: bool
+    verdict: str | None
+    """The verdict at this point, which selects its mark: a cross for `fail`, an open circle for `inconclusive`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChart:
+    """The geometry of a line chart, in units of its view box."""
+
+    points: tuple[Point, ...]
+    bands: tuple[str, ...]
+    """The intervals around the line as the corners of polygons, one polygon for every unbroken run of intervals."""
+
+    threshold: float | None
+    """The y coordinate of the threshold."""
+
+    x_ticks: tuple[tuple[float, str], ...]
+    y_ticks: tuple[tuple[float, str], ...]
+
+
+def score_chart(
+    labels: Sequence[str],
+    scores: Sequence[float | None],
+    intervals: Sequence[Interval | None],
+    *,
+    threshold: float | None,
+    verdicts: Sequence[str | None] = (),
+    lowest: float = 0.0,
+) -> LineChart:
+    """Lay out a chart of scores from `lowest` (see `lowest_of`) to 100, one place for each label."""
+    y = Scale(values=(lowest, 100), coordinates=(HEIGHT - BOTTOM, TOP))
+    places = _places(len(labels))
+    labelled = informative(scores)
+    return LineChart(
+        points=tuple(
+            Point(
+                x=x,
+                y=y(score),
+                label=f"{score:.1f}" if index in labelled else "",
+                label_above=_label_above(scores, index),
+                verdict=verdicts[index] if index < len(verdicts) else None,
+            )
+            for index, (x, score) in enumerate(zip(places, scores, strict=True))
+            if score is not None
+        ),
+        bands=tuple(_bands(places, intervals, y)),
+        threshold=None if threshold is None else y(threshold),
+        x_ticks=_x_ticks(labels),
+        y_ticks=tuple((y(tick), f"{tick}") for tick in range(int(lowest), 101, 10 if lowest else 25)),
+    )
+
+
+def level_chart(
+    labels: Sequence[str], levels: Sequence[int | None], names: Sequence[str], *, threshold: int | None
+) -> LineChart:
+    """Lay out a chart of levels, such as tested lengths: `levels` and `threshold` are indices into `names`."""
+    highest = max(1, len(names) - 1)
+    y = Scale(values=(0, highest), coordinates=(HEIGHT - 24, TOP))
+    labelled = informative(levels)
+    return LineChart(
+        points=tuple(
+            Point(x=x, y=y(level), label=names[level] if index in labelled else "", label_above=True, verdict=None)
+            for index, (x, level) in enumerate(zip(_places(len(labels)), levels, strict=True))
+            if level is not None
+        ),
+        bands=(),
+        threshold=None if threshold is None else y(threshold),
+        x_ticks=_x_ticks(labels),
+        y_ticks=tuple((y(level), name) for level, name in enumerate(names)),
+    )
+
+
+def line_svg(chart: LineChart, description: str) -> Markup:
+    """Draw a line chart."""
+    right = WIDTH - RIGHT
+    drawn = []
+    for y, label in chart.y_ticks:
+        drawn.append(element("line", class_="grid", x1=LEFT, x2=right, y1=y, y2=y))
+        drawn.append(element("text", label, class_="tick", x=LEFT - 5, y=y + 3.5, text_anchor="end"))
+    drawn += [
+        element("text", label, class_="tick", x=x, y=HEIGHT - 7, text_anchor="middle") for x, label in chart.x_ticks
+    ]
+    drawn += [element("polygon", class_="band", points=band) for band in chart.bands]
+    if chart.threshold is not None:
+        drawn.append(
+            element("line", class_="threshold", x1=LEFT, x2=right, y1=chart.threshold, y2=chart.threshold)
+        )  # fmt: skip
+    drawn.append(element("polyline", class_="curve", points=points((point.x, point.y) for point in chart.points)))
+    drawn += [part for point in chart.points for part in _marked(point)]
+    return figure(WIDTH, HEIGHT, *drawn, description=description)
+
+
+def lowest_of(values: Iterable[float | None]) -> float:
+    """Return where the scales of charts that stand side by side begin: at 50 if all their values lie above it, else 0.
+
+    Half of the axis shows twice as much.
+    """
+    smallest = min((value for value in values if value is not None), default=0.0)
+    return UPPER_HALF if smallest > UPPER_HALF + UPPER_HALF_MARGIN else 0.0
+
+
+def informative(values: Sequence[float | None]) -> set[int]:
+    """Return which points get a label: all if they are few, else the first, the last, the lowest and the highest."""
+    known = {index: value for index, value in enumerate(values) if value is not None}
+    if len(values) <= MOST_LABELS or not known:
+        return set(known)
+    ranked = sorted(known, key=known.__getitem__)
+    return {min(known), max(known), ranked[0], ranked[-1]}
+
+
+def _marked(point: Point) -> Iterator[Markup]:
+    """Yield the mark of a point, and its label if it has one."""
+    if point.verdict == "fail":
+        yield element("path", class_="mark fail", d=f"M{point.x - 4:g},{point.y - 4:g}l8,8m0,-8l-8,8")
+    else:
+        style = "mark open" if point.verdict == "inconclusive" else "mark"
+        yield element("circle", class_=style, cx=point.x, cy=point.y, r=3.5)
+    if point.label:
+        y = point.y - 9 if point.label_above else point.y + 17
+        yield element("text", point.label, class_="value", x=point.x, y=y, text_anchor="middle")
+
+
+def _spacing(count: int) -> float:
+    return (WIDTH - LEFT - RIGHT) / max(1, count)
+
+
+def _places(count: int) -> list[float]:
+    """Return the x coordinates of equally spaced points."""
+    return [round(LEFT + _spacing(count) * (index + 0.5), 1) for index in range(count)]
+
+
+def _x_ticks(labels: Sequence[str]) -> tuple[tuple[float, str], ...]:
+    """Return the labels with their x coordinates, leaving out labels at equal distances where there are too many."""
+    needed = len(labels) * max(map(len, labels), default=1) * LABEL_WIDTH
+    distance = -(-needed // (WIDTH - LEFT - RIGHT)) or 1
+    ticks = list(zip(_places(len(labels)), labels, strict=True))
+    return tuple(ticks[::distance])
+
+
+def _bands(places: Sequence[float], intervals: Sequence[Interval | None], y: Scale) -> Iterator[str]:
+    """Yield a polygon for every unbroken run of intervals; a single one is a quarter as wide as the spacing."""
+    pairs = list(zip(places, intervals, strict=True))
+    for is_known, group in groupby(pairs, key=lambda pair: pair[1] is not None):
+        run = [(x, interval) for x, interval in group if interval is not None]
+        if not is_known:
+            continue
+        if len(run) == 1:
+            ((middle, only),) = run
+            half = _spacing(len(places)) / 8
+            run = [(round(middle - half, 1), only), (round(middle + half, 1), only)]
+        lower = [(x, y(interval[0])) for x, interval in run]
+        upper = [(x, y(interval[1])) for x, interval in reversed(run)]
+        yield points([*lower, *upper])
+
+
+def _label_above(scores: Sequence[float | None], index: int) -> bool:
+    """True if the label stands above its point, which it does unless the line rises past it to the left and right."""
+    score = scores[index]
+    if score is None or score > 90:
+        return True
+    neighbours = [*scores[max(0, index - 1) : index], *scores[index + 1 : index + 2]]
+    known = [neighbour for neighbour in neighbours if neighbour is not None]
+    return not known or sum(neighbour > score for neighbour in known) * 2 <= len(known)

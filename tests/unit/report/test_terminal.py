@@ -1,0 +1,84 @@
+"""The terminal's summary: its columns, and that HELMET's means and the differences agree with the other reports."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fixtures.lengths import parse_length
+from plugins.report.document import document
+from plugins.report.markdown import markdown
+from plugins.report.terminal import summary_lines
+from tests.helpers.pages import page_of, tables_of
+from tests.helpers.reports import NASTY, markdown_rows, run_summary, shown
+
+
+def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
+    """For a made-up run of both suites with a baseline."""
+    run = run_summary(samples=10, paired=True)
+    written, page_text = document(run), page_of(run)
+    tables = tables_of(page_text)
+    assert f"with its {100 * written['helmet']['confidence']:g} % confidence interval" in page_text
+    heatmap = {row[0]: row[1:] for row in tables["HELMET: score by task and length"][1:]}
+    rows = markdown_rows(markdown(written, holds=False))
+    terminal = {line.split()[1]: line.split()[2:] for line, _ in summary_lines(written) if line.startswith("= ")}
+    helmet, keys = written["helmet"], [str(length) for length in run.run.options.lengths]
+    for name, scores in (*helmet["categories"].items(), ("HELMET average", helmet["average"])):
+        row = [shown(scores[key]) for key in keys]
+        assert "-" not in row
+        assert heatmap[name if name in heatmap else f"{name} mean"] == row
+        assert rows[name] == row
+        assert terminal[name.split()[0]] == row
+    for suite in ("ruler", "helmet"):
+        table = tables[f"{suite.upper()}: difference from the baseline by task and length"]
+        cells = {row[0]: row[1:] for row in table[1:]}
+        for case in (case for case in written["cases"] if case["suite"] == suite):
+            difference = written["regression"]["cases"][case["id"]]["difference"]
+            column = keys.index(str(case["length"]))
+            assert float(cells[case["task"]][column].removesuffix(" ▼")) == pytest.approx(difference, abs=0.051)
+    worse = sum(case["worse"] for case in written["regression"]["cases"].values())
+    assert f"{worse} worse" in markdown(written, holds=False)
+
+
+# More lengths than fit on a line beside the longest names; a user's own tasks may have longer ones.
+MANY_LENGTHS = tuple(2**exponent for exponent in range(12, 23))
+LONG_NAME = "name_of_a_task__" * 4
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("lengths", [MANY_LENGTHS[:8], MANY_LENGTHS])
+def test_lines_are_at_most_100_columns_wide_and_every_score_stands_under_its_length(
+    lengths: tuple[int, ...], paired: bool
+) -> None:
+    written = document(run_summary(texts=NASTY, samples=2, lengths=lengths, paired=paired))
+    written["gates"] = [{**gate, "name": f"{gate['name']} {LONG_NAME}", "blocking": True} for gate in written["gates"]]
+    for case in written["cases"]:
+        if case["task"] == "vt":
+            case["task"] = LONG_NAME
+    lines = [text for text, _ in summary_lines(written)]
+    assert max(map(len, lines)) <= 100
+    scores = table_cells(lines)
+    for case in written["cases"]:
+        name = case["task"] if case["task"] != LONG_NAME else f"...{LONG_NAME[-36:]}"
+        assert scores[name, case["length"]].removeprefix("~") == shown(case["score"])
+    text = "".join("".join(lines).split())
+    for gate in written["gates"]:
+        assert "".join(f"{gate['name']}: {gate['reason']}".split()) in text
+
+
+def table_cells(lines: list[str]) -> dict[tuple[str, int], str]:
+    """Return the cells of the summary's tables by task and length, matched by the columns at which they end."""
+    cells: dict[tuple[str, int], str] = {}
+    length_at: dict[int, int] = {}
+    for line in lines:
+        if line.startswith("score "):
+            matches = re.finditer(r"\b\d+[KM]?\b", line)
+            length_at = {match.end(): parse_length(match[0].lower()) for match in matches}
+        elif length_at and line:
+            by_length = {length_at.get(match.end()): match[0] for match in re.finditer(r"\S+", line)}
+            name = line.split()[0]
+            cells |= {(name, length): cell for length, cell in by_length.items() if length is not None}
+        else:
+            length_at = {}
+    return cells
