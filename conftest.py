@@ -3,6 +3,7 @@
 pytest_plugins = [
     "plugins.options",
     "plugins.workers",
+    "plugins.controller",
     "plugins.measure",
     "plugins.progress",
     "plugins.plan",

@@ -1,4 +1,4 @@
-"""Gates as tests of their own: the terminal counts them, JUnit has them, the exit code follows them."""
+"""Log every gate as a test: the terminal counts it, JUnit lists it and the exit code follows it."""
 
 from __future__ import annotations
 
@@ -9,93 +9,67 @@ from typing import Literal
 import pytest
 
 from fixtures.records import Verdict
-from plugins.config.baseline import finished_journal
 from plugins.config.run import Run
-from plugins.gates.clusters import SampleRef
-from plugins.gates.evaluate import Measured, blocks
-from plugins.gates.evaluation import Evaluation, evaluate
+from plugins.controller import CONTROLLER, EVALUATION
+from plugins.gates.evaluate import blocks
+from plugins.gates.evaluation import Evaluation
 from plugins.gates.regression import Diagnosis
 from plugins.gates.thresholds import Thresholds
-from plugins.measure import COLLECTED, Collector
 from plugins.options import RUN
 
-EVALUATION = pytest.StashKey[Evaluation]()
 REPORTED_ONLY = "reported only: "
+TestReports = tuple[pytest.TestReport, pytest.TestReport]
+"""The reports of a test's call and of its teardown; JUnit takes the properties of a test from its teardown."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
-    """A wrapper, so that verdicts are there before any report is written."""
-    judge(session)
+    """Evaluate the run and log its gates before any report is written."""
+    config = session.config
+    if CONTROLLER in config.stash and not (config.option.plan or config.option.collectonly):
+        controller = config.stash[CONTROLLER]
+        if controller.selected and not controller.run.options.preflight:
+            config.stash[EVALUATION] = controller.evaluate()
+            log_gates(session, config.stash[EVALUATION])
     yield
 
 
-def judge(session: pytest.Session) -> None:
-    """Every gate's verdict, kept for the reports, logged as a test and reflected in the exit code."""
-    config = session.config
-    if COLLECTED not in config.stash or config.option.plan or config.option.collectonly:
-        return
-    run, collected = config.stash[RUN], config.stash[COLLECTED]
-    if run.options.preflight or not collected.selected:
-        return
-    evaluation = evaluated(run, collected)
-    config.stash[EVALUATION] = evaluation
-    narrowed = len(collected.selected) < len(run.available)
-    place = Path(run.options.thresholds).name
-    reports = [
-        *(gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in evaluation.verdicts),
-        *(
-            case_reports(name, evaluation.diagnoses[name], run.thresholds, place=place)
-            for name in sorted(evaluation.diagnoses)
-            if evaluation.diagnoses[name].bad
-        ),
-    ]
-    session.testscollected += len(reports)
-    for report in (each for pair in reports for each in pair):
-        config.hook.pytest_runtest_logreport(report=report)
-    failed = any(report.failed for pair in reports for report in pair)
-    # A case that was to be tried again and never was has failed nowhere else.
-    failed |= any(case.id not in collected.results for case in collected.selected)
+def log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
+    """Log the gates and the bad cases as tests, and fail the run if one of them or any case fails it."""
+    tests = gate_tests(session.config.stash[RUN], evaluation)
+    session.testscollected += len(tests)
+    for report in (report for reports in tests for report in reports):
+        session.config.hook.pytest_runtest_logreport(report=report)
+    failed = any(report.failed for reports in tests for report in reports)
+    # A case that was to be retried and never was, or whose results cannot be read, has no failed test.
+    results = evaluation.measured.results
+    cases = evaluation.measured.scope.cases
+    failed |= any(case.id not in results or results[case.id].error is not None for case in cases)
     if session.exitstatus == pytest.ExitCode.OK and failed:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def evaluated(run: Run, collected: Collector) -> Evaluation:
-    """Evaluate the selected cases and the results that came back."""
-    return evaluate(
-        run.thresholds,
-        Measured(scope=run.scope(collected.selected), results=collected.results, control_variate=control_scores(run)),
-    )
+def gate_tests(run: Run, evaluation: Evaluation) -> list[TestReports]:
+    """Return the reports of every gate and of every case that is below its floor or worse than the baseline."""
+    narrowed = len(evaluation.measured.scope.cases) < len(run.available)
+    place = Path(run.options.thresholds).name
+    gates = [gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in evaluation.verdicts]
+    bad = sorted(case for case, diagnosis in evaluation.diagnoses.items() if diagnosis.bad)
+    return [*gates, *(case_reports(case, evaluation.diagnoses[case], run.thresholds, place=place) for case in bad)]
 
 
-def control_scores(run: Run) -> dict[SampleRef, float] | None:
-    """All that is known of a baseline that is not run again; None where there is none."""
-    if run.baseline is None or run.baseline.checkpoint is not None:
-        return None
-    journal = finished_journal(run.baseline)
-    journal.refresh()
-    return {
-        SampleRef(case.id, index): journal.entries[key].outcome.score.value
-        for case in run.cases
-        for index in range(case.samples)
-        if (key := run.key(case, index)) in journal.entries
-    }
-
-
-def case_reports(
-    case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str
-) -> tuple[pytest.TestReport, pytest.TestReport]:
-    """A case that was shown to be bad, as the reports of a test."""
-    said = []
+def case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str) -> TestReports:
+    """Return the reports of a case that is below its floor or worse than the baseline."""
+    reasons = []
     if diagnosis.below:
-        said.append(f"{diagnosis.score:.1f} is below its floor of {diagnosis.floor:g}")
+        reasons.append(f"{diagnosis.score:.1f} is below its floor of {diagnosis.floor:g}")
     if diagnosis.dropped:
         worse, better = diagnosis.flips
-        said.append(
+        reasons.append(
             f"{diagnosis.difference:+.1f} against the baseline "
             f"({worse} worse, {better} better of {diagnosis.pairs} pairs)"
         )
-    reason = "; ".join(said)
+    reason = "; ".join(reasons)
     name = f"case[{case.partition('[')[2].rstrip(']')}]"
     report, teardown = _passed(name, place, "call"), _passed(name, place, "teardown")
     if thresholds.regression.cases == "fail":
@@ -105,13 +79,8 @@ def case_reports(
     return report, teardown
 
 
-def gate_reports(
-    verdict: Verdict, thresholds: Thresholds, *, place: str, narrowed: bool
-) -> tuple[pytest.TestReport, pytest.TestReport]:
-    """The verdict as the reports of a test in file `place`: failed, passed, or skipped where not measured.
-
-    The second is the teardown, with which JUnit files take a test's properties.
-    """
+def gate_reports(verdict: Verdict, thresholds: Thresholds, *, place: str, narrowed: bool) -> TestReports:
+    """Return the reports of a gate's test in the file `place`: failed, passed, or skipped if it was not measured."""
     line = f"{verdict.name}: {verdict.verdict}: {verdict.reason}"
     name, properties = f"gate[{verdict.name}]", _properties(verdict)
     report, teardown = _passed(name, place, "call", properties), _passed(name, place, "teardown", properties)
@@ -141,5 +110,5 @@ def _passed(
 
 def _properties(verdict: Verdict) -> list[tuple[str, object]]:
     names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking", "reason")
-    found = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
-    return [*found, ("interval", "{} {}".format(*verdict.interval))] if verdict.interval else found
+    properties = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
+    return [*properties, ("interval", "{} {}".format(*verdict.interval))] if verdict.interval else properties

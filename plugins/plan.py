@@ -15,7 +15,7 @@ from fixtures.records import Case
 from fixtures.tasks import TASKS
 from plugins.config.assistants import judge_cost
 from plugins.config.run import Run
-from plugins.measure import COLLECTED
+from plugins.controller import CONTROLLER
 from plugins.options import RUN, cases_of
 
 USUAL_GPU_BYTES = 80 * GIB
@@ -45,7 +45,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.option.plan and RUN in config.stash:
-        run, selected = config.stash[RUN], config.stash[COLLECTED].selected
+        run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
         terminalreporter.section("plan")
         for line in plan_lines(run, selected):
             terminalreporter.write_line(line)

@@ -5,26 +5,22 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from fixtures.engines import EngineError
 from fixtures.lengths import format_length
-from fixtures.records import Case
-from plugins.config.baseline import finished_journal
-from plugins.config.run import Run
+from plugins.controller import CONTROLLER
 from plugins.gates.clusters import SampleRef
 from plugins.gates.hypotheses import RULER, PanelKey
-from plugins.gates.panels import ModelRole, Panel, PanelStatus
+from plugins.gates.panels import Panel, PanelStatus
 from plugins.gates.statistics import interval
-from plugins.journal import Journal, JournalError
-from plugins.measure import COLLECTED
+from plugins.journal import JournalError
 from plugins.options import RUN
-from plugins.runner.panel_state import PanelState, subject
+from plugins.runner.panel_state import PanelState
 
 TERMINAL_SECONDS = 1.0
 # A log keeps every line.
@@ -81,8 +77,7 @@ class Seen:
 class Watcher:
     """Follows the journals of a run and tells what is done, and how far that is on which work goes on."""
 
-    def __init__(self, run: Run, panel_state: PanelState, clock: Callable[[], float] = time.monotonic):
-        self.run = run
+    def __init__(self, panel_state: PanelState, clock: Callable[[], float] = time.monotonic):
         self.panel_state = panel_state
         self.clock = clock
         self._open = dict(panel_state.panels)
@@ -154,20 +149,22 @@ class Progress:
         yield
         self._dirty = True
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, None, None]:
+        """End the thread before the run is evaluated, which reads the same journals."""
         self._ended.set()
         if self._thread.ident:
-            self._thread.join(timeout=5)
+            self._thread.join()
+        yield
 
     def _follow(self) -> None:
-        run, collected = self.config.stash[RUN], self.config.stash[COLLECTED]
+        controller = self.config.stash[CONTROLLER]
         # With workers, it takes a while until they have told what was selected.
-        while not self._ended.wait(TERMINAL_SECONDS) and not collected.selected:
+        while not self._ended.wait(TERMINAL_SECONDS) and not controller.selected:
             pass
         # A run that cannot be watched says why in its cases.
         with suppress(JournalError, EngineError):
-            watcher = Watcher(run, _ledger(run, collected.selected))
+            watcher = Watcher(controller.open_journals())
             told = time.monotonic()
             while True:
                 ended = self._ended.wait(TERMINAL_SECONDS)
@@ -207,17 +204,6 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not (config.option.plan or config.option.collectonly or config.stash[RUN].options.preflight):
         config.pluginmanager.register(Progress(config, reporter), "longctx-progress")
-
-
-def _ledger(run: Run, selected: Sequence[Case]) -> PanelState:
-    """The run's journals, to be read only."""
-    home = Path(run.options.journal)
-    journals: dict[ModelRole, Journal] = {"model": Journal(home, subject(run))}
-    final = False
-    if run.baseline is not None:
-        final = run.baseline.checkpoint is None
-        journals["baseline"] = finished_journal(run.baseline) if final else Journal(home, subject(run, "baseline"))
-    return PanelState(run, selected, journals, baseline_is_final=final)
 
 
 def _duration(seconds: float) -> str:

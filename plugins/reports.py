@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from fixtures.atomic_files import write_file
-from plugins.gate_tests import EVALUATION
-from plugins.measure import COLLECTED, EVIDENCE
-from plugins.options import RUN, case_of
+from plugins.controller import CONTROLLER, EVALUATION
+from plugins.options import RUN
 from plugins.report.details import details
-from plugins.report.document import RunSummary, case_entry, document
+from plugins.report.document import RunSummary, document
 from plugins.report.markdown import markdown
 from plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from plugins.report.terminal import inspection_lines, summary_lines
@@ -59,33 +58,19 @@ def pytest_configure(config: pytest.Config) -> None:
         _check_writable(option, target)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A case's facts as properties of its test, in time for the teardown report that JUnit takes them from."""
-    report = yield
-    evidence = item.stash.get(EVIDENCE, None)
-    case = case_of(item)
-    if call.when == "call" and case is not None and evidence is not None and evidence.result is not None:
-        item.user_properties.extend(case_properties(case_entry(case, evidence.result)))
-    return report
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Before pytest writes its JUnit file."""
     config = session.config
     if EVALUATION not in config.stash:
         return
-    collected, (started, clock) = config.stash[COLLECTED], config.stash[CLOCK]
-    evidence = collected.evidence.values()
+    controller, (started, clock) = config.stash[CONTROLLER], config.stash[CLOCK]
     summary = RunSummary(
         run=config.stash[RUN],
         evaluation=config.stash[EVALUATION],
-        facts=next((found.facts for found in evidence if found.facts), None),
-        execution=next((found.execution for found in evidence if found.execution), None),
-        computed_samples=collected.computed_samples,
+        facts=controller.facts,
+        execution=controller.execution,
+        computed_samples=controller.computed_samples,
         started=started,
         seconds=time.monotonic() - clock,
     )
@@ -102,9 +87,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     lines: list[tuple[str, dict[str, bool]]] = []
     if DOCUMENT in config.stash:
         lines = summary_lines(config.stash[DOCUMENT])
-    elif COLLECTED in config.stash and config.stash[RUN].options.preflight:
+    elif CONTROLLER in config.stash and config.stash[RUN].options.preflight:
         lines = inspection_lines(
-            [found.inspection for found in config.stash[COLLECTED].evidence.values() if found.inspection]
+            [report.inspection for report in config.stash[CONTROLLER].reports.values() if report.inspection]
         )
     if lines:
         terminalreporter.section("long context")
@@ -211,17 +196,32 @@ def _check_writable(option: str, target: Path) -> None:
 
 
 def _describe_in_junit(config: pytest.Config, written: dict[str, Any]) -> None:
-    """Run facts as properties of the suite; set here because workers cannot reach the file."""
+    """Add the facts of the run and of every case to the JUnit report; workers know neither."""
     from _pytest.junitxml import xml_key
 
     xml = config.stash.get(xml_key, None)
-    if xml is not None:
-        model, ruler = written["model"], written["ruler"]
-        for name in ("name", "fingerprint", "architecture", "dtype", "attention", "engine", "claimed_length"):
-            if model[name] is not None:
-                xml.add_global_property(f"model.{name}", str(model[name]))
-        if ruler["effective_length_label"] is not None:
-            xml.add_global_property("ruler.effective_length", ruler["effective_length_label"])
-        xml.add_global_property("run.partial", str(written["run"]["partial"]).lower())
-        # What a worker began and died over has no name; the case is told by whoever finished it.
-        xml.node_reporters_ordered = [each for each in xml.node_reporters_ordered if each.to_xml().get("name")]
+    if xml is None:
+        return
+    model, ruler = written["model"], written["ruler"]
+    for name in ("name", "fingerprint", "architecture", "dtype", "attention", "engine", "claimed_length"):
+        if model[name] is not None:
+            xml.add_global_property(f"model.{name}", str(model[name]))
+    if ruler["effective_length_label"] is not None:
+        xml.add_global_property("ruler.effective_length", ruler["effective_length_label"])
+    xml.add_global_property("run.partial", str(written["run"]["partial"]).lower())
+    # A test that its worker died over has no name; the worker that finished the case reports it under its name.
+    xml.node_reporters_ordered = [node for node in xml.node_reporters_ordered if node.to_xml().get("name")]
+    entries = {entry["id"]: entry for entry in written["cases"]}
+    for test in (node.to_xml() for node in xml.node_reporters_ordered):
+        if test.get("name") in entries:
+            _add_properties(test, case_properties(entries[test.get("name")]))
+
+
+def _add_properties(test: ElementTree.Element, properties: list[tuple[str, object]]) -> None:
+    """Add properties to a finished JUnit test case; the schema wants them before everything else."""
+    from _pytest.junitxml import bin_xml_escape
+
+    parent = ElementTree.Element("properties")
+    for name, value in properties:
+        ElementTree.SubElement(parent, "property", name=name, value=bin_xml_escape(value))
+    test.insert(0, parent)

@@ -38,15 +38,16 @@ class Journal:
     Without `presence` it only reads: it creates nothing, and a directory that does not exist is an
     empty journal. Nothing is read before the first `refresh` or `take`. One process, one thread uses
     it; methods raise JournalError where the directory fails, and what was appended before is kept.
+    `run` is the id of the run whose failures and losses a reader sees.
     """
 
-    def __init__(self, directory: Path, subject: Subject, presence: Heartbeat | None = None):
+    def __init__(self, directory: Path, subject: Subject, presence: Heartbeat | None = None, *, run: str | None = None):
         self.directory = directory
         self.subject = subject
         self.presence = presence
         self.folder = _folder(directory, subject, adopt=presence is not None)
         own = None if presence is None else presence.name + SUFFIX
-        self._reading = Reading(self.folder, None if presence is None else presence.run, own)
+        self._reading = Reading(self.folder, run if presence is None else presence.run, own)
         self._claims = None if presence is None else Claims(self.folder, presence, self._note_loss)
         self._descriptor: int | None = None
         self._torn = False
@@ -85,9 +86,16 @@ class Journal:
         """How many lines were skipped because they say nothing that a journal says."""
         return self._reading.unreadable
 
-    def refresh(self) -> int:
-        """Read what anyone appended since the last time; the number of elements that are new."""
-        return self._reading.refresh(thorough=False)
+    def refresh(self, *, thorough: bool = False) -> int:
+        """Read the lines appended since the last call and return the number of new elements.
+
+        `thorough` opens every file, also those that look unchanged: a network file system shows the last lines of
+        another machine only to readers that open the file after they were written.
+        """
+        if self.presence is None:
+            # A worker of this run may have renamed the directory that an unversioned release left.
+            self.folder = self._reading.folder = _folder(self.directory, self.subject, adopt=False)
+        return self._reading.refresh(thorough=thorough)
 
     def take(self, elements: Sequence[str], at_most: int) -> list[str]:
         """Claim the first free elements, in order; fewer than `at_most` where not so many are free."""

@@ -1,4 +1,4 @@
-"""What of a queue one worker takes at a time: enough for its engine, and never what others would wait for."""
+"""Choose how many samples one worker claims at a time: enough for its engine, and none that others would wait for."""
 
 from __future__ import annotations
 
@@ -15,55 +15,72 @@ from plugins.runner.build_samples import Built
 
 # Enough prompts at a time for an engine to batch.
 BATCH_PROMPT_TOKENS = 32_768
-# With fewer elements left, one that is claimed ahead may keep another worker waiting, of whom this one may not know:
-# it then takes no more than its part of what is left, as if there were so many.
-LEFT_TO_CLAIM_AHEAD = 64
-WORKERS_UNKNOWN = 4
-# Behind the one that is read: answers differ in how long they take, and those on a shared text take two rounds.
-BATCHES_BEGUN = 3
+# Near the end of a panel a batch claimed ahead may keep another worker waiting. Runs on other machines may have workers
+# that this one does not know of, so it then assumes that there are this many times its own number.
+FEW_SAMPLES_LEFT = 64
+UNKNOWN_WORKERS_FACTOR = 4
+# More than one, because answers take different times and those on a shared context take two rounds.
+MOST_BATCHES_AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUnderTest:
-    """One model's results: what the journal holds, and the engine that adds to it; without one that is all."""
+    """One of the compared models: the checkpoint under test or the baseline."""
 
     journal: Journal
+    """The model's results."""
+
     engine: Callable[[], Engine] | None
+    """Loads the engine that computes new results; None if the journal is all there will be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Elements that this worker has claimed for one side, by their names in the journal, and the samples to be."""
+    """Samples that this worker has claimed for one model."""
 
     panel: Panel
-    side: ModelUnderTest
+    model: ModelUnderTest
     engine: Engine
-    taken: Mapping[str, SampleRef]
+
+    samples: Mapping[str, SampleRef]
+    """The claimed samples by journal key."""
+
     built: Future[Built]
+    """The samples with their prompts, built in the background."""
+
+    def give_back(self) -> None:
+        """Release the claims of all samples without a result."""
+        for key in self.samples:
+            self.model.journal.give_back(key)
 
 
-def at_once(engine: Engine, panel: Panel) -> int:
-    """How many samples of a panel make a batch for this engine."""
+def batch_size(engine: Engine, panel: Panel) -> int:
+    """Return the number of the panel's samples that make a batch for this engine."""
     return engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
 
 
-def most_ahead(wanted: int, at_once: int, workers: int) -> int:
-    """How many batches may be claimed beside the one that is answered."""
-    if wanted > LEFT_TO_CLAIM_AHEAD:
-        return BATCHES_BEGUN
-    return min(BATCHES_BEGUN, math.ceil(wanted / (workers * at_once) / WORKERS_UNKNOWN) - 1)
+def most_batches_ahead(wanted: int, batch_size: int, workers: int) -> int:
+    """Return how many batches a worker may claim in advance.
+
+    `wanted` is the number of samples that the panel still needs, `workers` that of the known workers.
+    """
+    if wanted > FEW_SAMPLES_LEFT:
+        return MOST_BATCHES_AHEAD
+    batches_per_worker = wanted / (workers * batch_size) / UNKNOWN_WORKERS_FACTOR
+    return min(MOST_BATCHES_AHEAD, math.ceil(batches_per_worker) - 1)
 
 
-def take(journal: Journal, panel: Panel, wanted: Mapping[str, SampleRef], at_once: int) -> list[str]:
-    """The first that are free, and with each all that share its context: apart, every worker would read that.
+def claim_batch(journal: Journal, panel: Panel, wanted: Mapping[str, SampleRef], batch_size: int) -> list[str]:
+    """Claim the first free samples, and all that share a context with them, and return their journal keys.
 
-    What a worker died over is taken alone, or it would cast suspicion on others.
+    A context that is split between workers would be read by each of them. A sample that a worker died over is claimed
+    alone: if it kills this worker too, no other sample comes under suspicion.
     """
     lost = journal.lost
     if lost and (alone := journal.take([key for key in wanted if lost[key]], 1)):
         return alone
     unsuspected = [key for key in wanted if not lost[key]]
-    taken = journal.take(unsuspected, at_once)
-    clusters = {panel.cluster(wanted[key]) for key in taken}
-    company = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in taken]
-    return [*taken, *journal.take(company, len(company))] if company else taken
+    first = journal.take(unsuspected, batch_size)
+    clusters = {panel.cluster(wanted[key]) for key in first}
+    rest = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in first]
+    return [*first, *journal.take(rest, len(rest))] if rest else first

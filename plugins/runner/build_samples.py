@@ -1,4 +1,4 @@
-"""Samples, built and looked at before a model is asked; in the background while it answers others."""
+"""Build and check samples in the background while the model answers others."""
 
 from __future__ import annotations
 
@@ -22,34 +22,45 @@ from plugins.gates.panels import Panel
 PREFLIGHT_SAMPLES = 2
 CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError)
 NO_ASSISTANTS = Assistants()
-# What can go wrong while an answer is scored: a judge or a model of entailment that does not serve.
+# Errors of a judge or an entailment model while an answer is scored.
 SCORE_ERRORS = (JudgeError, EngineError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A sample to be answered: its names in the journal, by identity and by prompt."""
+    """A sample that is ready for the model."""
 
     case: str
+    """The case id."""
+
     key: str
+    """The journal key of the sample's identity."""
+
     sample: Sample
+
     prompt: str
+    """The journal key of the prompt: samples with the same prompt share one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A sample that cannot be asked, with the reason in one line."""
+    """A sample that cannot be built or that its check rejects."""
 
     case: str
+    """The case id."""
+
     key: str
+    """The journal key of the sample's identity."""
+
     reason: str
+    """One line that says why."""
 
 
 Built = Sequence[Job | Refusal]
 
 
 class SampleBuilder:
-    """Builds samples for one worker; one at a time, since tokenizers keep what they have counted."""
+    """Build the samples of one worker, one at a time, because tokenizers cache their counts."""
 
     def __init__(
         self,
@@ -68,34 +79,34 @@ class SampleBuilder:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="longctx-builder")
 
     def inspect(self, case: Case) -> Inspection:
-        """Preflight over all samples of the case; no model is asked."""
+        """Check all samples of the case; no model is needed."""
         samples = (self.sample(case, index) for index in range(case.samples))
         return inspect_case(case, samples, self.tasks[case.task], self.formatter)
 
     def sample(self, case: Case, index: int) -> Sample:
-        """A function of its identity, so all workers see the same; raises CannotFit."""
+        """Return a sample, which depends on nothing but its identity; raise CannotFit."""
         return self.tasks[case.task].sample(
             case.length, index, seed=self.seed, tokenizer=self.formatter, corpora=self.corpora
         )
 
-    def begin(self, panel: Panel, taken: Mapping[str, SampleRef]) -> Future[Built]:
-        """Build these elements, by their names in the journal, while the caller does something else."""
-        return self._thread.submit(self._build, panel, tuple(taken.items()))
+    def begin(self, panel: Panel, samples: Mapping[str, SampleRef]) -> Future[Built]:
+        """Start to build these samples, given by journal key, in the background."""
+        return self._thread.submit(self._build, panel, tuple(samples.items()))
 
     def score(self, sample: Sample, text: str) -> Score:
-        """By rule, or on published text with an assistant where the task needs one; raises SCORE_ERRORS."""
+        """Score an answer by rule, or with a judge if the task needs one on published text; raise SCORE_ERRORS."""
         task = self.tasks[sample.task]
         if task.assisted_grade is not None and task.needs_assistant(sample.source):
             return task.assisted_grade(sample, text, self.assistants)
         return task.score(sample, text)
 
     def unfinished(self, sample: Sample) -> Score:
-        """The score of an answer that never began: its model was still thinking when its budget ended."""
+        """Return the score of a model that was still thinking when its token budget ended."""
         scored = Score(value=0.0) if self.is_assisted(sample) else self.score(sample, "")
         return replace(scored, failure=UNFINISHED)
 
     def is_assisted(self, sample: Sample) -> bool:
-        """Whether scoring takes as long as a judge does."""
+        """Return True if a judge or an entailment model scores the sample, which takes long."""
         return self.tasks[sample.task].needs_assistant(sample.source)
 
     def close(self) -> None:
@@ -103,28 +114,28 @@ class SampleBuilder:
         if self.assistants.judge is not None:
             self.assistants.judge.close()
 
-    def _build(self, panel: Panel, taken: Iterable[tuple[str, SampleRef]]) -> Built:
+    def _build(self, panel: Panel, samples: Iterable[tuple[str, SampleRef]]) -> Built:
         built: list[Job | Refusal] = []
-        for key, element in taken:
+        for key, sample in samples:
             try:
-                built.append(self._job(panel, key, element))
+                built.append(self._job(panel, key, sample))
             except CASE_ERRORS as error:
-                built.append(Refusal(case=element.case_id, key=key, reason=str(error)))
+                built.append(Refusal(case=sample.case_id, key=key, reason=str(error)))
         return built
 
-    def _job(self, panel: Panel, key: str, element: SampleRef) -> Job:
-        """The sample, the first ones of each case looked at before the model is asked; raises CASE_ERRORS."""
-        case = panel.cases[element.case_id]
-        sample = self.sample(case, element.sample_index)
-        if element in panel.sample_refs({case.id})[:PREFLIGHT_SAMPLES]:
+    def _job(self, panel: Panel, key: str, place: SampleRef) -> Job:
+        """Build one sample and, if it is one of the first of its case, check it; raise CASE_ERRORS."""
+        case = panel.cases[place.case_id]
+        sample = self.sample(case, place.sample_index)
+        if place in panel.sample_refs({case.id})[:PREFLIGHT_SAMPLES]:
             problems = sample_problems(sample, self.tasks[case.task], self.formatter)
             if problems:
-                raise PreflightError(f"preflight: {case.id} sample {element.sample_index}: {problems[0]}")
+                raise PreflightError(f"preflight: {case.id} sample {place.sample_index}: {problems[0]}")
         return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt))
 
 
 def prompt_key(prompt: Prompt) -> str:
-    """What decides a greedy answer: the ids, how much may be written, where it stops and what is enough."""
+    """Return a key of everything that decides a greedy answer: token ids, token budget and stop conditions."""
     ids = ",".join(map(str, prompt.token_ids))
     content = f"{ids};{prompt.generation_tokens};{prompt.stop};{prompt.settled_by}"
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

@@ -1,38 +1,26 @@
-"""What the journals say of each panel: for workers that go on from there, for reports, and for whoever watches."""
+"""The state of every panel of a run, as the journals show it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from fixtures.engines import execution_settings
 from fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
 from plugins.gates.hypotheses import PanelKey, build_panels
 from plugins.gates.panels import ModelRole, Panel, PanelStatus
-from plugins.journal import Journal, Subject
+from plugins.journal import Journal
 
-# Of a case's samples on which the model and its baseline differ, so many are shown side by side.
+# The largest number of a case's samples whose answers are shown beside the baseline's because the scores differ.
 MOST_FLIPPED = 100
 ANSWER_CHARACTERS = 2000
 
 
-def subject(run: Run, role: ModelRole = "model") -> Subject:
-    """The name under which results stand that this run computes; raises EngineError. A baseline has a checkpoint."""
-    checkpoint, name = run.checkpoint, run.options.model
-    if role == "baseline":
-        assert run.baseline is not None
-        assert run.baseline.checkpoint is not None
-        checkpoint, name = run.baseline.checkpoint, run.baseline.name
-    how = execution_settings(checkpoint, **run.engine_settings(role))
-    return Subject(model=name, fingerprint=checkpoint.fingerprint, execution=how)
-
-
 class PanelState:
-    """The panels of a run over the journals of the model and, where there is one, of the baseline.
+    """The panels of a run over the journals of the model and, if there is one, of the baseline.
 
-    `baseline_is_final`: nobody adds to the baseline's journal.
+    Workers read it to choose their next samples, the controller to show progress and to evaluate the run.
     """
 
     def __init__(
@@ -46,29 +34,43 @@ class PanelState:
         self.run = run
         self.journals = journals
         self.baseline_is_final = baseline_is_final
+        """True if nobody adds to the baseline's journal."""
         self.panels = build_panels(run.thresholds, run.scope(selected))
         self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
-        # Whoever waits asks again and again, of all panels, and mostly nothing has come.
+        # A waiting worker calls `status` of every panel again and again, mostly without a new result in between.
         self._statuses: dict[PanelKey, tuple[tuple[object, ...], PanelStatus]] = {}
 
+    @property
+    def executions(self) -> dict[str, Mapping[str, str]]:
+        """Return the execution settings of each journal."""
+        return {role: journal.subject.execution for role, journal in self.journals.items()}
+
     def keys(self, panel: Panel) -> Mapping[SampleRef, str]:
-        """The names of the panel's elements in the journals."""
+        """Return the journal keys of the panel's samples."""
         place = (panel.family, panel.length)
         if place not in self._keys:
-            self._keys[place] = {ref: self.run.key(panel.cases[ref.case_id], ref.sample_index) for ref in panel.order}
+            self._keys[place] = {
+                sample: self.run.key(panel.cases[sample.case_id], sample.sample_index) for sample in panel.order
+            }
         return self._keys[place]
 
-    def refresh(self) -> int:
-        """Read what was appended; the number of new results. Raises JournalError."""
-        return sum(journal.refresh() for journal in self.journals.values())
+    def refresh(self, *, thorough: bool = False) -> int:
+        """Read the new lines of all journals and return the number of new results; raise JournalError.
+
+        See `Journal.refresh` for `thorough`.
+        """
+        return sum(journal.refresh(thorough=thorough) for journal in self.journals.values())
 
     def scores(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, float]:
-        """Of all finished elements."""
+        """Return the scores, 0 to 1, of all finished samples of the panel."""
         entries = self.journals[role].entries
-        return {ref: entries[key].outcome.score.value for ref, key in self.keys(panel).items() if key in entries}
+        return {sample: entries[key].outcome.score.value for sample, key in self.keys(panel).items() if key in entries}
 
     def failures(self, panel: Panel) -> dict[str, str]:
-        """By case id, in this run; an error of the baseline spoils the comparison, and so the case."""
+        """Return the reasons why cases failed in this run, by case id.
+
+        An error of the baseline is an error of the case too, because it spoils the comparison.
+        """
         return {
             case: reason
             for journal in self.journals.values()
@@ -76,53 +78,63 @@ class PanelState:
             if case in panel.cases
         }
 
-    def status(self, panel: Panel) -> PanelStatus:
-        """How far the panel is, by what was last read."""
-        scores, failed = self.scores(panel), self.failures(panel)
+    def status(self, panel: Panel, *, failed: Collection[str] | None = None) -> PanelStatus:
+        """Return the panel's status after the last refresh.
+
+        `failed` are the ids of cases to leave aside, by default those that failed according to the journal.
+        """
+        left_aside = set(self.failures(panel) if failed is None else failed)
+        scores = self.scores(panel)
         baseline = self.scores(panel, "baseline") if "baseline" in self.journals else None
-        place, read = (panel.family, panel.length), (scores, baseline, set(failed))
-        if place not in self._statuses or self._statuses[place][0] != read:
+        place, inputs = (panel.family, panel.length), (scores, baseline, left_aside)
+        if place not in self._statuses or self._statuses[place][0] != inputs:
             control = baseline if self.baseline_is_final else None
-            self._statuses[place] = (
-                read,
-                panel.status(scores, baseline=baseline, control_variate=control, failed=failed),
-            )
+            status = panel.status(scores, baseline=baseline, control_variate=control, failed=left_aside)
+            self._statuses[place] = inputs, status
         return self._statuses[place][1]
 
-    def result(self, case: Case, panel: Panel, status: PanelStatus, error: str | None) -> CaseResult:
-        """The case's part of what the panel's evidence rests on, with what a baseline said instead."""
-        refs = panel.sample_refs({case.id})
+    def result(self, case: Case, panel: Panel, status: PanelStatus) -> CaseResult:
+        """Return the case's part of the samples that the panel's evidence rests on, with the baseline's answers."""
+        queue = panel.sample_refs({case.id})
         keys, entries = self.keys(panel), self.journals["model"].entries
-        outcomes = tuple(entries[keys[ref]].outcome for ref in refs[: status.evidence_counts.get(case.id, 0)])
+        outcomes = tuple(entries[keys[sample]].outcome for sample in queue[: status.evidence_counts.get(case.id, 0)])
         baseline: tuple[float, ...] = ()
         if paired := status.paired_counts.get(case.id, 0):
             scores = self.scores(panel, "baseline")
-            baseline = tuple(scores[ref] for ref in refs[:paired])
-        others = self._others(panel, refs, outcomes, baseline)
+            baseline = tuple(scores[sample] for sample in queue[:paired])
+        flipped = self._flipped(panel, queue, outcomes, baseline)
         return CaseResult(
             case=case,
-            # What was right here and wrong there has its excerpt there.
-            outcomes=tuple(
-                replace(each, excerpt=others[each.index].excerpt)
-                if each.excerpt is None and each.index in others
-                else each
-                for each in outcomes
-            ),
+            outcomes=tuple(_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes),
             seconds=sum(outcome.generation.seconds for outcome in outcomes),
-            error=error,
             baseline=baseline,
             flipped=tuple(
                 BaselineAnswer(index=index, text=other.generation.text[:ANSWER_CHARACTERS], failure=other.score.failure)
-                for index, other in others.items()
+                for index, other in flipped.items()
             ),
         )
 
-    def _others(
-        self, panel: Panel, refs: Sequence[SampleRef], outcomes: Sequence[Outcome], baseline: Sequence[float]
+    def _flipped(
+        self, panel: Panel, queue: Sequence[SampleRef], outcomes: Sequence[Outcome], baseline: Sequence[float]
     ) -> dict[int, Outcome]:
-        """The baseline's outcomes, by index, of the first samples on which the two scores differ."""
-        differ = [
-            ref for ref, outcome, score in zip(refs, outcomes, baseline, strict=False) if outcome.score.value != score
+        """Return the baseline's outcomes of the first samples on which the two scores differ, by sample index."""
+        differing = [
+            sample
+            for sample, outcome, score in zip(queue, outcomes, baseline, strict=False)
+            if outcome.score.value != score
         ]
         keys = self.keys(panel)
-        return {ref.sample_index: self.journals["baseline"].entries[keys[ref]].outcome for ref in differ[:MOST_FLIPPED]}
+        return {
+            sample.sample_index: self.journals["baseline"].entries[keys[sample]].outcome
+            for sample in differing[:MOST_FLIPPED]
+        }
+
+
+def _with_excerpt(outcome: Outcome, baseline: Outcome | None) -> Outcome:
+    """Return the outcome with an excerpt of its prompt.
+
+    Most right answers are stored without one; the baseline's wrong answer to the same prompt has it.
+    """
+    if outcome.excerpt is not None or baseline is None:
+        return outcome
+    return replace(outcome, excerpt=baseline.excerpt)

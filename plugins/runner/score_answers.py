@@ -1,4 +1,4 @@
-"""From answers to scores in the journal."""
+"""Score answers and write the results to the journal."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from fixtures.scoring.excerpts import excerpt_of
 from plugins.journal import Entry, Journal
 from plugins.runner.build_samples import SCORE_ERRORS, Job, SampleBuilder
 
-# Reports show what was asked where an answer is wrong, and for a few that are right.
-EXCERPTS_OF_RIGHT = 3
+# Reports show the prompt of every wrong answer and of the first few right ones.
+RIGHT_EXCERPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """Why an answer has no score, in one line."""
+    """An answer that could not be scored."""
 
     reason: str
+    """One line that says why."""
 
 
 class AnswerScorer:
-    """Scores answers and writes them down; what has no score fails its case, in one line."""
+    """Score answers and journal the results; an answer that cannot be scored fails its case with one line."""
 
     def __init__(self, builder: SampleBuilder):
         self.builder = builder
 
-    def keep(self, journal: Journal, job: Job, generation: Generation) -> None:
-        """Score an answer and append it. Raises JournalError."""
-        _keep(journal, job, generation, self._scored(job, generation))
+    def store(self, journal: Journal, job: Job, generation: Generation) -> None:
+        """Score one answer and append the result; raise JournalError."""
+        _store(journal, job, generation, self._scored(job, generation))
 
-    def keep_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:
-        """The same of many, scored at the same time, since a judge takes several questions at once."""
+    def store_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:
+        """Score several answers at the same time, as a judge allows, and append the results; raise JournalError."""
         if answered:
-            with ThreadPoolExecutor(max_workers=len(answered)) as together:
-                scores = list(together.map(self._scored, *zip(*answered, strict=True)))
+            with ThreadPoolExecutor(max_workers=len(answered)) as pool:
+                scores = list(pool.map(self._scored, *zip(*answered, strict=True)))
             for (job, generation), score in zip(answered, scores, strict=True):
-                _keep(journal, job, generation, score)
+                _store(journal, job, generation, score)
 
     def _scored(self, job: Job, generation: Generation) -> Score | Unscored:
         if generation.finish == "thinking":
@@ -50,13 +51,13 @@ class AnswerScorer:
 
 
 def give_up(journal: Journal, case: str, key: str, reason: str) -> None:
-    """Write down why a case failed, once, and give the element back."""
+    """Journal why a case failed, once per case, and release the claim of the sample."""
     if case not in journal.failures:
         journal.fail(case, reason)
     journal.give_back(key)
 
 
-def _keep(journal: Journal, job: Job, generation: Generation, score: Score | Unscored) -> None:
+def _store(journal: Journal, job: Job, generation: Generation, score: Score | Unscored) -> None:
     sample = job.sample
     if isinstance(score, Unscored):
         give_up(journal, job.case, job.key, score.reason)
@@ -67,6 +68,6 @@ def _keep(journal: Journal, job: Job, generation: Generation, score: Score | Uns
         generation=generation,
         references=sample.references,
         depths=sample.depths,
-        excerpt=excerpt_of(sample) if score.value < 1 or sample.index < EXCERPTS_OF_RIGHT else None,
+        excerpt=excerpt_of(sample) if score.value < 1 or sample.index < RIGHT_EXCERPTS else None,
     )
     journal.append(Entry(element=job.key, prompt=job.prompt, case=job.case, index=sample.index, outcome=outcome))

@@ -1,4 +1,4 @@
-"""Where samples are answered and scored: one panel's queue at a time, together with all other workers."""
+"""The work loop of one worker, which shares the queue of every panel with all other workers."""
 
 from __future__ import annotations
 
@@ -6,31 +6,42 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from fixtures.engines import Engine, EngineError, EngineFacts, Prefetching
-from fixtures.records import Case, CaseResult, Generation
+from fixtures.records import Case, Generation
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import ModelRole, Panel, PanelStatus
 from plugins.journal import JournalError
-from plugins.runner.batches import Batch, ModelUnderTest, at_once, most_ahead, take
+from plugins.runner.batches import Batch, ModelUnderTest, batch_size, claim_batch, most_batches_ahead
 from plugins.runner.build_samples import Built, Job, SampleBuilder
 from plugins.runner.panel_state import PanelState
 from plugins.runner.score_answers import AnswerScorer, give_up
 
-# A sample that took this many workers with it would take them all.
+# A sample over which this many workers died is not tried again: it would kill all of them.
 MOST_LOSSES = 3
 WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
 
 
 class Stopped(RuntimeError):
-    """The process that gives the orders is gone."""
+    """The process that started this worker has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEnd:
+    """The end of the work on a case. The results are in the journal."""
+
+    samples: int
+    """The number of the case's samples that the panel's evidence rests on."""
+
+    error: str | None
+    """The reason why the case failed; None if it did not."""
 
 
 class Worker:
-    """A worker's place: works off the panels of its run."""
+    """Claim samples from the shared queues, run the model on them, and journal the results."""
 
     def __init__(
         self,
@@ -38,37 +49,36 @@ class Worker:
         selected: Sequence[Case],
         *,
         builder: SampleBuilder,
-        sides: Mapping[ModelRole, ModelUnderTest],
+        models: Mapping[ModelRole, ModelUnderTest],
         parent: int | None = None,
         workers: int = 1,
     ):
         self.run = run
         self.builder = builder
-        self.marker = AnswerScorer(builder)
-        self.sides = sides
+        self.scorer = AnswerScorer(builder)
+        self.models = models
         self.panel_state = PanelState(
             run,
             selected,
-            {who: side.journal for who, side in sides.items()},
-            baseline_is_final="baseline" in sides and sides["baseline"].engine is None,
+            {role: model.journal for role, model in models.items()},
+            baseline_is_final="baseline" in models and models["baseline"].engine is None,
         )
-        self.computed = 0
-        # What the engine says of itself; None until it was needed.
+        self.computed_samples = 0
         self.facts: EngineFacts | None = None
-        # The process that a worker belongs to; None for one that is its own master, whatever shell it came from.
+        """The facts of the model's engine; None until it is loaded."""
+        # The id of the process that started this worker; None for a run without workers, which may outlive its shell.
         self._parent = parent
-        # Of this run on this machine, as far as it is known.
+        # The number of workers of this run on this machine.
         self._workers = workers
-        self._ahead: Batch | None = None
-        # What a server was asked for already, in order.
-        self._begun: deque[Batch] = deque()
+        # Claimed batches that are next, in order. Prompts for a prefetching engine have been sent to it.
+        self._ahead: deque[Batch] = deque()
         self._broken: JournalError | None = None
 
-    def measure(self, case: Case) -> CaseResult:
-        """The case's part of what its panel's evidence rests on; works on the panel until that is there.
+    def measure(self, case: Case) -> CaseEnd:
+        """Work on the case's panel until its verdicts are final, the case has failed or the time is up.
 
-        Raises JournalError, at once after the first: a result that cannot be kept is not worth computing.
-        Raises Stopped.
+        Raises JournalError, and the same again at every later call: a result that cannot be stored is not worth
+        computing. Raises Stopped.
         """
         if self._broken is not None:
             raise self._broken
@@ -78,158 +88,154 @@ class Worker:
             self._broken = error
             raise
         finally:
-            # Whatever went wrong: a claim that outlives its work would keep everybody waiting.
-            self._close_begun()
-            self._ahead = None
-            for side in self.sides.values():
-                side.journal.give_all_back()
+            # A claim that outlives its work would keep the other workers waiting, whatever went wrong.
+            self._close_ahead()
+            for model in self.models.values():
+                model.journal.give_all_back()
 
     def close(self) -> None:
-        """Give back what was claimed, and sign off."""
-        self._close_begun()
+        """Release all claims and end the heartbeat."""
+        self._close_ahead()
         self.builder.close()
-        for side in self.sides.values():
-            side.journal.close()
-            if side.journal.presence is not None:
-                side.journal.presence.close()
+        for model in self.models.values():
+            model.journal.close()
+            if model.journal.presence is not None:
+                model.journal.presence.close()
 
     def help(self) -> None:
-        """Work on all panels until none wants anything, for a worker that has no case of its own left."""
+        """Work on all panels until none needs a sample, for a worker that has no case of its own left."""
         for panel in self.panel_state.panels.values():
             self.panel_state.refresh()
             failures = self.panel_state.failures(panel)
-            for case in [case for case in panel.cases.values() if case.id not in failures][:1]:
+            case = next((case for case in panel.cases.values() if case.id not in failures), None)
+            if case is not None:
                 self.measure(case)
 
-    def _measured(self, case: Case, panel: Panel) -> CaseResult:
-        wait = WAIT_SECONDS
+    def _measured(self, case: Case, panel: Panel) -> CaseEnd:
+        wait_seconds = WAIT_SECONDS
         while True:
             self.panel_state.refresh()
-            standing = self.panel_state.status(panel)
+            status = self.panel_state.status(panel)
             error = self.panel_state.failures(panel).get(case.id)
-            if error is not None or not standing.next_samples or self._is_late():
-                if not self._begun:
-                    return self.panel_state.result(case, panel, standing, error)
-                self._finish_begun()
+            if error is not None or not status.next_samples or self._is_late():
+                if not self._is_prefetching():
+                    return CaseEnd(samples=0 if error else status.evidence_counts.get(case.id, 0), error=error)
+                self._finish_ahead()
                 continue
             if self._parent is not None and os.getppid() != self._parent:
                 raise Stopped("the run that this worker belongs to has ended")
-            if self._work(panel, standing) or self._work_elsewhere(panel):
-                wait = WAIT_SECONDS
+            if self._work(panel, status) or self._work_elsewhere(panel):
+                wait_seconds = WAIT_SECONDS
             else:
-                # What is left is in other workers' hands.
-                time.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+                # Other workers have claimed all that is left.
+                time.sleep(wait_seconds)
+                wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+
+    def _work(self, panel: Panel, status: PanelStatus) -> bool:
+        """Answer the next batch while the ones after it are built or sent; return False if no sample is free."""
+        batch = self._next_batch(panel, status)
+        if batch is None:
+            return False
+        built = batch.built.result()
+        _prefetch(batch)
+        self._claim_ahead(batch, panel, status)
+        self._answer(batch, built)
+        return True
 
     def _work_elsewhere(self, panel: Panel) -> bool:
-        """While what this panel surely takes is in other workers' hands: what others surely take.
+        """Work on another panel while other workers have the samples that this one needs.
 
-        But not where a worker died: another death would be laid to the case that this one is here for.
+        A panel in which a worker died is left alone: another death would be blamed on the case of this test.
         """
-        lost = {key for side in self.sides.values() for key in side.journal.lost}
+        lost = {key for model in self.models.values() for key in model.journal.lost}
         others = (
             other
             for other in self.panel_state.panels.values()
             if other is not panel and lost.isdisjoint(self.panel_state.keys(other).values())
         )
         return any(
-            self._work(other, standing) for other in others if (standing := self.panel_state.status(other)).next_samples
+            self._work(other, status) for other in others if (status := self.panel_state.status(other)).next_samples
         )
 
-    def _work(self, panel: Panel, standing: PanelStatus) -> bool:
-        """Answer what is next in the queue and free, while what comes after is built; False if nothing is free."""
-        batch = self._begun.popleft() if self._begun else self._claimed_ahead(panel, standing)
-        batch = batch or self._claim(panel, standing)
-        if batch is None:
-            return False
-        built = batch.built.result()
-        risky = any(batch.side.journal.lost[key] for key in batch.taken)
-        most = 0 if risky else most_ahead(len(standing.next_samples), at_once(batch.engine, panel), self._workers)
-        if isinstance(batch.engine, Prefetching):
-            self._begin(batch, batch.engine)
-            # Of the same side: the other one's prompts are not for this server.
-            while len(self._begun) < most and (more := self._claim(panel, standing, batch.side)) is not None:
-                self._begin(more, batch.engine)
-                self._begun.append(more)
-        elif most > 0:
-            self._ahead = self._claim(panel, standing)
-        self._answer(batch, built)
-        return True
+    def _next_batch(self, panel: Panel, status: PanelStatus) -> Batch | None:
+        """Return the batch claimed ahead, unless a verdict has made it needless, else claim one."""
+        if self._ahead:
+            batch = self._ahead.popleft()
+            if isinstance(batch.engine, Prefetching) or _is_wanted(batch, panel, status):
+                return batch
+            batch.give_back()
+        return self._claim(panel, status)
 
-    def _claim(self, panel: Panel, standing: PanelStatus, only: ModelUnderTest | None = None) -> Batch | None:
+    def _claim_ahead(self, current: Batch, panel: Panel, status: PanelStatus) -> None:
+        """Claim batches to be built, or sent to a prefetching engine, while the current one is answered."""
+        if any(current.model.journal.lost[key] for key in current.samples):
+            # If this batch kills the worker, no other sample may come under suspicion.
+            return
+        most = most_batches_ahead(len(status.next_samples), batch_size(current.engine, panel), self._workers)
+        only = None
+        if isinstance(current.engine, Prefetching):
+            # A server knows the model under test only, not the baseline.
+            only = current.model
+        else:
+            most = min(most, 1)
+        while len(self._ahead) < most and (batch := self._claim(panel, status, only)) is not None:
+            _prefetch(batch)
+            self._ahead.append(batch)
+
+    def _claim(self, panel: Panel, status: PanelStatus, only: ModelUnderTest | None = None) -> Batch | None:
+        """Claim a batch for the first model that needs one; None if no sample is free."""
         keys = self.panel_state.keys(panel)
-        for who in dict.fromkeys(who for who, _ in standing.next_samples):
-            side = self.sides[who]
-            if only not in (None, side):
+        for role in dict.fromkeys(role for role, _ in status.next_samples):
+            model = self.models[role]
+            if only not in (None, model):
                 continue
-            wanted = {keys[element]: element for owner, element in standing.next_samples if owner == who}
-            # Loaded before anything is claimed: a claim is held no longer than an answer takes.
-            engine = self._engine(side)
-            # Near a verdict little is wanted, and it is shared.
+            wanted = {keys[sample]: sample for owner, sample in status.next_samples if owner == role}
+            # Load the engine before claiming: a claim must last no longer than an answer takes.
+            engine = self._engine(model)
+            # Few samples are wanted near a verdict, and all workers share them.
             share = -(-len(wanted) // self._workers)
-            most = min(at_once(engine, panel), share)
-            taken = {key: wanted[key] for key in take(side.journal, panel, wanted, most)}
-            for key in [key for key in taken if side.journal.lost[key] >= MOST_LOSSES]:
-                # Not even built again: that may be what they died of.
-                give_up(side.journal, wanted[key].case_id, key, _lost(taken.pop(key)))
-            if taken:
-                return Batch(panel=panel, side=side, engine=engine, taken=taken, built=self.builder.begin(panel, taken))
+            claimed = claim_batch(model.journal, panel, wanted, min(batch_size(engine, panel), share))
+            samples = {key: wanted[key] for key in claimed}
+            for key in [key for key in samples if model.journal.lost[key] >= MOST_LOSSES]:
+                # Not even built again: the workers may have died of that.
+                give_up(model.journal, wanted[key].case_id, key, _lost(samples.pop(key)))
+            if samples:
+                built = self.builder.begin(panel, samples)
+                return Batch(panel=panel, model=model, engine=engine, samples=samples, built=built)
         return None
 
-    def _claimed_ahead(self, panel: Panel, standing: PanelStatus) -> Batch | None:
-        """What was claimed ahead, unless the verdict has come so near that it is no longer wanted."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return None
-        wanted = {element for _, element in standing.next_samples}
-        if ahead.panel is panel and wanted.issuperset(ahead.taken.values()):
-            return ahead
-        _give_back(ahead)
-        return None
+    def _is_prefetching(self) -> bool:
+        return any(isinstance(batch.engine, Prefetching) for batch in self._ahead)
 
-    def _begin(self, batch: Batch, engine: Prefetching) -> None:
-        """Ask for a batch before it is read: a server never waits for this side, nor for its slowest answer."""
-        known = batch.side.journal.generations
-        jobs = [job for job in batch.built.result() if isinstance(job, Job) and job.prompt not in known]
-        engine.prefetch([job.sample.prompt for job in jobs])
+    def _finish_ahead(self) -> None:
+        """Store the answers that are being computed, which cost something already, and release all other claims."""
+        for batch in self._ahead:
+            if isinstance(batch.engine, Prefetching):
+                batch.engine.cancel_queued()
+        while self._ahead:
+            batch = self._ahead.popleft()
+            self._answer(batch, _prefetched(batch, batch.built.result()))
 
-    def _finish_begun(self) -> None:
-        """What is on its way is paid for and kept, whatever was decided meanwhile; the rest is given back."""
-        for batch in self._begun:
-            assert isinstance(batch.engine, Prefetching)
-            batch.engine.cancel_queued()
-        while self._begun:
-            batch = self._begun.popleft()
-            self._answer(batch, self._asked(batch.engine, batch, batch.built.result()))
+    def _close_ahead(self) -> None:
+        """Drop the batches claimed ahead without waiting for their answers."""
+        for batch in self._ahead:
+            if isinstance(batch.engine, Prefetching):
+                batch.engine.close()
+        self._ahead.clear()
 
-    def _asked(self, engine: Engine, batch: Batch, built: Built) -> list[Job]:
-        """Those of a batch that an engine ahead has, answered or on their way; the others are given back."""
-        jobs = [job for job in built if isinstance(job, Job)]
-        kept = [job for job in jobs if isinstance(engine, Prefetching) and engine.is_prefetched(job.sample.prompt)]
-        for key in batch.taken.keys() - {job.key for job in kept}:
-            batch.side.journal.give_back(key)
-        return kept
-
-    def _close_begun(self) -> None:
-        """Nobody waits for what is on its way after an error of this side."""
-        for batch in self._begun:
-            assert isinstance(batch.engine, Prefetching)
-            batch.engine.close()
-        self._begun.clear()
-
-    def _engine(self, side: ModelUnderTest) -> Engine:
-        assert side.engine is not None
-        engine = side.engine()
-        side.journal.note_facts(asdict(engine.facts))
-        if side is self.sides["model"]:
+    def _engine(self, model: ModelUnderTest) -> Engine:
+        assert model.engine is not None
+        engine = model.engine()
+        model.journal.note_facts(asdict(engine.facts))
+        if model is self.models["model"]:
             self.facts = engine.facts
         return engine
 
     def _answer(self, batch: Batch, built: Built) -> None:
-        """Results into the journal; a case that cannot be answered is written down as failed."""
-        asked: list[Job] = []
+        """Journal a result for every sample; a sample that cannot be answered fails its case."""
+        journal = batch.model.journal
+        unanswered: list[Job] = []
         answered: list[tuple[Job, Generation]] = []
-        journal = batch.side.journal
         for job in built:
             # The same prompt may have been answered under another name.
             known = journal.generations.get(job.prompt) if isinstance(job, Job) else None
@@ -238,42 +244,68 @@ class Worker:
             elif known is not None:
                 answered.append((job, known.outcome.generation))
             else:
-                asked.append(job)
-        self.marker.keep_all(journal, answered)
-        if asked:
-            self._generate(batch, asked)
+                unanswered.append(job)
+        self.scorer.store_all(journal, answered)
+        if unanswered:
+            self._generate(batch, unanswered)
 
-    def _generate(self, batch: Batch, asked: Sequence[Job]) -> None:
-        open_jobs = list(asked)
+    def _generate(self, batch: Batch, jobs: Sequence[Job]) -> None:
+        """Run the engine on the jobs, and journal the results."""
+        journal = batch.model.journal
+        open_jobs = list(jobs)
         answered: list[tuple[Job, Generation]] = []
         try:
-            for generation in batch.engine.generate([job.sample.prompt for job in asked]):
+            for generation in batch.engine.generate([job.sample.prompt for job in jobs]):
                 job = open_jobs.pop(0)
-                self.computed += 1
+                self.computed_samples += 1
                 if self.builder.is_assisted(job.sample):
-                    # A judge is asked about all of them at once, and not while the model waits.
+                    # A judge scores all of them at the same time, and never while the model waits.
                     answered.append((job, generation))
                 else:
-                    self.marker.keep(batch.side.journal, job, generation)
+                    self.scorer.store(journal, job, generation)
         except EngineError as error:
-            # It speaks of the first that has no answer; the others are asked again, but for what is there already.
+            # The error is about the first job without an answer. The others are tried again later, except for answers
+            # that a prefetching engine has already.
             failed, *others = open_jobs
-            give_up(batch.side.journal, failed.case, failed.key, str(error))
-            if kept := self._asked(batch.engine, batch, others):
-                self._generate(batch, kept)
-        self.marker.keep_all(batch.side.journal, answered)
+            give_up(journal, failed.case, failed.key, str(error))
+            for job in others:
+                if not _is_prefetched(batch.engine, job):
+                    journal.give_back(job.key)
+            if prefetched := [job for job in others if _is_prefetched(batch.engine, job)]:
+                self._generate(batch, prefetched)
+        self.scorer.store_all(journal, answered)
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline
 
 
-def _give_back(batch: Batch) -> None:
-    for key in batch.taken:
-        batch.side.journal.give_back(key)
+def _is_wanted(batch: Batch, panel: Panel, status: PanelStatus) -> bool:
+    wanted = {sample for _, sample in status.next_samples}
+    return batch.panel is panel and wanted.issuperset(batch.samples.values())
 
 
-def _lost(element: SampleRef) -> str:
+def _prefetch(batch: Batch) -> None:
+    """Send the batch to an engine that can prefetch, so that it never waits for this worker."""
+    if isinstance(batch.engine, Prefetching):
+        known = batch.model.journal.generations
+        jobs = [job for job in batch.built.result() if isinstance(job, Job) and job.prompt not in known]
+        batch.engine.prefetch([job.sample.prompt for job in jobs])
+
+
+def _prefetched(batch: Batch, built: Built) -> list[Job]:
+    """Return the jobs that a prefetching engine has answered or is answering, and release all other claims."""
+    jobs = [job for job in built if isinstance(job, Job) and _is_prefetched(batch.engine, job)]
+    for key in batch.samples.keys() - {job.key for job in jobs}:
+        batch.model.journal.give_back(key)
+    return jobs
+
+
+def _is_prefetched(engine: Engine, job: Job) -> bool:
+    return isinstance(engine, Prefetching) and engine.is_prefetched(job.sample.prompt)
+
+
+def _lost(sample: SampleRef) -> str:
     return (
-        f"{element.case_id} sample {element.sample_index}: {MOST_LOSSES} workers died over it, killed by the system "
-        "(out of memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
+        f"{sample.case_id} sample {sample.sample_index}: {MOST_LOSSES} workers died over it, killed by the system (out of "
+        "memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
     )

@@ -21,7 +21,7 @@ from fixtures.calibration import cached, parse_spec
 from fixtures.records import CaseResult, from_json
 from fixtures.seeding import stable_hash
 from plugins import options
-from plugins.measure import Evidence
+from plugins.runner.case_report import CaseReport
 from tests.helpers.paths import REPOSITORY
 
 PYTEST = Path(sys.executable).with_name("pytest")
@@ -34,9 +34,15 @@ NEEDLES = (
 )  # fmt: skip
 ONLY_NEEDLES = ("-k", "single or multikey")
 
-# Writes what the controller hears of every case, its samples included: a report holds examples only.
+# Writes the case reports that reach the controller, and the case results that it evaluates, with all their samples.
 SPY = """
+import json
 from pathlib import Path
+
+import pytest
+
+from fixtures.records import to_json
+from plugins.controller import EVALUATION
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
@@ -45,8 +51,15 @@ def pytest_configure(config):
 class Spy:
     def pytest_runtest_logreport(self, report):
         if hasattr(report, "longctx"):
-            with Path(__file__).with_name("evidence.jsonl").open("a") as file:
-                file.write(report.longctx + "\\n")
+            with Path(__file__).with_name("reports.jsonl").open("a") as file:
+                file.write(json.dumps([report.nodeid.rpartition("::")[2], report.longctx]) + "\\n")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session):
+        if EVALUATION in session.config.stash:
+            with Path(__file__).with_name("results.jsonl").open("w") as file:
+                for result in session.config.stash[EVALUATION].measured.results.values():
+                    file.write(json.dumps(to_json(result)) + "\\n")
 """
 
 
@@ -102,10 +115,16 @@ class Finished:
 
     @property
     def results(self) -> dict[str, CaseResult]:
-        """What came back of each case, every sample included."""
-        lines = (self.folder / "evidence.jsonl").read_text().splitlines()
-        results = [from_json(Evidence, json.loads(line)).result for line in lines]
-        return {result.case.id: result for result in results if result is not None}
+        """The evaluated results by case id, with all their samples."""
+        lines = (self.folder / "results.jsonl").read_text().splitlines()
+        results = [from_json(CaseResult, json.loads(line)) for line in lines]
+        return {result.case.id: result for result in results}
+
+    @property
+    def reports(self) -> list[tuple[str, CaseReport]]:
+        """The case ids and reports that reached the controller, in the order of their arrival."""
+        lines = (self.folder / "reports.jsonl").read_text().splitlines()
+        return [(case, from_json(CaseReport, json.loads(text))) for case, text in map(json.loads, lines)]
 
     @property
     def counts(self) -> dict[str, int]:

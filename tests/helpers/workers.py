@@ -1,4 +1,4 @@
-"""Runs and benches without pytest, and an engine that answers without a model."""
+"""Runs and workers without pytest, and an engine that answers without a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fixtures.cases import plan
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines import Engine, EngineFacts
-from fixtures.records import Case, Generation, Options, Prompt
+from fixtures.records import Case, CaseResult, Generation, Options, Prompt
 from fixtures.tasks import FAMILIES, TASKS
 from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
 from plugins.config.run import Run
@@ -21,6 +21,8 @@ from plugins.gates.thresholds import SHIPPED, load_thresholds
 from plugins.journal import Heartbeat, Journal, Subject
 from plugins.runner.batches import ModelUnderTest
 from plugins.runner.build_samples import SampleBuilder
+from plugins.runner.case_report import CaseReport
+from plugins.runner.read_journals import read_measured
 from plugins.runner.worker import Worker
 from tests.helpers.runs import calibrated
 
@@ -28,7 +30,7 @@ SAMPLES = 3
 
 
 class Answerer:
-    """Answers everything with the same text, and counts."""
+    """An engine that gives an empty answer to every prompt and counts the prompts."""
 
     facts = EngineFacts(
         engine="fake",
@@ -42,10 +44,10 @@ class Answerer:
     )
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.prompt_count = 0
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
-        self.asked += len(prompts)
+        self.prompt_count += len(prompts)
         for prompt in prompts:
             tokens = len(prompt.token_ids)
             yield Generation(
@@ -60,7 +62,7 @@ class Answerer:
 
 
 def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
-    """A chat checkpoint outside the clone, with another template if one is given."""
+    """Return a copy of a chat checkpoint outside the clone, with another template if one is given."""
     copy = Path(shutil.copytree(calibrated("512-chat"), folder / "step_9"))
     if template is not None:
         path = copy / "tokenizer_config.json"
@@ -69,7 +71,7 @@ def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
 
 
 def options_of(model: str, **changed: Any) -> Options:
-    """Few samples of every task at 1k, all of them."""
+    """Return options for all of a few samples of every task at 1k, with some of them changed."""
     settings: dict[str, Any] = {
         "model": model, "model_path": model, "suite": "ruler", "lengths": (1024,), "samples": SAMPLES, "seed": 0,
         "engine": "auto", "device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0,
@@ -83,7 +85,7 @@ def options_of(model: str, **changed: Any) -> Options:
 
 
 def run_of(model: Path, **changed: Any) -> Run:
-    """The run with these options; its cases are those of all tasks."""
+    """Return a run of all tasks with these options."""
     options = options_of(str(model), **changed)
     return Run(
         id="a-run",
@@ -92,7 +94,7 @@ def run_of(model: Path, **changed: Any) -> Run:
         cases=plan(options, TASKS, Corpora()),
         unavailable={},
         misfits={},
-        chat=framing_of(model).chat,
+        chat=formatter_of(model).chat,
         corpora="c",
         prompts="p",
         samples="s",
@@ -106,26 +108,34 @@ def run_of(model: Path, **changed: Any) -> Run:
 def worker_of(
     model: Path, engine: Engine, directory: Path, *, cases: int = 1, parent: int | None = None, **changed: Any
 ) -> Iterator[tuple[Worker, Case]]:
-    """A bench for the first cases, the first of which is given too; its journal is kept in `directory`."""
+    """Yield a worker for the first cases of a run, and the first of these cases; the journal is in `directory`."""
     run = run_of(model, journal=str(directory), **changed)
     subject = Subject(model=run.options.model, fingerprint=run.checkpoint.fingerprint, execution={"engine": "fake"})
-    with Heartbeat(directory, run.id) as presence:
-        side = ModelUnderTest(journal=Journal(directory, subject, presence), engine=lambda: engine)
+    with Heartbeat(directory, run.id) as heartbeat:
+        under_test = ModelUnderTest(journal=Journal(directory, subject, heartbeat), engine=lambda: engine)
         case = run.cases[0]
         yield (
             Worker(
                 run,
                 run.cases[:cases],
                 builder=SampleBuilder(
-                    tasks=TASKS, formatter=framing_of(model), corpora=Corpora(), seed=run.options.seed
+                    tasks=TASKS, formatter=formatter_of(model), corpora=Corpora(), seed=run.options.seed
                 ),
-                sides={"model": side},
+                models={"model": under_test},
                 parent=parent,
             ),
             case,
         )
-        side.journal.close()
+        under_test.journal.close()
 
 
-def framing_of(model: Path) -> PromptFormatter:
+def measured(worker: Worker, case: Case) -> CaseResult:
+    """Measure a case and read its result from the journal, as the controller does."""
+    end = worker.measure(case)
+    state = worker.panel_state
+    report = CaseReport(error=end.error, samples=end.samples, executions=state.executions)
+    return read_measured(worker.run, worker.run.cases, {case.id: report}, state).results[case.id]
+
+
+def formatter_of(model: Path) -> PromptFormatter:
     return PromptFormatter(load_tokenizer(str(model)))

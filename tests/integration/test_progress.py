@@ -64,7 +64,7 @@ def watched(folder: Path, *, samples: int = 10) -> Iterator[Watched]:
     journal = Journal(folder, SUBJECT, presence)
     panel_state = PanelState(run, run.cases, {"model": Journal(folder, SUBJECT)})
     try:
-        yield Watched(run, journal, Watcher(run, panel_state, clock), clock)
+        yield Watched(run, journal, Watcher(panel_state, clock), clock)
     finally:
         journal.close()
         presence.close()

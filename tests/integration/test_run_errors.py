@@ -16,7 +16,7 @@ from fixtures.engines import EngineError
 from fixtures.records import Generation, Prompt
 from plugins.runner.worker import Stopped
 from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
-from tests.helpers.workers import Answerer, chat_checkpoint, worker_of
+from tests.helpers.workers import Answerer, chat_checkpoint, measured, worker_of
 
 CASES = 2
 
@@ -76,7 +76,7 @@ class Failing(Answerer):
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         for prompt in prompts:
-            if self.asked:
+            if self.prompt_count:
                 raise EngineError("the model's logits are NaN")
             yield from super().generate([prompt])
 
@@ -84,7 +84,7 @@ class Failing(Answerer):
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_model_that_stops_answering_leaves_an_error_and_no_score(batch_size: int, tmp_path: Path) -> None:
     with worker_of(chat_checkpoint(tmp_path), Failing(batch_size), tmp_path / "journal") as (worker, case):
-        result = worker.measure(case)
+        result = measured(worker, case)
     assert (result.score, result.error) == (None, "the model's logits are NaN")
 
 
@@ -106,8 +106,8 @@ def test_after_a_fault_nobody_waits_for_what_was_begun(tmp_path: Path) -> None:
 
     class Faulty(Answerer):
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
-            if self.asked == 2:
-                self.asked += 1
+            if self.prompt_count == 2:
+                self.prompt_count += 1
                 raise ZeroDivisionError
             yield from super().generate(prompts)
 
@@ -115,7 +115,7 @@ def test_after_a_fault_nobody_waits_for_what_was_begun(tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):
             worker.measure(case)
         assert not list((tmp_path / "journal").glob("*/claims/*"))
-        other = worker.measure(worker.run.cases[1])
+        other = measured(worker, worker.run.cases[1])
     assert len(other.outcomes) == other.case.samples
 
 
@@ -132,7 +132,7 @@ def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
                 yield from super().generate([prompt])
 
     with worker_of(chat_checkpoint(tmp_path), Picky(), tmp_path / "journal", cases=3) as (worker, _):
-        found = [worker.measure(case) for case in worker.run.cases[:3]]
+        found = [measured(worker, case) for case in worker.run.cases[:3]]
     assert [result.case.task for result in found] == ["niah_single_1", "niah_single_2", "niah_single_3"]
     assert [result.error for result in found] == [None, None, "token id 9 is outside the vocabulary"]
 

@@ -74,7 +74,7 @@ def test_each_gate_is_a_test_of_the_junit_file(narrowed: Finished) -> None:
 
 
 def test_the_shortest_cases_come_first(narrowed: Finished) -> None:
-    lengths = [result.case.length for result in narrowed.results.values()]
+    lengths = [narrowed.results[case].case.length for case, _ in narrowed.reports]
     assert lengths == [512] * len(NEEDLES) + [1024] * len(NEEDLES)
 
 

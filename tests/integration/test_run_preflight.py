@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.helpers.runs import sparse_weights, start
 from tests.helpers.tiny_tokenizers import RULER
-from tests.helpers.workers import SAMPLES, Answerer, chat_checkpoint, worker_of
+from tests.helpers.workers import SAMPLES, Answerer, chat_checkpoint, measured, worker_of
 
 CUTS = "{{ bos_token }}{% for message in messages %}<|user|>{{ message.content[:400] }}<|end|>{% endfor %}"
 LENGTHS = ("--lengths", "1k", "--samples", "3")
@@ -40,8 +40,8 @@ def test_a_template_that_cuts_the_text_fails_every_case_in_one_line(tmp_path: Pa
 def test_a_run_begins_with_preflight_and_never_asks_the_model_where_that_fails(tmp_path: Path) -> None:
     engine = Answerer()
     with worker_of(chat_checkpoint(tmp_path, CUTS), engine, tmp_path / "journal") as (worker, case):
-        result = worker.measure(case)
-    assert (result.score, engine.asked) == (None, 0)
+        result = measured(worker, case)
+    assert (result.score, engine.prompt_count) == (None, 0)
     assert result.error is not None
     assert re.fullmatch(r"preflight: test_ruler\[niah_single_1-1k\] sample \d: .*", result.error)
 
@@ -49,8 +49,8 @@ def test_a_run_begins_with_preflight_and_never_asks_the_model_where_that_fails(t
 def test_a_sound_case_asks_for_every_sample(tmp_path: Path) -> None:
     engine = Answerer()
     with worker_of(chat_checkpoint(tmp_path), engine, tmp_path / "journal") as (worker, case):
-        results = [worker.measure(case), worker.measure(case)]
+        results = [measured(worker, case), measured(worker, case)]
     assert results[0] == results[1]
     result = results[0]
-    assert (result.score, result.error, engine.asked) == (0.0, None, SAMPLES)
+    assert (result.score, result.error, engine.prompt_count) == (0.0, None, SAMPLES)
     assert {outcome.score.failure for outcome in result.outcomes} == {"empty"}

@@ -223,7 +223,7 @@ def test_what_was_answered_behind_a_failure_is_in_the_journal(tmp_path: Path) ->
         server.answer = first_fails
         with worker_of(model, engine_at(server, model, at_once=4), tmp_path) as (worker, case):
             result = worker.measure(case)
-            entries = worker.sides["model"].journal.entries
+            entries = worker.models["model"].journal.entries
     assert result.error is not None
     assert "answers 400 (no)" in result.error
     # What shares a text with the one that failed was not asked.
@@ -234,7 +234,7 @@ def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that waits for this side is paid for doing nothing; an answer that is dropped is paid for twice."""
-    monkeypatch.setattr("plugins.runner.batches.LEFT_TO_CLAIM_AHEAD", 0)
+    monkeypatch.setattr("plugins.runner.batches.FEW_SAMPLES_LEFT", 0)
     model = calibrated("512")
     on_their_way: list[int] = []
     with guessing() as (server, guesser):
@@ -253,7 +253,7 @@ def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
             # Time is up after the first answer.
             monkeypatch.setattr(worker, "_is_late", lambda: bool(on_their_way))
             worker.measure(case)
-            entries = worker.sides["model"].journal.entries
+            entries = worker.models["model"].journal.entries
     assert on_their_way[0] >= 4
     assert len(entries) == len(server.requests)
     assert set(guesser.answered.values()) == {1}

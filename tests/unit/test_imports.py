@@ -45,15 +45,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.options": ("fixtures", "plugins.config"),
     "plugins.workers": ("fixtures", "plugins.config", "plugins.gates", "plugins.options"),
-    "plugins.measure": ("fixtures", "plugins.config", "plugins.gates", "plugins.journal", "plugins.options",
-        "plugins.runner", "plugins.workers"),
-    "plugins.progress": ("fixtures", "plugins.config", "plugins.gates", "plugins.journal", "plugins.measure",
-        "plugins.options", "plugins.runner"),
-    "plugins.plan": ("fixtures", "plugins.config", "plugins.measure", "plugins.options"),
-    "plugins.gate_tests": ("fixtures", "plugins.config", "plugins.gates", "plugins.measure", "plugins.options"),
-    "plugins.reports": (
-        "fixtures", "plugins.config", "plugins.gate_tests", "plugins.measure", "plugins.options", "plugins.report",
-    ),
+    "plugins.controller": ("fixtures", "plugins.gates", "plugins.options", "plugins.runner"),
+    "plugins.measure": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.journal",
+        "plugins.options", "plugins.runner", "plugins.workers"),
+    "plugins.progress": ("fixtures", "plugins.controller", "plugins.gates", "plugins.journal", "plugins.options",
+        "plugins.runner"),
+    "plugins.plan": ("fixtures", "plugins.config", "plugins.controller", "plugins.options"),
+    "plugins.gate_tests": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.options"),
+    "plugins.reports": ("fixtures", "plugins.config", "plugins.controller", "plugins.options", "plugins.report"),
     "tests_longctx": (),
     # Drives pytest as a process of its own; reads what that wrote.
     "ci": ("fixtures.checkpoints", "fixtures.tasks", "plugins.gates", "plugins.journal", "plugins.report"),
@@ -88,7 +87,7 @@ PURE = (
     *(f"plugins.gates.{name}" for name in
         ("statistics", "effective_length", "thresholds", "evaluate", "panels", "sequential", "clusters", "hypotheses",
          "regression", "evidence_curves", "evaluation")),
-    "plugins.journal", "plugins.config.baseline", "plugins.report.escape",
+    "plugins.journal", "plugins.config.baseline", "plugins.report.escape", "plugins.runner.read_journals",
 )  # fmt: skip
 
 

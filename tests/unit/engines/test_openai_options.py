@@ -19,7 +19,7 @@ from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
 from plugins.runner.build_samples import SampleBuilder
 from tests.helpers.runs import SCHEMA, calibrated, refused, start
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
-from tests.helpers.workers import Answerer, worker_of
+from tests.helpers.workers import Answerer, measured, worker_of
 
 SMALL = ("--lengths", "512", "--samples", "1", "-k", "single_1")
 URL = "http://127.0.0.1:9/v1"
@@ -180,7 +180,7 @@ class Thinker(Answerer):
 
 def test_a_model_that_goes_on_thinking_fails_each_sample_for_that(tmp_path: Path) -> None:
     with worker_of(calibrated("512"), Thinker(), tmp_path) as (worker, case):
-        result = worker.measure(case)
+        result = measured(worker, case)
     assert {(each.score.value, each.score.failure) for each in result.outcomes} == {(0.0, "unfinished thinking")}
     kinds = SCHEMA["properties"]["cases"]["items"]["properties"]["failures"]["propertyNames"]["enum"]
     assert "unfinished thinking" in kinds

@@ -18,7 +18,7 @@ from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel, PanelStatus
 from plugins.journal import Heartbeat, Journal, Subject
 from plugins.journal.lines import Loss, encode
-from plugins.runner.batches import LEFT_TO_CLAIM_AHEAD, ModelUnderTest
+from plugins.runner.batches import FEW_SAMPLES_LEFT, ModelUnderTest
 from plugins.runner.worker import Worker
 from tests.helpers.runs import calibrated
 from tests.helpers.workers import Answerer, worker_of
@@ -51,7 +51,7 @@ def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: l
     ) as (worker, case), Heartbeat(tmp_path, worker.run.id) as presence:  # fmt: skip
         assert (case.task, case.group, case.samples) == ("json_kv", GROUP, GROUP * QUESTIONS)
         (panel,) = worker.panel_state.panels.values()
-        other = Journal(tmp_path, worker.sides["model"].journal.subject, presence)
+        other = Journal(tmp_path, worker.models["model"].journal.subject, presence)
         assert len(other.take([worker.panel_state.keys(panel)[element] for element in panel.order], held)) == held
         worker.measure(case)
     assert [len(call) for call in engine.calls] == taken
@@ -63,14 +63,14 @@ def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> No
     with worker_of(calibrated("full"), engine, tmp_path, cases=26, lengths=(512, 1024), samples=1) as (worker, case):
         short, long = worker.panel_state.panels.values()
         with Heartbeat(tmp_path, worker.run.id) as presence:
-            other = Journal(tmp_path, worker.sides["model"].journal.subject, presence)
+            other = Journal(tmp_path, worker.models["model"].journal.subject, presence)
             held = [worker.panel_state.keys(short)[element] for element in short.order]
             assert other.take(held, len(held)) == held
             waits = threading.Timer(20, other.give_all_back)
             waits.start()
             worker.measure(case)
             waits.cancel()
-        entries = worker.sides["model"].journal.entries
+        entries = worker.models["model"].journal.entries
     assert case.length == short.length
     assert next(iter(entries)) in worker.panel_state.keys(long).values()
     assert worker.panel_state.keys(short)[SampleRef(case.id, 0)] in entries
@@ -83,7 +83,7 @@ def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
         case,
     ):
         short, long = worker.panel_state.panels.values()
-        journal, keys = worker.sides["model"].journal, worker.panel_state.keys(long)
+        journal, keys = worker.models["model"].journal, worker.panel_state.keys(long)
         line = encode(Loss(lost=keys[long.order[-1]], run=worker.run.id))
         (journal.folder / "another.jsonl").write_bytes(line)
         held = [worker.panel_state.keys(short)[element] for element in short.order]
@@ -100,11 +100,11 @@ def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
 
 def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     thought: list[int] = []
-    standing = Panel.status
+    status = Panel.status
 
     def counted(panel: Panel, *args: Any, **settings: Any) -> PanelStatus:
         thought.append(panel.length)
-        return standing(panel, *args, **settings)
+        return status(panel, *args, **settings)
 
     monkeypatch.setattr(Panel, "status", counted)
     with worker_of(calibrated("full"), Answerer(), tmp_path, cases=13, samples=1) as (worker, case):
@@ -113,7 +113,7 @@ def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, mon
         worker.measure(case)
         asked = len(thought)
         assert worker.panel_state.status(panel).next_samples == ()
-        worker.sides["model"].journal.fail(case.id, "broken")
+        worker.models["model"].journal.fail(case.id, "broken")
         assert case.id not in worker.panel_state.status(panel).evidence_counts
         assert len(thought) == asked + 1
 
@@ -151,11 +151,11 @@ def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path
                 replace(alone.run, baseline=baseline, deadline=time.time() + 30),
                 alone.run.cases[:13],
                 builder=alone.builder,
-                sides={"model": alone.sides["model"], "baseline": beside},
+                models={"model": alone.models["model"], "baseline": beside},
             )
             worker.measure(case)
             assert worker.panel_state.status(*worker.panel_state.panels.values()).next_samples == (), (
                 "it waits for its own claims"
             )
             worker.close()
-    assert server.asked == here.asked == len(set(server.begun)) > LEFT_TO_CLAIM_AHEAD
+    assert server.prompt_count == here.prompt_count == len(set(server.begun)) > FEW_SAMPLES_LEFT

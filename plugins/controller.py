@@ -1,0 +1,85 @@
+"""Collect the case reports on the controller and evaluate the run once, from its journals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fixtures.engines import EngineFacts
+from fixtures.records import Case, from_json
+from plugins.gates.evaluation import Evaluation, evaluate
+from plugins.options import RUN, cases_of
+from plugins.runner.case_report import CaseReport
+from plugins.runner.panel_state import PanelState
+from plugins.runner.read_journals import open_panel_state, read_measured
+
+HELPED_SAMPLES = "longctx_helped_samples"
+"""The key under which a worker returns the number of samples that it computed after its last test."""
+CONTROLLER = pytest.StashKey["Controller"]()
+EVALUATION = pytest.StashKey[Evaluation]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if RUN in config.stash and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Controller(config), "longctx-controller")
+
+
+class Controller:
+    """The selected cases, the reports of their tests, and the state of the run's journals."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.run = config.stash[RUN]
+        self.selected: tuple[Case, ...] = ()
+        self.reports: dict[str, CaseReport] = {}
+        """The reports by case id."""
+        self.panel_state: PanelState | None = None
+        """The state of the journals; None until progress or the evaluation needs it."""
+        self._helped_samples = 0
+        config.stash[CONTROLLER] = self
+
+    @property
+    def computed_samples(self) -> int:
+        """Return the number of samples that this run computed, as far as its workers reported it."""
+        return self._helped_samples + sum(report.computed_samples for report in self.reports.values())
+
+    @property
+    def facts(self) -> EngineFacts | None:
+        """Return the facts of the model's engine; None if no case was measured."""
+        return next((report.facts for report in self.reports.values() if report.facts), None)
+
+    @property
+    def execution(self) -> dict[str, str] | None:
+        """Return the execution settings of the model; None if no case was measured."""
+        executions = next((report.executions for report in self.reports.values() if report.executions), None)
+        return None if executions is None else dict(executions["model"])
+
+    def open_journals(self) -> PanelState:
+        """Open the journals on which progress is shown; raise EngineError."""
+        self.panel_state = open_panel_state(self.run, self.selected)
+        return self.panel_state
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate the run from its journals. Nothing else may read `panel_state` at the same time."""
+        measured = read_measured(self.run, self.selected, self.reports, self.panel_state)
+        return evaluate(self.run.thresholds, measured)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.items:
+            self.selected = cases_of(self.run, [item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        self.selected = cases_of(self.run, ids)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        text = getattr(report, "longctx", None)
+        if text is not None:
+            self.reports[report.nodeid.rpartition("::")[2]] = from_json(CaseReport, json.loads(text))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add the samples that a worker computed for the cases of others."""
+        self._helped_samples += int(getattr(node, "workeroutput", {}).get(HELPED_SAMPLES, 0))

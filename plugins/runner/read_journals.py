@@ -1,0 +1,123 @@
+"""The journals of a run as the controller reads them: opened once, for progress and for the evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fixtures.engines import EngineError, execution_settings
+from fixtures.records import Case, CaseResult
+from plugins.config.baseline import finished_journal
+from plugins.config.run import Run
+from plugins.gates.clusters import SampleRef
+from plugins.gates.evaluate import Measured
+from plugins.gates.panels import ModelRole, Panel
+from plugins.journal import Journal, JournalError, Subject
+from plugins.runner.case_report import CaseReport
+from plugins.runner.panel_state import PanelState
+
+Executions = Mapping[str, Mapping[str, str]]
+
+
+def subject_of(run: Run, role: ModelRole = "model", execution: Mapping[str, str] | None = None) -> Subject:
+    """Return the name under which the journal keeps the results of the model or of a baseline checkpoint.
+
+    Without `execution` it is worked out for this machine; raises EngineError.
+    """
+    checkpoint, name = run.checkpoint, run.options.model
+    if role == "baseline":
+        assert run.baseline is not None
+        assert run.baseline.checkpoint is not None
+        checkpoint, name = run.baseline.checkpoint, run.baseline.name
+    if execution is None:
+        execution = execution_settings(checkpoint, **run.engine_settings(role))
+    return Subject(model=name, fingerprint=checkpoint.fingerprint, execution=execution)
+
+
+def open_panel_state(run: Run, selected: Sequence[Case], executions: Executions | None = None) -> PanelState:
+    """Open the run's journals for reading; raise EngineError.
+
+    `executions` are those of the workers, which may be on other machines; without them, those of this machine.
+    """
+    directory, known = Path(run.options.journal), executions or {}
+    journals: dict[ModelRole, Journal] = {
+        "model": Journal(directory, subject_of(run, "model", known.get("model")), run=run.id)
+    }
+    baseline = run.baseline
+    if baseline is None:
+        return PanelState(run, selected, journals)
+    if baseline.checkpoint is None:
+        other = finished_journal(baseline)
+    else:
+        other = Journal(directory, subject_of(run, "baseline", known.get("baseline")), run=run.id)
+    # A model that is its own baseline has one journal, which is read once.
+    same = other.folder == journals["model"].folder
+    journals["baseline"] = journals["model"] if same else other
+    return PanelState(run, selected, journals, baseline_is_final=baseline.checkpoint is None)
+
+
+def read_measured(
+    run: Run, selected: Sequence[Case], reports: Mapping[str, CaseReport], panel_state: PanelState | None = None
+) -> Measured:
+    """Read the results of all cases that were reported.
+
+    `panel_state` is the state that progress was read from; another one is opened if it is None or reads other
+    journals than the workers wrote. A case without a report has no result.
+    """
+    results = {
+        case.id: _failed(case, error)
+        for case in selected
+        if case.id in reports and (error := reports[case.id].error) is not None
+    }
+    control: dict[SampleRef, float] | None = None
+    executions = next((report.executions for report in reports.values() if report.executions), None)
+    if executions is not None:
+        try:
+            if panel_state is None or panel_state.executions != executions:
+                panel_state = open_panel_state(run, selected, executions)
+            panel_state.refresh(thorough=True)
+        except (EngineError, JournalError) as error:
+            unread = [case for case in selected if case.id in reports and case.id not in results]
+            results |= {case.id: _failed(case, str(error)) for case in unread}
+        else:
+            results |= {result.case.id: result for result in _results(panel_state, reports)}
+            control = _control(panel_state)
+    return Measured(scope=run.scope(selected), results=results, control_variate=control)
+
+
+def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iterator[CaseResult]:
+    """Yield the results of all cases whose tests did not fail."""
+    for panel in panel_state.panels.values():
+        # A case that failed after its test had passed is no error: nothing that the test rests on is missing.
+        passed = {case for case in panel.cases if case in reports and reports[case].error is None}
+        status = panel_state.status(panel, failed=panel_state.failures(panel).keys() - passed)
+        for case in (panel.cases[case] for case in panel.cases if case in passed):
+            missing = _missing(panel_state, panel, case, reports[case.id].samples)
+            yield _failed(case, missing) if missing else panel_state.result(case, panel, status)
+
+
+def _missing(panel_state: PanelState, panel: Panel, case: Case, samples: int) -> str | None:
+    """Return an error if the journal shows fewer results than the worker stored, as a directory not shared does."""
+    keys, journal = panel_state.keys(panel), panel_state.journals["model"]
+    stored = sum(keys[sample] in journal.entries for sample in panel.sample_refs({case.id}))
+    if stored >= samples:
+        return None
+    return (
+        f"--journal: {journal.directory} shows {stored} of the {samples} results that the worker of {case.id} read "
+        "there; give a directory that all workers and this process share"
+    )
+
+
+def _control(panel_state: PanelState) -> dict[SampleRef, float] | None:
+    """Return all scores of a baseline that is not run again; None for any other baseline and without one."""
+    if not panel_state.baseline_is_final:
+        return None
+    return {
+        sample: score
+        for panel in panel_state.panels.values()
+        for sample, score in panel_state.scores(panel, "baseline").items()
+    }
+
+
+def _failed(case: Case, error: str) -> CaseResult:
+    return CaseResult(case=case, outcomes=(), seconds=0.0, error=error)

@@ -1,0 +1,97 @@
+"""One evaluation from the journal: workers send no results, and the controller reads and evaluates each once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from fixtures.records import to_json
+from plugins.runner.case_report import CaseReport
+from tests.helpers.runs import Finished, finished_run
+
+CASES = 4
+SAMPLES = 12
+SIZE = ("--model", "calibration:512", "--lengths", "512,1k", "--samples", str(SAMPLES))
+SELECTED = ("-k", "niah_single_1 or niah_single_3")
+# Counts, in every process, what is done to stored results. Lines that a worker writes are not decoded by a reader.
+COUNTS = """
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fixtures.records import CaseResult
+from plugins.gates.evaluate import GateEvaluator
+from plugins.gates.panels import Panel
+from plugins.journal import reading
+
+counts = Counter()
+
+def count(owner, name):
+    original = getattr(owner, name)
+    def counted(*arguments, **settings):
+        counts[name if name != "__init__" else owner.__name__] += 1
+        return original(*arguments, **settings)
+    setattr(owner, name, counted)
+
+count(CaseResult, "__init__")
+count(GateEvaluator, "__init__")
+count(reading, "decode")
+count(Panel, "look")
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    role = "worker" if hasattr(config, "workerinput") else "controller"
+    Path(__file__).with_name(f"counts-{role}-{os.getpid()}.json").write_text(json.dumps(counts))
+"""
+
+
+@pytest.fixture(scope="module", params=["0", "2"])
+def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return finished_run(tmp_path_factory, *SIZE, *SELECTED, "-n", request.param, plugin=COUNTS)
+
+
+def counts(run: Finished, role: str) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for file in run.folder.glob(f"counts-{role}-*.json"):
+        total.update(json.loads(file.read_text()))
+    return total
+
+
+def test_the_controller_evaluates_every_case_once(counted: Finished) -> None:
+    controller = counts(counted, "controller")
+    assert len(counted.cases) == CASES
+    assert controller["CaseResult"] == CASES
+    assert controller["GateEvaluator"] == 1
+    assert counts(counted, "worker").keys().isdisjoint({"CaseResult", "GateEvaluator"})
+
+
+def test_the_controller_decodes_every_stored_line_once(counted: Finished) -> None:
+    lines = [line for file in counted.folder.glob("journal/*/*.jsonl") for line in file.read_text().splitlines()]
+    assert len(lines) > CASES * 8
+    assert counts(counted, "controller")["decode"] == len(lines)
+
+
+def test_workers_send_counts_and_no_results(counted: Finished) -> None:
+    assert len(counted.reports) == CASES
+    for case, report in counted.reports:
+        assert report == CaseReport(
+            samples=counted.cases[case.partition("[")[2].rstrip("]")]["samples"],
+            computed_samples=report.computed_samples,
+            executions=report.executions,
+            facts=report.facts,
+        )
+        assert len(json.dumps(to_json(report))) < 1500
+
+
+def test_reports_follow_from_the_journal(counted: Finished) -> None:
+    assert sum(case["samples"] for case in counted.cases.values()) <= CASES * SAMPLES
+    for case, result in counted.results.items():
+        properties = counted.properties(case)
+        assert result.score is not None
+        assert float(properties["score"]) == pytest.approx(100 * result.score)
+        assert int(properties["samples"]) == len(result.outcomes) > 0
