@@ -306,6 +306,6 @@ def _is_prefetched(engine: Engine, job: Job) -> bool:
 
 def _lost(sample: SampleRef) -> str:
     return (
-        f"{sample.case_id} sample {sample.sample_index}: {MOST_LOSSES} workers died over it, killed by the system (out of "
-        "memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
+        f"{sample.case_id} sample {sample.sample_index}: {MOST_LOSSES} workers died over it, killed by the system "
+        "(out of memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
     )
