@@ -22,9 +22,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import import_utils
 
-from fixtures.checkpoints.checkpoint import Checkpoint, peak_memory_bytes
+from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines.hf.prefill import CachedForward
-from fixtures.memory.chunks import useful_chunk
+from fixtures.memory.estimate import default_chunk_tokens, estimate_peak_memory
 
 LLAMA_8B = {
     "vocab_size": 128256,
@@ -126,14 +126,14 @@ def measured_ceiling(device: torch.device, size: int) -> float:
 def measured(model: Any, attention: str, length: int, repeats: int, ceiling: float) -> Row:
     """The median of `repeats` prefills after one that warms up, along the path the engine takes."""
     model.set_attn_implementation(attention)
-    forward, chunk, device = CachedForward(model), useful_chunk(attention, sliding=False), model.device
+    forward, chunk, device = CachedForward(model), default_chunk_tokens(attention, sliding=False), model.device
     ids = torch.randint(0, model.config.vocab_size, (1, length), device=device)
     forward.prefill(ids, chunk=chunk)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     seconds = statistics.median(seconds_of(lambda: forward.prefill(ids, chunk=chunk), device) for _ in range(repeats))
-    estimate = peak_memory_bytes(
+    estimate = estimate_peak_memory(
         checkpoint_of(model), length, attention=attention, prefill="whole" if chunk is None else str(chunk)
     )
     return Row(
@@ -143,7 +143,7 @@ def measured(model: Any, attention: str, length: int, repeats: int, ceiling: flo
         tokens_per_second=length / seconds,
         ceiling_share=prefill_flops(model, length) / seconds / ceiling,
         peak_bytes=torch.cuda.max_memory_allocated() if device.type == "cuda" else None,
-        estimated_bytes=estimate.total,
+        estimated_bytes=estimate.total_bytes,
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from fixtures.cases import max_case_tokens
 from fixtures.lengths import format_length
-from fixtures.memory.fit import GIB, estimated_memory
-from fixtures.memory.hardware import gpu_memory_bytes
+from fixtures.memory.fit import estimated_memory
+from fixtures.memory.hardware import GIB, gpu_memory_bytes
 from fixtures.records import Case
 from fixtures.tasks import TASKS
 from plugins.config.assistants import judge_cost
@@ -77,8 +77,10 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
 
 def _memory(run: Run, length: int, gpu: int) -> str:
     memory = estimated_memory(run.options, run.checkpoint, length)
-    parts = " + ".join(f"{part / GIB:.2f}" for part in (memory.weights, memory.cache, memory.activations))
+    parts = " + ".join(
+        f"{part / GIB:.2f}" for part in (memory.weight_bytes, memory.cache_bytes, memory.activation_bytes)
+    )
     # With a tenth for what no estimate sees.
-    gpus = -(-memory.total * 11 // (10 * gpu))
+    gpus = -(-memory.total_bytes * 11 // (10 * gpu))
     needs = f"; --gpus-per-worker {gpus} with {gpu / GIB:.0f} GiB each" if gpus > 1 else ""
-    return f"{memory.total / GIB:.2f} GiB ({parts}: weights, cache, activations{needs})"
+    return f"{memory.total_bytes / GIB:.2f} GiB ({parts}: weights, cache, activations{needs})"

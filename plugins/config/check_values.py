@@ -9,6 +9,7 @@ import math
 import re
 from argparse import Namespace
 
+from fixtures.dtypes import SELECTABLE
 from fixtures.engines import ENGINES, check_device_and_attention, check_gpus
 from fixtures.tasks import SUITES
 from plugins.config.invocation import ConfigError
@@ -17,7 +18,7 @@ from plugins.config.servers import check_server
 CHOICES = {
     "suite": (*SUITES, "all"),
     "engine": ("auto", *ENGINES),
-    "dtype": ("auto", "bfloat16", "float16", "float32", "bf16", "fp16", "fp32"),
+    "dtype": ("auto", *SELECTABLE),
     "chat": ("auto", "on", "off"),
     "api": ("completions", "chat"),
     "scoring": ("strict", "paper"),

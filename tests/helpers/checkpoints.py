@@ -1,4 +1,4 @@
-"""Checkpoint directories with a few weights, and changes that break them."""
+"""Checkpoint directories with few weights, and changes that break them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Change = Callable[[Path], object]
 
 
 def safetensors(shapes: dict[str, list[int]], *, dtype: str = "BF16") -> bytes:
-    """A file with the bytes 0, 1, 2, ... as weights of two bytes."""
+    """Return a safetensors file whose weights are the bytes 0, 1, 2, ..., two bytes each."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, shape in shapes.items():
@@ -41,7 +41,7 @@ WHOLE = safetensors(TENSORS)
 
 
 def sound_checkpoint(path: Path) -> Path:
-    """A new directory that nothing is wrong with."""
+    """Write a valid checkpoint into a new directory and return it."""
     path.mkdir()
     (path / "config.json").write_text(json.dumps(CONFIG))
     (path / "tokenizer.json").write_text("{}")
@@ -50,10 +50,12 @@ def sound_checkpoint(path: Path) -> Path:
 
 
 def configure(folder: Path, **values: Any) -> None:
+    """Write the config with some other values."""
     (folder / "config.json").write_text(json.dumps({**CONFIG, **values}))
 
 
 def write(name: str, content: bytes | str = b"") -> Change:
+    """Return a change that writes a file."""
     data = content.encode() if isinstance(content, str) else content
 
     def change(folder: Path) -> None:
@@ -64,27 +66,30 @@ def write(name: str, content: bytes | str = b"") -> Change:
 
 
 def remove(name: str) -> Change:
+    """Return a change that removes a file."""
     return lambda folder: (folder / name).unlink()
 
 
 def both(*changes: Change) -> Change:
+    """Return all changes, in their order, as one."""
     return lambda folder: [change(folder) for change in changes]
 
 
 def files(step: int) -> dict[str, bytes]:
-    """A sharded checkpoint as training writes it: config first, then the shards, then the index."""
-    named = {name: f"model-0000{at}-of-00002.safetensors" for at, name in enumerate(TENSORS, start=1)}
+    """Return the files of a sharded checkpoint in the order in which training writes them: config, shards, index."""
+    shards = {name: f"model-0000{number}-of-00002.safetensors" for number, name in enumerate(TENSORS, start=1)}
     return {
         "config.json": json.dumps(CONFIG | {"step": step}).encode(),
         "tokenizer.json": b"{}",
-        **{named[name]: safetensors({name: shape}) for name, shape in TENSORS.items()},
-        "model.safetensors.index.json": json.dumps({"weight_map": named}).encode(),
+        **{shards[name]: safetensors({name: shape}) for name, shape in TENSORS.items()},
+        "model.safetensors.index.json": json.dumps({"weight_map": shards}).encode(),
     }
 
 
 def write_step(folder: Path, step: int) -> Path:
-    place = folder / f"step-{step}"
-    place.mkdir(parents=True)
+    """Write the sharded checkpoint of a step below `folder` and return its directory."""
+    directory = folder / f"step-{step}"
+    directory.mkdir(parents=True)
     for name, data in files(step).items():
-        (place / name).write_bytes(data)
-    return place
+        (directory / name).write_bytes(data)
+    return directory

@@ -22,8 +22,7 @@ COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.
 ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
     "fixtures.tokenization": (),
-    # What a model's memory is follows from its checkpoint, which says how large its weights are.
-    "fixtures.checkpoints": ("fixtures.memory",),
+    "fixtures.checkpoints": (),
     "fixtures.memory": ("fixtures.checkpoints",),
     "fixtures.corpora": ("fixtures.scoring",),
     "fixtures.engines": ("fixtures.checkpoints", "fixtures.memory"),
@@ -61,7 +60,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "torch": ("fixtures.engines.hf", "fixtures.scoring.nli", "fixtures.engines.base", "plugins.workers"),
-    "transformers": ("fixtures.engines.hf", "fixtures.scoring.nli", "fixtures.tokenization"),
+    "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.engines.hf", "fixtures.scoring.nli",
+        "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # A failing checkpoint is reported to the address the user names.

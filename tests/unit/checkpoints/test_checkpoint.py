@@ -1,4 +1,4 @@
-"""A checkpoint directory is understood without loading it, and every way it can be wrong has its own line."""
+"""A checkpoint directory is read without loading the model, and every defect has an error message of its own."""
 
 from __future__ import annotations
 
@@ -34,28 +34,32 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shard(folder: Path) -> None:
-    """The same weights in two files with an index."""
+    """Move the weights into two files with an index."""
     (folder / "model.safetensors").unlink()
-    named = {}
-    for at, (name, shape) in enumerate(TENSORS.items(), start=1):
-        named[name] = f"model-0000{at}-of-00002.safetensors"
-        (folder / named[name]).write_bytes(safetensors({name: shape}))
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+    shards = {}
+    for number, (name, shape) in enumerate(TENSORS.items(), start=1):
+        shards[name] = f"model-0000{number}-of-00002.safetensors"
+        (folder / shards[name]).write_bytes(safetensors({name: shape}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
 
 
-def test_a_checkpoint_says_what_it_is(folder: Path) -> None:
-    found = read_checkpoint(str(folder))
-    assert (found.name, found.path) == ("step_1000", str(folder))
-    assert (found.architecture, found.model_type, found.claimed_length) == ("LlamaForCausalLM", "llama", 131072)
-    assert (found.dtype, found.parameters, found.weight_bytes) == ("bfloat16", 36, 72)
-    assert found.config["hidden_size"] == 64
-    assert found.calibration is None
+def test_a_checkpoint_has_the_facts_of_its_directory(folder: Path) -> None:
+    checkpoint = read_checkpoint(str(folder))
+    assert (checkpoint.name, checkpoint.path) == ("step_1000", str(folder))
+    assert (checkpoint.architecture, checkpoint.model_type, checkpoint.claimed_length) == (
+        "LlamaForCausalLM",
+        "llama",
+        131072,
+    )
+    assert (checkpoint.dtype, checkpoint.parameters, checkpoint.weight_bytes) == ("bfloat16", 36, 72)
+    assert checkpoint.config["hidden_size"] == 64
+    assert checkpoint.calibration is None
 
 
 def test_shards_are_one_checkpoint(folder: Path) -> None:
     shard(folder)
-    found = read_checkpoint(str(folder))
-    assert (found.parameters, found.weight_bytes) == (36, 72)
+    checkpoint = read_checkpoint(str(folder))
+    assert (checkpoint.parameters, checkpoint.weight_bytes) == (36, 72)
 
 
 def test_a_calibration_beside_the_weights_is_read(folder: Path) -> None:
@@ -129,7 +133,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "no config": (remove("config.json"), "config.json: missing; copy it from the base model"),
     "a folder of checkpoints": (
         both(remove("config.json"), write("checkpoint-9/config.json", "{}")),
-        "config.json: missing; give one of its checkpoints, as .*/checkpoint-9",
+        "config.json: missing; give one of its checkpoints, such as .*/checkpoint-9",
     ),
     "no json": (write("config.json", "{'a': 1}"), "config.json: no valid JSON .*; copy it again"),
     "no object": (write("config.json", "[]"), "config.json: holds no JSON object"),
@@ -145,15 +149,15 @@ BROKEN: dict[str, tuple[Change, str]] = {
     ),
     "a shard of another save": (
         both(shard, write("model-00002-of-00002.safetensors", safetensors({"other": [2]}))),
-        "model-00002-of-00002.safetensors: lacks model.norm.weight, which .* says is there",
+        "model-00002-of-00002.safetensors: lacks model.norm.weight, which .* lists there",
     ),
     "an empty index": (both(NO_WEIGHTS, write("model.safetensors.index.json", "{}")), "has no weight_map"),
     "shards without their index": (
         both(shard, remove("model.safetensors.index.json")),
         "model-00001-of-00002.safetensors: neither model.safetensors nor named in .*; copy the index too",
     ),
-    "cut in the weights": (write(WEIGHTS, WHOLE[:-5]), rf"is cut off, {len(WHOLE) - 5} of {len(WHOLE)} bytes"),
-    "cut in the header": (write(WEIGHTS, WHOLE[:40]), "model.safetensors: is cut off, 40 of"),
+    "truncated in the weights": (write(WEIGHTS, WHOLE[:-5]), rf"is truncated, {len(WHOLE) - 5} of {len(WHOLE)} bytes"),
+    "truncated in the header": (write(WEIGHTS, WHOLE[:40]), "model.safetensors: is truncated, 40 of"),
     "longer than it says": (write(WEIGHTS, WHOLE + b"more"), "has 4 bytes more than its header says"),
     "an empty file": (write(WEIGHTS), "model.safetensors: the file is empty"),
     "a pickle": (
@@ -194,10 +198,10 @@ BROKEN: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_what_is_no_checkpoint_is_told_in_one_line(kind: str, folder: Path) -> None:
-    change, said = BROKEN[kind]
+def test_a_broken_checkpoint_is_refused_in_one_line(kind: str, folder: Path) -> None:
+    change, message = BROKEN[kind]
     change(folder)
-    with pytest.raises(CheckpointError, match=said) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         read_checkpoint(str(folder))
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -211,20 +215,20 @@ def test_a_name_on_the_hub_is_not_downloaded(tmp_path: Path) -> None:
         read_checkpoint(str(tmp_path / "model.safetensors"))
 
 
-def test_own_code_is_allowed_by_the_option_and_not_needed_for_built_in_models(folder: Path) -> None:
+def test_own_code_needs_the_option_except_for_built_in_models(folder: Path) -> None:
     configure(folder, auto_map={"AutoModelForCausalLM": "m.M"})
     assert read_checkpoint(str(folder)).model_type == "llama"
     configure(folder, model_type="mine", auto_map={"AutoModelForCausalLM": "m.M"})
     assert read_checkpoint(str(folder), trust_remote_code=True).model_type == "mine"
 
 
-def test_weights_saved_whole_beside_training_shards_are_a_checkpoint(folder: Path) -> None:
+def test_complete_weights_beside_training_shards_are_a_checkpoint(folder: Path) -> None:
     both(write("state/__0_0.distcp"), write("zero_to_fp32.py"), write("optimizer.pt"))(folder)
     assert read_checkpoint(str(folder)).parameters == 36
 
 
 @given(cut=st.integers(0, len(WHOLE) - 1))
-def test_a_cut_file_is_never_taken_for_a_whole_one(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_truncated_file_is_never_accepted(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.safetensors"
     path.write_bytes(WHOLE[:cut])
     with pytest.raises(CheckpointError):

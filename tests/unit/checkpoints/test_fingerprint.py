@@ -1,4 +1,4 @@
-"""A fingerprint changes with all that answers depend on, and takes at most 64 MiB of a weight file to tell."""
+"""A fingerprint changes with everything that answers depend on, and reads at most 64 MiB of a weight file."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def test_the_fingerprint_changes_with_any_weight(at: int, tmp_path_factory: pyte
     ],
     ids=["config", "tokenizer", "generation config", "chat template", "weights"],
 )
-def test_the_fingerprint_changes_with_all_that_answers_depend_on(change: Change, folder: Path) -> None:
+def test_the_fingerprint_changes_with_everything_that_answers_depend_on(change: Change, folder: Path) -> None:
     before = read_checkpoint(str(folder)).fingerprint
     change(folder)
     assert read_checkpoint(str(folder)).fingerprint != before
 
 
-def test_the_fingerprint_is_that_of_the_content_wherever_it_stands(folder: Path) -> None:
+def test_the_fingerprint_does_not_depend_on_the_path(folder: Path) -> None:
     before = read_checkpoint(str(folder)).fingerprint
     (folder / "trainer_state.json").write_text("{}")
     assert read_checkpoint(str(folder.rename(folder.parent / "step_2000"))).fingerprint == before
 
 
 def sparse(path: Path, elements: int, tensors: int) -> None:
-    """A large file of zeros that takes no room on disk."""
+    """Write a large file of zeros that takes no space on disk."""
     entries = {
         f"layer.{at}": {
             "dtype": "BF16",
@@ -83,7 +83,7 @@ def sparse(path: Path, elements: int, tensors: int) -> None:
 
 
 def bytes_read() -> int:
-    """What this process has asked of read(), by the kernel's count."""
+    """Return the bytes that this process has read so far, as the kernel counts them."""
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counts["rchar"])
 
@@ -92,10 +92,10 @@ def bytes_read() -> int:
 def test_no_more_than_64_mib_of_a_weight_file_are_read(folder: Path) -> None:
     sparse(folder / WEIGHTS, elements=2**27, tensors=12)
     before = bytes_read()
-    found = read_checkpoint(str(folder))
-    # Configs, and the sources in which built-in models are looked up, are read beside it.
+    checkpoint = read_checkpoint(str(folder))
+    # The config and the tokenizer are read too.
     assert READ_LIMIT / 2 < bytes_read() - before < READ_LIMIT + 2**16
-    assert found.parameters == 12 * 2**27
+    assert checkpoint.parameters == 12 * 2**27
 
 
 def test_a_large_tensor_is_sampled_from_its_first_byte_to_its_last(folder: Path) -> None:

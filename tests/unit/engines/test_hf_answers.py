@@ -16,7 +16,7 @@ from fixtures.engines import EngineError
 from fixtures.engines.hf import engine as hf_engine
 from fixtures.engines.hf import prefill
 from fixtures.engines.hf.stopping import StopTracker
-from fixtures.memory.chunks import SLIDING_CHUNK
+from fixtures.memory.estimate import SLIDING_CHUNK_TOKENS
 from fixtures.records import Generation, Prompt
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, saved_in, texts
 from tests.helpers.tiny_models import (
@@ -96,7 +96,7 @@ def test_facts_say_how_prompts_are_read(family: str, attention: str, said: str, 
 def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Saved) -> None:
     engine = engine_of(saved("mistral"))
     model = engine.forward.model
-    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk == SLIDING_CHUNK
+    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk == SLIDING_CHUNK_TOKENS
 
     def forget(_: Any, args: Any, inputs: dict[str, Any]) -> Any:
         if inputs["past_key_values"].get_seq_length():

@@ -56,7 +56,7 @@ def test_a_prompt_that_takes_too_much_memory_is_read_in_smaller_parts(
     (asked,) = questions(1)
     alone = own_greedy(engine, asked)
     monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
-    monkeypatch.setattr(prefill, "LEAST_CHUNK", 8)
+    monkeypatch.setattr(prefill, "LEAST_CHUNK_TOKENS", 8)
     sizes = failing_above(engine, monkeypatch, 50)
     (generation,) = engine.generate([asked])
     assert generation.text == alone
@@ -69,10 +69,10 @@ def test_running_out_of_memory_in_the_smallest_part_says_what_was_missing(
 ) -> None:
     engine = ready("llama")
     monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
-    monkeypatch.setattr(prefill, "LEAST_CHUNK", 32)
+    monkeypatch.setattr(prefill, "LEAST_CHUNK_TOKENS", 32)
     failing_above(engine, monkeypatch, 10)
     said = (
-        r"out of memory on cpu with a prompt of 163 tokens, alone and chunks of 40: 20.00 MiB more were asked for, "
+        r"out of memory on cpu with a prompt of 163 tokens, alone and chunks of 40: 20.00 MiB more were requested, "
         r"about [0-9.]+ MiB are needed, [0-9.]+ MiB of them for the cache; use shorter --lengths"
     )
     with pytest.raises(EngineError, match=said):

@@ -199,7 +199,7 @@ def test_running_out_of_memory_says_at_which_length_and_what_to_do(
     monkeypatch.setattr(engine.forward.model, "forward", fail)
     said = (
         r"out of memory on cpu with a prompt of 90 tokens, alone and whole: "
-        r"(9 bytes more were asked for, )?about 0.7 MiB are needed"
+        r"(9 bytes more were requested, )?about 0.7 MiB are needed"
     )
     with pytest.raises(EngineError, match=said) as caught:
         list(engine.generate([random_prompt(90), random_prompt(20)]))

@@ -1,4 +1,4 @@
-"""The estimate is what transformers allocates: caches of real forwards, and a counted peak of an 8B-shaped one."""
+"""The estimate agrees with transformers: with caches of real forward passes and the counted peak of an 8B shape."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from transformers import (
     Qwen3NextConfig,
 )
 
-from fixtures.checkpoints.checkpoint import Checkpoint, MemoryEstimate, peak_memory_bytes
+from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines.hf.prefill import CachedForward
+from fixtures.memory.estimate import MemoryEstimate, estimate_peak_memory
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, VOCABULARY, WINDOW
 
 LATENT: dict[str, Any] = {
@@ -96,7 +97,7 @@ def checkpoint_of(model: Any) -> Checkpoint:
         claimed_length=None,
         dtype=str(model.dtype).removeprefix("torch."),
         parameters=0,
-        weight_bytes=sum(each.nbytes for each in model.parameters()),
+        weight_bytes=sum(parameter.nbytes for parameter in model.parameters()),
         fingerprint="",
         config=model.config.to_diff_dict(),
         calibration=None,
@@ -104,11 +105,11 @@ def checkpoint_of(model: Any) -> Checkpoint:
 
 
 def tensors_of(cache: Any) -> list[torch.Tensor]:
-    """Keys, values and states of all layers."""
+    """Return the keys, values and states of all layers."""
     values = [value for layer in cache.layers for value in vars(layer).values()]
-    flat = [each for value in values for each in (value.values() if isinstance(value, dict) else [value])]
-    # The window's size is kept as a tensor too.
-    return [each for each in flat if isinstance(each, torch.Tensor) and each.dim()]
+    flat = [inner for value in values for inner in (value.values() if isinstance(value, dict) else [value])]
+    # A layer stores the window's size as a tensor too, without dimensions.
+    return [value for value in flat if isinstance(value, torch.Tensor) and value.dim()]
 
 
 def filled(family: str, chunk: int | None) -> tuple[list[torch.Tensor], MemoryEstimate]:
@@ -116,37 +117,37 @@ def filled(family: str, chunk: int | None) -> tuple[list[torch.Tensor], MemoryEs
     model: Any = AutoModelForCausalLM.from_config(FAMILIES[family]).eval()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     length = 100 if family == "gpt2" else 300
     cache, _ = CachedForward(model).prefill(torch.randint(2, 300, (1, length)), chunk=chunk)
-    return tensors_of(cache), peak_memory_bytes(checkpoint_of(model), length, prefill=str(chunk or "whole"))
+    return tensors_of(cache), estimate_peak_memory(checkpoint_of(model), length, prefill=str(chunk or "whole"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_estimated_cache_is_the_one_that_transformers_fills(family: str) -> None:
     tensors, estimate = filled(family, None)
-    assert estimate.cache == sum(tensor.nbytes for tensor in tensors)
+    assert estimate.cache_bytes == sum(tensor.nbytes for tensor in tensors)
 
 
 @pytest.mark.parametrize("chunk", [None, 150])
 @pytest.mark.parametrize("family", ["mistral", "gemma3", "llama4"])
-def test_what_a_window_keeps_alive_is_counted(family: str, chunk: int | None) -> None:
-    """Its tensors are views: what the last step read stays until the next."""
+def test_tokens_that_a_window_keeps_in_memory_are_counted(family: str, chunk: int | None) -> None:
+    """A window's tensors are views of all tokens of the last pass, which stay in memory until the next one."""
     tensors, estimate = filled(family, chunk)
     held = sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
-    assert estimate.cache < held <= estimate.cache + estimate.activations
+    assert estimate.cache_bytes < held <= estimate.cache_bytes + estimate.activation_bytes
 
 
 class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Counts what operations allocate; what their kernels use inside is not seen."""
+    """Count the memory that operations allocate; workspace inside kernels is not visible."""
 
     def __init__(self, model: Any):
         super().__init__()  # type: ignore[no-untyped-call]  # as above
-        self.sizes = {each.untyped_storage()._cdata: 0 for each in (*model.parameters(), *model.buffers())}
+        self.sizes = {tensor.untyped_storage()._cdata: 0 for tensor in (*model.parameters(), *model.buffers())}
         self.now = self.peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for each in torch.utils._pytree.tree_iter(result):
-            if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata not in self.sizes:
-                storage = each.untyped_storage()
+        for tensor in torch.utils._pytree.tree_iter(result):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self.sizes:
+                storage = tensor.untyped_storage()
                 self.sizes[storage._cdata] = storage.nbytes()
                 self.now += storage.nbytes()
                 self.peak = max(self.peak, self.now)
@@ -168,13 +169,13 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
     ],
 )
 def test_the_estimated_peak_is_the_counted_one(attention: str, length: int, chunk: int | None) -> None:
-    """Nothing is computed: fake tensors have the sizes alone. Within 10 % of all but the weights."""
+    """Fake tensors have sizes and no content. The estimate is within 10 % of the peak without the weights."""
     with FakeTensorMode():
         model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
             LLAMA_8B, dtype=torch.bfloat16, attn_implementation=attention
         ).eval()
         with Allocations(model) as counted:
-            kept = CachedForward(model).prefill(torch.zeros((1, length), dtype=torch.long), chunk=chunk)
-    del kept
-    estimate = peak_memory_bytes(checkpoint_of(model), length, attention=attention, prefill=str(chunk or "whole"))
-    assert estimate.cache + estimate.activations == pytest.approx(counted.peak, rel=0.1)
+            held = CachedForward(model).prefill(torch.zeros((1, length), dtype=torch.long), chunk=chunk)
+    del held
+    estimate = estimate_peak_memory(checkpoint_of(model), length, attention=attention, prefill=str(chunk or "whole"))
+    assert estimate.cache_bytes + estimate.activation_bytes == pytest.approx(counted.peak, rel=0.1)

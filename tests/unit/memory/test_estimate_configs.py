@@ -1,4 +1,4 @@
-"""The memory that a run takes is estimated from the config: its layers and windows, and the path of reading."""
+"""The estimate follows the config's layers and windows, and the way in which prompts are read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.checkpoints.checkpoint import Checkpoint, peak_memory_bytes, read_checkpoint
+from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from fixtures.memory import estimate
+from fixtures.memory.estimate import estimate_peak_memory
 from tests.helpers.checkpoints import configure, sound_checkpoint
 
 
@@ -39,7 +40,7 @@ def with_config(folder: Path, **values: Any) -> Checkpoint:
         ({"attention_chunk_size": 10, "layer_types": ["chunked_attention", "full_attention"] * 2}, 2018 * 2 * 2 * 8),
         ({"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, 1000 * 2 * 2 * 8),
         ({"num_kv_shared_layers": 3}, 1000 * 2 * 2 * 8),
-        # As published, without the types that their classes make of it.
+        # Configs as published, without the layer types that their classes derive.
         ({"hybrid_override_pattern": "M-*E"}, 1000 * 2 * 2 * 8),
         ({"full_attn_idxs": [1, 3]}, 2000 * 2 * 2 * 8),
         ({"full_attention_interval": 4}, 1000 * 2 * 2 * 8),
@@ -58,7 +59,7 @@ def test_the_cache_is_estimated_from_the_layers(
     values: dict[str, Any], tokens_times_elements: int, folder: Path
 ) -> None:
     checkpoint = with_config(folder, **values)
-    assert peak_memory_bytes(checkpoint, 1000, "auto").cache == 2 * tokens_times_elements
+    assert estimate_peak_memory(checkpoint, 1000, "auto").cache_bytes == 2 * tokens_times_elements
 
 
 @pytest.mark.parametrize(
@@ -69,37 +70,45 @@ def test_the_cache_is_estimated_from_the_layers(
         ({"attention": "sdpa"}, {"attention": "eager", "prefill": "4096"}),
     ],
 )
-def test_reading_takes_what_its_path_needs(options: dict[str, Any], larger: dict[str, Any], folder: Path) -> None:
+def test_activations_depend_on_attention_and_chunks(
+    options: dict[str, Any], larger: dict[str, Any], folder: Path
+) -> None:
     checkpoint = read_checkpoint(str(folder))
-    less, more = (peak_memory_bytes(checkpoint, 131072, **each) for each in (options, larger))
-    assert less.cache == more.cache
-    assert 2 * less.activations < more.activations
+    less, more = (estimate_peak_memory(checkpoint, 131072, **chosen) for chosen in (options, larger))
+    assert less.cache_bytes == more.cache_bytes
+    assert 2 * less.activation_bytes < more.activation_bytes
 
 
-def test_auto_takes_flash_attention_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_automatic_attention_is_flash_attention_if_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     checkpoint = read_checkpoint(str(folder))
-    without = peak_memory_bytes(checkpoint, 131072)
+    without = estimate_peak_memory(checkpoint, 131072)
     monkeypatch.setattr(estimate, "version", lambda _: "2.8.3")
-    assert peak_memory_bytes(checkpoint, 131072).activations < without.activations / 2
+    assert estimate_peak_memory(checkpoint, 131072).activation_bytes < without.activation_bytes / 2
     others: tuple[dict[str, Any], ...] = ({"device": "cpu"}, {"dtype": "float32", "attention": "sdpa"})
     for other in others:
-        assert peak_memory_bytes(checkpoint, 131072, **other).activations >= without.activations
+        assert estimate_peak_memory(checkpoint, 131072, **other).activation_bytes >= without.activation_bytes
 
 
-def test_a_published_config_may_leave_out_what_its_class_fills_in(folder: Path) -> None:
+def test_values_that_a_published_config_omits_are_the_defaults_of_its_class(folder: Path) -> None:
     """Gemma 3's configs name no heads; 5 of 6 layers have a window."""
     text = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 6, "sliding_window": 1024}
     (folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
-    cache = peak_memory_bytes(read_checkpoint(str(folder)), 10000).cache
+    cache = estimate_peak_memory(read_checkpoint(str(folder)), 10000).cache_bytes
     assert cache == (10000 + 5 * 1023) * 2 * 4 * 256 * 2
 
 
 def test_memory_grows_with_dtype_batch_and_length(folder: Path) -> None:
     checkpoint = read_checkpoint(str(folder))
-    base = peak_memory_bytes(checkpoint, 1000, "bfloat16", 1)
-    assert base.total == base.weights + base.cache + base.activations
-    assert base.weights == checkpoint.weight_bytes
-    assert peak_memory_bytes(checkpoint, 1000, "float32", 1).total == 2 * base.total
-    doubled = peak_memory_bytes(checkpoint, 1000, "bfloat16", 2)
-    assert (doubled.weights, doubled.cache, doubled.activations) == (base.weights, 2 * base.cache, 2 * base.activations)
-    assert peak_memory_bytes(checkpoint, 2000, "bfloat16", 1).cache == 2 * base.cache
+    base = estimate_peak_memory(checkpoint, 1000, "bfloat16", 1)
+    assert base.total_bytes == base.weight_bytes + base.cache_bytes + base.activation_bytes
+    assert base.weight_bytes == checkpoint.weight_bytes
+    assert estimate_peak_memory(checkpoint, 1000, "float32", 1).total_bytes == 2 * base.total_bytes
+    doubled = estimate_peak_memory(checkpoint, 1000, "bfloat16", 2)
+    assert (doubled.weight_bytes, doubled.cache_bytes, doubled.activation_bytes) == (
+        base.weight_bytes,
+        2 * base.cache_bytes,
+        2 * base.activation_bytes,
+    )
+    assert estimate_peak_memory(checkpoint, 2000, "bfloat16", 1).cache_bytes == 2 * base.cache_bytes

@@ -1,4 +1,4 @@
-"""A model that has no room is refused with the numbers, before it is loaded; what may fit is tried."""
+"""A model that cannot fit into memory is refused with the numbers before it is loaded; one that may fit is tried."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from fixtures.cases import plan
 from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from fixtures.corpora import Corpora
-from fixtures.engines.hf.prefill import LEAST_CHUNK
 from fixtures.memory import hardware
-from fixtures.memory.fit import LEAST_PART, cases_over_memory, estimated_memory
+from fixtures.memory.estimate import LEAST_CHUNK_TOKENS
+from fixtures.memory.fit import cases_over_memory, estimated_memory
 from fixtures.memory.hardware import MemoryBudget, gpu_memory_bytes, machine_memory_bytes, memory_budget_of
 from fixtures.tasks import TASKS
 from tests.helpers.runs import calibrated, sparse_weights, start
@@ -29,7 +29,7 @@ Cards = Callable[..., None]
 
 @pytest.fixture
 def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cards:
-    """GPUs of so many MiB each, as far as NVIDIA's own program tells."""
+    """Return a function that makes NVIDIA's program report GPUs of the given sizes in MiB."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     folder = tmp_path / "driver"
     folder.mkdir()
@@ -49,44 +49,44 @@ def model() -> Checkpoint:
 
 
 def problems(model: Checkpoint, *others: Checkpoint, workers: int = 1, **settings: object) -> dict[int, str]:
-    """By length."""
+    """Return the problem of each length that does not fit, and check that it holds for all of its cases."""
     options = options_of(model.path, **{"lengths": (4096, 131072), "device": "cuda", **settings})
     cases = plan(options, TASKS, Corpora())
-    found = cases_over_memory(options, (model, *others), cases, workers=workers)
-    assert all({case.id for case in cases if case.length == at} <= found.keys() or not any(
-        case.id in found for case in cases if case.length == at
-    ) for at in options.lengths)  # fmt: skip
-    return {case.length: found[case.id] for case in cases if case.id in found}
+    refused = cases_over_memory(options, (model, *others), cases, workers=workers)
+    for length in options.lengths:
+        ids = {case.id for case in cases if case.length == length}
+        assert ids <= refused.keys() or not ids & refused.keys()
+    return {case.length: refused[case.id] for case in cases if case.id in refused}
 
 
-def test_gpus_are_told_by_the_driver(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_and_their_sizes_come_from_the_driver(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_memory_bytes() == ()
     cards(81559, 40960)
     assert gpu_memory_bytes() == (81559 * MIB, 40960 * MIB)
     assert (
         memory_budget_of("cuda", 2, 1)
         == memory_budget_of("cuda:1", 2, 4)
-        == MemoryBudget(size=122519 * MIB, gpus=2, sharing=1)
+        == MemoryBudget(total_bytes=122519 * MIB, gpu_count=2, worker_count=1)
     )
-    # Which one that is nobody says, and it is at best the largest.
+    # Nothing says which GPUs these are, so the sizes are those of the largest.
     for shown, seen in {"1": 1, "GPU-8f3a,GPU-1c": 2, "0,-1,1": 1, "1,0,7": 2, "": 0, "-1": 0}.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
         assert gpu_memory_bytes() == (81559 * MIB, 40960 * MIB)[:seen]
 
 
-def test_a_small_card_beside_a_large_one_takes_no_room_away(cards: Cards) -> None:
+def test_a_small_gpu_beside_a_large_one_does_not_reduce_the_budget(cards: Cards) -> None:
     cards(2048, 24564)
-    assert memory_budget_of("cuda", 1, 1) == MemoryBudget(size=24564 * MIB, gpus=1, sharing=1)
-    assert memory_budget_of("cuda", 1, 2) == MemoryBudget(size=2048 * MIB, gpus=1, sharing=1)
-    assert memory_budget_of("cuda:0", 1, 2) == MemoryBudget(size=24564 * MIB, gpus=1, sharing=2)
+    assert memory_budget_of("cuda", 1, 1) == MemoryBudget(total_bytes=24564 * MIB, gpu_count=1, worker_count=1)
+    assert memory_budget_of("cuda", 1, 2) == MemoryBudget(total_bytes=2048 * MIB, gpu_count=1, worker_count=1)
+    assert memory_budget_of("cuda:0", 1, 2) == MemoryBudget(total_bytes=24564 * MIB, gpu_count=1, worker_count=2)
     cards(40960, 81559)
-    assert memory_budget_of("cuda", 1, 3) == MemoryBudget(size=81559 * MIB, gpus=1, sharing=2)
+    assert memory_budget_of("cuda", 1, 3) == MemoryBudget(total_bytes=81559 * MIB, gpu_count=1, worker_count=2)
 
 
 @pytest.mark.parametrize(
     ("built", "gpus"), [(("'12.8'", "None"), True), (("None", "'6.4'"), True), (("None", "None"), False), ((), True)]
 )
-def test_auto_is_a_gpu_where_torch_was_built_for_one(
+def test_device_auto_is_a_gpu_if_torch_was_built_for_one(
     built: tuple[str, ...], gpus: bool, cards: Cards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (package := tmp_path / "torch").mkdir()
@@ -99,16 +99,16 @@ def test_auto_is_a_gpu_where_torch_was_built_for_one(
     memory = machine_memory_bytes()
     assert memory is not None
     assert memory_budget_of("auto", 1, 1) == MemoryBudget(
-        size=1000 * MIB if gpus else memory, gpus=int(gpus), sharing=1
+        total_bytes=1000 * MIB if gpus else memory, gpu_count=int(gpus), worker_count=1
     )
-    # A card that is there and does not say how large it is: not the machine's memory, and nobody knows what.
+    # The size of a GPU that is present is unknown, and the machine's memory is not used instead.
     monkeypatch.setattr(hardware, "GPU_NODES", (str(package),))
     cards("[Insufficient Permissions]")
     assert (memory_budget_of("auto", 1, 1) is None) == gpus
 
 
 @pytest.mark.parametrize("said", [("[N/A]",), ("No devices were found",), (), (81559, "[N/A]"), ("\\377\\376",)])
-def test_a_driver_that_says_nothing_of_use_shows_no_gpu(said: tuple[str, ...], cards: Cards) -> None:
+def test_an_unreadable_report_of_the_driver_shows_no_gpu(said: tuple[str, ...], cards: Cards) -> None:
     cards(*said)
     assert gpu_memory_bytes() == ()
     cards(81559, code=9)
@@ -116,51 +116,51 @@ def test_a_driver_that_says_nothing_of_use_shows_no_gpu(said: tuple[str, ...], c
     assert memory_budget_of("cuda", 1, 1) is None
 
 
-def test_what_every_worker_has_is_what_is_there_by_those_who_share_it(cards: Cards) -> None:
+def test_workers_share_a_place_equally(cards: Cards) -> None:
     memory = machine_memory_bytes()
     assert memory is not None
-    rooms = [memory_budget_of("cpu", 1, workers) for workers in (1, 4)]
-    assert [room and room.share for room in rooms] == [memory, memory // 4]
+    budgets = [memory_budget_of("cpu", 1, workers) for workers in (1, 4)]
+    assert [budget and budget.worker_bytes for budget in budgets] == [memory, memory // 4]
     cards(1000, 1000)
     shares = {(gpus, workers): memory_budget_of("cuda", gpus, workers) for gpus in (1, 2) for workers in (1, 2, 3)}
-    assert {each: room and room.share for each, room in shares.items()} == {
+    assert {key: budget and budget.worker_bytes for key, budget in shares.items()} == {
         (1, 1): 1000 * MIB, (1, 2): 1000 * MIB, (1, 3): 500 * MIB,
         (2, 1): 2000 * MIB, (2, 2): 2000 * MIB, (2, 3): 2000 * MIB,
     }  # fmt: skip
 
 
-def test_a_length_whose_cache_has_no_room_is_refused_with_the_numbers(model: Checkpoint, cards: Cards) -> None:
+def test_a_length_whose_cache_does_not_fit_is_refused_with_the_numbers(model: Checkpoint, cards: Cards) -> None:
     options = options_of(model.path, device="cuda")
     short, long = (estimated_memory(options, model, length) for length in (4096, 131072))
-    assert short.total < long.cache
-    cards(long.cache // MIB)
+    assert short.total_bytes < long.cache_bytes
+    cards(long.cache_bytes // MIB)
     assert set(problems(model)) == {131072}
     line = problems(model)[131072]
     expected = r"--lengths: 131072 tokens take [\d.]+ GiB \([\d.]+ weights, [\d.]+ cache, [\d.]+ activations\) in each "
-    told = re.fullmatch(
+    match = re.fullmatch(
         expected
-        + r"worker, which has [\d.]+ GiB \(1 GPU\); use --gpus-per-worker (\d) where there are so many, shorter "
+        + r"worker, which has [\d.]+ GiB \(1 GPU\); use --gpus-per-worker (\d) if the machine has that many, shorter "
         r"--lengths, or a server \(--base-url\)",
         line,
     )
-    assert told is not None
-    assert problems(model, gpus_per_worker=int(told[1])) == {}
-    assert problems(model, gpus_per_worker=int(told[1]) - 1) != {}
-    cards(int(1.05 * long.total / MIB))
+    assert match is not None
+    assert problems(model, gpus_per_worker=int(match[1])) == {}
+    assert problems(model, gpus_per_worker=int(match[1]) - 1) != {}
+    cards(int(1.05 * long.total_bytes / MIB))
     assert problems(model) == {}
     # An estimate may be a tenth too high.
-    cards(int(0.95 * long.total / MIB))
+    cards(int(0.95 * long.total_bytes / MIB))
     assert problems(model) == {}
     assert set(problems(model, workers=2)) == {131072}
     assert "1 GPU among 2 workers" in problems(model, workers=2)[131072]
     assert "use fewer workers (-n)" in problems(model, workers=2)[131072]
 
 
-def test_a_thought_and_a_baseline_take_room_too(model: Checkpoint, cards: Cards) -> None:
+def test_a_thought_and_a_baseline_need_memory_too(model: Checkpoint, cards: Cards) -> None:
     long = estimated_memory(options_of(model.path, device="cuda"), model, 131072)
-    cards(int(1.05 * long.total / MIB))
+    cards(int(1.05 * long.total_bytes / MIB))
     assert set(problems(model, thinking_budget=131072)) == {131072}
-    heavy = replace(model, weight_bytes=2 * long.total)
+    heavy = replace(model, weight_bytes=2 * long.total_bytes)
     assert set(problems(model, heavy)) == {4096, 131072}
     assert problems(model, replace(model)) == {}
 
@@ -169,12 +169,12 @@ def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> N
     memory = machine_memory_bytes()
     assert memory is not None
     huge = replace(model, weight_bytes=2 * memory)
-    found = problems(huge, device="cpu")
-    assert set(found) == {4096, 131072}
-    assert "this machine's memory); use a machine with more" in found[4096]
+    refused = problems(huge, device="cpu")
+    assert set(refused) == {4096, 131072}
+    assert "this machine's memory); use a machine with more memory" in refused[4096]
     half = replace(model, weight_bytes=memory // 2)
     assert problems(half, lengths=(4096,), device="cpu") == {}
-    # As they are stored, weights are pages of one file for all workers; in another format each has its own.
+    # Weights in their stored format are pages of one file for all workers; in another format every worker has its own.
     assert problems(half, lengths=(4096,), device="cpu", workers=4) == {}
     other: dict[str, Any] = {"dtype": "bfloat16", "device": "cpu", "workers": 6}
     assert model.dtype == "float32"
@@ -183,22 +183,21 @@ def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> N
         assert problems(replace(half, dtype="bfloat16"), lengths=(4096,), **other | {"dtype": name}) == {}
 
 
-def test_what_a_gpu_can_read_in_parts_is_not_refused_for_its_whole(model: Checkpoint, cards: Cards) -> None:
-    """The engine reads in smaller and smaller parts where it runs out of memory."""
-    assert LEAST_PART == LEAST_CHUNK
+def test_a_length_that_fits_in_small_chunks_is_not_refused(model: Checkpoint, cards: Cards) -> None:
+    """The engine halves its chunks when it runs out of memory."""
     whole = estimated_memory(options_of(model.path, device="cuda"), model, 131072)
-    parts = estimated_memory(options_of(model.path, device="cuda"), model, 131072, prefill=str(LEAST_PART))
-    assert parts.total < 0.8 * whole.total
-    cards(int(parts.total / MIB) + 1)
+    parts = estimated_memory(options_of(model.path, device="cuda"), model, 131072, prefill=str(LEAST_CHUNK_TOKENS))
+    assert parts.total_bytes < 0.8 * whole.total_bytes
+    cards(int(parts.total_bytes / MIB) + 1)
     assert problems(model) == {}
-    # Frequencies that depend on the length make that impossible.
+    # Rope frequencies that depend on the length rule chunks out.
     turning = {**model.config, "rope_parameters": {"rope_type": "longrope"}}
     assert set(problems(replace(model, config=turning))) == {131072}
 
 
 @pytest.fixture
 def too_heavy(tmp_path: Path) -> Path:
-    """More than this machine has, by its header."""
+    """A checkpoint whose header claims more weights than this machine has memory."""
     folder = Path(shutil.copytree(calibrated("512"), tmp_path / "step_9"))
     memory = machine_memory_bytes()
     assert memory is not None
@@ -206,7 +205,7 @@ def too_heavy(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_run_that_cannot_fit_is_one_line_and_a_plan_says_it_beforehand(
+def test_a_run_that_cannot_fit_ends_with_one_line_that_a_plan_shows_too(
     too_heavy: Path, cards: Cards, tmp_path: Path
 ) -> None:
     what = (f"--model={too_heavy}", "--suite", "ruler", "--lengths", "4k", "--device", "cpu")
@@ -221,7 +220,7 @@ def test_a_run_that_cannot_fit_is_one_line_and_a_plan_says_it_beforehand(
     ended = start(planned, *what, "--plan", "-n", "2", "--dtype", "bfloat16", gpus="0")
     assert ended.code == 0
     assert re.search(r"activations(; --gpus-per-worker \d+ with 1024 GiB each)?\)", ended.output)
-    # Half as large in that format, but of each of the workers, although a plan starts none.
+    # The weights are half as large in that format, but every worker has its own, although a plan starts none.
     (refused,) = (line for line in ended.output.splitlines() if line.startswith("cannot run: "))
     assert "(this machine's memory among 2 workers)" in refused
 
@@ -234,7 +233,7 @@ def test_a_run_that_cannot_fit_is_one_line_and_a_plan_says_it_beforehand(
         (("-p", "no:xdist"), 1),
     ],
 )  # fmt: skip
-def test_workers_are_those_that_start_here(options: tuple[str, ...], workers: int | None, tmp_path: Path) -> None:
+def test_workers_on_this_machine_are_counted(options: tuple[str, ...], workers: int | None, tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(
         "import pytest\n"
         "from plugins.options import local_worker_count\n"
