@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fixtures.records import Case
-from plugins.gates.statistics import Floats, interval
+from plugins.gates.e_process import Floats
+from plugins.gates.statistics import interval
 
 # No verdict is reached on fewer clusters than these: on a queue of one case, and on one of several cases.
 MIN_CLUSTERS_ONE_CASE = 8

@@ -1,4 +1,7 @@
-"""RULER's summary of a curve: effective length and weighted averages (Hsieh et al. 2024, §4, Table 3)."""
+"""RULER's summaries of scores over lengths: effective length and weighted averages (Hsieh et al. 2024, §4, Table 3).
+
+Scores are from 0 to 100, keyed by length in tokens. All functions raise ValueError without scores.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from collections.abc import Mapping
 
 
 def effective_length(scores: Mapping[int, float], threshold: float) -> int | None:
-    """The longest length whose score (0 to 100) is strictly above the threshold; None if there is none."""
+    """Return the longest length whose score is strictly above the threshold; None if there is none."""
     _require(scores)
     return max((length for length, score in scores.items() if score > threshold), default=None)
 
 
 def contiguous_effective_length(scores: Mapping[int, float], threshold: float) -> int | None:
-    """The longest length that passes together with all shorter ones; None if the shortest does not."""
+    """Return the longest length that passes together with all shorter ones; None if the shortest does not pass."""
     _require(scores)
     longest = None
     for length in sorted(scores):
@@ -23,7 +26,10 @@ def contiguous_effective_length(scores: Mapping[int, float], threshold: float) -
 
 
 def effective_length_label(scores: Mapping[int, float], threshold: float) -> str:
-    """`4096`, `<1024` where no tested length passes, `>8192` where the longest tested one does."""
+    """Return the effective length as text, such as "4096".
+
+    It is "<1024" if no length passes and 1024 is the shortest, and ">8192" if the longest, 8192, passes.
+    """
     longest = effective_length(scores, threshold)
     if longest is None:
         return f"<{min(scores)}"
@@ -31,13 +37,16 @@ def effective_length_label(scores: Mapping[int, float], threshold: float) -> str
 
 
 def average(scores: Mapping[int, float]) -> float:
-    """The plain mean over lengths."""
+    """Return the unweighted mean over lengths."""
     _require(scores)
     return sum(scores.values()) / len(scores)
 
 
 def weighted_average(scores: Mapping[int, float], *, rising: bool) -> float:
-    """The mean with weights 1 to n over the lengths: the longest weighs most if rising, else least."""
+    """Return the mean with weights 1 to n over the lengths: the longest has the largest if rising, else the smallest.
+
+    These are the paper's wAvg (inc) and wAvg (dec).
+    """
     _require(scores)
     lengths = sorted(scores, reverse=not rising)
     weights = range(1, len(lengths) + 1)

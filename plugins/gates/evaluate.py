@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fixtures.lengths import format_length
 from fixtures.records import CaseResult, Verdict, VerdictWord
 from plugins.gates.clusters import ESTIMATE_ALPHA, SampleRef
+from plugins.gates.e_process import TIE_TOLERANCE
 from plugins.gates.effective_length import (
     contiguous_effective_length,
     effective_length,
@@ -32,7 +33,7 @@ from plugins.gates.hypotheses import (
     verdict_name,
 )
 from plugins.gates.panels import Panel
-from plugins.gates.statistics import TIE_TOLERANCE, interval
+from plugins.gates.statistics import interval
 from plugins.gates.thresholds import Gate, Thresholds
 
 # A gate on verdicts instead of scores: those that pass lie above it.

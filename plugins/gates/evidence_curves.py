@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from plugins.gates.clusters import ClusteredQueue, SampleRef
+from plugins.gates.e_process import Floats
 from plugins.gates.evaluate import GateEvaluator
 from plugins.gates.hypotheses import gate_family, hypothesis_of, lengths_of, tasks_of, verdict_name
 from plugins.gates.panels import Panel
-from plugins.gates.regression import baseline_scores, name_of, of_panel
+from plugins.gates.regression import baseline_scores, comparison_name, scores_of_panel
 from plugins.gates.sequential import Hypothesis
-from plugins.gates.statistics import Floats, level_evidence, paired_evidence
+from plugins.gates.statistics import level_evidence, paired_evidence
 from plugins.gates.thresholds import Gate
 
 MOST_POINTS = 120
@@ -54,8 +55,8 @@ def curves(judge: GateEvaluator) -> dict[str, tuple[Curve, ...]]:
     if judge.measured.scope.has_baseline:
         baseline = baseline_scores(judge.measured.results)
         for panel in judge.panels.values():
-            paired = _paired(panel, of_panel(panel, judge.scores), of_panel(panel, baseline))
-            found[name_of(panel)] = [paired] if paired else []
+            paired = _paired(panel, scores_of_panel(panel, judge.scores), scores_of_panel(panel, baseline))
+            found[comparison_name(panel)] = [paired] if paired else []
     return {name: tuple(each) for name, each in found.items() if each}
 
 

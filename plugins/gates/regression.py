@@ -1,4 +1,4 @@
-"""Has the model become worse than its baseline? Paired by sample, pooled over a panel, told case by case."""
+"""The comparison with a baseline: one verdict per panel on paired samples, and a diagnosis of every case."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import numpy as np
 from fixtures.lengths import format_length
 from fixtures.records import CaseResult, Verdict, VerdictWord
 from plugins.gates.clusters import SampleRef
+from plugins.gates.e_process import Floats
 from plugins.gates.evaluate import GateEvaluator, interval_alpha
 from plugins.gates.hypotheses import RULER
 from plugins.gates.panels import Panel
+from plugins.gates.sequential import InterimAnalysis
 from plugins.gates.statistics import e_bh, interval, log_evidence_below, log_evidence_of_drop, paired_interval
 
 KIND = "regression"
@@ -21,55 +23,82 @@ KIND = "regression"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What is known of one case. Scores, floor and differences are 0 to 100, None where not measured.
-
-    `below`: shown to be below its floor; `dropped`: shown to be worse than the baseline; both with
-    the share of false discoveries held over all cases. `flips` counts paired samples that became
-    worse and better. `interval` is that of the score, whatever the number of samples planned.
-    """
+    """The tests of one case against its floor and against the baseline. Scores and differences are in points."""
 
     score: float | None
+
     interval: tuple[float, float] | None
+    """The confidence interval around the score of the model, not only of the planned samples."""
+
     floor: float | None
+    """The lowest acceptable score; None if the thresholds file sets none for the task."""
+
     below: bool
+    """True if the case is shown to be below its floor, at the false discovery rate that holds over all cases."""
+
     difference: float | None
+    """The mean of model - baseline over all pairs; None without pairs."""
+
     difference_interval: tuple[float, float] | None
+
     flips: tuple[int, int]
+    """The number of clusters that became worse and the number that became better."""
+
     pairs: int
+    """The number of clusters that were compared."""
+
     dropped: bool
+    """True if the case is shown to be worse than the baseline, at the same false discovery rate."""
 
     @property
     def bad(self) -> bool:
         return self.below or self.dropped
 
 
-def name_of(panel: Panel) -> str:
-    """The name of the comparison's verdict at the panel's length."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The measured change against the baseline on one panel, in points."""
+
+    difference: float
+    interval: tuple[float, float]
+    worse: int
+    better: int
+
+
+def comparison_name(panel: Panel) -> str:
+    """Return the name of the verdict on a panel's comparison."""
     return f"regression{'' if panel.family == RULER else f' of {panel.family}'} at {format_length(panel.length)}"
 
 
-def regression_verdicts(judge: GateEvaluator) -> tuple[Verdict, ...]:
-    """One verdict for each length; none without a baseline."""
-    if not judge.measured.scope.has_baseline:
+def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
+    """Return one verdict per panel; none without a baseline."""
+    if not evaluator.measured.scope.has_baseline:
         return ()
-    baseline = baseline_scores(judge.measured.results)
-    return tuple(_regression(judge, panel, of_panel(panel, baseline)) for panel in judge.panels.values())
+    baseline = baseline_scores(evaluator.measured.results)
+    return tuple(_verdict(evaluator, panel, scores_of_panel(panel, baseline)) for panel in evaluator.panels.values())
 
 
-def diagnoses(judge: GateEvaluator) -> dict[str, Diagnosis]:
-    """By case id, for every case that has a score."""
-    floors, results = judge.thresholds.floors, judge.measured.results
-    scored = {name: result for name, result in results.items() if result.score is not None}
-    below = _shown(scored, judge, lambda result: _log_below(result, floors.get(result.case.task)))
-    dropped = _shown(scored, judge, _log_dropped)
+def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
+    """Return the diagnosis of every case that has a score, keyed by case id."""
+    floors, results = evaluator.thresholds.floors, evaluator.measured.results
+    scored = {case_id: result for case_id, result in results.items() if result.score is not None}
+    below = _discoveries(scored, evaluator, lambda result: _log_evidence_below(result, floors.get(result.case.task)))
+    dropped = _discoveries(scored, evaluator, _log_evidence_of_drop)
+    alpha = 1 - evaluator.thresholds.verdict.confidence
     return {
-        name: _diagnosis(result, judge, floors.get(result.case.task), below=name in below, dropped=name in dropped)
-        for name, result in scored.items()
+        case_id: _diagnosis(
+            result,
+            floors.get(result.case.task),
+            alpha=alpha,
+            below=case_id in below,
+            dropped=case_id in dropped,
+        )
+        for case_id, result in scored.items()
     }
 
 
 def baseline_scores(results: Mapping[str, CaseResult]) -> dict[SampleRef, float]:
-    """The baseline's scores, each at its place in the queue."""
+    """Return the baseline's score of every sample that was compared."""
     return {
         SampleRef(result.case.id, outcome.index): score
         for result in results.values()
@@ -77,105 +106,140 @@ def baseline_scores(results: Mapping[str, CaseResult]) -> dict[SampleRef, float]
     }
 
 
-def of_panel(panel: Panel, scores: Mapping[SampleRef, float]) -> dict[SampleRef, float]:
-    """Those of the panel's elements; a run of many panels would otherwise go through all for each."""
-    return {element: scores[element] for element in panel.order if element in scores}
+def scores_of_panel(panel: Panel, scores: Mapping[SampleRef, float]) -> dict[SampleRef, float]:
+    """Return the scores of a panel's samples, so that the work per panel does not grow with the size of the run."""
+    return {ref: scores[ref] for ref in panel.order if ref in scores}
 
 
-def _regression(judge: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef, float]) -> Verdict:
-    # Those that cannot be built are in no queue, but the mean without them is not the panel's.
-    cases = [case for case in judge.measured.scope.cases_at(panel.length).values() if case.family == panel.family]
-    results = [judge.measured.results.get(case.id) for case in cases]
-    broken = next((result for result in results if result is not None and result.error is not None), None)
-    scores = of_panel(panel, judge.scores)
-    look = panel.analyze_pairs(scores, baseline)
-    word: VerdictWord = look.decision.verdict if look.decision else "inconclusive"
-    value, bounds = None, None
+def _verdict(evaluator: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef, float]) -> Verdict:
     assert panel.non_inferiority is not None
-    alpha = interval_alpha(1 - judge.thresholds.verdict.confidence, panel.non_inferiority.alpha)
-    drop = judge.thresholds.regression.drop
-    if broken is not None:
-        word, reason = "error", f"{broken.case.id}: {broken.error}"
-    elif any(result is None for result in results):
-        word, reason = "error", "a case came back without a result"
-    elif look.samples == 0:
-        reason = "no sample has a result of both"
-        if judge.measured.scope.baseline_is_final:
-            word, reason = "not measured", "the baseline's journal has no result on these samples"
-    else:
-        pool = panel.queue(panel.cases)
-        both = scores.keys() & baseline
-        found = pool.weighted_means({element: scores[element] - baseline[element] for element in both}, look.clusters)
-        of = len(pool.clusters) if panel.non_inferiority.finite_population else None
-        bounds_of_pieces = paired_interval(found, alpha=alpha, population=of)
-        low, high = (max(-1.0, min(1.0, pool.scale * end)) for end in bounds_of_pieces)
-        value, bounds = 100 * pool.scale * math.fsum(found) / len(found), (100 * low, 100 * high)
-        worse, better = int((found < 0).sum()), int((found > 0).sum())
-        flips = f"{worse} worse, {better} better of {look.clusters} pairs"
-        reason = f"{value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]: {_said(judge, word)} points ({flips})"
+    scores = scores_of_panel(panel, evaluator.scores)
+    analysis = panel.analyze_pairs(scores, baseline)
+    alpha = interval_alpha(1 - evaluator.thresholds.verdict.confidence, panel.non_inferiority.alpha)
+    word, reason = _obstacle(evaluator, panel, analysis)
+    comparison = None
+    if word is None:
+        comparison = _comparison(panel, scores, baseline, analysis, alpha)
+        word = analysis.decision.verdict if analysis.decision else "inconclusive"
+        reason = _reason(evaluator, comparison, word, pairs=analysis.clusters)
+    settings = evaluator.thresholds.regression
     return Verdict(
-        name=name_of(panel),
+        name=comparison_name(panel),
         kind=KIND,
         length=panel.length,
-        measured=value,
-        interval=bounds,
-        confidence=1 - alpha if bounds else None,
-        required=-drop,
-        samples=look.samples,
-        of=look.planned_samples,
+        measured=comparison.difference if comparison else None,
+        interval=comparison.interval if comparison else None,
+        confidence=1 - alpha if comparison else None,
+        required=-settings.drop,
+        samples=analysis.samples,
+        of=analysis.planned_samples,
         verdict=word,
-        blocking=judge.thresholds.regression.blocking,
+        blocking=settings.blocking,
         reason=reason,
     )
 
 
-def _said(judge: GateEvaluator, word: VerdictWord) -> str:
-    rules = judge.thresholds.regression
+def _obstacle(evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis) -> tuple[VerdictWord | None, str]:
+    """Return the verdict and the reason if nothing can be compared; None if something can.
+
+    A case whose samples cannot be built is in no queue, but a mean without it would not be the panel's.
+    """
+    scope = evaluator.measured.scope
+    cases = [case for case in scope.cases_at(panel.length).values() if case.family == panel.family]
+    results = [evaluator.measured.results.get(case.id) for case in cases]
+    for result in results:
+        if result is not None and result.error is not None:
+            return "error", f"{result.case.id}: {result.error}"
+    if None in results:
+        return "error", "a case came back without a result"
+    if analysis.samples:
+        return None, ""
+    if scope.baseline_is_final:
+        return "not measured", "the baseline's journal has no result on these samples"
+    return "inconclusive", "no sample has a result of both"
+
+
+def _comparison(
+    panel: Panel,
+    scores: Mapping[SampleRef, float],
+    baseline: Mapping[SampleRef, float],
+    analysis: InterimAnalysis,
+    alpha: float,
+) -> Comparison:
+    assert panel.non_inferiority is not None
+    queue = panel.queue(panel.cases)
+    paired = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
+    differences = queue.weighted_means(paired, analysis.clusters)
+    population = len(queue.clusters) if panel.non_inferiority.finite_population else None
+    bounds = paired_interval(differences, alpha=alpha, population=population)
+    low, high = (100 * max(-1.0, min(1.0, queue.scale * bound)) for bound in bounds)
+    worse, better = _flips(differences)
+    return Comparison(
+        difference=100 * queue.scale * math.fsum(differences) / len(differences),
+        interval=(low, high),
+        worse=worse,
+        better=better,
+    )
+
+
+def _flips(differences: Floats) -> tuple[int, int]:
+    """Return how many differences are below zero and how many above."""
+    return int((differences < 0).sum()), int((differences > 0).sum())
+
+
+def _reason(evaluator: GateEvaluator, comparison: Comparison, word: VerdictWord, *, pairs: int) -> str:
+    low, high = comparison.interval
+    settings = evaluator.thresholds.regression
     if word == "pass":
-        return f"no loss of {rules.drop:g}"
-    if word != "fail":
-        return f"neither shown nor ruled out: {rules.drop:g}"
-    return f"a loss of more than {f'half of {rules.drop:g}' if rules.clear is None else f'{rules.clear:g}'}"
+        conclusion = f"no loss of {settings.drop:g}"
+    elif word == "fail":
+        limit = f"half of {settings.drop:g}" if settings.clear is None else f"{settings.clear:g}"
+        conclusion = f"a loss of more than {limit}"
+    else:
+        conclusion = f"neither shown nor ruled out: {settings.drop:g}"
+    flips = f"{comparison.worse} worse, {comparison.better} better of {pairs} pairs"
+    return f"{comparison.difference:+.1f} [{low:+.1f}, {high:+.1f}]: {conclusion} points ({flips})"
 
 
-def _shown(
-    results: Mapping[str, CaseResult], judge: GateEvaluator, log_evidence: Callable[[CaseResult], float | None]
+def _discoveries(
+    results: Mapping[str, CaseResult],
+    evaluator: GateEvaluator,
+    log_evidence: Callable[[CaseResult], float | None],
 ) -> set[str]:
-    """The cases whose evidence stands after Benjamini and Hochberg's correction for e-values."""
-    found = {name: value for name, result in results.items() if (value := log_evidence(result)) is not None}
-    rejected = e_bh(list(found.values()), judge.thresholds.regression.false_discoveries)
-    return {name for name, shown in zip(found, rejected, strict=True) if shown}
+    """Return the cases whose null hypothesis is rejected at the false discovery rate of the thresholds file.
+
+    Cases without evidence (None) do not count among the tests.
+    """
+    tested = {case_id: value for case_id, result in results.items() if (value := log_evidence(result)) is not None}
+    rejected = e_bh(list(tested.values()), evaluator.thresholds.regression.false_discoveries)
+    return {case_id for case_id, is_rejected in zip(tested, rejected, strict=True) if is_rejected}
 
 
-def _log_below(result: CaseResult, floor: float | None) -> float | None:
+def _log_evidence_below(result: CaseResult, floor: float | None) -> float | None:
     if floor is None:
         return None
-    values = np.array(result.evidence)
-    return log_evidence_below(values, floor / 100, population=result.case.samples // result.case.group)
+    clusters = result.case.samples // result.case.group
+    return log_evidence_below(np.array(result.evidence), floor / 100, population=clusters)
 
 
-def _log_dropped(result: CaseResult) -> float | None:
-    found = np.array(result.differences)
-    return log_evidence_of_drop(found) if len(found) else None
+def _log_evidence_of_drop(result: CaseResult) -> float | None:
+    return log_evidence_of_drop(np.array(result.differences)) if result.differences else None
 
 
-def _diagnosis(
-    result: CaseResult, judge: GateEvaluator, floor: float | None, *, below: bool, dropped: bool
-) -> Diagnosis:
-    alpha = 1 - judge.thresholds.verdict.confidence
-    low, high = interval(np.array(result.evidence), alpha=alpha)
-    found = np.array(result.differences)
-    pairs = len(found)
-    between = paired_interval(found, alpha=alpha) if pairs else None
+def _diagnosis(result: CaseResult, floor: float | None, *, alpha: float, below: bool, dropped: bool) -> Diagnosis:
     assert result.score is not None
+    low, high = interval(np.array(result.evidence), alpha=alpha)
+    differences = np.array(result.differences)
+    pairs = len(differences)
+    bounds = paired_interval(differences, alpha=alpha) if pairs else None
     return Diagnosis(
         score=100 * result.score,
         interval=(100 * low, 100 * high),
         floor=floor,
         below=below,
-        difference=100 * math.fsum(found) / pairs if pairs else None,
-        difference_interval=between and (100 * between[0], 100 * between[1]),
-        flips=(int((found < 0).sum()), int((found > 0).sum())),
+        difference=100 * math.fsum(differences) / pairs if pairs else None,
+        difference_interval=bounds and (100 * bounds[0], 100 * bounds[1]),
+        flips=_flips(differences),
         pairs=pairs,
         dropped=dropped,
     )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from plugins.gates.clusters import ClusteredQueue, SampleRef, first_precise_look, soonest_precise_look
-from plugins.gates.statistics import Decision, Floats, decide_level, decide_paired
+from plugins.gates.e_process import Floats
+from plugins.gates.statistics import Decision, decide_level, decide_paired
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
 MAX_CLUSTERS_AHEAD = 1024

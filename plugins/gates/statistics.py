@@ -1,13 +1,7 @@
-"""When enough scores were seen to say so, and how sure that is. Pure arithmetic: no pytest, no torch.
+"""Verdicts, confidence intervals and multiple tests on scores, valid at every look. Pure arithmetic on `e_process`.
 
-Scores are read in a random order and looked at after every one. A verdict that holds under so many looks
-needs evidence made for them: an e-process, a running product of fair bets against a null hypothesis.
-While the null holds, its expectation is at most 1 at every time, so it ever reaches 1/alpha with
-probability at most alpha, whenever one looks and whatever made one stop (Ville's inequality).
-
-The bets are those of Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by
-betting": with replacement section 4, without replacement section 5. Here a bet is a fixed share of what
-one could stake at all, and a mixture over a grid of shares stands in for knowing the best one.
+Scores are read in a random order and tested after each one, so a test for a fixed number of samples would be wrong
+here. A verdict is reached when an e-process reaches 1/alpha, an interval is made of the means that none has refuted.
 """
 
 from __future__ import annotations
@@ -18,57 +12,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-# Means closer than this are equal: above what summing 100 000 scores in floating point loses, and far
-# below one step of a score. A mean that equals its threshold must not pass for 0.1 + 0.2 > 0.3.
-TIE_TOLERANCE = 1e-10
-BETS = 24
-# Dense near 0 and 1: close calls want timid bets, clear ones bold bets.
-SHARES = np.sin(np.pi * (2 * np.arange(1, BETS + 1) - 1) / (4 * BETS)) ** 2
-# Products of this many factors stay within a float, as each lies between 1 - max(SHARES) and 1/TIE_TOLERANCE.
-BLOCK = 16
-# Halvings of the unit interval: bounds are exact to a ten-thousandth of a point.
-HALVINGS = 20
+from plugins.gates.e_process import TIE_TOLERANCE, Floats, checked, log_evidence
 
-Floats = NDArray[np.float64]
+# Bisection steps on the unit interval: bounds are exact to a ten-thousandth of a point.
+BISECTIONS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A verdict that stands, and how many elements had been looked at when it was reached."""
+    """A final verdict."""
 
     verdict: Literal["pass", "fail"]
+
     stopping_time: int
-
-
-def log_evidence(scores: ArrayLike, mean: ArrayLike, *, population: int | None = None) -> Floats:
-    """The log e-value against "the mean is at most `mean`", after each of the scores.
-
-    `scores` has shape (..., t), in the order of the queue and from 0 to 1; `mean` is a number, or an array
-    that broadcasts against the leading dimensions. With a `population` the scores are drawn without
-    replacement from that many, and the null is about their mean; without one they are independent, or at
-    least have the mean of the null whatever came before. The value is +inf where the null has become
-    impossible, and stays so. Against "the mean is at least m": `log_evidence(1 - x, 1 - m)`.
-
-    Raises ValueError for a score outside [0, 1], a mean that is no number, more scores than the population.
-    """
-    x = _within(scores, 0.0)
-    null = np.asarray(mean, dtype=np.float64)[..., np.newaxis]
-    if np.isnan(null).any():
-        raise ValueError(f"mean {mean!r}: give a number")
-    seen = x.cumsum(axis=-1)
-    if population is None:
-        left = null
-        impossible = (null <= 0) & (seen > null)
-    elif population < x.shape[-1]:
-        raise ValueError(f"{x.shape[-1]} scores of a population of {population}: give its size")
-    else:
-        # What is left to draw would have this mean, did the null hold with equality.
-        left = (population * null - (seen - x)) / (population - np.arange(x.shape[-1]))
-        impossible = seen > population * (null + TIE_TOLERANCE)
-    # Rounding that mean up only lowers the evidence, so the floor that keeps x/0 away is safe.
-    return np.where(impossible, np.inf, _log_capital(x / np.maximum(left, TIE_TOLERANCE) - 1))
+    """The number of scores (or clusters) after which the verdict was reached."""
 
 
 def decide_level(
@@ -81,23 +40,28 @@ def decide_level(
     min_observations: int = 8,
     control_variate: ArrayLike | None = None,
 ) -> Decision | None:
-    """Whether the mean of all `population` scores exceeds the threshold, from a prefix; None while undecided.
+    """Decide from a prefix of the scores whether the mean of all `population` scores exceeds the threshold.
 
-    Of a set whose mean lies outside threshold ± indifference_zone, the verdict is wrong with probability at most
-    `alpha` over the random orders; nothing is said before `min_observations` scores. With every score at hand the
-    mean is known: it passes when strictly above the threshold. Scores, threshold and indifference_zone run from 0 to 1.
+    Returns None while the verdict is open. If the mean lies outside threshold ± indifference_zone, the verdict is
+    wrong with probability at most `alpha` over the random orders. There is none before `min_observations` scores.
+    With all scores the mean is known: it passes if it is strictly above the threshold. Scores, threshold and zone
+    run from 0 to 1.
 
-    `control_variate`: a baseline's scores on all of the population, in the order of the queue. Since their mean is
-    known, the differences to them test the same null, the cheaper the more alike the two score; the evidence
-    is the average of both.
+    `control_variate` holds a baseline's scores on the whole population, in queue order. Their mean is known, so the
+    differences to them test the same hypothesis, with less variance the more alike the two models score. The
+    evidence is the average of the tests with and without it.
 
-    Raises ValueError for what lies outside its range, and for a control of another size.
+    Raises ValueError for values out of range and a control variate of another size.
     """
     above, below = level_evidence(
-        scores, threshold, population=population, indifference_zone=indifference_zone, control_variate=control_variate
+        scores,
+        threshold,
+        population=population,
+        indifference_zone=indifference_zone,
+        control_variate=control_variate,
     )
-    decision = _first(above, below, alpha=alpha, min_observations=min_observations)
-    x = _within(scores, 0.0)
+    decision = _first_decision(above, below, alpha=alpha, min_observations=min_observations)
+    x = checked(scores, 0.0)
     if decision is None and x.size == population:
         exceeds = math.fsum(x) > population * (threshold + TIE_TOLERANCE)
         return Decision(verdict="pass" if exceeds else "fail", stopping_time=population)
@@ -112,23 +76,23 @@ def level_evidence(
     indifference_zone: float = 0.0,
     control_variate: ArrayLike | None = None,
 ) -> tuple[Floats, Floats]:
-    """The two log e-values behind `decide_level`, for "above" and for "not above", after each score but the last.
+    """Return the two log e-processes of `decide_level`, for "above" and for "not above" the threshold.
 
-    The last of the population has none: with it the mean is known. Raises ValueError as `decide_level` does.
+    Each has a value after every score except the last of the population, with which the mean is known. Raises
+    ValueError as `decide_level` does.
     """
     if not (0 <= threshold <= 1 and 0 <= indifference_zone <= 1):
         raise ValueError(f"threshold {threshold!r} ± {indifference_zone!r}: both run from 0 to 1")
-    x = _within(scores, 0.0)
-    known = None if control_variate is None else _within(control_variate, 0.0)
-    if x.ndim != 1 or x.size > population or (known is not None and known.shape != (population,)):
-        sizes = f"{x.shape} scores" if known is None else f"{x.shape} scores and {known.shape} of a control variate"
-        raise ValueError(f"{sizes} for a population of {population}: give a prefix, and a control variate for all")
+    x = checked(scores, 0.0)
+    control = None if control_variate is None else checked(control_variate, 0.0)
+    if x.ndim != 1 or x.size > population or (control is not None and control.shape != (population,)):
+        given = f"{x.shape} scores" + ("" if control is None else f" and {control.shape} of a control variate")
+        raise ValueError(f"{given} for a population of {population}: give a prefix, and a control variate for all")
     early = x[: population - 1]
-    # Where the zone reaches past 0 or 1 the null would be impossible, and the verdict given for nothing.
-    above = _log_level(early, max(0.0, threshold - indifference_zone), population, known)
-    below = _log_level(
-        1 - early, max(0.0, 1 - threshold - indifference_zone), population, None if known is None else 1 - known
-    )
+    # A zone that reaches past 0 or 1 is cut off there: beyond, the null is impossible and would be refuted at once.
+    above = _log_level(early, max(0.0, threshold - indifference_zone), population, control)
+    inverted_control = None if control is None else 1 - control
+    below = _log_level(1 - early, max(0.0, 1 - threshold - indifference_zone), population, inverted_control)
     return above, below
 
 
@@ -141,21 +105,21 @@ def decide_paired(
     min_observations: int = 8,
     population: int | None = None,
 ) -> Decision | None:
-    """Whether a candidate holds up to its baseline, from candidate - baseline along the queue.
+    """Decide whether a model is non-inferior to its baseline, from the differences model - baseline in queue order.
 
-    Passes when a mean difference of -`drop` or worse is refuted, fails when one of -`clear` or better is;
-    each is wrong with probability at most `alpha`. None when neither is: then the scores do not tell.
-    Differences run from -1 to 1, and are about the model: drawn from more than these samples. With a
-    `population` they are about the mean of all those, which is known with the last of them: then half way
-    between `clear` and `drop` is a fail.
+    Passes once a mean difference of -`drop` or less is refuted, fails once one of -`clear` or more is; either is
+    wrong with probability at most `alpha`. Returns None as long as neither is refuted. Differences run from -1 to 1.
+
+    Without a `population` the mean is that of the models, from which the samples are drawn. With one it is that of
+    all planned samples, which the last of them reveals; then a mean of -(drop + clear) / 2 or less is a failure.
 
     Raises ValueError for differences outside [-1, 1], and unless 0 <= clear < drop <= 1.
     """
-    found = _within(differences, -1.0)
-    evidence = paired_evidence(found, drop=drop, clear=clear, population=population)
-    decision = _first(*evidence, alpha=alpha, min_observations=min_observations)
-    if decision is None and population is not None and found.size >= population:
-        fails = math.fsum(found) <= -population * ((drop + clear) / 2 - TIE_TOLERANCE)
+    x = checked(differences, -1.0)
+    non_inferior, inferior = paired_evidence(x, drop=drop, clear=clear, population=population)
+    decision = _first_decision(non_inferior, inferior, alpha=alpha, min_observations=min_observations)
+    if decision is None and population is not None and x.size >= population:
+        fails = math.fsum(x) <= -population * ((drop + clear) / 2 - TIE_TOLERANCE)
         return Decision(verdict="fail" if fails else "pass", stopping_time=population)
     return decision
 
@@ -163,113 +127,85 @@ def decide_paired(
 def paired_evidence(
     differences: ArrayLike, *, drop: float, clear: float, population: int | None = None
 ) -> tuple[Floats, Floats]:
-    """The two log e-values behind `decide_paired`, for "holds up" and for "does not", after each difference."""
+    """Return the two log e-processes of `decide_paired`, for "non-inferior" and for "inferior"."""
     if not 0 <= clear < drop <= 1:
         raise ValueError(f"drop {drop!r} with clear {clear!r}: give 0 <= clear < drop <= 1")
-    x = (_within(differences, -1.0) + 1) / 2
+    x = (checked(differences, -1.0) + 1) / 2
     early = x if population is None else x[: population - 1]
-    held = log_evidence(early, (1 - drop) / 2, population=population)
-    return held, log_evidence(1 - early, (1 + clear) / 2, population=population)
+    non_inferior = log_evidence(early, (1 - drop) / 2, population=population)
+    return non_inferior, log_evidence(1 - early, (1 + clear) / 2, population=population)
 
 
 def log_evidence_of_drop(differences: ArrayLike, *, clear: float = 0.0) -> float:
-    """The log e-value, at the end, against "the mean difference is -`clear` or better"; see `decide_paired`.
+    """Return the log e-value against "the mean difference is -`clear` or more" after the last difference.
 
-    For `e_bh`: an e-value at the time of stopping, which a running maximum is not.
+    `e_bh` needs the value at the time of stopping: a running maximum is no e-value. 0 without differences.
     """
-    return _last(log_evidence((1 - _within(differences, -1.0)) / 2, (1 + clear) / 2))
+    return _last(log_evidence((1 - checked(differences, -1.0)) / 2, (1 + clear) / 2))
 
 
 def log_evidence_below(scores: ArrayLike, floor: float, *, population: int | None) -> float:
-    """The log e-value, at the end, against "the mean is `floor` or above"; see `log_evidence_of_drop`."""
-    return _last(log_evidence(1 - _within(scores, 0.0), 1 - floor, population=population))
+    """Return the log e-value against "the mean is `floor` or more" after the last score; 0 without scores."""
+    return _last(log_evidence(1 - checked(scores, 0.0), 1 - floor, population=population))
 
 
 def interval(scores: ArrayLike, *, alpha: float, population: int | None = None) -> tuple[float, float]:
-    """Bounds on the mean that held at every look so far with probability 1 - `alpha`, alpha/2 on each side.
+    """Return bounds that contain the mean at all looks so far with probability 1 - `alpha`, alpha/2 on each side.
 
-    The means that no look has refuted (a confidence sequence and its running intersection), widened to
-    hold the mean of the scores where that has strayed. (0, 1) without scores, a point when the population
-    is complete. Raises ValueError as `log_evidence` does, and for an alpha outside (0, 1).
+    They enclose the means that no look has refuted (the running intersection of a confidence sequence), and are
+    widened to contain the mean of the scores should it have left them. The bounds are (0, 1) without scores, and
+    equal once the population is complete. Raises ValueError as `log_evidence` does, and for an alpha outside (0, 1).
     """
-    bar = _bar(alpha / 2)
-    x = _within(scores, 0.0)
+    boundary = _boundary(alpha / 2)
+    x = checked(scores, 0.0)
     if not x.size:
         return 0.0, 1.0
     mean = math.fsum(x) / x.size
     if x.size == population:
         return mean, mean
-    sides = np.stack([x, 1 - x])
+    # The upper bound is one minus the lower bound of the inverted scores; both are bisected at once.
+    both = np.stack([x, 1 - x])
     low, high = np.zeros(2), np.array([mean, 1 - mean])
-    for _ in range(HALVINGS):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        refuted = log_evidence(sides, middle, population=population).max(axis=-1) >= bar
+        refuted = log_evidence(both, middle, population=population).max(axis=-1) >= boundary
         low, high = np.where(refuted, middle, low), np.where(refuted, high, middle)
     return min(mean, float(low[0])), max(mean, 1 - float(low[1]))
 
 
 def paired_interval(differences: ArrayLike, *, alpha: float, population: int | None = None) -> tuple[float, float]:
-    """`interval` for the mean of differences from -1 to 1."""
-    low, high = interval((_within(differences, -1.0) + 1) / 2, alpha=alpha, population=population)
+    """Return the bounds of `interval` for the mean of differences from -1 to 1."""
+    low, high = interval((checked(differences, -1.0) + 1) / 2, alpha=alpha, population=population)
     return 2 * low - 1, 2 * high - 1
 
 
 def e_bh(log_e_values: Sequence[float], q: float) -> tuple[bool, ...]:
-    """Which nulls to reject so that at most a share `q` of the rejected is expected to be true.
+    """Return which null hypotheses to reject so that the expected share of true ones among them is at most `q`.
 
-    With K e-values, the k largest for the largest k whose k-th is at least K/(q·k). Holds however the
-    e-values depend on each other (Wang and Ramdas 2022, "False discovery rate control with e-values").
-    Raises ValueError for a q outside (0, 1] and an e-value that is NaN.
+    Of K e-values, the k largest are rejected, for the largest k whose k-th largest e-value is at least K / (q k).
+    This holds however the e-values depend on each other (Wang and Ramdas 2022, "False discovery rate control with
+    e-values"). Raises ValueError for a q outside (0, 1] and an e-value that is NaN.
     """
     if not 0 < q <= 1 or any(math.isnan(value) for value in log_e_values):
         raise ValueError(f"q {q!r} over {list(log_e_values)}: give a q above 0 up to 1, and numbers")
-    bars = [math.log(len(log_e_values) / (q * rank)) for rank in range(1, len(log_e_values) + 1)]
-    met = [bar for value, bar in zip(sorted(log_e_values, reverse=True), bars, strict=True) if value >= bar]
+    bounds = [math.log(len(log_e_values) / (q * rank)) for rank in range(1, len(log_e_values) + 1)]
+    met = [bound for value, bound in zip(sorted(log_e_values, reverse=True), bounds, strict=True) if value >= bound]
     return tuple(bool(met) and value >= met[-1] for value in log_e_values)
 
 
-def _within(values: ArrayLike, least: float) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    # NaN compares as false, so it is asked what lies within.
-    inside = (array >= least) & (array <= 1)
-    if not inside.all():
-        raise ValueError(f"{float(array[~inside][0])!r} among the scores: they run from {least:g} to 1")
-    return array
-
-
-def _log_capital(gains: Floats) -> Floats:
-    """The log of the mixture's capital after each bet that wins `gains` (at least -1) times its stake.
-
-    Logs are taken once a block and not once a factor, which is what makes an interval affordable.
-    """
-    *leading, looks = gains.shape
-    blocks = -(-looks // BLOCK)
-    padded = np.zeros((*leading, blocks * BLOCK, 1))
-    padded[..., :looks, 0] = gains
-    growth = padded.reshape(*leading, blocks, BLOCK, 1) * SHARES
-    growth += 1
-    for step in range(1, BLOCK):
-        growth[..., step, :] *= growth[..., step - 1, :]
-    whole = np.log(growth[..., -1, :])
-    before = whole.cumsum(axis=-2) - whole
-    top = before.max(axis=-1, keepdims=True)
-    capital: Floats = np.log(np.einsum("...sb,...b->...s", growth, np.exp(before - top)) / BETS) + top
-    return capital.reshape(*leading, blocks * BLOCK)[..., :looks]
-
-
-def _log_level(scores: Floats, mean: float, population: int, control_variate: Floats | None) -> Floats:
+def _log_level(scores: Floats, mean: float, population: int, control: Floats | None) -> Floats:
+    """Return the log e-process against a mean of at most `mean`, averaged with that on differences to the control."""
     plain = log_evidence(scores, mean, population=population)
-    if control_variate is None:
+    if control is None:
         return plain
-    difference = (scores - control_variate[: scores.size] + 1) / 2
-    gap = mean - math.fsum(control_variate) / population
-    # The average of two e-processes is one, so neither has to be chosen beforehand.
+    difference = (scores - control[: scores.size] + 1) / 2
+    gap = mean - math.fsum(control) / population
     return np.logaddexp(plain, log_evidence(difference, (gap + 1) / 2, population=population)) - math.log(2)
 
 
-def _first(above: Floats, below: Floats, *, alpha: float, min_observations: int) -> Decision | None:
-    """The first look from `min_observations` on at which either reaches 1/alpha; the stronger one when both do."""
-    reached = np.maximum(above, below) >= _bar(alpha)
+def _first_decision(above: Floats, below: Floats, *, alpha: float, min_observations: int) -> Decision | None:
+    """Return the decision at the first look where an e-process reaches 1/alpha; the larger one wins if both do."""
+    reached = np.maximum(above, below) >= _boundary(alpha)
     reached[: max(0, min_observations - 1)] = False
     if not reached.any():
         return None
@@ -277,12 +213,12 @@ def _first(above: Floats, below: Floats, *, alpha: float, min_observations: int)
     return Decision(verdict="pass" if above[look] > below[look] else "fail", stopping_time=look + 1)
 
 
-def _bar(alpha: float) -> float:
+def _boundary(alpha: float) -> float:
+    """Return log(1/alpha), the value at which an e-process refutes its null hypothesis."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha {alpha!r}: give a probability above 0 and below 1")
     return -math.log(alpha)
 
 
 def _last(evidence: Floats) -> float:
-    """The evidence now; none without scores."""
     return float(evidence[-1]) if evidence.size else 0.0

@@ -1,4 +1,4 @@
-"""thresholds.toml, read strictly: an unknown key or an impossible number stops the run before it starts."""
+"""The thresholds file: its records, and the strict reading that stops a run before it starts."""
 
 from __future__ import annotations
 
@@ -8,106 +8,140 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from fixtures.lengths import LengthError, parse_length
+from plugins.gates.toml_table import TomlTable
 
 SHIPPED = Path(__file__).parents[2] / "thresholds.toml"
 ASPECTS = ("retrieval", "tracing", "aggregation", "qa")
 CATEGORIES = ("recall", "rag", "cite", "rerank", "icl", "longqa", "summ")
-KINDS = ("level", "effective_length", "weighted_average", "category")
 GATE_KEYS = {
     "level": ("name", "kind", "aspect", "tasks", "above", "blocking", "lengths"),
     "effective_length": ("name", "kind", "aspect", "tasks", "above", "blocking", "at_least"),
     "weighted_average": ("name", "kind", "aspect", "tasks", "above", "blocking", "weights"),
     "category": ("name", "kind", "category", "above", "blocking", "lengths"),
 }
+# The key in the file of the field `indifference_zone`.
+ZONE_KEY = "zone"
 
 
 class ThresholdsError(ValueError):
-    """A thresholds file that cannot be used; one line."""
+    """A thresholds file that cannot be used; one line with the file, the table, the value and what is accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """The yardstick's scores, 0 to 100: `mean` over the suite and one per aspect."""
+    """The scores of the reference model of RULER's paper (Hsieh et al. 2024), one [reference] table."""
 
     source: str
+
     scores: Mapping[str, float]
+    """From 0 to 100: `mean` over all tasks, and one score for each aspect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One [[gate]] table, on RULER's tasks, a `category` of HELMET, or named tasks of one of these.
-
-    `above` None means: the reference's score for the same tasks.
-    """
+    """One [[gate]] table: a requirement on the mean of some tasks, which belong to one family."""
 
     name: str
+
     kind: Literal["level", "effective_length", "weighted_average", "category"]
+
     aspect: str | None
+    """The aspect of RULER whose tasks the gate is about; None for other selections of tasks."""
+
     category: str | None
+    """The category of HELMET that the gate is about; None for a gate on RULER or on named tasks."""
+
     tasks: tuple[str, ...]
+    """The names of the tasks that the gate is about; empty for all tasks of the aspect, category or RULER."""
+
     above: float | None
+    """The score from 0 to 100 that the mean must exceed; None for the reference model's score on the same tasks."""
+
     blocking: bool
+    """True if a failure fails the run."""
+
     lengths: tuple[int, ...]
+    """The lengths in tokens that the gate is about; empty for all lengths of the run."""
+
     at_least: int | None
+    """The effective length in tokens that is required; None for the length that the checkpoint claims."""
+
     rising: bool
+    """True if a weighted average gives the longest length the most weight, False if the shortest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSettings:
-    """The [verdict] table: how sure a verdict must be.
-
-    `indifference_zone` (points) is the width on either side of a threshold within which a verdict may go either
-    way. `precision` (points) is how well a mean must be known that no gate asks for: to within so much on either
-    side, 0 for all samples. `inconclusive` says how a blocking gate counts that the time budget left undecided.
-    """
+    """The [verdict] table: how certain a verdict must be."""
 
     confidence: float = 0.99
+    """The probability that no blocking verdict of a run is wrong."""
+
     indifference_zone: float = 0.0
+    """The distance from a threshold, in points, within which either verdict is accepted (`zone` in the file)."""
+
     precision: float = 12.5
+    """The half width, in points, of the interval around the mean of a category without a gate at which measuring
+    it ends; 0 for all samples."""
+
     inconclusive: Literal["pass", "fail"] = "fail"
+    """The result of a blocking gate that the time budget left open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionSettings:
-    """The [regression] table, which applies with --baseline.
-
-    `drop` (points) is what a panel's mean must not have lost, `clear` (None: half of it) what is not yet
-    a loss. `population`: both are about the planned samples, not about the model that they were drawn
-    to tell of; then no comparison of all of them stays open. `false_discoveries` is the share of wrong
-    ones among the cases called worse.
-    """
+    """The [regression] table, which applies with --baseline; its fields have the names of the file's keys."""
 
     drop: float = 2.0
+    """The loss in points, of the mean at a length, that a pass rules out."""
+
     inconclusive: Literal["pass", "fail"] = "pass"
+    """The result of a comparison that stays open after all samples."""
+
     blocking: bool = True
+    """True if a failure fails the run."""
+
     false_discoveries: float = 0.05
+    """The largest expected share of wrong ones among the cases reported as worse."""
+
     cases: Literal["fail", "report"] = "fail"
+    """Whether a case reported as worse fails the run."""
+
     clear: float | None = None
+    """The loss in points, below `drop`, that a failure exceeds for certain; None for half of `drop`."""
+
     population: bool = False
+    """True if the losses are those on the planned samples, so that all of them always decide; False if they are
+    those of the models, of which the samples are a part."""
 
     @property
     def clear_points(self) -> float:
-        """`clear` in points, given or not."""
+        """`clear`, or its default of half of `drop`."""
         return self.drop / 2 if self.clear is None else self.clear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """A thresholds file. `floors` (0 to 100) are by task."""
+    """The content of a thresholds file."""
 
     references: Mapping[str, Reference]
+    """The reference scores for models with a chat template (`aligned`) and without one (`base`)."""
+
     gates: tuple[Gate, ...]
+
     verdict: VerdictSettings = VerdictSettings()
+
     regression: RegressionSettings = RegressionSettings()
+
     floors: Mapping[str, float] = field(default_factory=dict)
+    """The lowest acceptable scores, 0 to 100, by task."""
 
 
 def load_thresholds(path: Path, *, known_tasks: Mapping[str, str]) -> Thresholds:
-    """The file's content; raises ThresholdsError naming file, place, value and what is accepted.
+    """Read a thresholds file; raise ThresholdsError for the first thing in it that is not accepted.
 
-    `known_tasks` are all tasks with their families.
-    A file without [reference] tables uses those of the shipped thresholds.toml.
+    `known_tasks` maps all tasks to their families. A file without [reference] tables gets those of the file that
+    this project ships.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -117,30 +151,22 @@ def load_thresholds(path: Path, *, known_tasks: Mapping[str, str]) -> Thresholds
         raise ThresholdsError(f"--thresholds: {path} is not TOML: {error}") from error
     try:
         return _thresholds(data, known_tasks)
-    except ThresholdsError as error:
+    except ValueError as error:
         raise ThresholdsError(f"--thresholds: {path}: {error}") from error
 
 
 def _thresholds(data: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Thresholds:
-    _only(data, ("reference", "verdict", "regression", "floor", "gate"), "the file")
-    references = _table(data["reference"], "[reference]") if "reference" in data else _shipped_references()
-    _only(references, ("aligned", "base"), "[reference]")
+    file = TomlTable(data, "the file", ("reference", "verdict", "regression", "floor", "gate"))
+    references = data["reference"] if "reference" in file else _shipped_references()
+    TomlTable(references, "[reference]", ("aligned", "base"))
     if set(references) != {"aligned", "base"}:
-        raise ThresholdsError("[reference.aligned] and [reference.base] must both be there, or neither")
-    gates = data.get("gate", [])
-    if not isinstance(gates, list) or not all(isinstance(gate, dict) for gate in gates):
-        raise ThresholdsError("gate: write each gate as a [[gate]] table")
-    read = tuple(_gate(gate, known_tasks) for gate in gates)
-    names = [gate.name for gate in read]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ThresholdsError(f"two gates are named {twice!r}; give each its own name")
+        raise ValueError("[reference.aligned] and [reference.base] must both be there, or neither")
     return Thresholds(
         references={kind: _reference(kind, table) for kind, table in references.items()},
-        gates=read,
-        verdict=_certainty(_table(data.get("verdict", {}), "[verdict]")),
-        regression=_regression(_table(data.get("regression", {}), "[regression]")),
-        floors=_floors(_table(data.get("floor", {}), "[floor]"), known_tasks),
+        gates=_gates(data.get("gate", []), known_tasks),
+        verdict=_verdict_settings(data.get("verdict", {})),
+        regression=_regression_settings(data.get("regression", {})),
+        floors=_floors(data.get("floor", {}), known_tasks),
     )
 
 
@@ -149,31 +175,35 @@ def _shipped_references() -> Mapping[str, Any]:
     return references
 
 
-def _reference(kind: str, data: Any) -> Reference:
-    place = f"[reference.{kind}]"
-    table = _table(data, place)
-    _only(table, ("source", "mean", *ASPECTS), place)
-    source = _read(table, "source", place, str, "a sentence that names the source")
-    return Reference(source=source, scores={name: _score(table, name, place) for name in ("mean", *ASPECTS)})
+def _reference(kind: str, values: Any) -> Reference:
+    table = TomlTable(values, f"[reference.{kind}]", ("source", "mean", *ASPECTS))
+    source = table.value("source", str, "a sentence that names the source")
+    return Reference(source=source, scores={name: table.score(name) for name in ("mean", *ASPECTS)})
 
 
-def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
-    name = _read(table, "name", "[[gate]]", str, "a name")
-    place = f"[[gate]] {name!r}"
-    kind = _choice(table, "kind", place, KINDS)
-    _only(table, GATE_KEYS[kind], place)
-    aspect = _choice(table, "aspect", place, ASPECTS) if "aspect" in table else None
-    tasks = tuple(_read(table, "tasks", place, list, "a list of task names")) if "tasks" in table else ()
-    _check_tasks(table, place, aspect, tasks, known_tasks)
-    category = _choice(table, "category", place, CATEGORIES) if kind == "category" else None
-    above = None if table.get("above") == "reference" else _score(table, "above", place, or_reference=True)
+def _gates(values: Any, known_tasks: Mapping[str, str]) -> tuple[Gate, ...]:
+    if not isinstance(values, list) or not all(isinstance(gate, dict) for gate in values):
+        raise ValueError("gate: write each gate as a [[gate]] table")
+    gates = tuple(_gate(gate, known_tasks) for gate in values)
+    names = [gate.name for gate in gates]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two gates are named {name!r}; give each its own name")
+    return gates
+
+
+def _gate(values: Any, known_tasks: Mapping[str, str]) -> Gate:
+    name = TomlTable(values, "[[gate]]").value("name", str, "a name")
+    table = TomlTable(values, f"[[gate]] {name!r}")
+    kind = table.choice("kind", tuple(GATE_KEYS))
+    table.check_keys(GATE_KEYS[kind])
+    aspect = table.choice("aspect", ASPECTS) if "aspect" in table else None
+    tasks = _gate_tasks(table, known_tasks)
+    category = table.choice("category", CATEGORIES) if kind == "category" else None
+    above = table.score_or_reference("above")
     if above is None and (tasks or category):
-        what = "a list of tasks" if tasks else "a category"
-        raise ThresholdsError(f"{place}: above = 'reference' has no score for {what}; write a number")
-    rising = kind == "weighted_average" and _choice(table, "weights", place, ("rising", "falling")) == "rising"
-    lengths = _read(table, "lengths", place, list, 'a list such as ["8k"]') if "lengths" in table else []
-    if "lengths" in table and not lengths:
-        raise ThresholdsError(f"{place}: lengths is empty; name at least one, or leave it out for every tested length")
+        selection = "a list of tasks" if tasks else "a category"
+        raise table.error(f"above = 'reference' has no score for {selection}; write a number")
     return Gate(
         name=name,
         kind=kind,
@@ -181,122 +211,82 @@ def _gate(table: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
         category=category,
         tasks=tasks,
         above=above,
-        blocking=_read(table, "blocking", place, bool, "true or false") if "blocking" in table else True,
-        lengths=tuple(_length(length, place, "lengths") for length in lengths),
-        at_least=_at_least(table, place) if kind == "effective_length" else None,
-        rising=rising,
+        blocking=table.flag("blocking", default=True),
+        lengths=_gate_lengths(table),
+        at_least=_at_least(table) if kind == "effective_length" else None,
+        rising=kind == "weighted_average" and table.choice("weights", ("rising", "falling")) == "rising",
     )
 
 
-def _certainty(table: Mapping[str, Any]) -> VerdictSettings:
-    _only(table, ("confidence", "zone", "precision", "inconclusive"), "[verdict]")
-    least = VerdictSettings()
+def _gate_tasks(table: TomlTable, known_tasks: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the tasks that a gate names, which all belong to one family."""
+    if "tasks" not in table:
+        return ()
+    tasks = table.value("tasks", list, "a list of task names")
+    if "aspect" in table:
+        raise table.error("give aspect or tasks, not both")
+    if not tasks:
+        raise table.error("tasks is empty; name at least one, or leave it out for the whole suite")
+    for task in tasks:
+        if not isinstance(task, str) or task not in known_tasks:
+            raise table.error(f"unknown task {task!r}; known are {', '.join(known_tasks)}")
+    families = sorted({known_tasks[task] for task in tasks})
+    if len(families) > 1:
+        raise table.error(f"tasks of {' and '.join(families)} have no common mean; write a gate for each")
+    return tuple(tasks)
+
+
+def _gate_lengths(table: TomlTable) -> tuple[int, ...]:
+    if "lengths" not in table:
+        return ()
+    lengths = table.value("lengths", list, 'a list such as ["8k"]')
+    if not lengths:
+        raise table.error("lengths is empty; name at least one, or leave it out for every tested length")
+    return tuple(table.length("lengths", length) for length in lengths)
+
+
+def _at_least(table: TomlTable) -> int | None:
+    """Return the required length in tokens; None for "claimed"."""
+    if "at_least" not in table:
+        raise table.error('at_least is missing; write "claimed" or a length such as "32k"')
+    value = table.values["at_least"]
+    return None if value == "claimed" else table.length("at_least", value)
+
+
+def _verdict_settings(values: Any) -> VerdictSettings:
+    table = TomlTable(values, "[verdict]", ("confidence", ZONE_KEY, "precision", "inconclusive"))
+    default = VerdictSettings()
     return VerdictSettings(
-        confidence=_number(table, "confidence", "[verdict]", least.confidence, 0.5, 0.9999),
-        indifference_zone=_number(table, "zone", "[verdict]", least.indifference_zone, 0, 50),
-        precision=_number(table, "precision", "[verdict]", least.precision, 0, 50),
-        inconclusive=_optional_choice(table, "inconclusive", "[verdict]", ("pass", "fail"), least.inconclusive),
+        confidence=table.number("confidence", default=default.confidence, minimum=0.5, maximum=0.9999),
+        indifference_zone=table.number(ZONE_KEY, default=default.indifference_zone, minimum=0, maximum=50),
+        precision=table.number("precision", default=default.precision, minimum=0, maximum=50),
+        inconclusive=table.choice("inconclusive", ("pass", "fail"), default=default.inconclusive),
     )
 
 
-def _regression(table: Mapping[str, Any]) -> RegressionSettings:
-    place, usual = "[regression]", RegressionSettings()
-    _only(table, tuple(field.name for field in fields(RegressionSettings)), place)
-    blocking = _read(table, "blocking", place, bool, "true or false") if "blocking" in table else usual.blocking
-    drop = _number(table, "drop", place, usual.drop, 0.1, 100)
-    clear = _number(table, "clear", place, drop / 2, 0, 100) if "clear" in table else None
+def _regression_settings(values: Any) -> RegressionSettings:
+    table = TomlTable(values, "[regression]", (entry.name for entry in fields(RegressionSettings)))
+    default = RegressionSettings()
+    drop = table.number("drop", default=default.drop, minimum=0.1, maximum=100)
+    clear = table.number("clear", default=drop / 2, minimum=0, maximum=100) if "clear" in table else None
     if clear is not None and clear >= drop:
-        raise ThresholdsError(f"{place}: clear is {clear:g}; write a number below drop, which is {drop:g}")
+        raise table.error(f"clear is {clear:g}; write a number below drop, which is {drop:g}")
     return RegressionSettings(
         drop=drop,
         clear=clear,
-        population=_read(table, "population", place, bool, "true or false") if "population" in table else False,
-        inconclusive=_optional_choice(table, "inconclusive", place, ("pass", "fail"), usual.inconclusive),
-        blocking=blocking,
-        false_discoveries=_number(table, "false_discoveries", place, usual.false_discoveries, 0.0001, 0.5),
-        cases=_optional_choice(table, "cases", place, ("fail", "report"), usual.cases),
+        population=table.flag("population", default=default.population),
+        inconclusive=table.choice("inconclusive", ("pass", "fail"), default=default.inconclusive),
+        blocking=table.flag("blocking", default=default.blocking),
+        false_discoveries=table.number(
+            "false_discoveries", default=default.false_discoveries, minimum=0.0001, maximum=0.5
+        ),
+        cases=table.choice("cases", ("fail", "report"), default=default.cases),
     )
 
 
-def _floors(table: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, float]:
-    unknown = next((task for task in table if task not in known), None)
-    if unknown is not None:
-        raise ThresholdsError(f"[floor]: unknown task {unknown!r}; known are {', '.join(known)}")
-    return {task: _score(table, task, "[floor]") for task in table}
-
-
-def _check_tasks(
-    table: Mapping[str, Any], place: str, aspect: str | None, tasks: tuple[Any, ...], known: Mapping[str, str]
-) -> None:
-    if aspect is not None and "tasks" in table:
-        raise ThresholdsError(f"{place}: give aspect or tasks, not both")
-    if "tasks" in table and not tasks:
-        raise ThresholdsError(f"{place}: tasks is empty; name at least one, or leave it out for the whole suite")
-    unknown = next((task for task in tasks if not isinstance(task, str) or task not in known), None)
-    if unknown is not None:
-        raise ThresholdsError(f"{place}: unknown task {unknown!r}; known are {', '.join(known)}")
-    families = sorted({known[task] for task in tasks})
-    if len(families) > 1:
-        raise ThresholdsError(f"{place}: tasks of {' and '.join(families)} have no common mean; write a gate for each")
-
-
-def _at_least(table: Mapping[str, Any], place: str) -> int | None:
-    """Tokens, or None for `claimed`."""
-    if "at_least" not in table:
-        raise ThresholdsError(f'{place}: at_least is missing; write "claimed" or a length such as "32k"')
-    return None if table["at_least"] == "claimed" else _length(table["at_least"], place, "at_least")
-
-
-def _length(value: Any, place: str, key: str) -> int:
-    if isinstance(value, str | int) and not isinstance(value, bool):
-        try:
-            return parse_length(str(value))
-        except LengthError:
-            pass
-    raise ThresholdsError(f'{place}: {key} has {value!r}; write a length such as "8k" or 8192')
-
-
-def _score(table: Mapping[str, Any], key: str, place: str, *, or_reference: bool = False) -> float:
-    value = table.get(key)
-    wanted = 'a score from 0 to 100, or "reference"' if or_reference else "a score from 0 to 100"
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 100:  # type: ignore[operator]  # checked: a number
-        raise ThresholdsError(f"{place}: {key} is {'missing' if value is None else repr(value)}; write {wanted}")
-    return float(value)  # type: ignore[arg-type]  # checked: a number
-
-
-def _number(table: Mapping[str, Any], key: str, place: str, usual: float, least: float, most: float) -> float:
-    value = table.get(key, usual)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ThresholdsError(f"{place}: {key} is {value!r}; write a number from {least:g} to {most:g}")
-    return float(value)
-
-
-def _optional_choice(table: Mapping[str, Any], key: str, place: str, choices: tuple[str, ...], usual: str) -> Any:
-    return _choice(table, key, place, choices) if key in table else usual
-
-
-def _choice(table: Mapping[str, Any], key: str, place: str, choices: tuple[str, ...]) -> Any:
-    value = table.get(key)
-    if value not in choices:
-        raise ThresholdsError(f"{place}: {key} is {value!r}; write one of {', '.join(choices)}")
-    return value
-
-
-def _read(table: Mapping[str, Any], key: str, place: str, wanted: type, words: str) -> Any:
-    value = table.get(key)
-    if not isinstance(value, wanted):
-        raise ThresholdsError(f"{place}: {key} is {'missing' if value is None else repr(value)}; write {words}")
-    return value
-
-
-def _table(value: Any, place: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ThresholdsError(f"{place} is {value!r}; write a table")
-    return value
-
-
-def _only(table: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
-    unknown = next((key for key in table if key not in known), None)
-    if unknown is not None:
-        raise ThresholdsError(f"{place} has an unknown key {unknown!r}; known are {', '.join(known)}")
+def _floors(values: Any, known_tasks: Mapping[str, str]) -> dict[str, float]:
+    table = TomlTable(values, "[floor]")
+    for task in table.values:
+        if task not in known_tasks:
+            raise table.error(f"unknown task {task!r}; known are {', '.join(known_tasks)}")
+    return {task: table.score(task) for task in table.values}

@@ -61,7 +61,7 @@ def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
     ("fields", "said"),
     [
         ({"category": "'qa'", "above": "40"}, "category is 'qa'; write one of recall, rag, cite, rerank, icl"),
-        ({"above": "40"}, "category is None; write one of recall, rag"),
+        ({"above": "40"}, "category is missing; write one of recall, rag"),
         (
             {"category": "'rag'", "above": "'reference'"},
             "above = 'reference' has no score for a category",

@@ -85,8 +85,8 @@ PURE = (
         ("match", "parsing", "rouge", "ranking", "citations", "choice", "synthetic_citations", "synthetic_events",
          "synthetic_sentences", "synthetic_summaries", "judge")),
     *(f"plugins.gates.{name}" for name in
-        ("statistics", "effective_length", "thresholds", "evaluate", "panels", "sequential", "clusters", "hypotheses",
-         "regression", "evidence_curves", "evaluation")),
+        ("e_process", "statistics", "effective_length", "thresholds", "toml_table", "evaluate", "panels", "sequential",
+         "clusters", "hypotheses", "regression", "evidence_curves", "evaluation")),
     "plugins.journal", "plugins.config.baseline", "plugins.report.escape", "plugins.runner.read_journals",
 )  # fmt: skip
 

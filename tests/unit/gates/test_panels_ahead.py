@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from plugins.gates import clusters
 from plugins.gates.clusters import SampleRef
+from plugins.gates.e_process import Floats
 from plugins.gates.panels import ModelRole
 from plugins.gates.sequential import ESTIMATE_CLUSTERS_AHEAD, MAX_CLUSTERS_AHEAD, Hypothesis, samples_until_verdict
-from plugins.gates.statistics import Floats, interval, level_evidence
+from plugins.gates.statistics import interval, level_evidence
 from tests.helpers.panels import SEEDS, TASKS, ids, panel_of, quickly, works
 from tests.helpers.queues import Work, drawn
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.gates.statistics import decide_level, decide_paired, interval, log_evidence, log_evidence_below
+from plugins.gates.e_process import log_evidence
+from plugins.gates.statistics import decide_level, decide_paired, interval, log_evidence_below
 from tests.helpers.scores import MEANS, QUEUES, SCORES
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.gates.statistics import Decision, decide_level, log_evidence
+from plugins.gates.e_process import log_evidence
+from plugins.gates.statistics import Decision, decide_level
 from tests.helpers.scores import MEANS, QUEUES, accurate
 
 

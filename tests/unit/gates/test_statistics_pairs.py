@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.gates.statistics import Decision, decide_paired, log_evidence, log_evidence_below, log_evidence_of_drop
+from plugins.gates.e_process import log_evidence
+from plugins.gates.statistics import Decision, decide_paired, log_evidence_below, log_evidence_of_drop
 from tests.helpers.scores import discordant
 
 DIFFERENCES = st.lists(st.sampled_from((-1.0, -0.25, 0.0, 0.5, 1.0)), min_size=1, max_size=60)

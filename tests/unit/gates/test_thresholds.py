@@ -38,7 +38,7 @@ BROKEN = {
     LEVEL + LEVEL: "two gates are named 'g'",
     "[[gate]]\nname = 'g'\nkind = 'effective_length'\nabove = 85.6\n": "at_least is missing",
     "[[gate]]\nname = 'g'\nkind = 'effective_length'\nabove = 85.6\nat_least = 'all'\n": "at_least has 'all'",
-    "[[gate]]\nname = 'g'\nkind = 'weighted_average'\nabove = 1\n": "weights is None; write one of rising, falling",
+    "[[gate]]\nname = 'g'\nkind = 'weighted_average'\nabove = 1\n": "weights is missing; write one of rising, falling",
     "[[gate]]\nname = 'g'\nkind = 'level'\nabove = 'reference'\ntasks = ['vt']\n": "has no score for a list of tasks",
     "gate = 3\n": "write each gate as a [[gate]] table",
     "[reference.aligned]\nmean = 3\n": "must both be there",
