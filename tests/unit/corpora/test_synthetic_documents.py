@@ -1,4 +1,4 @@
-"""Questions on the archive's long documents, and summaries: what an oracle, a word matcher and half a memory score."""
+"""The scores of simple solvers on the archive's long documents and summaries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fixtures.corpora.schema import DocumentQuestion
-from fixtures.corpora.synthetic.archive import case_files, long_documents
+from fixtures.corpora.synthetic.archive import long_documents, summary_cases
 from fixtures.corpora.synthetic.bm25 import Bm25Index
 from fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, plot_questions
 from fixtures.corpora.synthetic.chronicles import Chronicle
@@ -22,7 +22,7 @@ from fixtures.scoring.synthetic_summaries import summary_score
 from tests.helpers.solvers import first_of_type, share
 
 WORLD = World(0)
-# Some 4K tokens of paragraphs.
+# About 4K tokens.
 PARAGRAPHS = 32
 
 
@@ -35,45 +35,43 @@ def documents() -> dict[str, list[DocumentQuestion]]:
 
 
 @pytest.mark.parametrize("name", ["narrativeqa", "infbench_qa", "infbench_mc"])
-def test_the_evidence_of_a_document_tells_the_answer(name: str, documents: dict[str, list[DocumentQuestion]]) -> None:
-    """The oracle reads the paragraphs that the answer rests on: one of its forms stands in the first one or two."""
+def test_the_evidence_of_a_document_states_the_answer(name: str, documents: dict[str, list[DocumentQuestion]]) -> None:
+    """An oracle reads the paragraphs of the evidence, one of which states a form of the answer."""
     for index, question in enumerate(documents[name]):
         text = re.sub(r"(?m)^(?:Chapter|Minutes|From the papers).*\n\n", "", question.document)
         paragraphs = text.split("\n\n")
         assert len(paragraphs) == PARAGRAPHS
         evidence = [paragraphs[round(depth * (PARAGRAPHS - 1))] for depth in question.depths]
         answer = question.answers[-1 if question.options else 0]
-        chronicle = long_documents(name).text(index)
-        assert isinstance(chronicle, Chronicle)
-        cast = [event.who for event in chronicle.happened(PARAGRAPHS) if event.kind == "arrive" and event.who]
-        forms = next((person.forms for person in cast if person.name == answer), (answer,))
+        events = Chronicle(WORLD, f"{name}-{index}", PARAGRAPHS).events(PARAGRAPHS)
+        people = [event.actor for event in events if event.kind == "arrive" and event.actor]
+        forms = next((person.forms for person in people if person.name == answer), (answer,))
         assert any(contains_words(paragraph, form) for paragraph in evidence for form in forms), question.question
         assert not contains_words(question.question, answer)
 
 
-def test_what_is_asked_of_a_landmark_does_not_change_in_its_paragraph() -> None:
-    """Replayed from the happenings: whoever owns, lives or holds is the same before and after the paragraph."""
+def test_the_state_that_a_landmark_dates_does_not_change_in_its_paragraph() -> None:
+    """Replaying the events gives the same owner or home before and after the landmark's paragraph."""
     for index in range(6):
-        events = Chronicle(WORLD, f"replay-{index}", 200).happened(200)
+        events = Chronicle(WORLD, f"replay-{index}", 200).events(200)
         marks = {event.thing: event.paragraph for event in events if event.kind == "landmark"}
-        dated = [
-            found for found in plot_questions(events, KeyedRandom(index)) if found.kind in ("owner_at", "place_at")
-        ]
+        questions = plot_questions(events, KeyedRandom(index))
+        dated = [question for question in questions if question.kind in ("owner_at", "place_at")]
         assert len(dated) > 50
-        for found in dated:
-            fields = dict(found.fields)
+        for question in dated:
+            fields = dict(question.fields)
             at = marks[fields["landmark"]]
             for end in (at, at + 1):
                 state = ""
                 for event in (event for event in events if event.paragraph < end):
-                    if found.kind == "owner_at" and event.thing == fields["thing"]:
-                        owner = {"find": event.who, "give": event.other}.get(event.kind)
+                    if question.kind == "owner_at" and event.thing == fields["thing"]:
+                        owner = {"find": event.actor, "give": event.recipient}.get(event.kind)
                         state = owner.name if owner else ""
-                    elif found.kind == "place_at" and event.who and event.who.name == fields["who"]:
+                    elif question.kind == "place_at" and event.actor and event.actor.name == fields["who"]:
                         state = (
                             event.town if event.kind in ("arrive", "move") else "" if event.kind == "leave" else state
                         )
-                assert state == found.answers[0]
+                assert state == question.answers[0]
 
 
 def test_options_are_four_different_ones_that_stand_in_the_text(documents: dict[str, list[DocumentQuestion]]) -> None:
@@ -86,7 +84,7 @@ def test_options_are_four_different_ones_that_stand_in_the_text(documents: dict[
         assert all(option in question.document for option in question.options)
 
 
-def test_a_word_matcher_stays_under_the_oracle_on_documents(documents: dict[str, list[DocumentQuestion]]) -> None:
+def test_a_word_matcher_scores_below_the_oracle_on_documents(documents: dict[str, list[DocumentQuestion]]) -> None:
     right = []
     for question in documents["infbench_qa"]:
         paragraphs = question.document.split("\n\n")
@@ -97,7 +95,7 @@ def test_a_word_matcher_stays_under_the_oracle_on_documents(documents: dict[str,
 
 
 @pytest.mark.parametrize("paragraphs", [PARAGRAPHS, 160])
-def test_who_sees_the_last_quarter_loses_what_stands_before_it(paragraphs: int) -> None:
+def test_evidence_is_spread_over_the_whole_document(paragraphs: int) -> None:
     questions = [long_documents("narrativeqa").question(i, paragraphs) for i in range(60)]
     depths = [min(question.depths) for question in questions]
     assert share([depth >= 0.75 for depth in depths]) <= 0.4
@@ -112,27 +110,27 @@ def test_a_longer_document_begins_like_a_shorter_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["narrativeqa", "infbench_mc"])
-def test_a_question_is_the_same_before_and_after_its_document_is_told(name: str) -> None:
+def test_a_question_is_the_same_before_and_after_its_document_is_written(name: str) -> None:
     first, later = (long_documents(name, seed=77) for _ in range(2))
-    asked = [first.asked(1, count) for count in (30, FEWEST_PARAGRAPHS)]
-    told = [later.question(1, count) for count in (FEWEST_PARAGRAPHS, 30)]
-    assert asked == [replace(question, document="") for question in reversed(told)]
-    # Another text is told before any happening is asked for.
-    assert " ".join(later.text(2)[:5]) == " ".join(told_after_asking(name, 2)[:5])
+    without = [first.question_without_document(1, count) for count in (30, FEWEST_PARAGRAPHS)]
+    whole = [later.question(1, count) for count in (FEWEST_PARAGRAPHS, 30)]
+    assert without == [replace(question, document="") for question in reversed(whole)]
+    # The other chronicle plans its events first and writes its text afterwards.
+    assert " ".join(later.text(2)[:5]) == " ".join(planned_first(name, 2)[:5])
 
 
-def told_after_asking(name: str, index: int) -> Sequence[str]:
+def planned_first(name: str, index: int) -> Sequence[str]:
     chronicle = Chronicle(World(77), f"{name}-{index}", 40)
-    chronicle.happened(20)
-    return chronicle
+    chronicle.events(20)
+    return chronicle.paragraphs
 
 
 @pytest.mark.parametrize("name", ["infbench_sum", "multi_lexsum"])
 def test_summaries_are_scored_exactly(name: str) -> None:
-    """The oracle's summary holds everything; nothing, the beginning, the last quarter and a false one do not."""
+    """The ideal summary scores 1; an empty one, the beginning, the last quarter and one with false years do not."""
     lead, last, false = [], [], []
     for index in range(12):
-        case = case_files(name).case(index, PARAGRAPHS)
+        case = summary_cases(name).case(index, PARAGRAPHS)
 
         def value(text: str) -> float:
             return summary_score(text, case.events, case.record).value  # noqa: B023  # called in this round only
@@ -155,7 +153,7 @@ def test_summaries_are_scored_exactly(name: str) -> None:
 
 @pytest.mark.parametrize("paragraphs", [12, 40, 300])
 def test_major_events_are_spread_over_the_whole_of_a_case(paragraphs: int) -> None:
-    case = case_files("multi_lexsum").case(1, paragraphs)
+    case = summary_cases("multi_lexsum").case(1, paragraphs)
     text = re.sub(r"(?m)^[^.]*\n\n", "", case.document)
     assert len(case.key_points) == len(case.events) == 10
     assert {event.id for event in case.events} <= {event.id for event in case.record}

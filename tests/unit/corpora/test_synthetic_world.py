@@ -1,4 +1,4 @@
-"""The archive's world and its passages: pure, plausible, different from seed to seed, and large enough."""
+"""The archive's world and its passages are pure functions of a seed, plausible and large enough."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ from hypothesis import strategies as st
 from fixtures.corpora.synthetic import invented_names
 from fixtures.corpora.synthetic.archive import (
     ARCHIVE,
-    case_files,
     classification,
     long_documents,
     passage_questions,
     ranking_questions,
+    summary_cases,
 )
 from fixtures.corpora.synthetic.bm25 import Bm25Index
-from fixtures.corpora.synthetic.entities import KINDS, SHARES, SIZES, Entity, World, in_words
+from fixtures.corpora.synthetic.entities import KINDS, SHARES, SIZES, Entity, World
+from fixtures.corpora.synthetic.facts import facts_of, year_in_words
 from fixtures.corpora.synthetic.grammar import grammar
 from fixtures.corpora.synthetic.keyed_random import KeyedRandom, mix, permute, unpermute
 from fixtures.corpora.synthetic.passages import has_byname, passage
 from tests.helpers.paths import REPOSITORY
 
 WORLD = World(0)
-entities = st.builds(lambda kind, i: Entity(kind, i % SIZES[kind]), st.sampled_from(KINDS), st.integers(0, 1 << 40))
+entities = st.builds(
+    lambda kind, number: Entity(kind, number % SIZES[kind]), st.sampled_from(KINDS), st.integers(0, 1 << 40)
+)
 DIGEST = """
 import hashlib
 from fixtures.corpora.synthetic.archive import *
@@ -39,17 +42,20 @@ from fixtures.corpora.synthetic.passages import passage
 world, parts = World(3), []
 parts += [passage(world, world.entity(kind, i)).text for kind in KINDS for i in range(20)]
 for name in ("nq", "triviaqa", "popqa", "hotpotqa", "asqa", "qampari"):
-    asked = passage_questions(name, 3)[5]
-    parts += [asked.question, repr(asked.answers), repr(asked.claims), *(other.id for other in asked.others[:60])]
+    question = passage_questions(name, 3)[5]
+    parts += [question.question, repr(question.answers), repr(question.claims)]
+    parts += [other.id for other in question.others[:60]]
 query = ranking_questions(3)[1]
 parts += [query.query, *(other.text for other in query.passages[:8]), repr(list(query.labels[:8]))]
-parts += [repr(list(classification("nlu", 3).train[:50]))]
-asked = long_documents("infbench_mc", 3).question(2, 40)
-parts += [asked.document, asked.question, repr(asked.options)]
-parts += [repr(case_files("multi_lexsum", 3).case(1, 30))]
+# In the notation of the first digest, so that it still proves that no text has changed.
+shots = [f"Labelled(text={shot.text!r}, label={shot.label})" for shot in classification("nlu", 3).train[:50]]
+parts += [f"[{', '.join(shots)}]"]
+question = long_documents("infbench_mc", 3).question(2, 40)
+parts += [question.document, question.question, repr(question.options)]
+parts += [repr(summary_cases("multi_lexsum", 3).case(1, 30))]
 print(hashlib.sha256("\\n".join(parts).encode()).hexdigest())
 """
-# Another digest is another version: raise versions.CORPORA["archive"] with it, which stored results are keyed by.
+# Raise versions.CORPORA["archive"] with this digest: stored results are keyed by that version.
 EXPECTED = "4977f25a7c2470924a6c962759d623ca01da1bfaa38f43972b92527129f05f1c"
 MILLION = """
 import time
@@ -60,7 +66,7 @@ others = passage_questions("hotpotqa", 1)[0].others[:8500]
 passages = time.process_time() - start
 letters_of = [sum(len(other.text) for other in others)]
 letters_of.append(len(long_documents("infbench_qa", 1).question(0, 8500).document))
-letters_of.append(len(case_files("infbench_sum", 1).case(0, 8500).document))
+letters_of.append(len(summary_cases("infbench_sum", 1).case(0, 8500).document))
 print(passages, peak_mebibytes() / 2**10, min(letters_of))
 """
 
@@ -85,7 +91,7 @@ def test_permutations_are_bijections_with_an_inverse(size: int, key: int, data: 
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 1000])
-def test_permutations_leave_nothing_out(size: int) -> None:
+def test_permutations_reach_every_index(size: int) -> None:
     assert sorted(permute(i, size, 5) for i in range(size)) == list(range(size))
 
 
@@ -97,7 +103,7 @@ def test_no_two_words_are_spelled_alike() -> None:
         for place, row in enumerate(rows.values()):
             assert len(set(row)) == len(row)
             vowels = [all(letter in "aeiou" for letter in part) for part in row]
-            # Vowels and consonants alternate; what follows the second vowel begins with a consonant.
+            # Vowels and consonants alternate; the part after the second vowel begins with a consonant.
             assert all(vowels) if place in (1, 3) else not any(part[0] in "aeiou" for part in row) or place == 0
 
 
@@ -111,7 +117,7 @@ def test_links_are_known_from_both_ends(entity: Entity) -> None:
 
 
 @given(entities)
-def test_nothing_happens_before_its_maker_is_grown_or_after_the_death(entity: Entity) -> None:
+def test_works_date_from_the_adult_life_of_their_maker(entity: Entity) -> None:
     if entity.kind in ("person", "town"):
         return
     maker = WORLD.maker(entity)
@@ -141,16 +147,16 @@ def test_namesakes_share_a_word_and_the_relations(entity: Entity) -> None:
 
 
 @given(entities)
-def test_a_passage_states_every_fact_that_it_lists_and_no_other_value_of_them(entity: Entity) -> None:
-    found = passage(WORLD, entity)
-    facts = WORLD.facts(entity)
-    assert found.facts == {fact.id for fact in facts.values()} | (
+def test_a_passage_states_every_fact_that_it_lists(entity: Entity) -> None:
+    text = passage(WORLD, entity)
+    facts = facts_of(WORLD, entity)
+    assert text.facts == {fact.id for fact in facts.values()} | (
         {f"{entity}.byname"} if has_byname(WORLD, entity) else set()
     )
     for fact in facts.values():
-        assert fact.value.removeprefix("the ") in found.text
-    assert (WORLD.byname(entity) in found.text) == has_byname(WORLD, entity)
-    assert WORLD.name(entity).lower() in found.text.lower()
+        assert fact.value.removeprefix("the ") in text.text
+    assert (WORLD.byname(entity) in text.text) == has_byname(WORLD, entity)
+    assert WORLD.name(entity).lower() in text.text.lower()
 
 
 @given(entities)
@@ -164,7 +170,7 @@ def test_a_passage_is_plain_prose_of_about_a_hundred_words(entity: Entity) -> No
 
 
 def test_every_form_of_the_grammar_can_be_written() -> None:
-    """All of them at once: a field that is no slot raises KeyError."""
+    """A field that is no slot raises KeyError."""
     seen = {
         passage(World(seed), World(seed).entity(kind, i)).text for seed in (0, 1) for kind in KINDS for i in range(150)
     }
@@ -174,8 +180,8 @@ def test_every_form_of_the_grammar_can_be_written() -> None:
     assert sum(map(len, statements)) >= 190
 
 
-def test_years_have_words() -> None:
-    assert [in_words(year) for year in (1843, 1900, 1805, 1120, 1750)] == [
+def test_years_can_be_written_in_words() -> None:
+    assert [year_in_words(year) for year in (1843, 1900, 1805, 1120, 1750)] == [
         "eighteen forty-three", "nineteen hundred", "eighteen oh-five", "eleven twenty", "seventeen fifty",
     ]  # fmt: skip
 
@@ -190,7 +196,7 @@ def texts(seed: int) -> Iterator[str]:
     yield from (other.text for other in ranking_questions(seed)[0].passages[:100])
     yield from (shot.text for shot in classification("clinc150", seed).train[:500])
     yield from long_documents("narrativeqa", seed).text(0)[:150]
-    yield case_files("multi_lexsum", seed).case(0, 150).document
+    yield summary_cases("multi_lexsum", seed).case(0, 150).document
 
 
 def test_two_seeds_share_less_than_a_hundredth_of_their_sentences() -> None:
@@ -202,7 +208,7 @@ def test_two_seeds_share_less_than_a_hundredth_of_their_sentences() -> None:
 
 
 def test_a_million_tokens_are_built_quickly_and_in_little_memory() -> None:
-    """Passages, a chronicle and a case file, at 4.2 letters a token; the seconds are those of the passages."""
+    """Passages, a chronicle and a lawsuit, at 4.2 letters per token; the time limit is for the passages."""
     seconds, gibibytes, letters = map(float, run(MILLION).split())
     assert letters / 4.2 > 1_000_000
     assert seconds < 20
@@ -213,59 +219,58 @@ def test_the_archive_has_all_data_sets_of_the_seven_categories() -> None:
     assert len(ARCHIVE) == 17
     for name, build in ARCHIVE.items():
         built = build(0)
-        assert built.name == name  # type: ignore[attr-defined]  # whatever the shape
+        assert built.name == name  # type: ignore[attr-defined]  # every shape of set has it
         assert built.source == "archive"  # type: ignore[attr-defined]
 
 
 def test_entries_out_of_range_are_errors() -> None:
-    for reach in (
+    for read in (
         lambda: passage_questions("nq")[4096],
         lambda: ranking_questions()[-1],
         lambda: long_documents("narrativeqa").text(1024),
-        lambda: case_files("infbench_sum").case(1024, 20),
+        lambda: summary_cases("infbench_sum").case(1024, 20),
         lambda: classification("nlu").train[1 << 17],
     ):
         with pytest.raises(IndexError, match=r"there are"):
-            reach()
+            read()
     with pytest.raises(ValueError, match="3 paragraphs"):
         long_documents("narrativeqa").question(0, 3)
     with pytest.raises(ValueError, match="3 paragraphs"):
-        case_files("infbench_sum").case(0, 3)
+        summary_cases("infbench_sum").case(0, 3)
 
 
 def test_bm25_in_integers_ranks_like_the_formula() -> None:
-
-    texts_ = [passage(WORLD, WORLD.entity(kind, i)).text for kind in KINDS for i in range(12)]
-    index = Bm25Index(texts_)
-    words = [re.findall(r"\w+", text.lower()) for text in texts_]
+    documents = [passage(WORLD, WORLD.entity(kind, i)).text for kind in KINDS for i in range(12)]
+    index = Bm25Index(documents)
+    words = [re.findall(r"\w+", text.lower()) for text in documents]
     mean = sum(map(len, words)) / len(words)
 
     def score(query: list[str], document: list[str]) -> float:
         total = 0.0
         for word in query:
-            found = sum(word in other for other in words)
-            rarity = math.log(1 + (len(words) - found + 0.5) / (found + 0.5))
-            often = document.count(word)
-            total += rarity * often * 2.2 / (often + 1.2 * (0.25 + 0.75 * len(document) / mean))
+            containing = sum(word in other for other in words)
+            weight = math.log(1 + (len(words) - containing + 0.5) / (containing + 0.5))
+            frequency = document.count(word)
+            total += weight * frequency * 2.2 / (frequency + 1.2 * (0.25 + 0.75 * len(document) / mean))
         return total
 
-    for query in ("the captain of the ship", "a letter about bridges and bread", texts_[3][:200]):
+    for query in ("the captain of the ship", "a letter about bridges and bread", documents[3][:200]):
         terms = list(dict.fromkeys(re.findall(r"\w+", query.lower())))
         exact = [score(terms, document) for document in words]
         ranked = index.search(query, 10)
-        assert [exact[place] for place in ranked] == pytest.approx(sorted(exact, reverse=True)[:10], rel=0.01)
+        assert [exact[number] for number in ranked] == pytest.approx(sorted(exact, reverse=True)[:10], rel=0.01)
 
 
-@given(key=st.integers(0, 1 << 63), size=st.integers(0, 40), taken=st.integers(0, 40))
-def test_what_is_popped_is_a_shuffled_list_from_its_end(key: int, size: int, taken: int) -> None:
-    """However many are taken, the rng after it are the same."""
-    popping, shuffling = KeyedRandom(key), KeyedRandom(key)
-    found = list(islice(popping.iter_shuffled(range(size)), taken))
-    assert found == shuffling.shuffled(range(size))[::-1][:taken]
-    assert popping.below(1 << 32) == shuffling.below(1 << 32)
+@given(key=st.integers(0, 1 << 63), size=st.integers(0, 40), count=st.integers(0, 40))
+def test_iter_shuffled_yields_a_shuffled_list_from_its_end(key: int, size: int, count: int) -> None:
+    """The random numbers after it are the same, however many items are read."""
+    lazy, eager = KeyedRandom(key), KeyedRandom(key)
+    items = list(islice(lazy.iter_shuffled(range(size)), count))
+    assert items == eager.shuffled(range(size))[::-1][:count]
+    assert lazy.below(1 << 32) == eager.below(1 << 32)
 
 
-def test_draws_are_uniform_and_repeatable() -> None:
+def test_random_numbers_are_uniform_and_repeatable() -> None:
     assert [KeyedRandom(1, 2).below(10) for _ in range(3)] == [KeyedRandom(1, 2).below(10)] * 3
     counts = [0] * 7
     rng = KeyedRandom(9)

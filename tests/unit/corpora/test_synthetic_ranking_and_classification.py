@@ -1,4 +1,4 @@
-"""The archive's rankings and label schemes: balanced, learned from examples, and not solved by words alone."""
+"""The archive's rankings and classification sets are balanced, and words alone do not solve them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 from fixtures.corpora.schema import LabelledText
 from fixtures.corpora.synthetic.archive import classification, ranking_questions
 from fixtures.corpora.synthetic.bm25 import Bm25Index
-from fixtures.corpora.synthetic.classification import SHAPES, scheme_plan
+from fixtures.corpora.synthetic.classification import SHAPES, class_rule
 from fixtures.corpora.synthetic.entities import World
 from tests.helpers.solvers import share
 
 WORLD = World(0)
 
 
-def ndcg(labels: Sequence[int], of: Sequence[int]) -> float:
+def ndcg(labels: Sequence[int], available: Sequence[int]) -> float:
     def gain(ranked: Sequence[int]) -> float:
         return sum(label / math.log2(place + 2) for place, label in enumerate(ranked[:10]))
 
-    return gain(labels) / gain(sorted(of, reverse=True))
+    return gain(labels) / gain(sorted(available, reverse=True))
 
 
 def test_ranking_is_balanced_and_words_alone_do_not_rank() -> None:
@@ -40,7 +40,7 @@ def test_ranking_is_balanced_and_words_alone_do_not_rank() -> None:
 
 
 def test_relevance_is_in_the_passages() -> None:
-    """The town and the craft's own words are in what is relevant: a reader can tell the labels apart."""
+    """The query's town is named in every relevant passage, so a reader can tell the labels apart."""
     for index in range(6):
         query = ranking_questions()[index]
         about = [passage for label, passage in zip(query.labels[:40], query.passages[:40], strict=True) if label >= 2]
@@ -51,57 +51,55 @@ def test_relevance_is_in_the_passages() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_schemes_are_balanced_distinct_and_as_large_as_they_should_be(name: str) -> None:
-    scheme = classification(name)
+def test_sets_are_balanced_distinct_and_of_the_published_sizes(name: str) -> None:
+    texts = classification(name)
     classes = {"trec_coarse": 6, "trec_fine": 50, "nlu": 68, "banking77": 77, "clinc150": 151}[name]
-    assert len(scheme.labels) == len(set(scheme.labels)) == classes
-    assert sorted(shot.label for shot in scheme.train[: 2 * classes]) == sorted([*range(classes)] * 2)
-    assert len(scheme.train) >= 100_000
-    assert len(scheme.test) >= 500
-    texts = {shot.text for shot in (*scheme.train[:3000], *scheme.test[:500])}
-    assert len(texts) == 3500
+    assert len(texts.labels) == len(set(texts.labels)) == classes
+    assert sorted(shot.label for shot in texts.train[: 2 * classes]) == sorted([*range(classes)] * 2)
+    assert len(texts.train) >= 100_000
+    assert len(texts.test) >= 500
+    assert len({shot.text for shot in (*texts.train[:3000], *texts.test[:500])}) == 3500
 
 
 def features(shot: LabelledText) -> set[str]:
-    """Words without names, and their last two letters."""
+    """Return the words without names, and their last two letters."""
     words = re.findall(r"(?<![A-Za-z])[a-z]+", shot.text)
     return {*words, *(f"-{word[-2:]}" for word in words if len(word) > 4)}
 
 
 @pytest.mark.parametrize(("name", "shots", "least"), [("trec_coarse", 400, 0.7), ("nlu", 1400, 0.5)])
-def test_schemes_are_learned_from_examples_and_not_without(name: str, shots: int, least: float) -> None:
-    """Naive Bayes over words and endings, against the commonest class."""
-    scheme = classification(name)
-    seen: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    often: Counter[str] = Counter()
-    for shot in scheme.train[:shots]:
-        seen[shot.label].update(features(shot))
-        often.update(features(shot))
+def test_classes_are_learned_from_examples_and_only_from_them(name: str, shots: int, least: float) -> None:
+    """Naive Bayes over words and endings learns them; always guessing the commonest class does not."""
+    texts = classification(name)
+    by_class: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    totals: Counter[str] = Counter()
+    for shot in texts.train[:shots]:
+        by_class[shot.label].update(features(shot))
+        totals.update(features(shot))
 
     def guess(shot: LabelledText) -> int:
-        known = [word for word in features(shot) if word in often]
+        known = [word for word in features(shot) if word in totals]
 
         def likelihood(label: int) -> float:
-            counts = seen[label]
-            return sum(math.log((counts[word] + 0.2 * often[word] / shots + 1e-3) / often[word]) for word in known)
+            counts = by_class[label]
+            return sum(math.log((counts[word] + 0.2 * totals[word] / shots + 1e-3) / totals[word]) for word in known)
 
-        return max(sorted(seen), key=likelihood)
+        return max(sorted(by_class), key=likelihood)
 
-    test = scheme.test[:150]
+    test = texts.test[:150]
     assert share([guess(shot) == shot.label for shot in test]) >= least
     assert max(Counter(shot.label for shot in test).values()) / len(test) <= 0.2
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_rule_of_a_scheme_gives_every_label(name: str) -> None:
-    """The oracle: which thing is meant, which matter, hence which class."""
-    plan = scheme_plan(WORLD, name)
-    thing = {noun: group for group, nouns in enumerate(plan.things) for noun in nouns}
-    assert len(thing) == sum(map(len, plan.things)), "a thing of two groups"
+def test_the_class_rule_gives_every_label(name: str) -> None:
+    rule = class_rule(WORLD, name)
+    group_of = {noun: group for group, nouns in enumerate(rule.things) for noun in nouns}
+    assert len(group_of) == sum(map(len, rule.things)), "a thing of two groups"
     for shot in classification(name).test[:300]:
         text = re.sub(r"(Unlike|Next to) the \w+", "", shot.text)
-        (noun,) = {word for word in re.findall(r"[a-z]+", text) if word in thing}
+        (noun,) = {word for word in re.findall(r"[a-z]+", text) if word in group_of}
         (matter,) = {
-            i for i, forms in enumerate(plan.matters) if any(form.lower() in shot.text.lower() for form in forms)
+            i for i, forms in enumerate(rule.matters) if any(form.lower() in shot.text.lower() for form in forms)
         }
-        assert thing[noun] * len(plan.matters) + matter == shot.label, shot
+        assert group_of[noun] * len(rule.matters) + matter == shot.label, shot

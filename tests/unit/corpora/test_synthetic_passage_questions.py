@@ -1,4 +1,4 @@
-"""Questions over the archive's passages: what an oracle, a blind guesser, a word matcher and careless citing score."""
+"""The scores of simple solvers on the archive's passage questions: oracle, guesser, word matcher, careless citing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fixtures.corpora.schema import Passage, PassageQuestion
 from fixtures.corpora.synthetic.archive import passage_questions
 from fixtures.corpora.synthetic.bm25 import Bm25Index
 from fixtures.corpora.synthetic.entities import Entity, World
+from fixtures.corpora.synthetic.facts import fact_of
 from fixtures.corpora.synthetic.keyed_random import KeyedRandom
 from fixtures.scoring.match import contains_words
 from fixtures.scoring.synthetic_citations import Evidence, citation_score
@@ -20,13 +21,13 @@ from tests.helpers.solvers import first_of_type, share
 WORLD = World(0)
 RAG = ("nq", "triviaqa", "popqa", "hotpotqa")
 CITED = ("asqa", "qampari")
-# Some 4K tokens of passages.
-SHOWN = 30
+# About 4K tokens.
+PASSAGES = 30
 
 
-def shown(question: PassageQuestion) -> list[Passage]:
-    """The gold passages and the best of the others, in random order."""
-    others = question.others[: SHOWN - len(question.gold)]
+def context_of(question: PassageQuestion) -> list[Passage]:
+    """Return the gold passages and the most similar distractors, in random order."""
+    others = question.others[: PASSAGES - len(question.gold)]
     return KeyedRandom(len(question.question)).shuffled([*question.gold, *others])
 
 
@@ -34,47 +35,47 @@ def is_right(output: str, question: PassageQuestion) -> bool:
     return any(form.lower() in output.lower() for form in question.answers[0])
 
 
-def ref_of(fact: str) -> tuple[Entity, str]:
+def subject_and_relation(fact: str) -> tuple[Entity, str]:
     name, _, relation = fact.partition(".")
     kind, _, index = name.partition("-")
     return Entity(kind, int(index)), relation
 
 
 @pytest.fixture(scope="module")
-def asked() -> dict[str, list[PassageQuestion]]:
+def questions() -> dict[str, list[PassageQuestion]]:
     return {name: [passage_questions(name)[i] for i in range(32)] for name in (*RAG, *CITED)}
 
 
 @pytest.mark.parametrize("name", RAG)
 def test_an_oracle_that_reads_the_fact_base_answers_every_question(
-    name: str, asked: dict[str, list[PassageQuestion]]
+    name: str, questions: dict[str, list[PassageQuestion]]
 ) -> None:
-    for question in asked[name]:
+    for question in questions[name]:
         (facts,) = question.facts
-        known = frozenset[str]().union(*(passage.facts for passage in question.gold))
-        assert facts <= known
-        told = [WORLD.fact(*ref_of(fact)) for fact in facts if not fact.endswith(".byname")]
+        stated = frozenset[str]().union(*(passage.facts for passage in question.gold))
+        assert facts <= stated
+        known = [fact_of(WORLD, *subject_and_relation(fact)) for fact in facts if not fact.endswith(".byname")]
         if name == "popqa":
-            entity, _ = ref_of(next(iter(facts)))
+            entity, _ = subject_and_relation(next(iter(facts)))
             assert is_right(WORLD.name(entity), question)
-            assert told[0].value in question.question
+            assert known[0].value in question.question
         else:
-            assert any(is_right(fact.value, question) for fact in told)
+            assert any(is_right(fact.value, question) for fact in known)
 
 
 @pytest.mark.parametrize("name", [*RAG, *CITED])
-def test_the_gold_passages_alone_state_the_answers(name: str, asked: dict[str, list[PassageQuestion]]) -> None:
-    for question in asked[name]:
-        everything = " ".join(f"{passage.title} {passage.text}" for passage in question.gold)
+def test_the_gold_passages_alone_state_the_answers(name: str, questions: dict[str, list[PassageQuestion]]) -> None:
+    for question in questions[name]:
+        evidence = " ".join(f"{passage.title} {passage.text}" for passage in question.gold)
         for forms in question.answers:
-            assert any(contains_words(everything, form) for form in forms)
+            assert any(contains_words(evidence, form) for form in forms)
             assert not any(contains_words(question.question, form) for form in forms)
-            for other in question.others[:SHOWN]:
+            for other in question.others[:PASSAGES]:
                 assert not any(contains_words(f"{other.title} {other.text}", form) for form in forms)
 
 
-def test_two_hops_need_both_passages(asked: dict[str, list[PassageQuestion]]) -> None:
-    for question in asked["hotpotqa"]:
+def test_two_hops_need_both_passages(questions: dict[str, list[PassageQuestion]]) -> None:
+    for question in questions["hotpotqa"]:
         work, person = question.gold
         assert work.title.lower().removeprefix("the ") in question.question.lower()
         assert not any(contains_words(work.text, form) for form in question.answers[0])
@@ -83,15 +84,17 @@ def test_two_hops_need_both_passages(asked: dict[str, list[PassageQuestion]]) ->
         assert work.title not in person.text
 
 
-def test_bynames_and_rare_people_are_not_the_titles_of_their_passages(asked: dict[str, list[PassageQuestion]]) -> None:
-    for question in asked["triviaqa"]:
+def test_questions_with_bynames_and_rare_people_name_no_title(
+    questions: dict[str, list[PassageQuestion]],
+) -> None:
+    for question in questions["triviaqa"]:
         assert question.gold[0].title.lower() not in question.question.lower()
-    for question in asked["popqa"]:
+    for question in questions["popqa"]:
         assert question.gold[0].title.lower() not in question.question.lower()
 
 
-def test_negatives_never_repeat_and_begin_with_namesakes(asked: dict[str, list[PassageQuestion]]) -> None:
-    question = asked["nq"][0]
+def test_distractors_never_repeat_and_begin_with_namesakes(questions: dict[str, list[PassageQuestion]]) -> None:
+    question = questions["nq"][0]
     others = question.others[:400]
     assert len({other.id for other in others} | {question.gold[0].id}) == 401
     assert set(question.gold[0].title.split()) & set(others[0].title.split())
@@ -100,18 +103,20 @@ def test_negatives_never_repeat_and_begin_with_namesakes(asked: dict[str, list[P
 
 
 @pytest.mark.parametrize("name", RAG)
-def test_who_sees_no_context_scores_at_chance(name: str, asked: dict[str, list[PassageQuestion]]) -> None:
-    """The best constant answer: what is most often right for the other half of the questions."""
-    forms = Counter(form for question in asked[name][:16] for form in question.answers[0])
+def test_the_best_constant_answer_scores_at_chance(name: str, questions: dict[str, list[PassageQuestion]]) -> None:
+    """The constant answer is the one that is most often right for the other half of the questions."""
+    forms = Counter(form for question in questions[name][:16] for form in question.answers[0])
     guess = " ".join(form for form, _ in forms.most_common(3))
-    assert share([is_right(guess, question) for question in asked[name][16:]]) <= 0.1
+    assert share([is_right(guess, question) for question in questions[name][16:]]) <= 0.1
 
 
 @pytest.mark.parametrize(("name", "most"), [("nq", 0.8), ("triviaqa", 0.8), ("popqa", 0.9), ("hotpotqa", 0.3)])
-def test_a_word_matcher_stays_under_the_oracle(name: str, most: float, asked: dict[str, list[PassageQuestion]]) -> None:
+def test_a_word_matcher_scores_below_the_oracle(
+    name: str, most: float, questions: dict[str, list[PassageQuestion]]
+) -> None:
     right = []
-    for question in asked[name]:
-        passages = shown(question)
+    for question in questions[name]:
+        passages = context_of(question)
         texts = [f"{passage.title}. {passage.text}" for passage in passages]
         (best,) = Bm25Index(texts).search(question.question, 1)
         right.append(is_right(first_of_type(question.question, texts[best]), question))
@@ -119,7 +124,7 @@ def test_a_word_matcher_stays_under_the_oracle(name: str, most: float, asked: di
 
 
 def cite(question: PassageQuestion, passages: list[Passage]) -> str:
-    """What the oracle writes: each facet with its cue, cited where it is stated."""
+    """Return the oracle's answer: every facet with its cue and the number of the passage that states it."""
     parts = []
     for claim, facts in zip(question.claims, question.facts, strict=True):
         number = next(i for i, passage in enumerate(passages, start=1) if facts <= passage.facts)
@@ -129,16 +134,16 @@ def cite(question: PassageQuestion, passages: list[Passage]) -> str:
 
 @pytest.mark.parametrize("name", CITED)
 def test_an_oracle_cites_perfectly_and_careless_citing_does_not_pay(
-    name: str, asked: dict[str, list[PassageQuestion]]
+    name: str, questions: dict[str, list[PassageQuestion]]
 ) -> None:
     split = split_sentences if name == "asqa" else split_items
     careless = []
-    for question in asked[name]:
-        passages = shown(question)
+    for question in questions[name]:
+        passages = context_of(question)
         evidence = [Evidence(passage.facts, f"{passage.title} {passage.text}") for passage in passages]
         answer = cite(question, passages)
-        found = citation_score(split(answer), question.claims, evidence, question.question)
-        assert (found.recall, found.precision) == (1, 1), answer
+        score = citation_score(split(answer), question.claims, evidence, question.question)
+        assert (score.recall, score.precision) == (1, 1), answer
         first = re.sub(r"\[\d+\]", "[1]", answer)
         careless.append(citation_score(split(first), question.claims, evidence, question.question).recall)
         assert 3 <= len(question.claims) <= 6

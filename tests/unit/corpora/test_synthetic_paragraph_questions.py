@@ -1,4 +1,4 @@
-"""RULER's questions over the archive: every answer is evidence in the last gold paragraph, two hops need both."""
+"""RULER's questions over the archive: the last gold paragraph states the answer, and two hops need both."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ print(hashlib.sha256(repr((one.paragraphs[:50], one.questions[:50], two.question
 
 @pytest.fixture(params=[one_hop_paragraphs, two_hop_paragraphs], ids=["one hop", "two hops"])
 def questions(request: pytest.FixtureRequest) -> QuestionSet:
-    """Each of the sets; they are built on first use, not while tests are collected."""
+    """One of the sets, built on first use rather than while tests are collected."""
     built = request.param(0)
     assert isinstance(built, QuestionSet)
     return built
 
 
-def some(questions: QuestionSet, count: int) -> list[Question]:
+def sample(questions: QuestionSet, count: int) -> list[Question]:
     return Random(0).sample(questions.questions, count)
 
 
-def ref_of(question: Question) -> Entity:
-    """Whom or what a question names."""
+def subject_of(question: Question) -> Entity:
+    """Return the entity that a question names."""
     kind, _, index = question.id.partition(".")[0].partition("-")
     return Entity(kind, int(index))
 
 
-def stated(question: Question, text: str) -> bool:
+def answers(text: str, question: Question) -> bool:
     return any(contains_words(text, form) for form in question.answers)
 
 
@@ -69,48 +69,49 @@ def test_gold_paragraphs_are_known_before_the_question(questions: QuestionSet) -
 
 
 def test_the_answer_stands_in_the_last_gold_paragraph_and_not_in_the_question(questions: QuestionSet) -> None:
-    for question in some(questions, 2000):
-        assert stated(question, questions.paragraphs[question.gold[-1]]), question
-        assert not stated(question, question.question), question
+    for question in sample(questions, 2000):
+        assert answers(questions.paragraphs[question.gold[-1]], question), question
+        assert not answers(question.question, question), question
 
 
-def test_one_hop_names_whom_its_paragraph_is_about() -> None:
+def test_one_hop_names_the_subject_of_its_paragraph() -> None:
     questions = one_hop_paragraphs(0)
-    for question in some(questions, 1000):
+    for question in sample(questions, 1000):
         (gold,) = question.gold
-        name = WORLD.name(ref_of(question)).lower()
+        name = WORLD.name(subject_of(question)).lower()
         assert name in question.question.lower()
         assert name in questions.paragraphs[gold].lower()
 
 
 def test_two_hops_need_both_paragraphs() -> None:
-    """The first names the person and, but for a book out in its author's last year, no answer; the second no work."""
+    """The first paragraph names the person but hardly ever the answer; the second does not name the work."""
     questions = two_hop_paragraphs(0)
-    told_at_once = 0
-    for question in some(questions, 1000):
+    # A book may appear in the year of its author's death.
+    answered_at_once = 0
+    for question in sample(questions, 1000):
         work, person = (questions.paragraphs[place] for place in question.gold)
-        name, maker = WORLD.name(ref_of(question)), WORLD.name(WORLD.maker(ref_of(question)))
+        name, maker = WORLD.name(subject_of(question)), WORLD.name(WORLD.maker(subject_of(question)))
         assert name in question.question
         assert name.lower() in work.lower()
         assert name not in person
         assert maker not in question.question
         assert maker in work
         assert maker in person
-        told_at_once += stated(question, work)
-    assert told_at_once <= 10
+        answered_at_once += answers(work, question)
+    assert answered_at_once <= 10
 
 
 def test_every_subject_has_a_namesake_in_the_pool() -> None:
     questions = one_hop_paragraphs(0)
-    everything = frozenset(map(ref_of, questions.questions))
-    assert len(everything) == len(questions.paragraphs)
-    assert all(not everything.isdisjoint(WORLD.namesakes(entity)) for entity in everything)
+    subjects = frozenset(map(subject_of, questions.questions))
+    assert len(subjects) == len(questions.paragraphs)
+    assert all(not subjects.isdisjoint(WORLD.namesakes(entity)) for entity in subjects)
 
 
 def test_paragraphs_are_those_of_the_archive() -> None:
     questions = two_hop_paragraphs(0)
-    for question in some(questions, 50):
-        work = ref_of(question)
+    for question in sample(questions, 50):
+        work = subject_of(question)
         golds = [passage(WORLD, entity).text for entity in (work, WORLD.maker(work))]
         assert [questions.paragraphs[place] for place in question.gold] == golds
 
@@ -120,20 +121,20 @@ def test_the_question_sets_share_one_pool_and_are_built_once() -> None:
     assert one_hop_paragraphs(0).paragraphs is two_hop_paragraphs(0).paragraphs
 
 
-def test_a_question_words_no_more_than_its_own_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_writes_only_its_own_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first sample of a run does not wait for the whole pool."""
-    worded: list[Entity] = []
+    written: list[Entity] = []
 
     def counted(world: World, entity: Entity) -> object:
-        worded.append(entity)
+        written.append(entity)
         return passage(world, entity)
 
     monkeypatch.setattr(paragraph_questions, "passage", counted)
     questions = two_hop_paragraphs(11)
-    asked = questions.questions[4321]
-    assert worded == []
-    assert all(questions.paragraphs[place] for place in asked.gold)
-    assert len(worded) == 2
+    question = questions.questions[4321]
+    assert written == []
+    assert all(questions.paragraphs[place] for place in question.gold)
+    assert len(written) == 2
 
 
 def test_the_pool_does_not_depend_on_the_process() -> None:
@@ -144,30 +145,30 @@ def test_the_pool_does_not_depend_on_the_process() -> None:
     assert run.stdout.strip() == sha256(here.encode()).hexdigest()
 
 
-def test_who_sees_no_context_scores_at_chance(questions: QuestionSet) -> None:
-    """The best constant answer: what is most often right for half of the questions, tried on the others."""
-    asked = some(questions, 800)
-    forms = Counter(form for question in asked[:400] for form in question.answers)
+def test_the_best_constant_answer_scores_at_chance(questions: QuestionSet) -> None:
+    """The constant answer is the one that is most often right for half of the questions, tried on the others."""
+    questions_ = sample(questions, 800)
+    forms = Counter(form for question in questions_[:400] for form in question.answers)
     guess = " ".join(form for form, _ in forms.most_common(3))
-    assert sum(stated(question, guess) for question in asked[400:]) / 400 <= 0.1
+    assert sum(answers(guess, question) for question in questions_[400:]) / 400 <= 0.1
 
 
 @pytest.mark.parametrize(("task", "most"), [("qa_1", 0.8), ("qa_2", 0.3)])
-def test_a_word_matcher_stays_under_the_oracle(task: str, most: float) -> None:
-    """The first name or year of the paragraph that shares most words with the question."""
+def test_a_word_matcher_scores_below_the_oracle(task: str, most: float) -> None:
+    """The matcher answers with the first name or year of the paragraph that BM25 ranks first."""
     right = []
     for index in range(40):
-        found = TASKS[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=GENERATED)
-        texts = re.split(r"(?:^|\n\n)Document \d+:\n", found.context)[1:]
-        (best,) = Bm25Index(texts).search(found.question, 1)
-        right.append(TASKS[task].score(found, first_of_type(found.question, texts[best])).value)
+        sample = TASKS[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=GENERATED)
+        texts = re.split(r"(?:^|\n\n)Document \d+:\n", sample.context)[1:]
+        (best,) = Bm25Index(texts).search(sample.question, 1)
+        right.append(TASKS[task].score(sample, first_of_type(sample.question, texts[best])).value)
     assert sum(right) / len(right) <= most
 
 
 @pytest.mark.parametrize("task", ["qa_1", "qa_2"])
-def test_who_sees_the_last_quarter_loses_what_stands_before_it(task: str) -> None:
-    def seen(index: int) -> bool:
-        found = TASKS[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=GENERATED)
-        return any(contains_words(found.context[-len(found.context) // 4 :], form) for form in found.references)
+def test_the_last_quarter_of_the_context_answers_about_a_quarter_of_the_questions(task: str) -> None:
+    def answered(index: int) -> bool:
+        sample = TASKS[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=GENERATED)
+        return any(contains_words(sample.context[-len(sample.context) // 4 :], form) for form in sample.references)
 
-    assert 0.12 <= sum(map(seen, range(100))) / 100 <= 0.38
+    assert 0.12 <= sum(map(answered, range(100))) / 100 <= 0.38
