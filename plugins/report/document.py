@@ -1,6 +1,6 @@
-"""The run as one plain document: what the JSON report holds and every other report shows.
+"""The run as one plain document: the JSON report, from which every other report is made.
 
-Scores are 0 to 100 here, lengths are tokens, and what was not measured is None.
+Scores are 0 to 100 here, lengths are tokens, and a value that was not measured is None.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from plugins.gates.effective_length import (
     weighted_average,
 )
 from plugins.gates.evaluate import HALF, Measured, settled_scores
-from plugins.gates.evaluation import Evaluation
+from plugins.gates.evaluation import Evaluation, FindingsByLength
 from plugins.report.helmet import helmet
 
 SCHEMA = "longctx-report/1"
 DEPTH_BINS = 10
-EXAMPLES = 3
+MOST_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
 FEW_SAMPLES = 10
 PACKAGES = ("pytest", "pytest-xdist", "transformers", "torch", "tokenizers", "numpy")
@@ -36,37 +36,41 @@ PACKAGES = ("pytest", "pytest-xdist", "transformers", "torch", "tokenizers", "nu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run that ended, as reports take it.
-
-    `facts` and `execution` are None where no model was asked; `computed_samples` were not in the
-    journal before.
-    """
+    """A finished run, from which its reports are made."""
 
     run: Run
     evaluation: Evaluation
     facts: EngineFacts | None
+    """The engine's settings and hardware; None if no sample needed a model."""
+
     execution: Mapping[str, str] | None
+    """The execution path, which is part of the journal's key; None if no sample needed a model."""
+
     computed_samples: int
+    """The number of samples that were not in the journal before this run."""
+
     started: str
+    """ISO 8601, in UTC."""
+
     seconds: float
 
 
 def is_rough(case: Mapping[str, Any]) -> bool:
-    """Whether a verdict of its panel came so early that this case of the document was hardly seen."""
+    """True for a case of the document with few samples, because its panel's verdict came early."""
     return bool(0 < case["samples"] < min(case["planned"], FEW_SAMPLES))
 
 
 def document(summary: RunSummary) -> dict[str, Any]:
-    """The report, valid against schema.json."""
-    measured = summary.evaluation.measured
+    """Return the report, which is valid under schema.json."""
+    evaluation, run = summary.evaluation, summary.run
     return {
         "schema": SCHEMA,
         "model": _model(summary),
         "run": _run(summary),
-        "cases": [_case(summary, case) for case in measured.scope.cases],
-        "gates": [to_json(verdict) for verdict in summary.evaluation.verdicts],
-        "ruler": _ruler(summary.evaluation),
-        "helmet": helmet(summary.evaluation, summary.run.cases, summary.run.unavailable, summary.run.options.scoring),
+        "cases": [_case(evaluation, case) for case in evaluation.measured.scope.cases],
+        "gates": [to_json(verdict) for verdict in evaluation.verdicts],
+        "ruler": _ruler(evaluation),
+        "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
         "regression": _regression(summary),
     }
 
@@ -95,7 +99,6 @@ def _model(summary: RunSummary) -> dict[str, Any]:
 def _run(summary: RunSummary) -> dict[str, Any]:
     run, measured = summary.run, summary.evaluation.measured
     cases = measured.scope.cases
-    generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
     return {
         "started": summary.started,
         "seconds": round(summary.seconds, 3),
@@ -108,40 +111,50 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": summary.facts and summary.facts.hardware,
         "partial": len(cases) < len(run.available) or any(case.id not in measured.results for case in cases),
-        "tokens": {
-            "prompt": sum(generation.prompt_tokens for generation in generations),
-            "generated": sum(generation.generated_tokens for generation in generations),
-            "computed": sum(generation.computed_tokens for generation in generations),
-            "reused": sum(generation.reused_tokens for generation in generations),
-            "full_run_equivalent": _full_run_tokens(measured),
-        },
+        "tokens": _tokens(measured),
         "computed_samples": summary.computed_samples,
     }
 
 
+def _tokens(measured: Measured) -> dict[str, int]:
+    """Return the tokens of all finished samples, and an estimate for a run of all planned samples."""
+    generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
+    return {
+        "prompt": sum(generation.prompt_tokens for generation in generations),
+        "generated": sum(generation.generated_tokens for generation in generations),
+        "computed": sum(generation.computed_tokens for generation in generations),
+        "reused": sum(generation.reused_tokens for generation in generations),
+        "full_run_equivalent": _full_run_tokens(measured),
+    }
+
+
 def _full_run_tokens(measured: Measured) -> int:
-    """What all planned samples would compute, each like the mean of those of its case that were seen."""
+    """Estimate the computed tokens of all planned samples from the mean of every case's finished samples."""
     total = 0.0
     for case in measured.scope.cases:
         result = measured.results.get(case.id)
-        seen = [outcome.generation.computed_tokens for outcome in result.outcomes] if result else []
-        total += case.samples * (sum(seen) / len(seen) if seen else case.length)
+        computed = [outcome.generation.computed_tokens for outcome in result.outcomes] if result else []
+        total += case.samples * (sum(computed) / len(computed) if computed else case.length)
     return round(total)
 
 
-def _case(summary: RunSummary, case: Case) -> dict[str, Any]:
-    diagnosis = summary.evaluation.diagnoses.get(case.id)
-    entry = case_entry(case, summary.evaluation.measured.results.get(case.id))
+def _case(evaluation: Evaluation, case: Case) -> dict[str, Any]:
+    """Return a case's entry, with the results of its tests against its floor and the baseline."""
+    entry = case_entry(case, evaluation.measured.results.get(case.id))
+    diagnosis = evaluation.diagnoses.get(case.id)
     if diagnosis is not None:
         entry |= {"floor": diagnosis.floor, "interval": diagnosis.interval and list(diagnosis.interval)}
         entry["verdict"] = "fail" if diagnosis.bad else entry["verdict"]
-        shown = {"below its floor": diagnosis.below, "worse than the baseline": diagnosis.dropped}
-        entry["decided_by"] = " and ".join(name for name, is_so in shown.items() if is_so) or entry["decided_by"]
+        reasons = {"below its floor": diagnosis.below, "worse than the baseline": diagnosis.dropped}
+        entry["decided_by"] = " and ".join(name for name, holds in reasons.items() if holds) or entry["decided_by"]
     return entry
 
 
 def case_entry(case: Case, result: CaseResult | None) -> dict[str, Any]:
-    """A case as the report has it before cases are compared; `result` is None where nothing came back."""
+    """Return a case's entry before it is tested against its floor and the baseline.
+
+    `result` is None if no worker returned one.
+    """
     outcomes = result.outcomes if result else ()
     score = result.score if result else None
     error = result.error if result else "no result came back"
@@ -163,37 +176,40 @@ def case_entry(case: Case, result: CaseResult | None) -> dict[str, Any]:
         "decided_by": None if score is None else _decided_by(len(outcomes), case.samples),
         "by_depth": by_depth(outcomes),
         "failures": dict(sorted(Counter(o.score.failure for o in outcomes if o.score.failure).items())),
-        "examples": [_example(outcome) for outcome in outcomes if outcome.score.failure][:EXAMPLES],
+        "examples": [_example(outcome) for outcome in outcomes if outcome.score.failure][:MOST_EXAMPLES],
         "error": error,
         "seconds": round(result.seconds, 3) if result else None,
     }
 
 
 def _decided_by(samples: int, planned: int) -> str:
-    return "all planned samples" if samples == planned else f"{samples} of {planned} samples, when its gates were"
+    if samples == planned:
+        return "all planned samples"
+    return f"{samples} of {planned} samples, when its gates were decided"
 
 
 def by_depth(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Score by tenth of the context in which a reference stands; `depth` is the middle of the tenth."""
-    found: dict[int, list[float]] = {}
+    """Return the mean score of the references in every tenth of the context; `depth` is the middle of the tenth."""
+    scores: dict[int, list[float]] = {}
     for outcome in outcomes:
-        for depth, value in _credits(outcome):
-            found.setdefault(min(DEPTH_BINS - 1, int(depth * DEPTH_BINS)), []).append(value)
+        for depth, score in _reference_scores(outcome):
+            scores.setdefault(min(DEPTH_BINS - 1, int(depth * DEPTH_BINS)), []).append(score)
     return [
         {
             "depth": (tenth + 0.5) / DEPTH_BINS,
             "score": 100 * sum(values) / len(values),
             "samples": len(values),
         }
-        for tenth, values in sorted(found.items())
+        for tenth, values in sorted(scores.items())
     ]
 
 
-def _credits(outcome: Outcome) -> list[tuple[float, float]]:
-    """(depth, credit) of each reference that was asked for; one for a question with alternative answers."""
+def _reference_scores(outcome: Outcome) -> list[tuple[float, float]]:
+    """Return (depth, score) of every required reference, or of the first one if the references are alternatives."""
     parts = outcome.score.parts
     if all(reference in parts for reference in outcome.references):
-        return [(depth, parts[ref]) for ref, depth in zip(outcome.references, outcome.depths, strict=False)]
+        pairs = zip(outcome.references, outcome.depths, strict=False)
+        return [(depth, parts[reference]) for reference, depth in pairs]
     return [(depth, outcome.score.value) for depth in outcome.depths[:1]]
 
 
@@ -208,57 +224,54 @@ def _example(outcome: Outcome) -> dict[str, Any]:
 
 
 def _ruler(evaluation: Evaluation) -> dict[str, Any]:
-    """RULER's summary (paper, Table 3); only lengths at which all tasks were measured have a score."""
+    """Return RULER's summary (paper, Table 3); a length has a score if all tasks were measured there."""
     scope, findings = evaluation.measured.scope, evaluation.ruler
-    scores = {length: found.score for length, found in findings.items()}
-    complete = {length: score for length, score in scores.items() if score is not None}
-    whole = complete if len(complete) == len(scores) else {}
-    settled = settled_scores({length: found.word for length, found in findings.items()})
+    scores = {length: finding.score for length, finding in findings.items() if finding.score is not None}
+    complete = scores if len(scores) == len(findings) else {}
+    settled = settled_scores({length: finding.word for length, finding in findings.items()})
     return {
         "threshold": scope.reference.scores["mean"],
         "threshold_source": scope.reference.source,
-        "scores": _by_length(scores),
-        "intervals": {str(length): found.interval for length, found in findings.items()},
-        "verdicts": {str(length): found.word for length, found in findings.items()},
-        "aspects": {
-            aspect: _by_length({length: finding.score for length, finding in by_length.items()})
-            for aspect, by_length in evaluation.aspects.items()
-        },
+        "scores": _scores_by_length(findings),
+        "intervals": {str(length): finding.interval for length, finding in findings.items()},
+        "verdicts": {str(length): finding.word for length, finding in findings.items()},
+        "aspects": {aspect: _scores_by_length(by_length) for aspect, by_length in evaluation.aspects.items()},
         "effective_length": effective_length(settled, HALF) if settled else None,
         "effective_length_label": effective_length_label(settled, HALF) if settled else None,
         "contiguous_effective_length": contiguous_effective_length(settled, HALF) if settled else None,
         "claimed_length": scope.claimed_length,
-        "wavg_inc": weighted_average(whole, rising=True) if whole else None,
-        "wavg_dec": weighted_average(whole, rising=False) if whole else None,
+        "wavg_inc": weighted_average(complete, rising=True) if complete else None,
+        "wavg_dec": weighted_average(complete, rising=False) if complete else None,
     }
 
 
+def _scores_by_length(findings: FindingsByLength) -> dict[str, float | None]:
+    return {str(length): finding.score for length, finding in findings.items()}
+
+
 def _regression(summary: RunSummary) -> dict[str, Any] | None:
-    """The comparison with the baseline, None without one; differences are the model's score minus its."""
+    """Return the comparison with the baseline; None without one. A difference is the model's score minus its score."""
     baseline = summary.run.baseline
     if baseline is None:
         return None
+    thresholds = summary.run.thresholds.regression
     return {
         "baseline": {
             "name": baseline.name,
             "fingerprint": baseline.fingerprint,
             "engine": baseline.execution.get("engine") or summary.run.engine_settings("baseline")["engine"],
         },
-        "drop": summary.run.thresholds.regression.drop,
-        "false_discoveries": summary.run.thresholds.regression.false_discoveries,
+        "drop": thresholds.drop,
+        "false_discoveries": thresholds.false_discoveries,
         "cases": {
-            name: {
-                "difference": found.difference,
-                "interval": found.difference_interval and list(found.difference_interval),
-                "worse": found.flips[0],
-                "better": found.flips[1],
-                "pairs": found.pairs,
-                "dropped": found.dropped,
+            case_id: {
+                "difference": diagnosis.difference,
+                "interval": diagnosis.difference_interval and list(diagnosis.difference_interval),
+                "worse": diagnosis.flips[0],
+                "better": diagnosis.flips[1],
+                "pairs": diagnosis.pairs,
+                "dropped": diagnosis.dropped,
             }
-            for name, found in summary.evaluation.diagnoses.items()
+            for case_id, diagnosis in summary.evaluation.diagnoses.items()
         },
     }
-
-
-def _by_length(scores: Mapping[int, float | None]) -> dict[str, float | None]:
-    return {str(length): score for length, score in scores.items()}

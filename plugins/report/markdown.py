@@ -1,4 +1,4 @@
-"""The run as a short page of Markdown, for a pull request or a job's summary."""
+"""The run as a short Markdown page, for a pull request or a job's summary."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from fixtures.lengths import format_length
 from plugins.report.document import FEW_SAMPLES, is_rough
 from plugins.report.escape import one_line
 
-# What GitHub's Markdown gives a meaning to within a line, addresses and mentions included; a backslash takes it away.
-SIGNS = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
-WORDS = {
-    "pass": "✅ pass",
+Document = Mapping[str, Any]
+# Characters that have a meaning within a line of GitHub's Markdown, in addresses and mentions, too. A backslash
+# takes the meaning away.
+SPECIAL_CHARACTERS = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+VERDICTS = {
     "fail": "❌ fail",
     "error": "⚠️ error",
-    "inconclusive": "❔ open",
     "not measured": "- not measured",
+    "inconclusive": "❔ open",
+    "pass": "✅ pass",
 }
+"""How verdicts are shown, the worst first."""
+
 LOWEST_CASES = 5
 MOST_GATES = 12
+MOST_DROPPED = 10
 
 
-def markdown(document: Mapping[str, Any], *, holds: bool) -> str:
-    """The document in some 50 lines; `holds` is whether the run succeeds."""
+def markdown(document: Document, *, holds: bool) -> str:
+    """Return the document as about 50 lines of Markdown; `holds` is True if the run succeeds."""
     ruler = document["ruler"]
     lengths = sorted({case["length"] for case in document["cases"]})
-    step = document["run"]["step"]
     parts = [
-        f"### {'✅' if holds else '❌'} Long context: {plain(document['model']['name'], 80)}"
-        + (f", step {step}" if step is not None else ""),
+        _title(document, holds),
         _headline(document),
         _table(("", *map(_length, lengths)), _means(document, lengths)),
         _gates(document),
@@ -41,17 +44,23 @@ def markdown(document: Mapping[str, Any], *, holds: bool) -> str:
         _cost(document),
     ]
     if ruler["effective_length_label"] is not None:
-        parts.insert(-1, f"<sub>Yardstick: {plain(ruler['threshold_source'], 120)}</sub>")
+        parts.insert(-1, f"<sub>Threshold: {plain(ruler['threshold_source'], 120)}</sub>")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def plain(text: str, most: int) -> str:
-    """Foreign text on one line, with no meaning as Markdown or HTML; at most so many signs before that."""
+    """Return text on one line in a form that has no meaning as Markdown or HTML, first cut to `most` characters."""
     shown = one_line(text, most).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return SIGNS.sub(r"\\\1", shown)
+    return SPECIAL_CHARACTERS.sub(r"\\\1", shown)
 
 
-def _headline(document: Mapping[str, Any]) -> str:
+def _title(document: Document, holds: bool) -> str:
+    step = document["run"]["step"]
+    title = f"### {'✅' if holds else '❌'} Long context: {plain(document['model']['name'], 80)}"
+    return title if step is None else f"{title}, step {step}"
+
+
+def _headline(document: Document) -> str:
     ruler = document["ruler"]
     claimed = "unknown" if ruler["claimed_length"] is None else _length(ruler["claimed_length"])
     label = ruler["effective_length_label"]
@@ -64,7 +73,8 @@ def _headline(document: Mapping[str, Any]) -> str:
     return f"Effective length **{shown}**, claimed **{claimed}** (RULER mean above {ruler['threshold']:g})"
 
 
-def _means(document: Mapping[str, Any], lengths: Sequence[int]) -> list[tuple[str, ...]]:
+def _means(document: Document, lengths: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return the rows of all means that were measured at any length."""
     helmet = document["helmet"] or {"categories": {}, "average": {}}
     rows = {
         **document["ruler"]["aspects"],
@@ -79,44 +89,48 @@ def _means(document: Mapping[str, Any], lengths: Sequence[int]) -> list[tuple[st
     ]
 
 
-def _gates(document: Mapping[str, Any]) -> str:
-    shown = [gate for gate in document["gates"] if gate["blocking"]]
-    # Those that fail the run are all there; of the others as many as leave the table short.
-    shown.sort(key=lambda gate: ("fail", "error", "not measured", "inconclusive", "pass").index(gate["verdict"]))
-    most = max(MOST_GATES, sum(gate["verdict"] in ("fail", "error") for gate in shown))
-    rows = [(WORDS[gate["verdict"]], plain(gate["name"], 60), plain(gate["reason"], 160)) for gate in shown[:most]]
-    more = Counter(gate["verdict"] for gate in shown[most:])
-    rows += [(WORDS[word], f"{count} more", "") for word, count in more.items()]
-    return _table(("", "blocking gate", "because"), rows)
-
-
-def _regression(document: Mapping[str, Any]) -> str:
-    found = document["regression"]
-    if found is None:
-        return ""
-    dropped = [name for name, case in found["cases"].items() if case["dropped"]]
-    worse = sum(case["worse"] for case in found["cases"].values())
-    better = sum(case["better"] for case in found["cases"].values())
-    pairs = sum(case["pairs"] for case in found["cases"].values())
-    told = f"Against {plain(found['baseline']['name'], 80)}: {worse} worse, {better} better of {pairs} pairs"
-    return f"{told}; cases shown to be worse: {', '.join(plain(name, 60) for name in dropped[:10]) or 'none'}" + (
-        f" and {len(dropped) - 10} more" if len(dropped) > 10 else ""
-    )
-
-
-def _cases(document: Mapping[str, Any], lengths: Sequence[int]) -> str:
-    cells = {(case["task"], case["length"]): case for case in document["cases"]}
+def _gates(document: Document) -> str:
+    """Return a table of the blocking gates: all that fail the run, others as far as the table stays short."""
+    blocking = [gate for gate in document["gates"] if gate["blocking"]]
+    blocking.sort(key=lambda gate: list(VERDICTS).index(gate["verdict"]))
+    most = max(MOST_GATES, sum(gate["verdict"] in ("fail", "error") for gate in blocking))
     rows = [
-        (plain(task, 40), *(_cell(cells.get((task, length))) for length in lengths))
+        (VERDICTS[gate["verdict"]], plain(gate["name"], 60), plain(gate["reason"], 160)) for gate in blocking[:most]
+    ]
+    others = Counter(gate["verdict"] for gate in blocking[most:])
+    rows += [(VERDICTS[verdict], f"{count} more", "") for verdict, count in others.items()]
+    return _table(("", "blocking gate", "reason"), rows)
+
+
+def _regression(document: Document) -> str:
+    """Return the comparison with the baseline as one sentence; empty without a baseline."""
+    regression = document["regression"]
+    if regression is None:
+        return ""
+    cases = regression["cases"]
+    worse, better, pairs = (sum(case[count] for case in cases.values()) for count in ("worse", "better", "pairs"))
+    dropped = [case_id for case_id, case in cases.items() if case["dropped"]]
+    shown = ", ".join(plain(case_id, 60) for case_id in dropped[:MOST_DROPPED]) or "none"
+    more = f" and {len(dropped) - MOST_DROPPED} more" if len(dropped) > MOST_DROPPED else ""
+    counts = f"Against {plain(regression['baseline']['name'], 80)}: {worse} worse, {better} better of {pairs} pairs"
+    return f"{counts}; cases shown to be worse: {shown}{more}"
+
+
+def _cases(document: Document, lengths: Sequence[int]) -> str:
+    """Return the scores of all cases as a table that can be unfolded."""
+    by_place = {(case["task"], case["length"]): case for case in document["cases"]}
+    rows = [
+        (plain(task, 40), *(_cell(by_place.get((task, length))) for length in lengths))
         for task in dict.fromkeys(case["task"] for case in document["cases"])
     ]
     table = _table(("task", *map(_length, lengths)), rows)
-    if any(map(is_rough, cells.values())):
+    if any(map(is_rough, by_place.values())):
         table += f"\n\n\\~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more"
     return f"<details><summary>All {len(document['cases'])} cases</summary>\n\n{table}\n\n</details>" if rows else ""
 
 
-def _lowest(document: Mapping[str, Any]) -> str:
+def _lowest(document: Document) -> str:
+    """Return a table of the lowest cases with one wrong answer of each."""
     wrong = [case for case in document["cases"] if case["examples"]]
     wrong.sort(key=lambda case: (case["score"] or 0, case["length"]))
     rows = [
@@ -124,21 +138,22 @@ def _lowest(document: Mapping[str, Any]) -> str:
             plain(f"{case['task']} {_length(case['length'])}", 50),
             _number(case["score"]),
             plain(", ".join(case["examples"][0]["expected"]), 40),
-            plain(case["examples"][0]["got"] or "(nothing)", 60),
+            plain(case["examples"][0]["got"] or "(empty)", 60),
         )
         for case in wrong[:LOWEST_CASES]
     ]
-    return _table(("lowest cases", "score", "expected", "got"), rows)
+    return _table(("lowest cases", "score", "expected", "answer"), rows)
 
 
-def _cost(document: Mapping[str, Any]) -> str:
+def _cost(document: Document) -> str:
     run, cases = document["run"], document["cases"]
     samples, planned = sum(case["samples"] for case in cases), sum(case["planned"] for case in cases)
-    partial = "; **partial**: cases were left out or lost" if run["partial"] else ""
+    partial = "; **partial**: cases were left out or returned no result" if run["partial"] else ""
     return f"{run['tokens']['computed']:,} tokens computed, {samples:,} of {planned:,} samples{partial}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; empty without rows."""
     if not rows:
         return ""
     lines = [f"| {' | '.join(head)} |", f"{'| --- ' * len(head)}|", *(f"| {' | '.join(row)} |" for row in rows)]

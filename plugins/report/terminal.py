@@ -1,90 +1,113 @@
-"""The summary a person reads in ten seconds: verdict, table, what failed and how."""
+"""The summary in the terminal: verdict, scores, gates, errors, examples of wrong answers, and the cost."""
 
 from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fixtures.lengths import format_length
 from fixtures.preflight import Inspection
 from plugins.report.document import FEW_SAMPLES, is_rough
 
-Document = dict[str, Any]
-Line = tuple[str, dict[str, bool]]
+Document = Mapping[str, Any]
+Markup = dict[str, bool]
+Line = tuple[str, Markup]
+"""A line's text and its markup, as pytest's terminal takes it."""
+
+Row = tuple[str, list[str], Markup]
+"""A table row: its name, its cells by length, and its markup."""
+
 COLUMNS = 100
 INDENT = 11
 NAME_WIDTH, LONGEST_NAME = 22, 40
 CELL_WIDTH = 8
 SHOWN_CASES = 5
+SHOWN_PROBLEMS = 3
 TEXT_WIDTH = 28
-WORD_MARKUP = {"pass": {"green": True}, "not measured": {"yellow": True}}
+VERDICT_MARKUP = {"pass": {"green": True}, "not measured": {"yellow": True}}
 
 
 def summary_lines(document: Document) -> list[Line]:
-    """The document as lines with their markup, at most 100 columns wide."""
+    """Return the summary as lines of at most 100 columns."""
     parts = (_headline(document), _table(document), _gates(document), _errors(document), _failures(document))
     lines = [line for part in parts if part for line in (*part, ("", {}))]
     return [short_line for line in (*lines, *_cost(document)) for short_line in _wrapped(line)]
 
 
 def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
-    """What --preflight found: one line for all cases, and the first problems of each broken one."""
+    """Return the results of --preflight: one line for all cases, and the first problems of every broken case."""
     if not inspections:
         return []
-    broken = [found for found in inspections if found.problems]
-    samples = sum(found.samples for found in inspections)
-    least = min(found.min_fill for found in inspections)
-    mean = sum(found.mean_fill for found in inspections) / len(inspections)
+    broken = [inspection for inspection in inspections if inspection.problems]
+    samples = sum(inspection.samples for inspection in inspections)
+    least = min(inspection.min_fill for inspection in inspections)
+    mean = sum(inspection.mean_fill for inspection in inspections) / len(inspections)
     head = f"{len(inspections)} cases, {samples} samples: {len(broken) or 'no'} cases with problems"
+    problems = [(inspection.case.id, text) for inspection in broken for text in inspection.problems[:SHOWN_PROBLEMS]]
     return [
         _line("preflight", head, red=bool(broken), green=not broken, bold=True),
         _line("fill", f"at least {least:.3f} of the length, {mean:.3f} on average"),
-        *(_line("", f"{found.case.id}: {text}", red=True) for found in broken for text in found.problems[:3]),
+        *(_line("", f"{case_id}: {text}", red=True) for case_id, text in problems),
     ]
+
+
+def short(text: str) -> str:
+    """Return the text of a model as a quoted, printable string that fits a line."""
+    words = " ".join(text.split())
+    shown = "".join(character if character.isprintable() else "?" for character in words)
+    return repr(shown if len(shown) <= TEXT_WIDTH else f"{shown[: TEXT_WIDTH - 3]}...")
 
 
 def _headline(document: Document) -> list[Line]:
     model, ruler = document["model"], document["ruler"]
     chat = "chat template" if model["chat_template"] else "no chat template"
-    how = ", ".join(part for part in (model["architecture"], model["dtype"], model["attention"], chat) if part)
-    lines = [_line("model", f"{_tail(model['name'], 40)} ({how})")]
-    claimed = f"claimed {_tokens(ruler['claimed_length'])}"
+    facts = ", ".join(fact for fact in (model["architecture"], model["dtype"], model["attention"], chat) if fact)
+    lines = [_line("model", f"{_tail(model['name'], 40)} ({facts})")]
+    claimed = f"claimed {_length(ruler['claimed_length'])}"
     if all(case["suite"] == "helmet" for case in document["cases"]):
-        lines.append(_line("claimed", _tokens(ruler["claimed_length"])))
+        lines.append(_line("claimed", _length(ruler["claimed_length"])))
     elif ruler["effective_length_label"] is None:
-        open_at = [length for length, word in ruler["verdicts"].items() if word == "inconclusive"]
-        why = "not measured: it needs all RULER tasks at every length"
-        if len(open_at) and set(ruler["verdicts"].values()) <= {"pass", "fail", "inconclusive"}:
-            why = f"undecided at {', '.join(format_length(int(length)).upper() for length in open_at)}"
-        lines.append(_line("effective", f"{why}; {claimed}", bold=True))
+        lines.append(_line("effective", f"{_missing_effective_length(ruler)}; {claimed}", bold=True))
     else:
-        effective = _label(ruler["effective_length_label"])
-        lines.append(
-            _line("effective", f"{effective}, {claimed}   (RULER mean above {ruler['threshold']:g})", bold=True)
-        )
-        lines.append(_line("", f"yardstick: {ruler['threshold_source']}"))
-        if ruler["contiguous_effective_length"] != ruler["effective_length"]:
-            contiguous = _tokens(ruler["contiguous_effective_length"] or None, missing="none")
-            lines.append(_line("", f"not monotone: every length passes up to {contiguous} only", yellow=True))
+        lines += _effective_length(ruler, claimed)
     if model["calibration"]:
-        lines.append(_line("calibrated", "solves by construction the tasks marked *, and no other"))
+        lines.append(_line("calibrated", "solves the tasks marked * by construction, and no other task"))
+    return lines
+
+
+def _missing_effective_length(ruler: Mapping[str, Any]) -> str:
+    """Return the reason why there is no effective length."""
+    undecided = [length for length, verdict in ruler["verdicts"].items() if verdict == "inconclusive"]
+    if undecided and set(ruler["verdicts"].values()) <= {"pass", "fail", "inconclusive"}:
+        return f"undecided at {', '.join(_length(int(length)) for length in undecided)}"
+    return "not measured: it needs all RULER tasks at every length"
+
+
+def _effective_length(ruler: Mapping[str, Any], claimed: str) -> list[Line]:
+    effective = _label(ruler["effective_length_label"])
+    lines = [
+        _line("effective", f"{effective}, {claimed}   (RULER mean above {ruler['threshold']:g})", bold=True),
+        _line("", f"threshold: {ruler['threshold_source']}"),
+    ]
+    if ruler["contiguous_effective_length"] != ruler["effective_length"]:
+        contiguous = _length(ruler["contiguous_effective_length"] or None, missing="none")
+        lines.append(_line("", f"not monotone: all lengths pass only up to {contiguous}", yellow=True))
     return lines
 
 
 def _table(document: Document) -> list[Line]:
-    """Every score under its length; where a line has no room for all lengths, in parts one below the other."""
+    """Return the scores by task and length; lengths that do not fit beside the others follow in a table below."""
     cases, ruler = document["cases"], document["ruler"]
     lengths = sorted({case["length"] for case in cases})
-    rows = _rows(document, lengths)
+    rows = [*_task_rows(document, lengths), *_mean_rows(document, lengths)]
     width = min(LONGEST_NAME, max((NAME_WIDTH, *(len(name) + 1 for name, _, _ in rows))))
     most = (COLUMNS - width) // CELL_WIDTH
     lines = []
     for first in range(0, len(lengths), most):
         shown = slice(first, first + most)
-        head = [format_length(length).upper() for length in lengths[shown]]
-        lines.append((_row("score", head, width), {"bold": True}))
+        lines.append((_row("score", [_length(length) for length in lengths[shown]], width), {"bold": True}))
         lines += [(_row(name, cells[shown], width), markup) for name, cells, markup in rows]
     if ruler["wavg_inc"] is not None:
         lines.append((f"{'= wAvg':<{width}}inc {ruler['wavg_inc']:.1f}, dec {ruler['wavg_dec']:.1f}", {}))
@@ -93,65 +116,72 @@ def _table(document: Document) -> list[Line]:
     return lines
 
 
-def _rows(document: Document, lengths: Sequence[int]) -> list[tuple[str, list[str], dict[str, bool]]]:
-    """Each row's name, its cells by length and its markup: the tasks, then the means that were measured."""
-    cases, ruler = document["cases"], document["ruler"]
-    solves = (document["model"]["calibration"] or {}).get("solves", ())
-    cells = {(case["task"], case["length"]): _case_cell(case) for case in cases}
-    rows: list[tuple[str, list[str], dict[str, bool]]] = []
-    for task in dict.fromkeys(case["task"] for case in cases):
-        name = f"{task} *" if task in solves else task
-        rows.append((name, [cells.get((task, length), "-") for length in lengths], {}))
-    helmet = document["helmet"] or {"categories": {}, "average": {}}
-    means: list[tuple[str, dict[str, float | None], dict[str, bool]]] = []
-    means += [(name, scores, {}) for name, scores in (*ruler["aspects"].items(), *helmet["categories"].items())]
-    means += [("HELMET", helmet["average"], {"bold": True}), ("mean", ruler["scores"], {"bold": True})]
-    for name, scores, markup in means:
-        if any(score is not None for score in scores.values()):
-            rows.append((f"= {name}", [_cell(scores[str(length)]) for length in lengths], markup))
-    return rows
+def _task_rows(document: Document, lengths: Sequence[int]) -> list[Row]:
+    """Return a row for every task; an asterisk marks those that a calibration checkpoint solves."""
+    solved = (document["model"]["calibration"] or {}).get("solves", ())
+    cells = {(case["task"], case["length"]): _case_cell(case) for case in document["cases"]}
+    return [
+        (f"{task} *" if task in solved else task, [cells.get((task, length), "-") for length in lengths], {})
+        for task in dict.fromkeys(case["task"] for case in document["cases"])
+    ]
+
+
+def _mean_rows(document: Document, lengths: Sequence[int]) -> list[Row]:
+    """Return a row for every mean that was measured at any length."""
+    ruler, helmet = document["ruler"], document["helmet"] or {"categories": {}, "average": {}}
+    means: list[tuple[str, Mapping[str, float | None], Markup]] = [
+        *((name, scores, {}) for name, scores in (*ruler["aspects"].items(), *helmet["categories"].items())),
+        ("HELMET", helmet["average"], {"bold": True}),
+        ("mean", ruler["scores"], {"bold": True}),
+    ]
+    return [
+        (f"= {name}", [_cell(scores[str(length)]) for length in lengths], markup)
+        for name, scores, markup in means
+        if any(score is not None for score in scores.values())
+    ]
 
 
 def _gates(document: Document) -> list[Line]:
+    """Return a line for every blocking gate, and the counts of the others."""
     lines = []
     for gate in document["gates"]:
         if gate["blocking"]:
-            markup = WORD_MARKUP.get(gate["verdict"], {"red": True})
+            markup = VERDICT_MARKUP.get(gate["verdict"], {"red": True})
             lines.append(_line("gate", f"{gate['verdict'].upper():<5} {gate['name']}: {gate['reason']}", **markup))
-    told = [gate for gate in document["gates"] if not gate["blocking"]]
-    if told:
-        words = Counter(gate["verdict"] for gate in told)
-        counted = ", ".join(f"{count} {word}" for word, count in words.items())
-        lines.append(_line("", f"reported only: {counted}"))
+    reported = Counter(gate["verdict"] for gate in document["gates"] if not gate["blocking"])
+    if reported:
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in reported.items())
+        lines.append(_line("", f"reported only: {counts}"))
     return lines
 
 
 def _errors(document: Document) -> list[Line]:
-    found: dict[str, list[str]] = {}
+    """Return a line for every distinct error, with the first of its cases."""
+    cases: dict[str, list[str]] = {}
     for case in document["cases"]:
         if case["verdict"] == "error":
-            found.setdefault(case["error"], []).append(_short_id(case))
+            cases.setdefault(case["error"], []).append(_short_id(case))
     return [
         _line("error", f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {text}", red=True)
-        for text, names in found.items()
+        for text, names in cases.items()
     ]
 
 
 def _failures(document: Document) -> list[Line]:
-    """The lowest cases, those first that a calibration checkpoint should have solved."""
-    solves = (document["model"]["calibration"] or {}).get("solves", ())
+    """Return an example of the lowest cases; cases that a calibration checkpoint should have solved come first."""
+    solved = (document["model"]["calibration"] or {}).get("solves", ())
     failed = [case for case in document["cases"] if case["failures"]]
-    failed.sort(key=lambda case: (case["task"] not in solves, case["score"] or 0, case["length"]))
-    lines = []
+    failed.sort(key=lambda case: (case["task"] not in solved, case["score"] or 0, case["length"]))
+    if not failed:
+        return []
+    lines = [_line("below 100", f"{len(failed)} of {len(document['cases'])} cases, for example")]
     for case in failed[:SHOWN_CASES]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in case["failures"].items())
         example = case["examples"][0]
         depth = "" if example["depth"] is None else f" at depth {example['depth']:.2f}"
-        expected, got = short(", ".join(example["expected"])), short(example["got"])
+        expected, answer = short(", ".join(example["expected"])), short(example["got"])
         lines.append(_line("", f"{_short_id(case)}: {kinds} of {case['samples']}"))
-        lines.append(_line("", f"    sample {example['index']}: expected {expected}{depth}, got {got}"))
-    if lines:
-        lines.insert(0, _line("below 100", f"{len(failed)} of {len(document['cases'])} cases, for example"))
+        lines.append(_line("", f"    sample {example['index']}: expected {expected}{depth}, got {answer}"))
     return lines
 
 
@@ -167,15 +197,8 @@ def _cost(document: Document) -> list[Line]:
         _line("", f"{run['computed_samples']:,} samples answered in this run, {run['seconds']:.0f} s"),
     ]
     if run["partial"]:
-        lines.append(_line("", "partial: cases were left out or lost", yellow=True))
+        lines.append(_line("", "partial: cases were left out or returned no result", yellow=True))
     return lines
-
-
-def short(text: str) -> str:
-    """A model's text as one quoted, printable piece that fits a line."""
-    words = " ".join(text.split())
-    shown = "".join(character if character.isprintable() else "?" for character in words)
-    return repr(shown if len(shown) <= TEXT_WIDTH else f"{shown[: TEXT_WIDTH - 3]}...")
 
 
 def _wrapped(line: Line) -> list[Line]:
@@ -193,11 +216,11 @@ def _row(name: str, cells: Sequence[str], width: int) -> str:
     return f"{_tail(name, width - 1):<{width}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
 
 
-def _short_id(case: dict[str, Any]) -> str:
+def _short_id(case: Mapping[str, Any]) -> str:
     return f"{case['task']}-{format_length(case['length'])}"
 
 
-def _case_cell(case: dict[str, Any]) -> str:
+def _case_cell(case: Mapping[str, Any]) -> str:
     return "error" if case["verdict"] == "error" else f"{'~' if is_rough(case) else ''}{_cell(case['score'])}"
 
 
@@ -205,14 +228,16 @@ def _cell(score: float | None) -> str:
     return "-" if score is None else f"{score:.1f}"
 
 
-def _tokens(length: int | None, *, missing: str = "unknown") -> str:
+def _length(length: int | None, *, missing: str = "unknown") -> str:
     return missing if length is None else format_length(length).upper()
 
 
 def _label(label: str) -> str:
+    """Return an effective length's label with a short length: `<1024` is `<1K`."""
     sign = label[0] if label[0] in "<>" else ""
-    return f"{sign}{_tokens(int(label.removeprefix(sign)))}"
+    return f"{sign}{_length(int(label.removeprefix(sign)))}"
 
 
 def _tail(text: str, width: int) -> str:
+    """Return the text, cut at its start if it is longer than the width."""
     return text if len(text) <= width else f"...{text[3 - width :]}"

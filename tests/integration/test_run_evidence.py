@@ -108,7 +108,7 @@ def test_a_gate_ends_its_panel_as_soon_as_it_is_decided(early: Finished) -> None
     assert words(early) == {"low at 512": "pass", "high at 1k": "fail"}
     for case in early.report["cases"]:
         assert 8 <= case["samples"] < case["planned"] == PLANNED
-        assert case["decided_by"] == f"{case['samples']} of {PLANNED} samples, when its gates were"
+        assert case["decided_by"] == f"{case['samples']} of {PLANNED} samples, when its gates were decided"
         low, high = case["interval"]
         assert low <= case["score"] <= high
     for gate in early.report["gates"]:
