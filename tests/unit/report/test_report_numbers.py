@@ -25,16 +25,16 @@ from dataclasses import replace
 from plugins.runner.score_answers import AnswerScorer
 
 NASTY = {NASTY!r}
-keep = AnswerScorer.keep
+store = AnswerScorer.store
 replaced = []
 
-def keep_replaced(self, journal, job, generation):
+def store_replaced(self, journal, job, generation):
     if job.sample.length == {LENGTHS[-1]}:
         generation = replace(generation, text=NASTY[len(replaced) % len(NASTY)])
         replaced.append(generation)
-    keep(self, journal, job, generation)
+    store(self, journal, job, generation)
 
-AnswerScorer.keep = keep_replaced
+AnswerScorer.store = store_replaced
 """
 # The elements that Jenkins' xunit plugin (junit-10.xsd) and pytest know: the children that an element may have, the
 # attributes that it must have, and those that it may have besides.
