@@ -1,13 +1,13 @@
-"""What it costs to build samples, in CPU time, beside tokenizing their texts once.
+"""Measure the CPU time of building samples, against tokenizing their finished texts once.
 
     python -m benchmarks.build_samples [--lengths 4k,128k] [--samples 20] [--tokenizer DIR] [--json FILE]
 
-Each sample is built, and its text given once to the same tokenizer, whole: `plain` is that call, as prompts would
-have to make it. The two take turns, so that other work on the machine troubles both alike; `ratio` is that of their
-sums. Each task has a process of its own, which knows no text yet: what is made and looked at for the first time counts,
-but for that of one sample of another seed (`start`: what a run waits for). Without --tokenizer both are measured: that
-of the calibration checkpoints, and a byte-level BPE of 32k tokens trained on generated prose. Exits with 1 when a
-requirement is not met.
+Builds every sample, then gives its whole text to the same tokenizer: `plain` is that call, which any way of making
+prompts needs. The two take turns, so that other work on the machine affects both alike; `ratio` divides their sums.
+Every task runs in a process of its own with empty caches: whatever is made for the first time counts, except for one
+sample of another seed, whose time is `start`, the wait before a run's first sample. Without --tokenizer two tokenizers
+are measured: that of the calibration checkpoints, and a byte-level BPE of 32k tokens trained on generated prose.
+Limits: exit code 1 if a ratio, the start or the peak memory exceeds its constant MAX_... .
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ LLAMA3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 TOKENS, TRAINING_SENTENCES = 32_000, 20_000
-# Their pieces are new in every sample, so each has to be tokenized.
-NEW_PIECES = ("niah_multikey_2", "niah_multikey_3", "fwe")
+# The units of their texts are new in every sample, so all of them have to be tokenized.
+NEW_UNITS = ("niah_multikey_2", "niah_multikey_3", "fwe")
 LONG = 131072
-MOST_KNOWN, MOST_NEW, MOST_MEAN, MOST_SHORT = 0.3, 1.3, 0.5, 2.0
-MOST_GIBIBYTES = 1.0
-MOST_START = 2.0
+# Limits of the ratio: for repeated units, for new units, for the mean of all tasks, and at 4k.
+MAX_KNOWN, MAX_NEW, MAX_MEAN, MAX_SHORT = 0.3, 1.3, 0.5, 2.0
+MAX_GIBIBYTES = 1.0
+MAX_START_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One task at one length; seconds are CPU seconds per sample."""
+    """CPU seconds for a sample of one task at one length; the field names are keys of the JSON file."""
 
     tokenizer: str
     task: str
@@ -65,9 +66,11 @@ class Figure:
     plain_seconds: float
     ratio: float
     most: float | None
+    """Limit of the ratio; None if there is none."""
 
     @property
     def ok(self) -> bool:
+        """True if the ratio keeps its limit."""
         return self.most is None or self.ratio <= self.most
 
     def __str__(self) -> str:
@@ -77,6 +80,7 @@ class Figure:
 
 
 def main() -> int:
+    """Print one line for every task and length; return 1 if a limit is exceeded, else 0."""
     options = _options()
     say = sys.stdout.write
     figures: list[Figure] = []
@@ -86,44 +90,47 @@ def main() -> int:
         of_tokenizer: list[Figure] = []
         for task in options.tasks:
             with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
-                found, start, peak = process.submit(
+                task_figures, start, peak = process.submit(
                     of_task, name, tokenizer, task, options.lengths, options.samples
                 ).result()
-            say("".join(f"{figure}\n" for figure in found))
-            of_tokenizer += found
+            say("".join(f"{figure}\n" for figure in task_figures))
+            of_tokenizer += task_figures
             starts.append(start)
             peaks.append(peak)
-        means = [_mean([each for each in of_tokenizer if each.length == length]) for length in options.lengths]
+        means = [_mean([figure for figure in of_tokenizer if figure.length == length]) for length in options.lengths]
         say("".join(f"{figure}\n" for figure in means))
         figures += [*of_tokenizer, *means]
     start, peak = max(starts), max(peaks)
-    say(f"start {start:.2f} s CPU at most, required <= {MOST_START}  {'ok' if start <= MOST_START else 'NOT ok'}\n")
-    say(f"peak memory {peak:.2f} GiB, required <= {MOST_GIBIBYTES}  {'ok' if peak <= MOST_GIBIBYTES else 'NOT ok'}\n")
+    is_start_ok, is_peak_ok = start <= MAX_START_SECONDS, peak <= MAX_GIBIBYTES
+    say(f"start {start:.2f} s CPU at most, required <= {MAX_START_SECONDS}  {'ok' if is_start_ok else 'NOT ok'}\n")
+    say(f"peak memory {peak:.2f} GiB, required <= {MAX_GIBIBYTES}  {'ok' if is_peak_ok else 'NOT ok'}\n")
     if options.json:
-        measured_figures = [asdict(figure) | {"ok": figure.ok} for figure in figures]
-        told = {"figures": measured_figures, "peak_gibibytes": peak, "start_seconds": starts}
-        options.json.write_text(json.dumps(told, indent=1), encoding="utf-8")
-    is_met = peak <= MOST_GIBIBYTES and start <= MOST_START and all(figure.ok for figure in figures)
-    return 0 if is_met else 1
+        rows = [asdict(figure) | {"ok": figure.ok} for figure in figures]
+        report = {"figures": rows, "peak_gibibytes": peak, "start_seconds": starts}
+        options.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+    return 0 if is_start_ok and is_peak_ok and all(figure.ok for figure in figures) else 1
 
 
 def of_task(
     name: str, tokenizer: Any, task: str, lengths: Sequence[int], samples: int
 ) -> tuple[list[Figure], float, float]:
-    """One task in a process of its own: its figures, CPU seconds to its first sample, the most GiB."""
-    began = time.process_time()
+    """Measure one task; return its figures, the CPU seconds to its first sample, and the peak memory in GiB."""
+    started = time.process_time()
     formatter, corpora = PromptFormatter(tokenizer), Corpora()
-    # Not of the seed that is measured: each of its samples is to be a new one.
+    # With another seed, so that all measured samples are new.
     TASKS[task].sample(min(lengths), 0, seed=1, tokenizer=formatter, corpora=corpora)
-    start = time.process_time() - began
-    found = [measured(name, tokenizer, formatter, corpora, task, length, samples) for length in lengths]
-    return found, start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    start = time.process_time() - started
+    figures = [measure(name, tokenizer, formatter, corpora, task, length, samples) for length in lengths]
+    return figures, start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
 
-def measured(
+def measure(
     name: str, tokenizer: Any, formatter: PromptFormatter, corpora: Corpora, task: str, length: int, samples: int
 ) -> Figure:
-    """Building and plain tokenization in turns; index 0 is among the samples, which is checked against the whole."""
+    """Measure building and plain tokenization in turns.
+
+    The samples begin at index 0: the task checks the tokens of that sample against those of its whole text.
+    """
     builds, plains = [], []
     for index in range(samples):
         started = time.process_time()
@@ -135,9 +142,9 @@ def measured(
     ratio = sum(builds) / sum(plains)
     most = None
     if length >= LONG:
-        most = MOST_NEW if task in NEW_PIECES else MOST_KNOWN
+        most = MAX_NEW if task in NEW_UNITS else MAX_KNOWN
     elif length == 4096:
-        most = MOST_SHORT
+        most = MAX_SHORT
     return Figure(
         tokenizer=name,
         task=task,
@@ -158,7 +165,7 @@ def _mean(figures: list[Figure]) -> Figure:
         build_seconds=statistics.fmean(figure.build_seconds for figure in figures),
         plain_seconds=statistics.fmean(figure.plain_seconds for figure in figures),
         ratio=statistics.fmean(figure.ratio for figure in figures),
-        most=MOST_MEAN if first.length >= LONG and len(figures) == len(RULER) else None,
+        most=MAX_MEAN if first.length >= LONG and len(figures) == len(RULER) else None,
     )
 
 

@@ -1,17 +1,13 @@
-"""How often the gates' verdicts are wrong, and what they cost, by simulation.
+"""Measure by simulation how often the verdicts of the gates are wrong, and how many samples they take.
 
     python -m benchmarks.false_verdicts [--orders 2000] [--json FILE]
 
-Wrong at most 1 % of the time where it is hardest: with the set's mean one step from the threshold, for an
-unchanged model, and for one that got worse by just the drop to be found, also where samples of two tasks share
-most of their needles by twos. Cheap on real score curves: those of RULER's Table 3 (Hsieh et al. 2024), with six
-gates that share the error. The same verdicts by a z-test that peeks stand beside them for contrast. Exits with 1
-when a requirement is not met.
-
-The table gives only means. A panel with a given mean is drawn so: 13 task accuracies spread around it on the
-logit scale (standard deviation 1.2, shifted until their average is the mean), rounded to whole samples that
-still add up; then 500 scores per task with exactly that total, each the share of the parts which RULER's task
-asks for. A baseline for such a panel has every task's scores, half of them dealt out anew.
+Errors are measured where they are most likely: for a level gate with the mean of the set one step from the threshold,
+and for a regression gate with an unchanged model and with one that lost exactly the drop to detect, also with samples
+that share most of their needles in pairs. Costs are measured on the curves of RULER's Table 3 (Hsieh et al. 2024), with
+six gates that share the probability of error. A z-test that peeks makes the same verdicts for contrast. Limits:
+exit code 1 if more than 1 % of the verdicts of a line are wrong, or if a median panel or model takes more than an
+eighth of all samples.
 """
 
 from __future__ import annotations
@@ -21,137 +17,89 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from benchmarks.simulated_panels import (
+    PARTS,
+    SAMPLES,
+    Floats,
+    baseline_of,
+    curves,
+    flips,
+    pair_flips,
+    panel,
+)
 from plugins.gates.statistics import Decision, decide_level, decide_paired
 
 SEED = 20240409
 ALPHA = 0.01
 THRESHOLD = 0.856
-SAMPLES = 500
-# How many answers a sample of each task asks for: eight needle tasks, tracing, two aggregations, two QA.
-PARTS = (1, 1, 1, 1, 1, 1, 4, 4, 5, 10, 3, 1, 1)
-LEAST_CASE, LEAST_PANEL = 8, 26
-CHEAP = 1 / 8
-TABLE = Path(__file__).parents[1] / "tests" / "tables" / "ruler_table03.json"
-
-# Of a model and its baseline, the share of samples on which they differ.
-DISCORDANT = 0.1
-
-Floats = NDArray[np.float64]
+MIN_CASE_SAMPLES, MIN_PANEL_SAMPLES = 8, 26
+MAX_COST_SHARE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One line of the table; `most` is what is required of it, None where it only informs."""
+    """One line of the table; the field names are keys of the JSON file."""
 
     name: str
     value: float
     most: float | None = None
+    """Limit of the value; None if there is none."""
     note: str = ""
 
     @property
     def ok(self) -> bool:
+        """True if the value keeps its limit."""
         return self.most is None or self.value <= self.most
 
     def __str__(self) -> str:
         required = "" if self.most is None else f"<= {self.most:.2%}"
-        says = "" if self.most is None else "ok" if self.ok else "NOT ok"
-        return f"{self.name:<58} {self.value:>8.2%}  {required:<9} {says:<7} {self.note}".rstrip()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """A row of the paper's table: the panel's mean at every length, from 0 to 1."""
-
-    model: str
-    lengths: tuple[int, ...]
-    means: tuple[float, ...]
+        result = "" if self.most is None else "ok" if self.ok else "NOT ok"
+        return f"{self.name:<58} {self.value:>8.2%}  {required:<9} {result:<7} {self.note}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedGate:
-    """A gate against a baseline: the loss it is to find, the one it lets be, and its least number of samples."""
+    """A regression gate; losses are shares of 1."""
 
     drop: float
+    """Loss that the gate must fail."""
     clear: float
-    least: int
+    """Loss that the gate must pass."""
+    min_samples: int
 
     def figure(self, name: str, draws: Iterable[Floats], wrong: str | None, most: float | None = ALPHA) -> Figure:
-        """How often the verdict on differences is `wrong`, or with None anything but "fail", which only informs."""
-        found: Counter[str] = Counter()
+        """Measure how often the verdict on a row of differences is `wrong`; with None how often it is not "fail"."""
+        verdicts: Counter[str] = Counter()
         for differences in draws:
             decision = decide_paired(
-                differences, drop=self.drop, clear=self.clear, alpha=ALPHA, min_observations=self.least
+                differences, drop=self.drop, clear=self.clear, alpha=ALPHA, min_observations=self.min_samples
             )
-            found[decision.verdict if decision else "inconclusive"] += 1
-        orders = found.total()
+            verdicts[decision.verdict if decision else "inconclusive"] += 1
+        orders = verdicts.total()
         return Figure(
             name=f"{name}: {wrong or 'not found'}",
-            value=(found[wrong] if wrong else orders - found["fail"]) / orders,
+            value=(verdicts[wrong] if wrong else orders - verdicts["fail"]) / orders,
             most=most if wrong else None,
-            note=", ".join(f"{kind} {found[kind] / orders:.1%}" for kind in ("pass", "fail", "inconclusive")),
+            note=", ".join(f"{kind} {verdicts[kind] / orders:.1%}" for kind in ("pass", "fail", "inconclusive")),
         )
 
 
 REGRESSION_GATES = {
-    "13 tasks pooled": (13 * SAMPLES, PairedGate(drop=0.02, clear=0.01, least=LEAST_PANEL)),
-    "one task": (SAMPLES, PairedGate(drop=0.05, clear=0.0, least=LEAST_CASE)),
+    "13 tasks pooled": (13 * SAMPLES, PairedGate(drop=0.02, clear=0.01, min_samples=MIN_PANEL_SAMPLES)),
+    "one task": (SAMPLES, PairedGate(drop=0.05, clear=0.0, min_samples=MIN_CASE_SAMPLES)),
 }
-
-
-def task_accuracies(rng: np.random.Generator, mean: float, tasks: int) -> Floats:
-    if not 0 < mean < 1:
-        return np.full(tasks, mean)
-    spread = rng.normal(0, 1.2, tasks)
-    low, high = -40.0, 40.0
-    for _ in range(60):
-        shift = (low + high) / 2
-        accuracies: Floats = 1 / (1 + np.exp(-spread - shift))
-        low, high = (shift, high) if accuracies.mean() < mean else (low, shift)
-    return accuracies
-
-
-def task_totals(accuracies: Floats, total: int) -> NDArray[np.int64]:
-    """Whole samples per task that add up to the total: the largest remainders are rounded up."""
-    exact = accuracies * SAMPLES
-    totals = np.floor(exact).astype(np.int64)
-    totals[np.argsort(totals - exact)[: total - int(totals.sum())]] += 1
-    return totals
-
-
-def task_scores(rng: np.random.Generator, total: int, parts: int) -> Floats:
-    """Scores in steps of 1/parts with exactly this total."""
-    got = rng.binomial(parts, total / SAMPLES, SAMPLES)
-    while missing := total * parts - int(got.sum()):
-        room = np.flatnonzero(got < parts if missing > 0 else got > 0)
-        got[rng.choice(room, min(abs(missing), room.size), replace=False)] += 1 if missing > 0 else -1
-    return got / parts
-
-
-def panel(rng: np.random.Generator, total: int, parts: Sequence[int] = PARTS) -> Floats:
-    """Scores of shape (tasks, samples) with exactly this total."""
-    totals = task_totals(task_accuracies(rng, total / (len(parts) * SAMPLES), len(parts)), total)
-    return np.stack([task_scores(rng, int(each), part) for each, part in zip(totals, parts, strict=True)])
-
-
-def baseline_of(rng: np.random.Generator, scores: Floats) -> Floats:
-    baseline = scores.copy()
-    for task in baseline:
-        dealt = rng.choice(task.size, task.size // 2, replace=False)
-        task[dealt] = task[rng.permutation(dealt)]
-    return baseline
 
 
 def queue_verdict(
     rng: np.random.Generator, scores: Floats, *, alpha: float, zone: float = 0.0, baseline: Floats | None = None
 ) -> Decision:
-    """The verdict on the scores in one random order; with the set complete there always is one."""
+    """Return the verdict on the scores in one random order; the complete set always gives one."""
     order = rng.permutation(scores.size)
     decision = decide_level(
         scores.ravel()[order],
@@ -159,7 +107,7 @@ def queue_verdict(
         alpha=alpha,
         population=scores.size,
         indifference_zone=zone,
-        min_observations=LEAST_CASE if len(scores) == 1 else LEAST_PANEL,
+        min_observations=MIN_CASE_SAMPLES if len(scores) == 1 else MIN_PANEL_SAMPLES,
         control_variate=None if baseline is None else baseline.ravel()[order],
     )
     assert decision is not None
@@ -167,22 +115,25 @@ def queue_verdict(
 
 
 def level_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
+    """Measure a level gate with the mean of the set one step from the threshold."""
     sets = {"one task, right or wrong": (1,), "one task, ten parts": (10,), "13 tasks pooled": PARTS}
     for name, parts in sets.items():
         for step, wrong in ((-1, "pass"), (1, "fail")):
             scores = panel(rng, round(THRESHOLD * len(parts) * SAMPLES) + step, parts)
             baselines = (None, baseline_of(rng, scores)) if len(parts) > 1 else (None,)
             for baseline in baselines:
-                found = [queue_verdict(rng, scores, alpha=ALPHA, baseline=baseline) for _ in range(orders)]
+                decisions = [queue_verdict(rng, scores, alpha=ALPHA, baseline=baseline) for _ in range(orders)]
+                stopping_times = [decision.stopping_time for decision in decisions]
                 yield Figure(
                     name=f"{name}{', control' if baseline is not None else ''}: wrong {wrong}",
-                    value=sum(decision.verdict == wrong for decision in found) / orders,
+                    value=sum(decision.verdict == wrong for decision in decisions) / orders,
                     most=ALPHA,
-                    note=f"median look {np.median([each.stopping_time for each in found]):.0f} of {scores.size}",
+                    note=f"median look {np.median(stopping_times):.0f} of {scores.size}",
                 )
 
 
 def regression_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
+    """Measure regression gates with an unchanged model, and with losses of once and twice the drop."""
     for name, (samples, gate) in REGRESSION_GATES.items():
         for change, wrong in ((0.0, "fail"), (gate.drop, "pass"), (2 * gate.drop, None)):
             draws = (flips(rng, samples, change) for _ in range(orders))
@@ -190,9 +141,10 @@ def regression_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
 
 
 def shared_needles(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
-    """Of the tasks that ask for four needles, of which two samples in a row share three; these flip together.
+    """Measure regression gates with tasks of four needles, of which neighbouring samples share three.
 
-    That is the worst case. Of a panel such tasks are two; a case alone is shown for comparison.
+    In the worst case the shared needles flip together. A panel has two such tasks; one case alone is shown for
+    comparison, without a limit.
     """
     for name, (samples, gate) in REGRESSION_GATES.items():
         shared = min(samples, 2 * SAMPLES)
@@ -209,30 +161,8 @@ def shared_needles(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
             )
 
 
-def flips(rng: np.random.Generator, samples: int, change: float) -> Floats:
-    """Differences of which one in ten is not 0, with a mean of -change."""
-    shares = ((DISCORDANT + change) / 2, 1 - DISCORDANT, (DISCORDANT - change) / 2)
-    return rng.choice((-1.0, 0.0, 1.0), samples, p=shares)
-
-
-def pair_flips(rng: np.random.Generator, samples: int, change: float) -> Floats:
-    """The same of samples whose first three of four parts are also those of the sample beside them."""
-    return 0.75 * flips(rng, samples // 2, change).repeat(2) + 0.25 * flips(rng, samples, change)
-
-
-def curves() -> list[Curve]:
-    table = json.loads(TABLE.read_text(encoding="utf-8"))
-    return [
-        Curve(
-            model=row["model"],
-            lengths=tuple(table["lengths"]),
-            means=tuple(score / 100 for score in row["scores"]),
-        )
-        for row in table["rows"]
-    ]
-
-
 def costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
+    """Measure the samples and tokens until the verdict, as shares of all, for one gate and for six."""
     models = curves()
     lengths = np.array(models[0].lengths)
     size = len(PARTS) * SAMPLES
@@ -247,7 +177,7 @@ def costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
         "six gates, zone of 1 point, control": (ALPHA / len(lengths), 0.01, True),
     }
     for name, (alpha, zone, controlled) in settings.items():
-        found = [
+        decisions = [
             [
                 [
                     queue_verdict(rng, scores, alpha=alpha, zone=zone, baseline=baseline if controlled else None)
@@ -257,26 +187,26 @@ def costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
             ]
             for row, others in zip(panels, baselines, strict=True)
         ]
-        passed = np.array([[[each.verdict == "pass" for each in cell] for cell in row] for row in found])
-        looks = np.array([[[each.stopping_time for each in cell] for cell in row] for row in found])
+        passed = np.array([[[decision.verdict == "pass" for decision in cell] for cell in row] for row in decisions])
+        looks = np.array([[[decision.stopping_time for decision in cell] for cell in row] for row in decisions])
         per_model = (looks.mean(axis=-1) @ lengths) / (size * lengths.sum())
         wrong = float((passed != above[..., np.newaxis]).mean())
         yield Figure(
             name=f"{name}: samples, median panel",
             value=float(np.median(looks)) / size,
-            most=CHEAP,
+            most=MAX_COST_SHARE,
             note=f"{np.median(looks):.0f} of {size}; mean {looks.mean():.0f}; not the full run's verdict {wrong:.2%}",
         )
         yield Figure(
             name=f"{name}: tokens, median model",
             value=float(np.median(per_model)),
-            most=CHEAP,
+            most=MAX_COST_SHARE,
             note=f"1/{1 / np.median(per_model):.1f}; all models together 1/{1 / per_model.mean():.1f}",
         )
 
 
 def peeking(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
-    """A test made for one look, taken every 10 samples from 30 on."""
+    """Measure a z-test, which is valid for one look, taken every 10 samples from 30 on."""
     z = 2.576
     for name, parts in {"one task": (1,), "13 tasks pooled": PARTS}.items():
         scores = panel(rng, round(THRESHOLD * len(parts) * SAMPLES) - 1, parts).ravel()
@@ -293,8 +223,11 @@ def peeking(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="How often the gates' verdicts are wrong, and what they cost.")
-    parser.add_argument("--orders", type=int, default=2000, help="random orders per set (default: 2000)")
+    """Print all figures; return 1 if a limit is exceeded, else 0."""
+    parser = argparse.ArgumentParser(
+        description="Measure how often the verdicts of the gates are wrong, and their cost."
+    )
+    parser.add_argument("--orders", type=int, default=2000, help="random orders of a set (default: 2000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     options = parser.parse_args()
     if options.orders < 1:
@@ -309,7 +242,7 @@ def main() -> int:
     figures: list[Figure] = []
     for number, (title, (section, orders)) in enumerate(sections.items()):
         sys.stdout.write(f"\n{title}, {orders} orders\n")
-        # A seed for each section: the figures of one stay when another is changed.
+        # Every section has a seed of its own: changing one leaves the figures of the others.
         for figure in section(np.random.default_rng([SEED, number]), orders):
             sys.stdout.write(f"  {figure}\n")
             sys.stdout.flush()

@@ -1,10 +1,10 @@
-"""Kills runs of the suite with SIGKILL at random moments and starts them again: is the report the same, is work lost?
+"""Test that runs of the suite survive SIGKILL: the same report as an undisturbed run, and no work done twice.
 
     python -m benchmarks.kill_runs --rounds 20
 
-Each round begins with an empty journal, kills a worker, the controller or all of it while samples are
-being answered, gives the same command again, and compares with a run that nobody disturbed. Exit code 1
-when a report differs or a finished sample was computed again.
+Every round begins with an empty journal, kills a worker, the controller or all processes while samples are being
+answered, starts the same command again, and compares the report with that of an undisturbed run. Limits: exit code 1
+if a report differs, or if a finished sample was computed again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ RUN = (
     "--model", "calibration:1k", "--suite", "ruler", "--lengths", "512,2k", "--samples", "10",
     "-k", "single or multikey", "--thresholds", "ci/demo.toml", "-n", "2", "-p", "no:cacheprovider",
 )  # fmt: skip
-PATIENCE_SECONDS = 240
+TIMEOUT_SECONDS = 240
 
 
 def start(journal: Path, report: Path) -> subprocess.Popen[bytes]:
-    """The suite in a process group of its own."""
+    """Start the suite in a process group of its own."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", *RUN, "--journal", str(journal), "--report-json", str(report)]
     return subprocess.Popen(
@@ -43,30 +43,30 @@ def start(journal: Path, report: Path) -> subprocess.Popen[bytes]:
 
 
 def workers_of(controller: int) -> list[int]:
-    """Process ids of a run's workers."""
-    found = []
+    """Return the process ids of a run's workers."""
+    workers = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(status.read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue
         if parent == controller:
-            found.append(int(status.parent.name))
-    return sorted(found)
+            workers.append(int(status.parent.name))
+    return sorted(workers)
 
 
-def finished(journal: Path) -> Counter[str]:
-    """How often each sample stands in the journal."""
+def finished_samples(journal: Path) -> Counter[str]:
+    """Return how often the journal holds every finished sample."""
     lines = (line for path in journal.glob("*/*.jsonl") for line in path.read_bytes().split(b"\n")[:-1])
     return Counter(data["element"] for line in lines if "element" in (data := json.loads(line)))
 
 
-def kill(process: subprocess.Popen[bytes], journal: Path, target: str, chance: random.Random, at_least: int) -> int:
-    """Kill while samples are being answered, after `at_least` of them; how many were finished then."""
-    while process.poll() is None and len(finished(journal)) < at_least:
+def kill(process: subprocess.Popen[bytes], journal: Path, target: str, rng: random.Random, at_least: int) -> int:
+    """Kill processes soon after `at_least` samples are finished; return the number of finished samples."""
+    while process.poll() is None and len(finished_samples(journal)) < at_least:
         time.sleep(0.02)
-    time.sleep(chance.random() * 0.3)
-    done = len(finished(journal))
+    time.sleep(rng.random() * 0.3)
+    done = len(finished_samples(journal))
     workers = workers_of(process.pid)
     victims = {"worker": workers[:1], "controller": [process.pid], "all": [process.pid, *workers]}[target]
     for victim in victims:
@@ -78,32 +78,35 @@ def kill(process: subprocess.Popen[bytes], journal: Path, target: str, chance: r
 
 
 def comparable(report: Path) -> dict[str, Any]:
-    """What a report says of the model, without what only says how the run went."""
+    """Return the part of a report that is about the model, without the facts about the run."""
     written = json.loads(report.read_text())
     return {name: written[name] for name in ("cases", "gates", "ruler", "regression")} | {
-        # What was computed depends, like time, on what each worker had read just before.
+        # Computed tokens depend, like times, on the prompts that a worker had read before.
         "tokens": {name: written["run"]["tokens"][name] for name in ("prompt", "generated")},
         "model": written["model"],
     }
 
 
-def strip_seconds(said: dict[str, Any]) -> dict[str, Any]:
-    """Without the time that answers took, which is another one in each run."""
-    return said | {"cases": [{name: case[name] for name in case if name != "seconds"} for case in said["cases"]]}
+def strip_seconds(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report without the seconds of its cases, which differ from run to run."""
+    return report | {"cases": [{name: case[name] for name in case if name != "seconds"} for case in report["cases"]]}
 
 
-def disturbed(folder: Path, target: str, chance: random.Random, most: int) -> tuple[dict[str, Any], int, int]:
-    """One round: what the report says, samples finished before the kill, samples computed twice."""
+def run_with_kill(folder: Path, target: str, rng: random.Random, most: int) -> tuple[dict[str, Any], int, int]:
+    """Run one round; return the report, the samples finished before the kill, and the samples computed again.
+
+    The kill follows a random number of finished samples below `most`.
+    """
     journal, report = folder / "journal", folder / "report.json"
     process = start(journal, report)
     try:
-        done = kill(process, journal, target, chance, chance.randrange(1, most))
+        done = kill(process, journal, target, rng, rng.randrange(1, most))
         if target == "worker":
-            process.wait(PATIENCE_SECONDS)
+            process.wait(TIMEOUT_SECONDS)
         else:
-            time.sleep(chance.random())
+            time.sleep(rng.random())
             again = start(journal, report)
-            again.wait(PATIENCE_SECONDS)
+            again.wait(TIMEOUT_SECONDS)
     finally:
         for leftover in (process.pid, *workers_of(process.pid)):
             try:
@@ -111,32 +114,35 @@ def disturbed(folder: Path, target: str, chance: random.Random, most: int) -> tu
             except (ProcessLookupError, PermissionError):
                 continue
         process.wait()
-    twice = sum(count - 1 for count in finished(journal).values())
-    return strip_seconds(comparable(report)), done, twice
+    computed_again = sum(count - 1 for count in finished_samples(journal).values())
+    return strip_seconds(comparable(report)), done, computed_again
 
 
 def main() -> int:
+    """Print one line for every round; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    chance = random.Random(asked.seed)
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
     folder = Path(tempfile.mkdtemp(prefix="killed-"))
-    start(folder / "journal", folder / "report.json").wait(PATIENCE_SECONDS)
+    start(folder / "journal", folder / "report.json").wait(TIMEOUT_SECONDS)
     expected = strip_seconds(comparable(folder / "report.json"))
     samples = sum(case["samples"] for case in expected["cases"])
-    print(f"undisturbed: {samples} samples counted, {len(finished(folder / 'journal'))} computed")
-    print(f"{'round':>5} {'killed':>11} {'finished then':>14} {'computed twice':>15} {'same report':>12}")
-    wrong = 0
-    for number in range(asked.rounds):
+    print(f"undisturbed: {samples} samples counted, {len(finished_samples(folder / 'journal'))} computed")
+    print(f"{'round':>5} {'killed':>11} {'finished then':>14} {'computed again':>15} {'same report':>12}")
+    faults = 0
+    for number in range(args.rounds):
         target = TARGETS[number % len(TARGETS)]
-        place = folder / str(number)
-        place.mkdir()
-        said, done, twice = disturbed(place, target, chance, samples)
-        wrong += said != expected or twice > 0
-        print(f"{number:>5} {target:>11} {done:>14} {twice:>15} {'yes' if said == expected else 'NO':>12}", flush=True)
+        round_folder = folder / str(number)
+        round_folder.mkdir()
+        report, done, again = run_with_kill(round_folder, target, rng, samples)
+        faults += report != expected or again > 0
+        print(
+            f"{number:>5} {target:>11} {done:>14} {again:>15} {'yes' if report == expected else 'NO':>12}", flush=True
+        )
     shutil.rmtree(folder)
-    return 1 if wrong else 0
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

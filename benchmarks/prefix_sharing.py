@@ -1,11 +1,12 @@
-"""How many prompt tokens are computed when what prompts share is read once.
+"""Count the prompt tokens that are computed when the engine reads shared prefixes once.
 
     python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--json FILE]
 
-Prompts built by the project's own tasks: six queries on one object of keys and values (required: at
-most 0.2 of the tokens that reading each alone takes), and the needle tasks on essays (at most 0.65 over a case's
-samples in one call). Counts are those of the reading order on token ids; one run of a small model confirms that
-its engine computes exactly so many. Exits with 1 when a requirement is not met.
+The prompts are those of the project's own tasks: six queries about one object of keys and values, and the needle tasks
+on essays. The counts follow from the visiting order of the prompts' token ids; one run of a small model confirms that
+its engine computes exactly as many tokens. Limits: exit code 1 if the six queries take more than 0.2 of the tokens of
+reading them one by one, if the samples of a needle case in one call take more than 0.65, or if the engine computes
+another number of tokens.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from fixtures.tasks.ruler import niah
 from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
 
 QUERIES = 6
-MOST_FOR_QUERIES = 0.2
-MOST_FOR_NEEDLES = 0.65
+MAX_QUERIES_RATIO = 0.2
+MAX_NEEDLES_RATIO = 0.65
 OBJECT_TASK = "niah_multikey_3"
 QUESTIONS = ("qa_1", "qa_2")
 REAL_LENGTH = 1024
@@ -43,27 +44,31 @@ REAL_LENGTH = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One kind of prompts: tokens when each is read alone, tokens computed, their ratio and what it may be."""
+    """The tokens of one kind of prompts; the field names are keys of the JSON file."""
 
     name: str
     prompts: int
+    """Number of prompts."""
     alone: int
+    """Tokens when all prompts are read one by one."""
     computed: int
+    """Tokens when shared prefixes are read once."""
     ratio: float
     required: float | None
+    """Limit of the ratio; None if there is none."""
 
     @property
-    def holds(self) -> bool:
+    def is_within_limit(self) -> bool:
         return self.required is None or self.ratio <= self.required
 
 
-def row(name: str, prompts: int, counts: Sequence[PrefillTokens], required: float | None) -> Row:
-    computed, alone = sum(each.computed for each in counts), sum(each.computed + each.reused for each in counts)
+def row_of(name: str, prompts: int, counts: Sequence[PrefillTokens], required: float | None) -> Row:
+    computed, alone = sum(count.computed for count in counts), sum(count.computed + count.reused for count in counts)
     return Row(name=name, prompts=prompts, alone=alone, computed=computed, ratio=computed / alone, required=required)
 
 
 def queries(formatter: PromptFormatter, length: int, many: int) -> list[Prompt]:
-    """Questions for keys spread over one object."""
+    """Return prompts that ask for keys spread over one object."""
     task = TASKS[OBJECT_TASK]
     sample = task.sample(length, 0, seed=0, tokenizer=formatter, corpora=Corpora())
     lines = sample.context.splitlines()
@@ -83,72 +88,75 @@ def prompts_of(formatter: PromptFormatter, name: str, length: int, samples: int)
     ]
 
 
-def calls(prompts: Sequence[Prompt], at_once: int) -> list[PrefillTokens]:
-    """What reading takes where so many prompts come in one call; the last one's cache is there for the next."""
+def calls(prompts: Sequence[Prompt], prompts_per_call: int) -> list[PrefillTokens]:
+    """Return the tokens of all prompts in calls of `prompts_per_call`; the last cache stays for the next call."""
     counts: list[PrefillTokens] = []
-    read: tuple[int, ...] = ()
-    for start in range(0, len(prompts), at_once):
-        ids = [prompt.token_ids for prompt in prompts[start : start + at_once]]
-        counts += prefill_token_counts(ids, read)
-        read = ids[visiting_order(ids, read)[-1]]
+    cached_ids: tuple[int, ...] = ()
+    for start in range(0, len(prompts), prompts_per_call):
+        ids = [prompt.token_ids for prompt in prompts[start : start + prompts_per_call]]
+        counts += prefill_token_counts(ids, cached_ids)
+        cached_ids = ids[visiting_order(ids, cached_ids)[-1]]
     return counts
 
 
-def confirmed(checkpoint: Path, tokenizer: Any, formatter: PromptFormatter) -> bool:
-    """Whether a model's engine computes and reuses exactly what the reading order says."""
+def is_confirmed_by_engine(checkpoint: Path, tokenizer: Any, formatter: PromptFormatter) -> bool:
+    """Return True if a model's engine computes and reuses exactly as many tokens as the visiting order predicts."""
     torch.set_num_threads(1)
-    asked = queries(formatter, REAL_LENGTH, QUERIES)
+    prompts = queries(formatter, REAL_LENGTH, QUERIES)
     engine = load(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu")
-    done = list(engine.generate(asked))
+    generations = list(engine.generate(prompts))
     prompt_tokens = [
-        PrefillTokens(each.computed_tokens - (each.generated_tokens - 1), each.reused_tokens) for each in done
+        PrefillTokens(generation.computed_tokens - (generation.generated_tokens - 1), generation.reused_tokens)
+        for generation in generations
     ]
-    return tuple(prompt_tokens) == prefill_token_counts([each.token_ids for each in asked])
+    return tuple(prompt_tokens) == prefill_token_counts([prompt.token_ids for prompt in prompts])
 
 
-def measured(formatter: PromptFormatter, length: int, samples: int) -> list[Row]:
-    asked = queries(formatter, length, QUERIES)
-    rows = [row(f"{OBJECT_TASK}, one object", QUERIES, calls(asked, QUERIES), MOST_FOR_QUERIES)]
-    everything: list[Prompt] = []
+def measure(formatter: PromptFormatter, length: int, samples: int) -> list[Row]:
+    object_prompts = queries(formatter, length, QUERIES)
+    rows = [row_of(f"{OBJECT_TASK}, one object", QUERIES, calls(object_prompts, QUERIES), MAX_QUERIES_RATIO)]
+    needle_prompts: list[Prompt] = []
     for name, needles in niah.NIAH.items():
         if needles.haystack == "essays":
             prompts = prompts_of(formatter, name, length, samples)
-            rows.append(row(name, samples, calls(prompts, samples), MOST_FOR_NEEDLES))
-            rows.append(row(f"{name}, 8 a call", samples, calls(prompts, 8), None))
-            everything += prompts
-    rows.append(row("all of these in one call", len(everything), calls(everything, len(everything)), None))
+            rows.append(row_of(name, samples, calls(prompts, samples), MAX_NEEDLES_RATIO))
+            rows.append(row_of(f"{name}, 8 a call", samples, calls(prompts, 8), None))
+            needle_prompts += prompts
+    rows.append(
+        row_of("all of these in one call", len(needle_prompts), calls(needle_prompts, len(needle_prompts)), None)
+    )
     for name in QUESTIONS:
-        rows.append(row(name, samples, calls(prompts_of(formatter, name, length, samples), samples), None))
+        rows.append(row_of(name, samples, calls(prompts_of(formatter, name, length, samples), samples), None))
     return rows
 
 
 def main() -> int:
+    """Print one line for every kind of prompts; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--length", default="4k", type=parse_length)
     parser.add_argument("--samples", default=32, type=int)
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = build(parse_spec("full"), Path(folder) / "full")
         tokenizer: Any = load_tokenizer(str(checkpoint))
         formatter = PromptFormatter(tokenizer)
-        rows = measured(formatter, asked.length, asked.samples)
-        is_confirmed = confirmed(checkpoint, tokenizer, formatter)
+        rows = measure(formatter, args.length, args.samples)
+        is_confirmed = is_confirmed_by_engine(checkpoint, tokenizer, formatter)
     print(f"{'prompts':34} {'number':>6} {'alone':>9} {'computed':>9} {'ratio':>6} {'at most':>7}")
-    for each in rows:
-        required = "" if each.required is None else f"{each.required:.2f}"
-        mark = "" if each.holds else "  NOT MET"
+    for row in rows:
+        required = "" if row.required is None else f"{row.required:.2f}"
+        mark = "" if row.is_within_limit else "  NOT MET"
         print(
-            f"{each.name:34} {each.prompts:>6} {each.alone:>9,} {each.computed:>9,} {each.ratio:>6.3f} "
-            f"{required:>7}{mark}"
+            f"{row.name:34} {row.prompts:>6} {row.alone:>9,} {row.computed:>9,} {row.ratio:>6.3f} {required:>7}{mark}"
         )
-    print(f"a model's engine computes what the reading order says: {'yes' if is_confirmed else 'NO'}")
-    report = {"length": asked.length, "confirmed": is_confirmed, "rows": [asdict(each) for each in rows]}
-    if asked.json:
-        asked.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"a model's engine computes the predicted number of tokens: {'yes' if is_confirmed else 'NO'}")
+    report = {"length": args.length, "confirmed": is_confirmed, "rows": [asdict(row) for row in rows]}
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     else:
         print(json.dumps(report))
-    return 0 if is_confirmed and all(each.holds for each in rows) else 1
+    return 0 if is_confirmed and all(row.is_within_limit for row in rows) else 1
 
 
 if __name__ == "__main__":

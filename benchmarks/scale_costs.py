@@ -1,9 +1,10 @@
-"""What a verdict costs on paper: `python -m benchmarks.scale_costs [--teraflops N]`.
+"""Estimate the GPU hours and the memory of a verdict from published rates.
 
-Arithmetic on measured rates: a causal decoder computes 2 x parameters for each token and 2 x layers x width x L^2 for
-the attention of a prompt of L tokens, and what others measured for whole prompts says how much of that one GPU does in
-a second. Without --teraflops the slowest rate of an H100 counts; give what `python -m benchmarks.gpu_prefill` finds on
-your GPU instead.
+    python -m benchmarks.scale_costs [--teraflops N]
+
+Prints the tables of docs/scale.md. A causal decoder computes 2 x parameters operations for a token, and 2 x layers x
+width x L^2 for the attention of a prompt of L tokens. Published times for whole prompts then give the rate of one GPU.
+Without --teraflops the slowest rate of an H100 is used; `python -m benchmarks.gpu_prefill` measures the rate of yours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 from dataclasses import dataclass
 
 LENGTHS = (4, 8, 16, 32, 64, 128, 1024)
-# Samples after which the median panel of 6500 was certain: benchmarks/false_verdicts.py.
+# Samples until the verdict on the median panel of 6500, from benchmarks/false_verdicts.py.
 SAMPLES = 138
 FULL_SAMPLES = 6500
 GIB = 2**30
@@ -20,24 +21,26 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A model's size; `width` is that of all query heads together, `cached` elements a token takes in the cache."""
+    """The size of a decoder."""
 
     name: str
     parameters: float
     layers: int
     width: int
+    """Width of all query heads together."""
     cached: int
+    """Numbers in the KV cache for one token."""
 
     def flops(self, length: int) -> float:
-        """Of reading one prompt."""
+        """Return the operations of reading one prompt."""
         return 2 * self.parameters * length + 2 * self.layers * self.width * length**2
 
     def gibibytes(self, length: int) -> float:
-        """Weights and cache of one prompt, at two bytes an element."""
+        """Return the memory of the weights and the KV cache of one prompt, at two bytes for a number."""
         return 2 * (self.parameters + self.cached * length) / GIB
 
 
-# Llama 3.1 as its configs have it: 8 key-value heads of 128 in each layer.
+# Llama 3.1 according to its configs: 8 key-value heads of 128 in every layer.
 SIZES = (
     Size(name="8B", parameters=8.0e9, layers=32, width=4096, cached=2 * 32 * 8 * 128),
     Size(name="70B", parameters=70.6e9, layers=80, width=8192, cached=2 * 80 * 8 * 128),
@@ -47,7 +50,7 @@ SIZES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefill:
-    """A prompt of `tokens` that was read in `seconds` on so many GPUs, as `source` says."""
+    """A published time for reading one prompt on some GPUs."""
 
     gpu: str
     size: Size
@@ -58,11 +61,11 @@ class Prefill:
 
     @property
     def teraflops(self) -> float:
-        """What one GPU sustained, counted as this file counts."""
+        """The rate of one GPU, with operations counted as in `Size.flops`."""
         return self.size.flops(self.tokens) / (self.seconds * self.gpus) / 1e12
 
 
-# "1M" is counted as a million, the lower of its two readings.
+# "1M" counts as one million, the lower of its two meanings.
 CONTEXT_PARALLEL = "Yang et al. 2024, arXiv 2411.01783, abstract"
 MEASURED = (
     Prefill(gpu="H100", size=SIZES[2], tokens=131072, seconds=3.8, gpus=128, source=CONTEXT_PARALLEL),
@@ -76,21 +79,21 @@ MEASURED = (
         source="Jiang et al. 2024 (MInference), arXiv 2407.02490, abstract: dense attention",
     ),
 )
-SLOWEST_H100 = min(each.teraflops for each in MEASURED if each.gpu == "H100")
+SLOWEST_H100 = min(prefill.teraflops for prefill in MEASURED if prefill.gpu == "H100")
 
 
 def rates() -> list[str]:
-    """Rows of a Markdown table: what was measured, and what one GPU did."""
+    """Return the rows of a Markdown table: published times, and the rate of one GPU."""
     rows = ["| GPU | measured | TFLOP/s of one GPU | source |", "|---|---|---|---|"]
-    for each in MEASURED:
-        on = f"{each.gpus} GPUs" if each.gpus > 1 else "one GPU"
-        told = f"{each.size.name}, {each.tokens:,} tokens in {each.seconds:g} s on {on}"
-        rows.append(f"| {each.gpu} | {told} | {each.teraflops:.0f} | {each.source} |")
+    for prefill in MEASURED:
+        gpus = f"{prefill.gpus} GPUs" if prefill.gpus > 1 else "one GPU"
+        measured = f"{prefill.size.name}, {prefill.tokens:,} tokens in {prefill.seconds:g} s on {gpus}"
+        rows.append(f"| {prefill.gpu} | {measured} | {prefill.teraflops:.0f} | {prefill.source} |")
     return rows
 
 
 def table(teraflops: float) -> list[str]:
-    """Rows of a Markdown table: GPU hours of a verdict and of a full panel, and memory, by length and size."""
+    """Return the rows of a Markdown table: GPU hours of a verdict and of a full panel, and memory."""
     rows = [
         "| length | tokens of a verdict | of a full run | "
         + " | ".join(f"{size.name}: hours, full, GiB" for size in SIZES)
@@ -115,8 +118,9 @@ def _short(hours: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="GPU hours on paper")
-    parser.add_argument("--teraflops", type=float, default=SLOWEST_H100, help="sustained by one GPU reading prompts")
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description="Estimate the GPU hours and the memory of a verdict.")
+    parser.add_argument("--teraflops", type=float, default=SLOWEST_H100, help="rate of one GPU that reads prompts")
     teraflops = parser.parse_args().teraflops
     print("\n".join([*rates(), "", f"at {teraflops:.0f} TFLOP/s:", "", *table(teraflops)]))
 

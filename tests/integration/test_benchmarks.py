@@ -1,4 +1,4 @@
-"""The benchmark of prefills runs, and says so where there is nothing to measure."""
+"""Benchmarks that a test can afford: the prefill on the CPU, and the costs computed from published rates."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from benchmarks import gpu_prefill, scale_costs
 def test_a_toy_model_is_measured_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.json"
     assert gpu_prefill.main(["--toy", "--repeats", "1", "--attention", "sdpa,eager", "--json", str(file)]) == 0
-    found = json.loads(file.read_text())
-    assert [(row["attention"], row["length_tokens"]) for row in found["rows"]] == [
+    results = json.loads(file.read_text())
+    assert [(row["attention"], row["length_tokens"]) for row in results["rows"]] == [
         ("sdpa", 128), ("sdpa", 256), ("eager", 128), ("eager", 256)
     ]  # fmt: skip
-    assert all(row["tokens_per_second"] > 0 and row["ceiling_share"] > 0 for row in found["rows"])
+    assert all(row["tokens_per_second"] > 0 and row["ceiling_share"] > 0 for row in results["rows"])
     assert capsys.readouterr().out.count("\n") == 6
 
 
-def test_flops_are_those_of_weights_and_causal_attention() -> None:
+def test_flops_count_weights_and_causal_attention() -> None:
     config = LlamaConfig(**gpu_prefill.TOY, num_hidden_layers=2)  # type: ignore[arg-type]  # all are int
-    model = gpu_prefill.built(config, torch.device("meta"))
+    model = gpu_prefill.build_model(config, torch.device("meta"))
     layer = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128 + 2 * 64
     assert gpu_prefill.prefill_flops(model, 100) == 2 * (2 * layer + 64) * 100 + 2 * 100**2 * 64 * 2
 
@@ -36,7 +36,7 @@ def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().out == "not measured: no GPU\n"
 
 
-def test_a_peak_far_from_its_estimate_is_told() -> None:
+def test_a_peak_far_from_its_estimate_is_marked() -> None:
     row = gpu_prefill.Row(
         attention="sdpa", length_tokens=8, chunk_tokens=None, tokens_per_second=1.0, ceiling_share=0.5,
         peak_bytes=100, estimated_bytes=111,
@@ -45,7 +45,7 @@ def test_a_peak_far_from_its_estimate_is_told() -> None:
     assert gpu_prefill.line(row).endswith("not within 10 %")
 
 
-def test_costs_on_paper_are_those_of_the_page(
+def test_estimated_costs_are_those_of_the_page(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = Path(scale_costs.__file__).parents[1].joinpath("docs/scale.md").read_text().splitlines()
@@ -56,7 +56,7 @@ def test_costs_on_paper_are_those_of_the_page(
     assert set(rows) <= set(page)
 
 
-def test_hours_are_operations_by_the_rate_that_was_measured() -> None:
+def test_hours_are_operations_divided_by_the_measured_rate() -> None:
     size = scale_costs.Size(name="1B", parameters=1e9, layers=10, width=1000, cached=0)
     operations = 2 * 1e9 * 1000 + 2 * 10 * 1000 * 1000**2
     assert size.flops(1000) == operations

@@ -1,4 +1,4 @@
-"""Thresholds proposed from accepted runs: what they passed, they would pass again, and the file can be used."""
+"""Thresholds proposed from accepted runs: the file is valid, and the accepted runs would pass it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plugins.gates.thresholds import Thresholds, load_thresholds
 def report(
     name: str, score: float, *, width: float = 4.0, paired: float | None = None, **changed: Any
 ) -> dict[str, Any]:
-    """RULER at 4K and 8K, eight points lower there, one category of HELMET, one task."""
+    """Return a report with RULER at 4K and, eight points lower, at 8K, one category of HELMET, and one task."""
 
     def interval(middle: float) -> list[float]:
         return [middle - width / 2, middle + width / 2]
@@ -52,7 +52,7 @@ def read(text: str, folder: Path) -> Thresholds:
     return load_thresholds(folder / "proposed.toml", known_tasks=FAMILIES)
 
 
-def test_levels_are_what_the_worst_accepted_run_was_shown_to_reach(tmp_path: Path) -> None:
+def test_levels_are_the_lowest_ends_of_the_intervals(tmp_path: Path) -> None:
     gates = {gate.name: gate for gate in read(calibrate.propose(RUNS), tmp_path).gates}
     level = gates["ruler at 8k, as accepted"]
     assert (level.kind, level.above, level.lengths) == ("level", 81.5, (8192,))
@@ -64,25 +64,28 @@ def test_levels_are_what_the_worst_accepted_run_was_shown_to_reach(tmp_path: Pat
 
 
 def test_the_allowed_drop_is_twice_the_largest_fall(tmp_path: Path) -> None:
-    """A fall from 93.3 to 91.9 must not fail, and a gate fails what has lost more than half of `drop`."""
+    """A gate fails a loss of more than half of `drop`, so the fall from 93.3 to 91.9 would pass."""
     text = calibrate.propose(RUNS)
     assert read(text, tmp_path).regression.drop == 3.0
-    assert "# 6 falls seen (the scores of one run and the next), -1.3 to +1.4 points; the largest: ruler, " in text
+    assert "# 6 falls measured (the scores of one run and the next), -1.3 to +1.4 points; the largest: ruler, " in text
 
 
 def test_comparisons_sample_by_sample_are_preferred(tmp_path: Path) -> None:
     paired = [RUNS[0], report("step-2", 93.3, paired=0.4), report("step-3", 91.9, paired=-2.1)]
     text = calibrate.propose(paired)
     assert read(text, tmp_path).regression.drop == 4.5
-    assert "2 falls seen (comparisons sample by sample), -0.4 to +2.1 points; the largest: regression at 8k, 8k" in text
+    assert (
+        "2 falls measured (comparisons sample by sample), -0.4 to +2.1 points; the largest: regression at 8k, 8k"
+        in text
+    )
 
 
-def test_runs_that_only_rose_leave_the_least_drop(tmp_path: Path) -> None:
+def test_runs_that_only_improved_give_the_smallest_drop(tmp_path: Path) -> None:
     rising = [report(f"step-{number}", 90.0 + number) for number in range(4)]
-    assert read(calibrate.propose(rising), tmp_path).regression.drop == calibrate.LEAST_DROP
+    assert read(calibrate.propose(rising), tmp_path).regression.drop == calibrate.MIN_DROP_POINTS
 
 
-def test_floors_follow_the_weakest_length_and_say_on_what_they_rest(tmp_path: Path) -> None:
+def test_floors_follow_the_weakest_length_with_their_evidence(tmp_path: Path) -> None:
     text = calibrate.propose(RUNS)
     assert read(text, tmp_path).floors == {"vt": 69.5}
     assert "vt = 69.5  # lowest end of 3 intervals, at 8k" in text
@@ -98,14 +101,14 @@ def test_a_length_that_one_run_lacks_is_not_gated(tmp_path: Path) -> None:
 def test_runs_of_single_tasks_give_floors_alone(tmp_path: Path) -> None:
     unmeasured = {"scores": {"4096": None}, "intervals": {"4096": None}, "effective_length": None}
     narrow = [report(f"step-{number}", 90.0, ruler=unmeasured, helmet=None) for number in range(3)]
-    found = read(calibrate.propose(narrow), tmp_path)
-    assert (found.gates, found.floors) == ((), {"vt": 68.0})
+    thresholds = read(calibrate.propose(narrow), tmp_path)
+    assert (thresholds.gates, thresholds.floors) == ((), {"vt": 68.0})
 
 
 @pytest.mark.parametrize(
     ("reports", "line"),
     [
-        (RUNS[:2], "2 reports say little of how runs differ; give 3 or more"),
+        (RUNS[:2], "2 reports do not show how much runs differ; give 3 or more"),
         (
             [*RUNS[:2], report("x", 90, run={"corpora": "d", "prompts": "p"})],
             "the reports differ in the texts; measure",
@@ -120,12 +123,12 @@ def test_reports_that_do_not_fit_together_are_refused(
     reports: list[dict[str, Any]], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [tmp_path / f"{number}.json" for number in range(len(reports))]
-    for file, each in zip(files, reports, strict=True):
-        file.write_text(json.dumps(each))
+    for file, written in zip(files, reports, strict=True):
+        file.write_text(json.dumps(written))
     assert calibrate.main([str(file) for file in files]) == 4
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert line in said.err
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert line in output.err
 
 
 def test_a_file_that_is_no_report_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kill_runs
-from benchmarks.kill_runs import RUN, comparable, disturbed, finished, start, strip_seconds
+from benchmarks.kill_runs import RUN, comparable, finished_samples, run_with_kill, start, strip_seconds
 from tests.helpers.runs import ONLY_NEEDLES, UNNEEDED, Finished, calibrated, finished_run
 from tests.helpers.servers import ChatServer, needles_within
 
@@ -82,7 +82,7 @@ def undisturbed(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("target", ["worker", "all"])
 def test_after_a_kill_the_same_command_gives_the_same_report(target: str, undisturbed: Path, tmp_path: Path) -> None:
     chance = random.Random(f"{target}:{RUN}")
-    said, done, twice = disturbed(tmp_path, target, chance, most=40)
+    said, done, twice = run_with_kill(tmp_path, target, chance, most=40)
     assert done > 0
     assert twice == 0
     assert said == strip_seconds(comparable(undisturbed))
@@ -131,7 +131,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_that_was_finished(
     assert len(errors) == 1
     assert "No space left on device" in errors.pop()
     assert "Traceback" not in run.output
-    kept = finished(run.folder / "journal")
+    kept = finished_samples(run.folder / "journal")
     assert 0 < len(kept) < whole.report["run"]["computed_samples"] + 1
     assert set(kept.values()) == {1}
     again = finished_run(tmp_path_factory, *SMALL, server, "--journal", str(run.folder / "journal"), own_journal=True)

@@ -26,7 +26,7 @@ def test_a_missed_limit_is_the_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = {startup.EMPTY: 1.0, startup.COLLECT: collect, startup.PLAN: plan}
-    monkeypatch.setattr(startup, "medians", lambda repeats: found)
+    monkeypatch.setattr(startup, "measure_medians", lambda repeats: found)
     file = tmp_path / "startup.json"
     assert startup.main(["--json", str(file)]) == code
     assert capsys.readouterr().out.count("NOT ok") == code

@@ -1,0 +1,106 @@
+"""Draw simulated scores for benchmarks/false_verdicts.py: panels with a given mean, and differences of paired samples.
+
+RULER's tables give only means. A panel with a given mean is drawn in three steps: 13 task accuracies spread around it
+on the logit scale (standard deviation 1.2, shifted until their average is the mean); these are rounded to whole samples
+with the right total; and 500 scores for every task with exactly that total, in steps of the parts that RULER's task
+asks for. The baseline of a panel has the same scores in every task, half of them in another order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLES = 500
+# Parts of a sample's answer: eight needle tasks, tracing, two aggregation tasks, two QA tasks.
+PARTS = (1, 1, 1, 1, 1, 1, 4, 4, 5, 10, 3, 1, 1)
+TABLE = Path(__file__).parents[1] / "tests" / "tables" / "ruler_table03.json"
+# Share of the samples on which a model and its baseline differ.
+DISCORDANT = 0.1
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A row of RULER's Table 3 (Hsieh et al. 2024): a model's mean scores, 0 to 1, by length in tokens."""
+
+    model: str
+    lengths: tuple[int, ...]
+    means: tuple[float, ...]
+
+
+def task_accuracies(rng: np.random.Generator, mean: float, tasks: int) -> Floats:
+    """Return accuracies, 0 to 1, with this mean."""
+    if not 0 < mean < 1:
+        return np.full(tasks, mean)
+    spread = rng.normal(0, 1.2, tasks)
+    low, high = -40.0, 40.0
+    for _ in range(60):
+        shift = (low + high) / 2
+        accuracies: Floats = 1 / (1 + np.exp(-spread - shift))
+        low, high = (shift, high) if accuracies.mean() < mean else (low, shift)
+    return accuracies
+
+
+def task_totals(accuracies: Floats, total: int) -> NDArray[np.int64]:
+    """Return whole samples for every task that add up to the total; the largest remainders are rounded up."""
+    exact = accuracies * SAMPLES
+    totals = np.floor(exact).astype(np.int64)
+    totals[np.argsort(totals - exact)[: total - int(totals.sum())]] += 1
+    return totals
+
+
+def task_scores(rng: np.random.Generator, total: int, parts: int) -> Floats:
+    """Return scores in steps of 1/parts with exactly this total."""
+    right_parts = rng.binomial(parts, total / SAMPLES, SAMPLES)
+    while missing := total * parts - int(right_parts.sum()):
+        candidates = np.flatnonzero(right_parts < parts if missing > 0 else right_parts > 0)
+        right_parts[rng.choice(candidates, min(abs(missing), candidates.size), replace=False)] += (
+            1 if missing > 0 else -1
+        )
+    return right_parts / parts
+
+
+def panel(rng: np.random.Generator, total: int, parts: Sequence[int] = PARTS) -> Floats:
+    """Return scores of shape (tasks, samples) with exactly this total."""
+    totals = task_totals(task_accuracies(rng, total / (len(parts) * SAMPLES), len(parts)), total)
+    return np.stack([task_scores(rng, int(task_total), part) for task_total, part in zip(totals, parts, strict=True)])
+
+
+def baseline_of(rng: np.random.Generator, scores: Floats) -> Floats:
+    """Return the scores of a baseline: those of the panel, half of every task's in another order."""
+    baseline = scores.copy()
+    for task in baseline:
+        reordered = rng.choice(task.size, task.size // 2, replace=False)
+        task[reordered] = task[rng.permutation(reordered)]
+    return baseline
+
+
+def flips(rng: np.random.Generator, samples: int, change: float) -> Floats:
+    """Return differences with an expected mean of -change, of which one in ten is not 0."""
+    shares = ((DISCORDANT + change) / 2, 1 - DISCORDANT, (DISCORDANT - change) / 2)
+    return rng.choice((-1.0, 0.0, 1.0), samples, p=shares)
+
+
+def pair_flips(rng: np.random.Generator, samples: int, change: float) -> Floats:
+    """Return such differences for samples that share the first three of their four parts with a neighbour."""
+    return 0.75 * flips(rng, samples // 2, change).repeat(2) + 0.25 * flips(rng, samples, change)
+
+
+def curves() -> list[Curve]:
+    """Return all rows of the table."""
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    return [
+        Curve(
+            model=row["model"],
+            lengths=tuple(table["lengths"]),
+            means=tuple(score / 100 for score in row["scores"]),
+        )
+        for row in table["rows"]
+    ]
