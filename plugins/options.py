@@ -19,49 +19,76 @@ RUN = pytest.StashKey[Run]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("longctx", "long-context evaluation")
-    add = group.addoption
-    add("--model", metavar="PATH", help="checkpoint directory, calibration:4k, ..., or a name on a server")
-    add("--suite", default="all", metavar="NAME", help="which tasks: ruler, helmet or all (default: all)")
-    add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, as far as the model claims)")
-    add("--samples", default=500, metavar="N", help="questions per case, at most (default: 500)")
-    add("--seed", default=0, metavar="N", help="another seed, other samples (default: 0)")
-    add("--engine", default="auto", metavar="NAME", help="what runs the model (default: auto)")
-    add("--base-url", metavar="URL", help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY)")
-    add("--serve", metavar="COMMAND", help="start a server first: 'vllm serve {model} --port {port}'")
-    add("--api", default="completions", metavar="NAME", help="what the server is asked: completions or chat")
-    add("--served-model", metavar="NAME", help="the model's name there (default: what the server lists for it)")
-    add("--request-timeout", default=1800, metavar="SECONDS", help="longest wait for one answer (default: 1800)")
-    add("--thinking-budget", default=0, metavar="N", help="tokens for a thought before each answer (default: 0)")
-    add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:1 (default: auto, one per worker)")
-    add("--dtype", default="auto", metavar="NAME", help="float32, bfloat16 or float16 (default: as stored)")
-    add("--attention", default="auto", metavar="NAME", help="a transformers attention (default: flash, else sdpa)")
-    add("--batch-size", default=0, metavar="N", help="prompts per forward pass, or requests at once (0: chosen)")
-    add("--prefill-chunk", default="auto", metavar="N", help="prompt tokens per pass: auto, whole or N (default: auto)")
+    _add_model_options(parser)
+    _add_sample_options(parser)
+    _add_engine_options(parser)
+    _add_scoring_options(parser)
+    _add_run_options(parser)
+
+
+def _add_model_options(parser: pytest.Parser) -> None:
+    add = parser.getgroup("longctx", "long-context evaluation").addoption
+    add("--model", metavar="PATH", help="checkpoint directory, calibration:4k, ..., or a model's name on a server")
+    add("--baseline", metavar="REPORT|PATH", help="JSON report or checkpoint to compare with, sample by sample")
+    add("--step", metavar="N", help="training step shown in reports (default: from the path, as in step_1000)")
+    add("--trust-remote-code", action="store_true", help="run Python code that comes with the checkpoint")
+
+
+def _add_sample_options(parser: pytest.Parser) -> None:
+    add = parser.getgroup("longctx").addoption
+    add("--suite", default="all", metavar="NAME", help="tasks to run: ruler, helmet or all (default: all)")
+    add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, up to the model's claim)")
+    add("--samples", default=500, metavar="N", help="most questions per case (default: 500)")
+    add("--seed", default=0, metavar="N", help="seed of the samples; another seed draws others (default: 0)")
     add("--chat", default="auto", metavar="auto|on|off", help="use the chat template (default: if there is one)")
     add("--length-tokenizer", metavar="PATH", help="tokenizer that counts lengths (default: the model's)")
     add("--data-dir", metavar="DIR", help="essays and question sets to use instead of generated text")
-    add("--prompts", metavar="FILE", help="TOML file with prompts of your own")
-    add("--thresholds", metavar="FILE", help="the gates (default: thresholds.toml)")
-    add("--journal", metavar="DIR", help="where results are kept and shared (default: .longctx/journal in the clone)")
-    add("--full", action="store_true", help="all samples of every case, whatever is already certain")
-    add("--budget", metavar="MINUTES", help="begin no sample after this time; what is open then is inconclusive")
-    add("--baseline", metavar="REPORT|PATH", help="compare sample by sample with a JSON report or a checkpoint")
-    add("--gpus-per-worker", default=1, metavar="N", help="GPUs for one model, layers spread over them (default: 1)")
-    add("--scoring", default="strict", metavar="NAME", help="strict, or paper: to the letter (default: strict)")
+    add("--prompts", metavar="FILE", help="TOML file that replaces the wording of prompts")
+
+
+def _add_engine_options(parser: pytest.Parser) -> None:
+    add = parser.getgroup("longctx").addoption
     add(
-        "--judge-model", metavar="NAME", help="model that judges answers on published texts, by the name its server has"
+        "--engine",
+        default="auto",
+        metavar="NAME",
+        help="engine for the model: auto, hf or openai (default: auto)",
     )
+    add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:1 (default: auto, one per worker)")
+    add("--dtype", default="auto", metavar="NAME", help="float32, bfloat16 or float16 (default: as stored)")
+    add("--attention", default="auto", metavar="NAME", help="transformers attention (default: flash, else sdpa)")
     add(
-        "--judge-url",
-        metavar="URL",
-        help="its OpenAI-compatible server (key: LONGCTX_JUDGE_KEY; at OpenAI also OPENAI_API_KEY)",
+        "--batch-size",
+        default=0,
+        metavar="N",
+        help="prompts per pass or parallel requests (default: 0, automatic)",
     )
-    add("--nli-model", metavar="PATH", help="local model of entailment that checks citations of published texts")
-    add("--step", metavar="N", help="training step that reports name (default: from the path, as in step_1000)")
-    add("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings along")
-    add("--preflight", action="store_true", help="check every sample of the run; load no model")
-    add("--plan", action="store_true", help="print cases, tokens and memory; load no model, run nothing")
+    add("--prefill-chunk", default="auto", metavar="N", help="prompt tokens per pass: auto, whole or N (default: auto)")
+    add("--gpus-per-worker", default=1, metavar="N", help="GPUs over which one model is spread (default: 1)")
+    add("--base-url", metavar="URL", help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY)")
+    add("--serve", metavar="COMMAND", help="command that starts a server: 'vllm serve {model} --port {port}'")
+    add("--api", default="completions", metavar="NAME", help="server API: completions or chat (default: completions)")
+    add("--served-model", metavar="NAME", help="the model's name on the server (default: as the server lists it)")
+    add("--request-timeout", default=1800, metavar="SECONDS", help="longest wait for one answer (default: 1800)")
+    add("--thinking-budget", default=0, metavar="N", help="most tokens of thought before an answer (default: 0)")
+
+
+def _add_scoring_options(parser: pytest.Parser) -> None:
+    add = parser.getgroup("longctx").addoption
+    add("--scoring", default="strict", metavar="NAME", help="strict, or paper for the papers' rules (default: strict)")
+    add("--judge-model", metavar="NAME", help="model that judges answers on published texts, as its server names it")
+    add("--judge-url", metavar="URL", help="the judge's server (keys: LONGCTX_JUDGE_KEY, at OpenAI OPENAI_API_KEY)")
+    add("--nli-model", metavar="PATH", help="local entailment model that checks citations of published texts")
+
+
+def _add_run_options(parser: pytest.Parser) -> None:
+    add = parser.getgroup("longctx").addoption
+    add("--thresholds", metavar="FILE", help="TOML file with the gates (default: thresholds.toml)")
+    add("--journal", metavar="DIR", help="directory of stored results (default: .longctx/journal in the clone)")
+    add("--full", action="store_true", help="measure all samples, even after the verdicts are final")
+    add("--budget", metavar="MINUTES", help="start no sample after this time; open verdicts become inconclusive")
+    add("--preflight", action="store_true", help="check all samples of the run without loading a model")
+    add("--plan", action="store_true", help="print cases, tokens and memory; load no model and run nothing")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -74,10 +101,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     config.stash[RUN] = read_run(config)
     if config.option.plan:
-        # Nothing is run, so no worker is needed; xdist reads these after us.
+        # A plan needs no workers. pytest-xdist reads these options after this hook.
         config.option.dist, config.option.tx, config.option.numprocesses = "no", [], None
     elif getattr(config.option, "maxschedchunk", 0) is None:
-        # Cases are few and long: hand them out one by one.
+        # Cases are few and long, so workers get them one at a time.
         config.option.maxschedchunk = 1
 
 
@@ -88,7 +115,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A family without cases in this run has no tests either: they would count as skipped."""
+    """Ignore the test files of families without cases in this run, which pytest would report as skipped."""
     if RUN not in config.stash or collection_path.parent != config.rootpath / CASES_DIRECTORY:
         return None
     family = collection_path.stem.removeprefix("test_")
@@ -97,17 +124,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames and RUN in metafunc.config.stash:
-        cases = [
-            case for case in metafunc.config.stash[RUN].cases if case.id.startswith(f"{metafunc.function.__name__}[")
-        ]
-        lacking = metafunc.config.stash[RUN].unavailable
-        metafunc.parametrize("case", [_parameter(case, lacking.get(case.id)) for case in cases])
+        run, prefix = metafunc.config.stash[RUN], f"{metafunc.function.__name__}["
+        cases = [case for case in run.cases if case.id.startswith(prefix)]
+        metafunc.parametrize("case", [_parameter(case, run.unavailable.get(case.id)) for case in cases])
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Shortest first: workers share a length evenly, so nothing is gained by beginning with the long ones."""
-    items.sort(key=lambda item: found.length if (found := case_of(item)) else 0)
+    """Sort the cases by length: the workers share one length evenly, so the longest need not start first."""
+    items.sort(key=lambda item: case.length if (case := case_of(item)) else 0)
 
 
 def read_run(config: pytest.Config) -> Run:
@@ -154,20 +179,21 @@ def local_worker_count(config: pytest.Config) -> int | None:
     return sum(int(number or 1) for number, _ in specs) if is_local else None
 
 
-def _parameter(case: Case, lacks: str | None) -> Any:
-    marks = [getattr(pytest.mark, case.category), *([pytest.mark.skip(reason=lacks)] if lacks else [])]
+def _parameter(case: Case, skip_reason: str | None) -> Any:
+    marks = [getattr(pytest.mark, case.category), *([pytest.mark.skip(reason=skip_reason)] if skip_reason else [])]
     return pytest.param(case, id=parameter_id(case), marks=marks)
 
 
 def parameter_id(case: Case) -> str:
-    """What stands in the brackets of the case's id."""
+    """Return the part of a case's id within the brackets."""
     return case.id[case.id.index("[") + 1 : -1]
 
 
 def _collects_cases(config: pytest.Config) -> bool:
+    """Return True if pytest was given the suite's test files, and not only an option such as --help."""
     option = config.option
     if option.help or option.version or option.markers or option.showfixtures or option.show_fixtures_per_test:
         return False
-    home = (config.rootpath / CASES_DIRECTORY).resolve()
+    suite = (config.rootpath / CASES_DIRECTORY).resolve()
     chosen = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
-    return any(path == home or home in path.parents or path in home.parents for path in chosen)
+    return any(path == suite or suite in path.parents or path in suite.parents for path in chosen)

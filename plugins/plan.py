@@ -1,4 +1,4 @@
-"""--plan: what a run would do and need, without doing it."""
+"""--plan: print the cases, tokens and memory of a run without running it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from fixtures.cases import max_case_tokens
+from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.lengths import format_length
 from fixtures.memory.fit import estimated_memory
 from fixtures.memory.hardware import GIB, gpu_memory_bytes
@@ -18,21 +19,22 @@ from plugins.config.run import Run
 from plugins.controller import CONTROLLER
 from plugins.options import RUN, cases_of
 
-USUAL_GPU_BYTES = 80 * GIB
+# The memory of a current data-center GPU, assumed if this machine has none.
+DEFAULT_GPU_BYTES = 80 * GIB
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Runs nothing under --plan."""
+    """Run no test under --plan."""
     if not session.config.option.plan or RUN not in session.config.stash:
         return None
-    # Before it ends pytest looks for garbage twice, among all that was imported: a quarter of the time of a plan.
+    # pytest collects garbage twice before it exits, which would take a quarter of the time of a plan.
     gc.freeze()
     return True
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A judge may cost money: what it will be asked at most is said before it is."""
+    """Print the most that judging can cost before the first request to the judge."""
     config = session.config
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if RUN not in config.stash or hasattr(config, "workerinput") or reporter is None or config.option.collectonly:
@@ -52,35 +54,47 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
-    """The plan as a table: a row for each length, and what does not fit."""
-    options, checkpoint = run.options, run.checkpoint
-    served = options.base_url or options.serve
-    known = f"{checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters"
-    lines = [
-        f"model      {options.model} ({f'on a server: {served}' if served else known})",
-        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}"
-        + ("" if served else "   estimated peak memory for one prompt"),
-    ]
-    gpu = max(gpu_memory_bytes(), default=USUAL_GPU_BYTES)
-    for length in sorted({case.length for case in cases}):
-        at = [case for case in cases if case.length == length and case.id not in run.misfits]
-        row = (
-            f"{format_length(length):>8} {len(at):>6} {sum(case.samples for case in at):>8} "
-            f"{sum(map(max_case_tokens, at)):>14,}"
-        )
-        lines.append(row if served else f"{row}   {_memory(run, length, gpu)}")
-    total = sum(max_case_tokens(case) for case in cases if case.id not in run.misfits)
-    lines.append(f"{'all':>8} {len(cases):>6} {sum(case.samples for case in cases):>8} {total:>14,}")
+    """Return the plan as lines: the model, a table with a row per length, and the cases that cannot run."""
+    fitting = [case for case in cases if case.id not in run.misfits]
     reasons = dict.fromkeys(run.misfits[case.id] for case in cases if case.id in run.misfits)
-    return lines + [f"cannot run: {reason}" for reason in reasons]
+    server = run.options.base_url or run.options.serve
+    memory_title = "" if server else "   estimated peak memory for one prompt"
+    return [
+        f"model      {run.options.model} ({f'on a server: {server}' if server else _description(run.checkpoint)})",
+        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}{memory_title}",
+        *(_row(run, fitting, length) for length in sorted({case.length for case in cases})),
+        f"{'all':>8} {len(cases):>6} {_samples(cases):>8} {_tokens(fitting):>14,}",
+        *(f"cannot run: {reason}" for reason in reasons),
+    ]
 
 
-def _memory(run: Run, length: int, gpu: int) -> str:
+def _row(run: Run, fitting: Sequence[Case], length: int) -> str:
+    """Return the row of one length; the memory column is only for models that the workers load."""
+    cases = [case for case in fitting if case.length == length]
+    row = f"{format_length(length):>8} {len(cases):>6} {_samples(cases):>8} {_tokens(cases):>14,}"
+    return row if run.options.base_url or run.options.serve else f"{row}   {_memory(run, length)}"
+
+
+def _samples(cases: Sequence[Case]) -> int:
+    return sum(case.samples for case in cases)
+
+
+def _tokens(cases: Sequence[Case]) -> int:
+    return sum(map(max_case_tokens, cases))
+
+
+def _description(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters"
+
+
+def _memory(run: Run, length: int) -> str:
+    """Return the estimated memory of one prompt, and the number of GPUs per worker that it needs."""
     memory = estimated_memory(run.options, run.checkpoint, length)
+    gpu_bytes = max(gpu_memory_bytes(), default=DEFAULT_GPU_BYTES)
     parts = " + ".join(
         f"{part / GIB:.2f}" for part in (memory.weight_bytes, memory.cache_bytes, memory.activation_bytes)
     )
-    # With a tenth for what no estimate sees.
-    gpus = -(-memory.total_bytes * 11 // (10 * gpu))
-    needs = f"; --gpus-per-worker {gpus} with {gpu / GIB:.0f} GiB each" if gpus > 1 else ""
+    # The tenth on top is for memory that no estimate covers.
+    gpus = -(-memory.total_bytes * 11 // (10 * gpu_bytes))
+    needs = f"; --gpus-per-worker {gpus} with {gpu_bytes / GIB:.0f} GiB each" if gpus > 1 else ""
     return f"{memory.total_bytes / GIB:.2f} GiB ({parts}: weights, cache, activations{needs})"

@@ -1,9 +1,9 @@
-"""Keeps pytest at home when a path option points elsewhere.
+"""Keep pytest's root directory in this repository when a path option points elsewhere.
 
-pytest looks for its root directory before it knows any option of ours, so in `pytest --model /ckpt` it
-takes an existing /ckpt for a place of tests and finds neither the suite nor its options; in
-`pytest --model=/ckpt` it does not. This module is the one that pytest loads as an installed plugin (an
-entry point), early enough to start again with the second form.
+pytest determines its root directory before it knows the options of this suite. In `pytest --model /ckpt` it therefore
+takes an existing /ckpt for a directory of tests, and finds neither the suite nor its options. In `pytest --model=/ckpt`
+it does not. pytest loads this module as an installed plugin (an entry point), early enough to start again with every
+path option in the second form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[1]
 PATH_OPTIONS = (
     "--model", "--length-tokenizer", "--data-dir", "--prompts", "--thresholds", "--journal", "--baseline",
     "--nli-model", "--report-json", "--report-html", "--report-md", "--tensorboard",
@@ -22,24 +22,25 @@ PATH_OPTIONS = (
 
 
 def pytest_addoption() -> None:
-    """The first hook that runs once this plugin is loaded; nothing has been collected or captured yet."""
+    """Restart pytest if needed; this hook runs right after the plugin is loaded, before anything is collected."""
     arguments = sys.argv[1:]
-    started_as_command = Path(sys.argv[0]).name in ("pytest", "py.test", "__main__.py")
-    if started_as_command and leads_astray(arguments, Path.cwd()):
+    is_pytest_command = Path(sys.argv[0]).name in ("pytest", "py.test", "__main__.py")
+    if is_pytest_command and moves_rootdir(arguments, Path.cwd()):
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", *joined(arguments)])
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *join_path_options(arguments)])
 
 
-def leads_astray(arguments: Sequence[str], directory: Path) -> bool:
-    """Whether pytest, run here with these arguments, would look for its root outside the suite."""
-    at_home = directory == HOME or HOME in directory.parents
+def moves_rootdir(arguments: Sequence[str], directory: Path) -> bool:
+    """Return True if pytest, run in a directory of this repository, would take a path option for a test directory."""
+    if directory != REPOSITORY and REPOSITORY not in directory.parents:
+        return False
     values = [value for option, value in pairwise(arguments) if option in PATH_OPTIONS]
     paths = [Path(directory, value).resolve() for value in values]
-    return at_home and any(path.exists() and HOME not in path.parents for path in paths)
+    return any(path.exists() and REPOSITORY not in path.parents for path in paths)
 
 
-def joined(arguments: Sequence[str]) -> list[str]:
-    """The same arguments with each path option and its value in one word."""
+def join_path_options(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with every path option and its value joined by "="."""
     words: list[str] = []
     for argument in arguments:
         if words and words[-1] in PATH_OPTIONS and not argument.startswith("-"):

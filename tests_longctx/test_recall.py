@@ -1,4 +1,4 @@
-"""Synthetic recall: JSON keys and three of RULER's needle tasks (Yen et al. 2025, §2.1), each at every length."""
+"""Synthetic recall: JSON keys and three needle tasks of RULER (Yen et al. 2025, §2.1), one case per task and length."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ pytestmark = pytest.mark.helmet
 
 
 def test_recall(case: Case, measure: Callable[[Case], None]) -> None:
-    """One data set at one length; fails where it cannot be measured. What must be reached, the gates say."""
+    """Measure one data set at one length; fail if that is impossible. The score is the gates' business."""
     measure(case)

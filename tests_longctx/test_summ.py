@@ -1,4 +1,4 @@
-"""Summaries of long documents (Yen et al. 2025, §2.1), each data set at every length."""
+"""Summaries of long documents (Yen et al. 2025, §2.1), one case per data set and length."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ pytestmark = pytest.mark.helmet
 
 
 def test_summ(case: Case, measure: Callable[[Case], None]) -> None:
-    """One data set at one length; fails where it cannot be measured. What must be reached, the gates say."""
+    """Measure one data set at one length; fail if that is impossible. The score is the gates' business."""
     measure(case)

@@ -1,4 +1,4 @@
-"""What scores some answers on published texts: a judge behind a server, a local model of entailment."""
+"""The assistants that score some answers on published texts: a judge on a server, or a local entailment model."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fixtures.scoring.judge import (
 from fixtures.tasks.task import Assistants, Task
 from plugins.journal import Replies
 
-# Of a typical sample, for an estimate of the cost.
+# The size of a typical sample, from which the cost of judging is estimated.
 PASSAGE_WORDS, POINT_WORDS, POINTS, SENTENCES, SENTENCE_CHARACTERS = 300, 20, 10, 6, 200
 
 
 def scored_by(options: Options) -> tuple[str, ...]:
-    """What decides a score besides the answer and the task's own code.
+    """Return what decides a score besides the answer and the task's own code, as parts of a fingerprint.
 
-    Raises JudgeError and CheckpointError for what cannot be used.
+    Raises JudgeError for an unusable judge and CheckpointError for an unusable entailment model.
     """
     if options.judge_url and not options.judge_model:
         raise JudgeError("--judge-url: no judge was named; give --judge-model too")
@@ -48,7 +48,10 @@ def _nli_fingerprint(path: str) -> str:
 
 
 def open_assistants(options: Options, replies: Replies) -> Assistants:
-    """The assistants that a run's options name; nothing is asked or loaded before it is needed. Raises JudgeError."""
+    """Return the assistants that the options name; raise JudgeError.
+
+    No request is sent and no model is loaded before an assistant is needed.
+    """
     settings = _settings(options)
     judge = None if settings is None else Judge(settings, replies)
     if options.nli_model is not None:
@@ -59,7 +62,7 @@ def open_assistants(options: Options, replies: Replies) -> Assistants:
 
 
 def replies_of(options: Options, name: str | None) -> Replies:
-    """What judges replied, kept in the run's journal."""
+    """Return the store of judges' replies in the run's journal."""
     return Replies(Path(options.journal), name)
 
 
@@ -68,9 +71,9 @@ def _settings(options: Options) -> JudgeSettings | None:
 
 
 def judge_cost(options: Options, cases: Sequence[Case], tasks: Mapping[str, Task]) -> JudgeCost | None:
-    """What judging all samples of these cases takes at most, replies that are kept aside; None where nothing is judged.
+    """Return the most that judging all samples of these cases can cost; None if nothing is judged.
 
-    Answers are taken to be as long as they may become.
+    Answers are assumed to have their greatest length, and no reply to be stored already.
     """
     settings = _settings(options)
     judged = [case for case in cases if tasks[case.task].needs_assistant(case.source)]
@@ -88,10 +91,10 @@ def judge_cost(options: Options, cases: Sequence[Case], tasks: Mapping[str, Task
 
 
 def _typical(case: Case, task: Task) -> list[Judged[Any]]:
-    """What one sample puts before the judge."""
+    """Return the items that a typical sample of a case submits to the judge."""
     answer = "word " * case.generation_tokens
     if task.assistant == "entailment":
-        # Each sentence with its passages together, and each of up to three passages alone and left out.
+        # A sentence is judged with all of its up to three passages, with one of them alone, and without one of them.
         return [JudgedClaim(premise="word " * PASSAGE_WORDS, claim=answer[:SENTENCE_CHARACTERS])] * (7 * SENTENCES)
     if task.category == "summ":
         points = ("word " * POINT_WORDS,) * POINTS

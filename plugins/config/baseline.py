@@ -1,4 +1,4 @@
-"""What a run is compared with: another checkpoint, or the report and journal of an earlier run."""
+"""The baseline of a run: another checkpoint, or the report and journal of an earlier run."""
 
 from __future__ import annotations
 
@@ -16,26 +16,33 @@ SCHEMA = "longctx-report/1"
 
 
 class BaselineError(ValueError):
-    """A baseline that cannot be compared with; one line."""
+    """A baseline without samples to compare with; the message is one line with the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The other side of every pair.
-
-    With a `checkpoint` it is run as far as pairs are needed. Without, its results are those of
-    `execution` in `journal`, and what is not there will not come.
-    """
+    """The model that a checkpoint is compared with."""
 
     name: str
+
     fingerprint: str
+    """The fingerprint of its checkpoint."""
+
     journal: str
+    """The directory of the journal that has or gets its results."""
+
     checkpoint: Checkpoint | None = None
+    """The checkpoint to run as far as pairs are needed; None if the journal has all results there will be."""
+
     execution: Mapping[str, str] = field(default_factory=dict)
+    """Without a checkpoint, the engine settings under which the journal has the results."""
 
 
 def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
-    """The baseline of a JSON report; raises BaselineError."""
+    """Return the baseline that a JSON report describes; `samples` is the fingerprint of this run's samples.
+
+    Raises BaselineError if the report is of other samples, or its journal is missing.
+    """
     report = _report(path)
     model, run = report["model"], report["run"]
     if run["samples"] != samples or run["seed"] != options.seed:
@@ -44,24 +51,25 @@ def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
             "or version of the tasks); measure it again with these options, or give the checkpoint instead"
         )
     subject = Subject(model=model["name"], fingerprint=model["fingerprint"], execution=model["execution"])
-    homes = [home for home in (run["options"]["journal"], options.journal) if Path(home, subject.key).is_dir()]
-    if not homes:
+    journals = [path for path in (run["options"]["journal"], options.journal) if Path(path, subject.key).is_dir()]
+    if not journals:
         raise BaselineError(
             f"--baseline: the journal of {path} is neither in {run['options']['journal']} nor in {options.journal}; "
             "give its directory with --journal, or the checkpoint instead of the report"
         )
     return Baseline(
-        name=model["name"], fingerprint=model["fingerprint"], journal=homes[0], execution=model["execution"]
+        name=model["name"], fingerprint=model["fingerprint"], journal=journals[0], execution=model["execution"]
     )
 
 
 def finished_journal(baseline: Baseline) -> Journal:
-    """The journal of a baseline that is not run again, to be read only."""
+    """Return the journal of a baseline that is not run again, for reading only."""
     subject = Subject(model=baseline.name, fingerprint=baseline.fingerprint, execution=baseline.execution)
     return Journal(Path(baseline.journal), subject)
 
 
 def _report(path: Path) -> Mapping[str, Any]:
+    """Read a JSON report; raise BaselineError if it is none or has no results."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -71,12 +79,12 @@ def _report(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise BaselineError(f"--baseline: {path} is not JSON ({error}); give a file of --report-json") from error
     try:
-        measured = report["schema"] == SCHEMA and report["model"]["execution"] is not None
+        has_results = report["schema"] == SCHEMA and report["model"]["execution"] is not None
     except (KeyError, TypeError):
-        measured = False
-    if not measured:
+        has_results = False
+    if not has_results:
         raise BaselineError(
             f"--baseline: {path} is not a {SCHEMA} of a run that measured something; give a file of --report-json"
         )
-    found: Mapping[str, Any] = report
-    return found
+    checked: Mapping[str, Any] = report
+    return checked

@@ -1,4 +1,4 @@
-"""pytest finds the suite also where an option names a path outside the clone."""
+"""pytest finds the suite even if a path option points outside the repository."""
 
 from __future__ import annotations
 
@@ -8,55 +8,55 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.rootdir import HOME, PATH_OPTIONS, joined, leads_astray
+from plugins.rootdir import PATH_OPTIONS, REPOSITORY, join_path_options, moves_rootdir
 
 WORDS = st.lists(st.sampled_from([*PATH_OPTIONS, "--model=/tmp", "-n", "2", "/tmp", "/nowhere", ".", "-k", "tests"]))
 
 
-def test_home_is_where_the_suite_is() -> None:
-    assert (HOME / "tests_longctx" / "test_ruler.py").is_file()
+def test_the_repository_contains_the_suite() -> None:
+    assert (REPOSITORY / "tests_longctx" / "test_ruler.py").is_file()
 
 
 @pytest.mark.parametrize("option", PATH_OPTIONS)
-def test_an_existing_path_outside_leads_astray(option: str, tmp_path: Path) -> None:
-    assert leads_astray(["-n", "2", option, str(tmp_path), "-k", "vt"], HOME)
-    assert leads_astray([option, str(tmp_path)], HOME / "tests")
-    assert leads_astray([option, ".."], HOME)
+def test_an_existing_path_outside_the_repository_moves_the_root_directory(option: str, tmp_path: Path) -> None:
+    assert moves_rootdir(["-n", "2", option, str(tmp_path), "-k", "vt"], REPOSITORY)
+    assert moves_rootdir([option, str(tmp_path)], REPOSITORY / "tests")
+    assert moves_rootdir([option, ".."], REPOSITORY)
 
 
 @pytest.mark.parametrize("option", PATH_OPTIONS)
-def test_other_words_do_not(option: str, tmp_path: Path) -> None:
-    assert not leads_astray([f"{option}={tmp_path}"], HOME)
-    assert not leads_astray([option, str(tmp_path / "missing")], HOME)
-    assert not leads_astray([option, "calibration:4k"], HOME)
-    assert not leads_astray([option, "tests"], HOME)
-    assert not leads_astray([option], HOME)
-    assert not leads_astray(["-k", str(tmp_path)], HOME)
+def test_other_arguments_leave_the_root_directory_alone(option: str, tmp_path: Path) -> None:
+    assert not moves_rootdir([f"{option}={tmp_path}"], REPOSITORY)
+    assert not moves_rootdir([option, str(tmp_path / "missing")], REPOSITORY)
+    assert not moves_rootdir([option, "calibration:4k"], REPOSITORY)
+    assert not moves_rootdir([option, "tests"], REPOSITORY)
+    assert not moves_rootdir([option], REPOSITORY)
+    assert not moves_rootdir(["-k", str(tmp_path)], REPOSITORY)
 
 
-def test_pytest_elsewhere_is_left_alone(tmp_path: Path) -> None:
-    assert not leads_astray(["--model", str(tmp_path)], tmp_path)
-    assert not leads_astray(["--model", str(tmp_path)], HOME.parent)
+def test_pytest_runs_outside_the_repository_are_left_alone(tmp_path: Path) -> None:
+    assert not moves_rootdir(["--model", str(tmp_path)], tmp_path)
+    assert not moves_rootdir(["--model", str(tmp_path)], REPOSITORY.parent)
 
 
-def test_an_option_and_its_path_become_one_word() -> None:
-    given_words = ["--model", "/ckpt", "-n", "2", "--data-dir", "/a b", "--thresholds=/t", "-k", "vt"]
-    assert joined(given_words) == ["--model=/ckpt", "-n", "2", "--data-dir=/a b", "--thresholds=/t", "-k", "vt"]
-    assert joined(["-n", "2", "--model"]) == ["-n", "2", "--model"]
+def test_a_path_option_and_its_value_become_one_word() -> None:
+    words = ["--model", "/ckpt", "-n", "2", "--data-dir", "/a b", "--thresholds=/t", "-k", "vt"]
+    assert join_path_options(words) == ["--model=/ckpt", "-n", "2", "--data-dir=/a b", "--thresholds=/t", "-k", "vt"]
+    assert join_path_options(["-n", "2", "--model"]) == ["-n", "2", "--model"]
 
 
 @settings(deadline=None)
 @given(WORDS)
-def test_starting_again_is_needed_once_at_most(words: list[str]) -> None:
-    """Else pytest would start itself for ever."""
-    assert not leads_astray(joined(words), HOME)
+def test_joined_arguments_need_no_second_restart(words: list[str]) -> None:
+    """Otherwise pytest would restart for ever."""
+    assert not moves_rootdir(join_path_options(words), REPOSITORY)
 
 
-def test_pytest_still_takes_a_second_word_for_a_place_of_tests(tmp_path: Path) -> None:
-    """The reason for all this; where it fails, plugins/rootdir.py can go."""
+def test_pytest_still_takes_the_value_of_an_unknown_option_for_a_test_directory(tmp_path: Path) -> None:
+    """If this fails, pytest has changed and plugins/rootdir.py is no longer needed."""
     from _pytest.config.findpaths import determine_setup
 
     rootdir, *_ = determine_setup(
-        inifile=None, override_ini=None, args=[str(tmp_path)], rootdir_cmd_arg=None, invocation_dir=HOME
+        inifile=None, override_ini=None, args=[str(tmp_path)], rootdir_cmd_arg=None, invocation_dir=REPOSITORY
     )
-    assert rootdir != HOME
+    assert rootdir != REPOSITORY

@@ -1,4 +1,4 @@
-"""Wrong use ends before anything is loaded or written: exit code 4 and one line with the remedy."""
+"""Unusable options end the run before anything is loaded or written, with exit code 4 and one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODEL = ("--model", "calibration:512")
 GATE = "[[gate]]\nname = 'g'\nkind = 'level'\nabove = "
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no model": ((), "--model: give a checkpoint directory, .*; --model calibration:4k builds a small one .*"),
-    "a model that is not there": (("--model", "/nonexistent"), "--model: no such directory '/nonexistent'; .*"),
+    "a missing model": (("--model", "/nonexistent"), "--model: no such directory '/nonexistent'; .*"),
     "a model that is a file": (("--model", "{here}/gates.toml"), "--model: '.*' is a file; give the directory .*"),
     "an unknown calibration": (("--model", "calibration:4x"), "--model: unknown calibration:4x; write .*"),
     "a wrong length": ((*MODEL, "--lengths", "1k,8kb"), "--lengths: unknown '8kb'; write 8k, 8192 or 1m"),
@@ -39,15 +39,15 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no budget": ((*MODEL, "--budget", "0"), "--budget: '0'; give a number of minutes above 0, such as 30 or 2.5"),
     "a word for a budget": ((*MODEL, "--budget", "soon"), "--budget: 'soon'; give a number of minutes above 0, .*"),
     "no GPU": ((*MODEL, "--gpus-per-worker", "0"), "--gpus-per-worker: '0'; give a whole number of at least 1"),
-    "more GPUs than there are": (
+    "more GPUs than available": (
         (*MODEL, "--gpus-per-worker", "1000"),
         r"--gpus-per-worker: 1000, but this machine shows \d+ GPU\(s\) for --device auto; (use \d+ or|leave it out) .*",
     ),
-    "GPUs of a CPU": (
+    "GPUs for a CPU": (
         (*MODEL, "--device", "cpu", "--gpus-per-worker", "2"),
         r"--gpus-per-worker: 2, but this machine shows 0 GPU\(s\) for --device cpu; leave it out to run without one",
     ),
-    "a baseline that is not there": (
+    "a missing baseline": (
         (*MODEL, "--baseline", "/nonexistent"),
         "--baseline: no such directory '/nonexistent'; .*",
     ),
@@ -70,19 +70,19 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a missing data directory": ((*MODEL, "--data-dir", "{here}/data"), "--data-dir: .*/data: no such directory; .*"),
     "an empty data directory": ((*MODEL, "--data-dir", "{here}"), "--data-dir: .*: none of the known files; .*"),
-    "a length too short": (
+    "a too short length": (
         (*MODEL, "--lengths", "512", "--samples", "1"),
         r"\w+ at 512 tokens cannot fit: .* take \d+; use --lengths \d+ or more, .*",
     ),
 }
-# With workers, none of which may start: one that is found at once, one that takes a tokenizer to find.
-WITH_WORKERS = ("a wrong length", "a length too short")
+# These also run with -n 2, where no worker may start: the first is refused at once, the second needs a tokenizer.
+WITH_WORKERS = ("a wrong length", "a too short length")
 AS_TYPED = ("no model", "an empty data directory", *WITH_WORKERS)
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A directory with thresholds files that are wrong."""
+    """Return a directory with unusable thresholds files."""
     (tmp_path / "gates.toml").write_text(f"{GATE}85.6\n")
     (tmp_path / "key.toml").write_text(f"{GATE}85.6\ntreshold = 3\n")
     (tmp_path / "type.toml").write_text(f"{GATE}'85.6'\n")
@@ -91,7 +91,7 @@ def here(tmp_path: Path) -> Path:
 
 
 def refusal(arguments: tuple[str, ...], folder: Path) -> str:
-    """The one line that pytest says, after checking that it says and writes nothing else."""
+    """Start pytest and return its one error line, after checking that it prints and writes nothing else."""
     written = folder / "written"
     printed = folder / "printed"
     printed.mkdir()
@@ -105,14 +105,14 @@ def refusal(arguments: tuple[str, ...], folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", AS_TYPED)
-def test_a_run_that_is_refused_says_one_line_and_writes_nothing(name: str, here: Path) -> None:
+def test_a_refused_run_prints_one_line_and_writes_nothing(name: str, here: Path) -> None:
     arguments, line = WRONG[name]
     workers = ("-n", "2") if name in WITH_WORKERS else ()
     assert re.fullmatch(line, refusal((*filled(arguments, here), *workers), here))
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_use_is_one_line(name: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_option_is_refused_in_one_line(name: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments, line = WRONG[name]
     assert re.fullmatch(line, refused(*filled(arguments, here)))
     assert capfd.readouterr() == ("", "")
@@ -125,45 +125,45 @@ def filled(arguments: tuple[str, ...], here: Path) -> tuple[str, ...]:
 @pytest.mark.parametrize("option", ["report_json", "report_html", "report_md"])
 def test_a_report_that_cannot_be_written_is_refused_before_the_run(option: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    told = rf"^--{option.replace('_', '-')}: cannot write .* \(.*\); give a file [^\n]*$"
+    message = rf"^--{option.replace('_', '-')}: cannot write .* \(.*\); give a file [^\n]*$"
     for target in (tmp_path, tmp_path / "file" / "r.json"):
-        with pytest.raises(pytest.UsageError, match=told):
+        with pytest.raises(pytest.UsageError, match=message):
             check_writable(option, target)
 
 
-def test_a_directory_of_tensorboard_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_a_tensorboard_directory_that_cannot_be_created_is_refused_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    told = f"--tensorboard: cannot write {tmp_path}/.*; give a directory that can be written"
+    message = f"--tensorboard: cannot write {tmp_path}/.*; give a directory that can be written"
     for target in (tmp_path / "file", tmp_path / "file" / "tb"):
         with pytest.raises(pytest.UsageError) as error:
             configure_reports(config_of(f"--tensorboard={target}"))
-        assert re.fullmatch(told, str(error.value))
+        assert re.fullmatch(message, str(error.value))
     configure_reports(config_of(f"--tensorboard={tmp_path / 'new' / 'tb'}"))
     assert list((tmp_path / "new" / "tb").iterdir()) == []
 
 
 @pytest.mark.parametrize("option", ["--report-json", "--report-html", "--report-md", "--tensorboard", "--wandb"])
-def test_a_report_of_a_preflight_is_refused(option: str, tmp_path: Path) -> None:
+def test_a_preflight_refuses_report_options(option: str, tmp_path: Path) -> None:
     with pytest.raises(pytest.UsageError) as error:
         configure_reports(config_of("--preflight", f"{option}={tmp_path}/here/r"))
-    told = f"{option}: --preflight measures nothing to report; leave it out, or leave --preflight out"
-    assert str(error.value) == told
+    message = f"{option}: --preflight measures nothing to report; leave it out, or leave --preflight out"
+    assert str(error.value) == message
     assert not (tmp_path / "here").exists()
 
 
 def config_of(*arguments: str) -> pytest.Config:
-    """A run of the suite whose own options have been read."""
-    home = (f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY))
-    config = pytest.Config.fromdictargs({}, ["--capture=no", *home, *arguments])
+    """Return pytest's configuration with a run in its stash, as after the suite's own options are read."""
+    suite = (f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY))
+    config = pytest.Config.fromdictargs({}, ["--capture=no", *suite, *arguments])
     config.stash[RUN] = run_summary(samples=1).run
     return config
 
 
-def pickled(folder: Path) -> None:
+def with_pickled_weights(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def cut(folder: Path) -> None:
+def with_truncated_weights(folder: Path) -> None:
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
 
@@ -181,13 +181,16 @@ def with_own_code(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (pickled, "pytorch_model.bin: pickled weights can run code and are not read; convert to safetensors .*"),
-        (cut, r"model.safetensors: is cut off, \d+ of \d+ bytes; copy the file again, .*"),
+        (
+            with_pickled_weights,
+            "pytorch_model.bin: pickled weights can run code and are not read; convert to safetensors .*",
+        ),
+        (with_truncated_weights, r"model.safetensors: is truncated, \d+ of \d+ bytes; copy the file again, .*"),
         (without_tokenizer, ": no tokenizer .*; copy the tokenizer files .*"),
         (with_own_code, "config.json: model_type 'ours' runs code of the checkpoint .* use --trust-remote-code"),
     ],
 )
-def test_a_directory_that_is_no_sound_checkpoint_is_one_line(
+def test_an_unusable_checkpoint_is_refused_in_one_line(
     change: Change, line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(shutil.copytree(calibrated("512"), tmp_path / "step_9"))
