@@ -209,13 +209,12 @@ def _helmet_bar(helmet: Mapping[str, Any], category: str, key: str) -> dict[str,
     """Return a category's score and interval, or the reasons why it has no score."""
     missing = helmet["missing"].get(category, {}).get(key, {})
     score = helmet["categories"][category].get(key)
-    interval = helmet["intervals"].get(category, {}).get(key)
-    has_width = score is not None and interval and interval[0] != interval[1]
+    interval = None if score is None else helmet["intervals"].get(category, {}).get(key)
     return {
         "name": category,
         "score": score,
         "interval": interval,
-        "interval_text": interval_text(interval) if has_width else "",
+        "interval_text": _interval_with_width(interval),
         "missing": one_line("; ".join(f"{dataset}: {reason}" for dataset, reason in missing.items()), 160),
     }
 
@@ -255,9 +254,16 @@ def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
         ],
         "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
         "requirement": _requirement(gate),
-        "interval_text": interval_text(gate["interval"], signed),
+        "interval_text": _interval_with_width(gate["interval"], signed),
         "reason": visible(gate["reason"]),
     }
+
+
+def _interval_with_width(interval: Sequence[float] | None, signed: bool = False) -> str:
+    """Return an interval as text; empty if both ends are shown as the same number, as for a known mean."""
+    if interval is None or number(interval[0], signed) == number(interval[1], signed):
+        return ""
+    return interval_text(interval, signed)
 
 
 def _evidence_note(curve: Curve) -> str:
