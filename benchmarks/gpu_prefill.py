@@ -139,11 +139,13 @@ def measure(model: Any, attention: str, length: int, repeats: int, ceiling: floa
     model.set_attn_implementation(attention)
     forward, chunk, device = CachedForward(model), default_chunk_tokens(attention, sliding=False), model.device
     ids = torch.randint(0, model.config.vocab_size, (1, length), device=device)
-    forward.prefill(ids, chunk=chunk)
+    forward.prefill(ids, chunk_tokens=chunk)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    seconds = statistics.median(seconds_of(lambda: forward.prefill(ids, chunk=chunk), device) for _ in range(repeats))
+    seconds = statistics.median(
+        seconds_of(lambda: forward.prefill(ids, chunk_tokens=chunk), device) for _ in range(repeats)
+    )
     estimate = estimate_peak_memory(
         checkpoint_of(model), length, attention=attention, prefill="whole" if chunk is None else str(chunk)
     )

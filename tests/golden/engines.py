@@ -133,7 +133,7 @@ def _stop_rule_values() -> Iterator[tuple[str, Any]]:
             for name, written in WRITTEN.items():
                 tracker = StopTracker(_letters(**changes), Letters(), {end_id}, thinking_tokens=thinking_tokens)
                 for token in (*map(ord, written), end_id):
-                    tracker.take(token)
+                    tracker.add_token(token)
                 results[name] = [tracker.text, tracker.finish, len(tracker.tokens)]
             yield f"stop rules, {kind}, {thinking_tokens} tokens for a thought", results
 

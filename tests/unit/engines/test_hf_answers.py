@@ -62,14 +62,14 @@ def test_a_batch_answers_as_each_alone(family: str, saved: Saved) -> None:
 def test_chunks_answer_as_a_whole_prompt(family: str, attention: str, saved: Saved) -> None:
     engine = engine_of(saved(family), attention=attention)
     whole = copy.copy(engine)
-    whole.prefill_mode = replace(engine.prefill_mode, chunk=None)
-    engine.prefill_mode = replace(engine.prefill_mode, chunk=16)
+    whole.prefill_mode = replace(engine.prefill_mode, chunk_tokens=None)
+    engine.prefill_mode = replace(engine.prefill_mode, chunk_tokens=16)
     assert texts(engine, PROMPTS) == texts(whole, PROMPTS)
 
 
 def test_a_padded_batch_in_chunks_answers_as_each_alone(saved: Saved) -> None:
     engine = engine_of(saved("llama"), batch_size=4)
-    engine.prefill_mode = replace(engine.prefill_mode, chunk=16)
+    engine.prefill_mode = replace(engine.prefill_mode, chunk_tokens=16)
     assert texts(engine, PROMPTS) == texts(engine_of(saved("llama")), PROMPTS)
 
 
@@ -96,7 +96,7 @@ def test_facts_say_how_prompts_are_read(family: str, attention: str, said: str, 
 def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Saved) -> None:
     engine = engine_of(saved("mistral"))
     model = engine.forward.model
-    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk == SLIDING_CHUNK_TOKENS
+    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk_tokens == SLIDING_CHUNK_TOKENS
 
     def forget(_: Any, args: Any, inputs: dict[str, Any]) -> Any:
         if inputs["past_key_values"].get_seq_length():
@@ -104,7 +104,7 @@ def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Save
         return args, inputs
 
     model.register_forward_pre_hook(forget, with_kwargs=True)
-    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk is None
+    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk_tokens is None
 
 
 @pytest.mark.parametrize(("family", "batch_size"), [("llama", 1), ("llama", 3), ("mistral", 1), ("longrope", 1)])
@@ -170,7 +170,7 @@ def answer_text(tokenizer: Any, text: str, generated: list[int], *, end_ids: fro
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     answer = StopTracker(prompt(ids, len(generated)), tokenizer, end_ids)
     for token in generated:
-        answer.take(token)
+        answer.add_token(token)
     return answer.text
 
 
@@ -182,8 +182,8 @@ def test_the_space_before_the_first_word_is_kept() -> None:
     sentencepiece = wrapped(tokenizer, unk_token="<unk>")
     assert sentencepiece.decode([2, 3]) == "red blue"
     answer = StopTracker(prompt([1], 2), sentencepiece, frozenset())
-    answer.take(2)
-    answer.take(4)
+    answer.add_token(2)
+    answer.add_token(4)
     assert answer.text == " reds"
 
 
@@ -199,7 +199,7 @@ def test_a_character_that_the_prompt_left_half_is_given_whole() -> None:
     euro = tokenizer("\u20ac", add_special_tokens=False)["input_ids"]
     answer = StopTracker(prompt(euro[:1], 2), tokenizer, frozenset())
     for token in euro[1:]:
-        answer.take(token)
+        answer.add_token(token)
     assert answer.text == "\u20ac"
 
 

@@ -11,7 +11,7 @@ from transformers.utils import import_utils
 
 from fixtures.engines import EngineError, check_gpus
 from fixtures.engines.hf import loading
-from fixtures.engines.hf.loading import check_room
+from fixtures.engines.hf.loading import check_weights_fit
 
 GIB = 2**30
 SEVENTY: Any = SimpleNamespace(parameters=70 * 10**9, weight_bytes=140 * 10**9)
@@ -26,12 +26,12 @@ def gpus_of_80(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_weights_that_have_no_room_are_refused_with_the_numbers() -> None:
     with pytest.raises(EngineError) as raised:
-        check_room(130 * GIB, [79 * GIB])
+        check_weights_fit(130 * GIB, [79 * GIB])
     assert str(raised.value) == (
         "--gpus-per-worker: the weights take 130.0 GiB, and 1 GPU(s) have 79.0 GiB free; "
         "use --gpus-per-worker 2 or more, or a server on several nodes"
     )
-    check_room(130 * GIB, [79 * GIB, 79 * GIB])
+    check_weights_fit(130 * GIB, [79 * GIB, 79 * GIB])
 
 
 @pytest.mark.usefixtures("gpus_of_80")

@@ -41,12 +41,12 @@ def test_a_batch_that_takes_too_much_memory_is_halved(ready: Ready, monkeypatch:
     engine = ready("llama", 4)
     asked = [random_prompt(30 + at) for at in range(8)]
     alone = [own_greedy(engine, each) for each in asked]
-    monkeypatch.setattr(engine, "most_tokens", engine.most_tokens)
+    monkeypatch.setattr(engine, "max_batch_tokens", engine.max_batch_tokens)
     sizes = failing_above(engine, monkeypatch, 999, rows=2)
     assert [generation.text for generation in engine.generate(asked)] == alone
     # The second batch of four was refused once the halves were known to fit; prompts are of up to 37 tokens.
     assert max(sizes) <= 4 * 37
-    assert engine.most_tokens < 4 * 33
+    assert engine.max_batch_tokens < 4 * 33
 
 
 def test_a_prompt_that_takes_too_much_memory_is_read_in_smaller_parts(
@@ -103,9 +103,9 @@ def test_what_another_model_keeps_is_given_back_before_anything_gets_smaller(
         return forward(**inputs)
 
     monkeypatch.setattr(engine.forward.model, "forward", crowded)
-    path, most = engine.prefill_mode, engine.most_tokens
+    path, most = engine.prefill_mode, engine.max_batch_tokens
     assert len(list(engine.generate(questions(3)))) == 3
-    assert (engine.prefill_mode, engine.most_tokens) == (path, most)
+    assert (engine.prefill_mode, engine.max_batch_tokens) == (path, most)
 
 
 @pytest.mark.parametrize(("asked", "said"), [("auto", "whole"), ("whole", "whole"), ("32", "chunks of 32")])

@@ -140,7 +140,7 @@ def own_text(engine: HfEngine, asked: Prompt) -> str:
     )
     answer = StopTracker(asked, engine.tokenizer, engine.end_ids)
     for token in full[0, ids.shape[1] :].tolist():
-        answer.take(token)
+        answer.add_token(token)
     return answer.text
 
 

@@ -88,14 +88,14 @@ def test_tokens_that_are_not_generated_would_not_have_changed_the_score(
     asked = prompt([5, 6, 7], len(tokens), stop=tuple(stops))
     whole = StopTracker(asked, tokenizer, frozenset())
     for token in tokens:
-        whole.take(token)
+        whole.add_token(token)
     full = tokenizer.decode(tokens)
     reference = full[at % (len(full) or 1) :][:length] or "x"
     if "\ufffd" in reference:
         return
     early = StopTracker(replace(asked, settled_by=((reference,),)), tokenizer, frozenset())
     for token in tokens:
-        early.take(token)
+        early.add_token(token)
     assert string_match_any(early.text, [reference]) == string_match_any(whole.text, [reference])
     assert len(early.tokens) <= len(whole.tokens)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fixtures.engines.hf.stopping import StopTracker
 from fixtures.engines.openai.engine import load
 from fixtures.engines.openai.probe import Counting, Endpoint
-from fixtures.engines.thinking import answer_in, without_opening
+from fixtures.engines.thinking import answer_after_thought, strip_opening
 from fixtures.records import Generation, Prompt
 from tests.helpers.servers import ChatServer, Response, chat_completion, in_json, text_completion
 from tests.unit.engines.test_openai_probe import Letters
@@ -56,9 +56,9 @@ def by_tokens(written: str, prompt: Prompt, *, ends: bool = True) -> tuple[str, 
     """What the hf engine makes of the same characters, each a token."""
     answer = StopTracker(prompt, Letters(), {END}, thinking_tokens=BUDGET)
     for character in written:
-        answer.take(ord(character))
+        answer.add_token(ord(character))
     if ends:
-        answer.take(END)
+        answer.add_token(END)
     return answer.text, answer.finish
 
 
@@ -99,7 +99,7 @@ def test_a_thought_that_takes_both_budgets_is_unfinished(server: ChatServer) -> 
     assert (generation.text, generation.finish) == ("", "thinking")
     answer = StopTracker(prompt_of(), Letters(), {END}, thinking_tokens=BUDGET)
     for character in endless:
-        answer.take(ord(character))
+        answer.add_token(ord(character))
     assert (answer.finish, len(answer.tokens)) == ("thinking", 10 + BUDGET)
 
 
@@ -163,7 +163,7 @@ def test_words_that_an_answer_was_told_to_begin_with_are_cut_off(server: ChatSer
 @given(thought=st.text(alphabet="ab <", max_size=12), answer=st.text(alphabet="xyz ", max_size=10))
 def test_no_letter_of_a_thought_reaches_an_answer(thought: str, answer: str) -> None:
     written = f"<think>{thought}</think>{answer}"
-    assert answer_in(written, begun=False) == answer.lstrip()
-    assert answer_in(written.removeprefix("<think>"), begun=True) == answer.lstrip()
+    assert answer_after_thought(written, inside=False) == answer.lstrip()
+    assert answer_after_thought(written.removeprefix("<think>"), inside=True) == answer.lstrip()
     assert by_tokens(written, prompt_of())[0] == answer.lstrip()[:10]
-    assert without_opening(f"go {answer}", "go") == f" {answer}"
+    assert strip_opening(f"go {answer}", "go") == f" {answer}"

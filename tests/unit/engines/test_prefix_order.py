@@ -10,7 +10,7 @@ from fixtures.engines.prefix_order import (
     branch_depths,
     common_prefix,
     prefill_token_counts,
-    reusable,
+    reusable_tokens,
     visiting_order,
 )
 
@@ -58,7 +58,7 @@ def test_every_later_prompt_finds_the_depth_at_which_it_branches_off(prompts: li
     kept: set[int] = set()
     before: tuple[int, ...] = ()
     for each, depths in zip(ordered, branch_depths(ordered), strict=True):
-        depth = reusable(common_prefix(before, each), len(each))
+        depth = reusable_tokens(common_prefix(before, each), len(each))
         assert depth in {0, *kept}
         kept = {at for at in kept if at <= depth} | {at for at in depths if at >= depth}
         before = each
@@ -70,7 +70,7 @@ def test_prompts_that_share_nothing_keep_their_order() -> None:
 
 def test_what_was_read_last_is_continued_first() -> None:
     prompts = [(9, 9), (1, 2, 7), (1, 2, 3, 4), (1, 5)]
-    assert visiting_order(prompts, read=(1, 2, 3, 3)) == (2, 1, 3, 0)
+    assert visiting_order(prompts, cached=(1, 2, 3, 3)) == (2, 1, 3, 0)
 
 
 def test_branches_of_a_thousand_prompts_are_no_deep_recursion() -> None:
@@ -85,4 +85,4 @@ def test_counts_of_questions_on_one_context() -> None:
 
 
 def test_a_short_common_beginning_is_read_again() -> None:
-    assert (reusable(62, 1000), reusable(63, 1000), reusable(1000, 1000)) == (0, 63, 999)
+    assert (reusable_tokens(62, 1000), reusable_tokens(63, 1000), reusable_tokens(1000, 1000)) == (0, 63, 999)
