@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.corpora import Corpora, CorpusError, load_corpora
 from fixtures.corpora.published import jsonl_index
-from fixtures.corpora.published.layouts import WHOLE_BYTES, Found, print_of
+from fixtures.corpora.published.layout_kinds import WHOLE_BYTES, PublishedFiles, fingerprint_files
 from fixtures.corpora.published.recall import load_prepared
 from tests.helpers.published_files import (
     GOLD,
@@ -60,8 +60,8 @@ def test_nothing_is_parsed_before_it_is_asked_for(write: Write, tmp_path: Path) 
 def test_the_fingerprint_changes_with_any_byte_of_a_small_file_and_with_the_size_of_a_large_one(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.corpora.published.layouts.WHOLE_BYTES", 2**12)
-    monkeypatch.setattr("fixtures.corpora.published.layouts.BLOCK_BYTES", 16)
+    monkeypatch.setattr("fixtures.corpora.published.layout_kinds.WHOLE_BYTES", 2**12)
+    monkeypatch.setattr("fixtures.corpora.published.layout_kinds.BLOCK_BYTES", 16)
     small_schemes(write)
     seen = {load_corpora(tmp_path).fingerprint, Corpora().fingerprint}
     write("icl/trec/TREC_10.label", "LOC:other Whose ?\n")
@@ -86,7 +86,7 @@ def test_the_print_of_a_large_file_changes_with_its_size(tmp_path: Path) -> None
     seen = set()
     for size in (WHOLE_BYTES, WHOLE_BYTES + 1, WHOLE_BYTES + 2):
         (tmp_path / "a").write_bytes(bytes(size))
-        seen.add(print_of({"a": Found(load_prepared, ((tmp_path / "a",),))}))
+        seen.add(fingerprint_files({"a": PublishedFiles(load_prepared, ((tmp_path / "a",),))}))
     assert len(seen) == 3
 
 
@@ -133,5 +133,5 @@ def test_a_large_compressed_file_has_to_be_unpacked(
 ) -> None:
     monkeypatch.setattr(jsonl_index, "MOST_UNPACKED_BYTES", 2**20)
     write(NQ + ".gz", [KILT_LINE | {"filling": "x" * 2**20}])
-    with pytest.raises(CorpusError, match=r"more than 1 MiB in \.gz, which has to be read whole; gunzip it"):
+    with pytest.raises(CorpusError, match=r"more than 1 MiB in \.gz, which must be read whole; gunzip it"):
         open_set(tmp_path, "nq")

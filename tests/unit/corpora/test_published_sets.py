@@ -99,7 +99,7 @@ def test_pairs_keep_their_order(write: Write, tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_there_is_told(write: Write, tmp_path: Path) -> None:
     write("json_kv/test_k1_dep6.jsonl", [{"context": '{"a": "b"}', "question": "c", "answer": "b"}])
-    with pytest.raises(CorpusError, match="record 1: the object does not hold"):
+    with pytest.raises(CorpusError, match="record 1: the object does not have the key"):
         open_set(tmp_path, "json_kv")[0]
 
 
