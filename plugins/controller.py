@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from fixtures.engines import EngineFacts
-from fixtures.records import Case, from_json
+from fixtures.records import Case
 from plugins.gates.evaluation import Evaluation, evaluate
 from plugins.options import RUN, cases_of
 from plugins.runner.case_report import CaseReport
@@ -77,7 +78,7 @@ class Controller:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         text = getattr(report, "longctx", None)
         if text is not None:
-            self.reports[report.nodeid.rpartition("::")[2]] = from_json(CaseReport, json.loads(text))
+            self.reports[report.nodeid.rpartition("::")[2]] = msgspec.convert(json.loads(text), CaseReport)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fixtures.corpora import load_corpora
 from fixtures.engines import EngineError, EngineFacts
-from fixtures.records import Case, from_json, to_json
+from fixtures.records import Case
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks import load_tasks
 from fixtures.tasks.task import Assistants
@@ -182,7 +183,7 @@ def _models(config: pytest.Config, run: Run) -> dict[ModelRole, ModelUnderTest]:
 def _facts(worker: Worker) -> EngineFacts | None:
     """Return the facts of the loaded engine, else those in the journal; None if no engine was ever loaded."""
     noted = worker.models["model"].journal.facts
-    return worker.facts or (from_json(EngineFacts, noted[0]) if noted else None)
+    return worker.facts or (msgspec.convert(noted[0], EngineFacts) if noted else None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -198,7 +199,7 @@ def pytest_runtest_makereport(
             case_report = CaseReport(error=_first_line(call.excinfo.value))
         if case_report is not None and call.when != "teardown":
             # xdist sends plain types only.
-            report.longctx = json.dumps(to_json(case_report))  # type: ignore[attr-defined]  # reports take any attribute
+            report.longctx = json.dumps(msgspec.to_builtins(case_report))  # type: ignore[attr-defined]  # reports take any attribute
     return report
 
 

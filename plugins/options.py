@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from fixtures.records import Case, from_json, to_json
+from fixtures.records import Case
 from plugins.config.check_values import check_values
 from plugins.config.invocation import Invocation
 from plugins.config.resolve import CONFIG_ERRORS, resolve
@@ -95,7 +96,7 @@ def _add_run_options(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         if "longctx" in config.workerinput:
-            config.stash[RUN] = from_json(Run, config.workerinput["longctx"])
+            config.stash[RUN] = msgspec.convert(config.workerinput["longctx"], Run)
         return
     if not _collects_cases(config):
         return
@@ -111,7 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     if RUN in node.config.stash:
-        node.workerinput["longctx"] = to_json(node.config.stash[RUN])
+        node.workerinput["longctx"] = msgspec.to_builtins(node.config.stash[RUN])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plugins.journal import Entry, Journal, Subject, element_name
+from plugins.journal import Entry, IndexedEntry, Journal, sample_key
 from plugins.journal.lines import decode_subject
 
 ANSWER_CHARACTERS = 200
@@ -54,7 +54,8 @@ class JournalStats:
         self._report = report
         self._samples = samples
         self._directory = Path(report["run"]["options"]["journal"])
-        self._entries_by_fingerprint: dict[str, Mapping[str, Entry]] = {}
+        self._journals: dict[str, Journal | None] = {}
+        """The journal of each fingerprint; None if it has no results."""
 
     def of(self, report: Mapping[str, Any]) -> JournalStats:
         """Return the same statistics for the cases of another report."""
@@ -62,43 +63,52 @@ class JournalStats:
 
     def cost(self, fingerprint: str, cases: Sequence[str]) -> Cost:
         """Return the cost of all of a checkpoint's answers to these cases, in whichever run it gave them."""
-        generations = [entry.outcome.generation for entry in self._entries(fingerprint, cases)]
-        return Cost(samples=len(generations), tokens=sum(generation.computed_tokens for generation in generations))
+        entries = self._entries(fingerprint, cases)
+        return Cost(samples=len(entries), tokens=sum(entry.computed_tokens for entry in entries))
 
     def difference(self, before: str, after: str, cases: Sequence[str]) -> float:
         """Return the mean score of `after` minus that of `before`, in points, over the samples of both; 0 for none."""
-        scores_before = {entry.element: entry.outcome.score.value for entry in self._entries(before, cases)}
+        scores_before = {entry.key: entry.score for entry in self._entries(before, cases)}
         differences = [
-            entry.outcome.score.value - scores_before[entry.element]
+            entry.score - scores_before[entry.key]
             for entry in self._entries(after, cases)
-            if entry.element in scores_before
+            if entry.key in scores_before
         ]
         return 100 * sum(differences) / len(differences) if differences else 0.0
 
     def flips(self, before: str, after: str, cases: Sequence[str]) -> tuple[Flip, ...]:
         """Return the samples that both checkpoints answered and that have different scores."""
-        entries_before = {entry.element: entry for entry in self._entries(before, cases)}
-        return tuple(
-            _flip(entry_before, entry)
+        entries_before = {entry.key: entry for entry in self._entries(before, cases)}
+        flipped = [
+            entry
             for entry in self._entries(after, cases)
-            if (entry_before := entries_before.get(entry.element)) is not None
-            and entry_before.outcome.score.value != entry.outcome.score.value
-        )
+            if entry.key in entries_before and entries_before[entry.key].score != entry.score
+        ]
+        loaded_before = self._load(before, [entries_before[entry.key] for entry in flipped])
+        return tuple(map(_flip, loaded_before, self._load(after, flipped)))
 
-    def _entries(self, fingerprint: str, cases: Sequence[str]) -> list[Entry]:
-        if fingerprint not in self._entries_by_fingerprint:
-            self._entries_by_fingerprint[fingerprint] = self._read(fingerprint)
-        entries, run = self._entries_by_fingerprint[fingerprint], self._report["run"]
+    def _load(self, fingerprint: str, entries: Sequence[IndexedEntry]) -> list[Entry]:
+        journal = self._journal(fingerprint)
+        return [] if journal is None else journal.load(entries)
+
+    def _entries(self, fingerprint: str, cases: Sequence[str]) -> list[IndexedEntry]:
+        journal, run = self._journal(fingerprint), self._report["run"]
+        entries = {} if journal is None else journal.entries
         names = (
-            element_name(run["samples"], case.get("version", ""), run["seed"], case["task"], case["length"], index)
+            sample_key(run["samples"], case.get("version", ""), run["seed"], case["task"], case["length"], index)
             for case in self._report["cases"]
             if case["id"] in cases
             for index in range(max(self._samples, case["planned"]))
         )
         return [entries[name] for name in names if name in entries]
 
-    def _read(self, fingerprint: str) -> Mapping[str, Entry]:
-        """Return the checkpoint's entries, computed as the report's model if there are such, else in any other way."""
+    def _journal(self, fingerprint: str) -> Journal | None:
+        if fingerprint not in self._journals:
+            self._journals[fingerprint] = self._read(fingerprint)
+        return self._journals[fingerprint]
+
+    def _read(self, fingerprint: str) -> Journal | None:
+        """Read the checkpoint's results, computed as the report's model if there are such, else in any other way."""
         subjects = [
             subject
             for file in sorted(self._directory.glob("*/subject.json"))
@@ -107,15 +117,11 @@ class JournalStats:
         same_execution = [
             subject for subject in subjects if dict(subject.execution) == self._report["model"]["execution"]
         ]
-        return self._read_subjects(*(same_execution or subjects)[:1])
-
-    def _read_subjects(self, *subjects: Subject) -> Mapping[str, Entry]:
-        entries: dict[str, Entry] = {}
-        for subject in subjects:
-            journal = Journal(self._directory, subject)
-            journal.refresh()
-            entries |= journal.entries
-        return entries
+        if not subjects:
+            return None
+        journal = Journal(self._directory, (same_execution or subjects)[0])
+        journal.refresh()
+        return journal
 
 
 def _flip(before: Entry, after: Entry) -> Flip:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fixtures.records import from_json
+import msgspec
 
 Verdict = Literal["pass", "fail", "error"]
 # A checkpoint's path and fingerprint: a checkpoint that is written again is another one.
@@ -121,7 +121,7 @@ class History:
             data = json.loads(line)
             event = data.pop("event")
             if event == "measured":
-                measurement = from_json(Measurement, {FIELDS.get(key, key): value for key, value in data.items()})
+                measurement = msgspec.convert({FIELDS.get(key, key): value for key, value in data.items()}, Measurement)
                 self._remember(measurement)
                 if measurement.verdict != "error":
                     self._settled.add(measurement.key)

@@ -22,7 +22,7 @@ from fixtures.scoring.judge import (
     fingerprint,
 )
 from fixtures.tasks.task import Assistants, Task
-from plugins.journal import Replies
+from plugins.journal import JudgeReplies
 
 # The size of a typical sample, from which the cost of judging is estimated.
 PASSAGE_WORDS, POINT_WORDS, POINTS, SENTENCES, SENTENCE_CHARACTERS = 300, 20, 10, 6, 200
@@ -47,7 +47,7 @@ def _nli_fingerprint(path: str) -> str:
     return read_checkpoint(path, option="--nli-model").fingerprint
 
 
-def open_assistants(options: Options, replies: Replies) -> Assistants:
+def open_assistants(options: Options, replies: JudgeReplies) -> Assistants:
     """Return the assistants that the options name; raise JudgeError.
 
     No request is sent and no model is loaded before an assistant is needed.
@@ -61,9 +61,9 @@ def open_assistants(options: Options, replies: Replies) -> Assistants:
     return Assistants(judge=judge, entails=None if judge is None else judge.entails)
 
 
-def replies_of(options: Options, name: str | None) -> Replies:
+def replies_of(options: Options, name: str | None) -> JudgeReplies:
     """Return the store of judges' replies in the run's journal."""
-    return Replies(Path(options.journal), name)
+    return JudgeReplies(Path(options.journal), name)
 
 
 def _settings(options: Options) -> JudgeSettings | None:

@@ -14,7 +14,7 @@ from plugins.config.baseline import Baseline
 from plugins.gates.hypotheses import Scope
 from plugins.gates.panels import ModelRole
 from plugins.gates.thresholds import Thresholds
-from plugins.journal import element_name
+from plugins.journal import sample_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Run:
 
     def key(self, case: Case, index: int) -> str:
         """Return the key of a sample in the journal; models that read the same samples share it."""
-        return element_name(self.samples, case.version, self.options.seed, case.task, case.length, index)
+        return sample_key(self.samples, case.version, self.options.seed, case.task, case.length, index)
 
     def scope(self, selected: Sequence[Case]) -> Scope:
         """Return the facts about this run that its gates depend on, for the selected cases.

@@ -1,24 +1,27 @@
-"""The append-only store of generations, through which workers co-operate and a run is taken up again.
+"""The append-only store of results, through which workers share a run and later runs continue it.
 
-    DIR/<subject key>/subject.json       what was asked to answer
-    DIR/<subject key>/<worker>.jsonl     results, one line each; only this worker ever writes the file
-    DIR/<subject key>/claims/<element>   work in flight; holds the worker's name
-    DIR/workers/<worker>.json            who the worker is; touched every few seconds while it lives
-    DIR/judge/judge-<worker>.jsonl       replies of judges, by what they were asked; of all subjects
+    DIR/<subject key>/subject.json       the subject: a model and how it is run
+    DIR/<subject key>/<worker>.jsonl     results, one per line; only this worker writes the file
+    DIR/<subject key>/claims/<key>       a sample in progress; contains the name of its worker
+    DIR/workers/<worker>.json            a worker's process and run; touched every few seconds while it lives
+    DIR/judge/judge-<worker>.jsonl       replies of LLM judges, by a hash of the request; for all subjects
 
-Workers need nothing but a shared directory, which may be a network file system: files are created
-exclusively, renamed, appended to by one process each, and never locked. A result is in the journal
-before its claim is removed, so an element without result and without claim is free. Should two
-workers answer the same element all the same (a claim was broken although its worker lived on), both
-results are kept and every reader chooses the same one.
+Workers share only a directory, which may be on a network file system. Files are created exclusively, renamed, or
+appended to by one process; nothing is locked. A worker writes a result before it removes its claim, so a sample with
+neither is free. Two workers may still answer the same sample, if a claim was removed although its worker lived on.
+Then both results stay in the files, and all readers choose the same one.
 
-`python -m plugins.journal DIR` lists what a journal holds and deletes what is old.
+A line is a JSON object whose last field, `crc32`, is a checksum (8 hex digits) of all bytes of the line before that
+field. A line with a wrong checksum is skipped. Lines without the field, as version 0.1 wrote them, are read too.
+
+`python -m plugins.journal DIR` lists the contents of a journal and deletes old results.
 """
 
 from plugins.journal.errors import JournalError
 from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
-from plugins.journal.judge_replies import Replies
-from plugins.journal.lines import Entry, Subject, element_name
+from plugins.journal.judge_replies import JudgeReplies
+from plugins.journal.lines import Entry, Subject, sample_key
+from plugins.journal.reading import IndexedEntry
 from plugins.journal.store import Journal
 
 __all__ = [
@@ -26,9 +29,10 @@ __all__ = [
     "LEASE_SECONDS",
     "Entry",
     "Heartbeat",
+    "IndexedEntry",
     "Journal",
     "JournalError",
-    "Replies",
+    "JudgeReplies",
     "Subject",
-    "element_name",
-]  # fmt: skip
+    "sample_key",
+]

@@ -1,4 +1,4 @@
-"""`python -m plugins.journal DIR`: list what a journal holds; `--prune 30d`: delete what is older than that."""
+"""`python -m plugins.journal DIR`: list the contents of a journal; `--prune 30d`: delete what is older than that."""
 
 from __future__ import annotations
 
@@ -8,114 +8,125 @@ from pathlib import Path
 
 from fixtures.cli import CommandParser, report_wrong_use
 from plugins.journal.errors import JournalError
-from plugins.journal.housekeeping import SubjectDirectory, delete, is_journal, left_over, shelves
+from plugins.journal.housekeeping import (
+    SubjectDirectory,
+    delete_subject,
+    is_journal,
+    leftover_files,
+    subject_directories,
+)
 
 UNIT_SECONDS = {"d": 86_400, "h": 3_600}
+TEXT_COLUMNS = 3
 COLUMNS = (("model", 26), ("checkpoint", 10), ("engine", 16), ("cases", 5), ("samples", 7), ("size", 8), ("written", 7))
 
 
 class CommandError(ValueError):
-    """Wrong use: one line that names the argument, its value and what to give."""
+    """Wrong use: one line with the argument, its value and a correct example."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0, or 4 with one line where the arguments or the directory cannot be used."""
+    """Run the command; returns exit code 0, or 4 after one line about a wrong argument or an unusable directory."""
     parser = CommandParser(prog="python -m plugins.journal", description=__doc__)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="what was given to pytest as --journal")
-    parser.add_argument("--prune", metavar="30d", help="delete what was not written for so long (30d, 12h; 0d: all)")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory given to pytest as --journal")
+    parser.add_argument("--prune", metavar="30d", help="delete subjects not written for this time (30d, 12h; 0d: all)")
     parser.add_argument("--model", metavar="NAME", help="only this model")
-    parser.add_argument("--dry-run", action="store_true", help="say what --prune would delete, delete nothing")
-    given = parser.parse_args(arguments)
-    directory: Path = given.directory
+    parser.add_argument("--dry-run", action="store_true", help="show what --prune would delete, delete nothing")
+    options = parser.parse_args(arguments)
+    directory: Path = options.directory
     try:
-        if given.dry_run and given.prune is None:
-            raise CommandError("--dry-run: nothing to try; give --prune 30d too")
-        least_seconds = None if given.prune is None else parse_age(given.prune)
+        if options.dry_run and options.prune is None:
+            raise CommandError("--dry-run: has no effect without --prune; add --prune 30d")
+        least_seconds = None if options.prune is None else parse_age(options.prune)
         if not directory.is_dir():
-            raise CommandError(f"DIR: {directory} is no directory; give what pytest was given as --journal")
+            raise CommandError(f"DIR: {directory} is not a directory; give the directory given to pytest as --journal")
         if not is_journal(directory):
-            raise CommandError(f"DIR: {directory} is no journal; give what pytest was given as --journal")
-        found = _of_model(shelves(directory), given.model)
+            raise CommandError(f"DIR: {directory} is not a journal; give the directory given to pytest as --journal")
+        subjects = _of_model(subject_directories(directory), options.model)
         if least_seconds is None:
-            _list(found)
+            _list(subjects)
         else:
-            _prune(directory, found, least_seconds, dry_run=given.dry_run)
+            _prune(directory, subjects, least_seconds, dry_run=options.dry_run)
     except (CommandError, JournalError) as error:
         return report_wrong_use(str(error))
     except OSError as error:
         return report_wrong_use(
-            f"DIR: cannot use {error.filename or directory} ({error.strerror}); look at its permissions"
+            f"DIR: cannot use {error.filename or directory} ({error.strerror}); check its permissions"
         )
     return 0
 
 
 def parse_age(text: str) -> int:
-    """Seconds of an age as people write it; raises CommandError."""
+    """Return the seconds of an age such as 30d or 12h; raises CommandError."""
     match = re.fullmatch(r"([0-9]{1,6})([dh])", text.strip().lower())
     if match is None:
         raise CommandError(f"--prune: cannot read {text!r}; write 30d or 12h, or 0d for everything")
     return int(match[1]) * UNIT_SECONDS[match[2]]
 
 
-def _of_model(found: list[SubjectDirectory], model: str | None) -> list[SubjectDirectory]:
+def _of_model(subjects: list[SubjectDirectory], model: str | None) -> list[SubjectDirectory]:
+    """Return the subjects of one model, given by name or by the last part of its path; raises CommandError if none."""
     if model is None:
-        return found
-    chosen = [shelf for shelf in found if model in (shelf.subject.model, Path(shelf.subject.model).name)]
+        return subjects
+    chosen = [item for item in subjects if model in (item.subject.model, Path(item.subject.model).name)]
     if not chosen:
-        names = ", ".join(sorted({_plain(shelf.subject.model) for shelf in found})) or "none"
-        raise CommandError(f"--model: nothing of {model!r} here; there is: {names}")
+        names = ", ".join(sorted({_printable(item.subject.model) for item in subjects})) or "none"
+        raise CommandError(f"--model: no results of {model!r} here; the journal has: {names}")
     return chosen
 
 
-def _list(found: list[SubjectDirectory]) -> None:
+def _list(subjects: list[SubjectDirectory]) -> None:
     rows = [tuple(name for name, _ in COLUMNS)]
-    rows += [(*_cells(shelf), "in use" if shelf.busy else "") for shelf in found]
+    rows += [(*_cells(item), "in use" if item.busy else "") for item in subjects]
     for row in rows:
-        cells = [_fit(cell, width, text=n < 3) for n, (cell, (_, width)) in enumerate(zip(row, COLUMNS, strict=False))]
+        cells = [
+            _fit(cell, width, text=number < TEXT_COLUMNS)
+            for number, (cell, (_, width)) in enumerate(zip(row, COLUMNS, strict=False))
+        ]
         sys.stdout.write("  ".join([*cells, *row[len(COLUMNS) :]]).rstrip() + "\n")
-    samples, size = sum(shelf.samples for shelf in found), sum(shelf.size_bytes for shelf in found)
-    sys.stdout.write(f"{_count(len(found), 'subject')}, {_count(samples, 'sample')}, {_size(size)}\n")
+    samples, size = sum(item.samples for item in subjects), sum(item.size_bytes for item in subjects)
+    sys.stdout.write(f"{_count(len(subjects), 'subject')}, {_count(samples, 'sample')}, {_size(size)}\n")
 
 
-def _prune(directory: Path, found: list[SubjectDirectory], least_seconds: int, *, dry_run: bool) -> None:
-    freed = 0
-    for shelf in found:
-        if shelf.idle_seconds < least_seconds:
+def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int, *, dry_run: bool) -> None:
+    freed_bytes = 0
+    for item in subjects:
+        if item.idle_seconds < least_seconds:
             continue
-        model, checkpoint, engine, _, _, size, written = _cells(shelf)
-        name = f"{model} {checkpoint} {engine} ({_count(shelf.samples, 'sample')}, {size}, written {written} ago)"
-        if shelf.busy:
+        model, checkpoint, engine, _, _, size, written = _cells(item)
+        name = f"{model} {checkpoint} {engine} ({_count(item.samples, 'sample')}, {size}, written {written} ago)"
+        if item.busy:
             sys.stdout.write(f"kept {name}: in use\n")
-        elif shelf.foreign:
-            sys.stdout.write(f"kept {name}: {shelf.folder} holds files that are no journal's\n")
-        elif dry_run or delete(directory, shelf.folder):
+        elif item.has_foreign_files:
+            sys.stdout.write(f"kept {name}: {item.folder} contains files that are not the journal's\n")
+        elif dry_run or delete_subject(directory, item.folder):
             sys.stdout.write(f"{'would delete' if dry_run else 'deleted'} {name}\n")
-            freed += shelf.size_bytes
+            freed_bytes += item.size_bytes
         else:
             sys.stdout.write(f"kept {name}: in use\n")
-    workers = left_over(directory)
-    for file in workers if not dry_run else ():
+    leftovers = leftover_files(directory)
+    for file in leftovers if not dry_run else ():
         file.unlink(missing_ok=True)
-    gone = f", {_count(len(workers), 'file')} of workers that are gone" if workers else ""
-    sys.stdout.write(f"{'would free' if dry_run else 'freed'} {_size(freed)}{gone}\n")
+    workers = f", {_count(len(leftovers), 'file')} of dead workers" if leftovers else ""
+    sys.stdout.write(f"{'would free' if dry_run else 'freed'} {_size(freed_bytes)}{workers}\n")
 
 
-def _cells(shelf: SubjectDirectory) -> tuple[str, ...]:
-    subject = shelf.subject
+def _cells(item: SubjectDirectory) -> tuple[str, ...]:
+    subject = item.subject
     engine = "/".join(subject.execution[key] for key in ("engine", "dtype") if key in subject.execution)
     return (
-        _plain(subject.model), _plain(subject.fingerprint)[:10], _plain(engine), str(shelf.cases), str(shelf.samples),
-        _size(shelf.size_bytes), _age(shelf.idle_seconds),
+        _printable(subject.model), _printable(subject.fingerprint)[:10], _printable(engine), str(item.cases),
+        str(item.samples), _size(item.size_bytes), _age(item.idle_seconds),
     )  # fmt: skip
 
 
 def _fit(cell: str, width: int, *, text: bool) -> str:
-    """Text to the left, its end kept where it is too long: checkpoints differ there; numbers to the right."""
+    """Align a cell: text to the left, numbers to the right. Long text keeps its end, where checkpoints differ."""
     return (cell if len(cell) <= width else ".." + cell[2 - width :]).ljust(width) if text else cell.rjust(width)
 
 
-def _plain(text: str) -> str:
-    """Names come from files: nothing in them steers a terminal or breaks its encoding."""
+def _printable(text: str) -> str:
+    """Replace characters that could control a terminal or break its encoding: names come from files."""
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
 
 

@@ -1,4 +1,4 @@
-"""Claims: who is working on which element. A claim is a file that holds its worker's name."""
+"""Claims: files that name the worker of each sample in progress."""
 
 from __future__ import annotations
 
@@ -14,92 +14,94 @@ CLAIMS = "claims"
 
 
 class Claims:
-    """One worker's claims in a subject's directory, and its view of those of others.
+    """One worker's claims on the samples of a subject.
 
-    `lost(element)` is called when a claim is broken whose worker died in this run.
+    Claims that this worker holds are files in `folder/claims`, named by the sample's key, that contain the worker's
+    name. The file system creates a file for one process only, so a sample has one worker.
     """
 
-    def __init__(self, folder: Path, presence: Heartbeat, lost: Callable[[str], None]):
+    def __init__(self, folder: Path, heartbeat: Heartbeat, on_lost: Callable[[str], None]):
         self.folder = folder / CLAIMS
-        self.presence = presence
-        self.lost = lost
+        self.heartbeat = heartbeat
+        self.on_lost = on_lost
+        """Called with the sample's key when a worker of this run died and its claim is removed."""
         self.held: set[str] = set()
+        """The keys that this worker has claimed."""
 
-    def listed(self) -> set[str]:
-        """The elements that somebody claims at this moment; OSError where that cannot be read."""
-        # Claims that are being removed stand here too; a dot in their names tells them from elements.
+    def list_keys(self) -> set[str]:
+        """Return the keys of all current claims, of any worker; raises OSError."""
+        # A claim that is being removed is in the list too, but its name contains a dot, which no key does.
         return set(os.listdir(self.folder))
 
-    def take(self, element: str) -> bool:
-        """Claim a free element; False where another worker was quicker. OSError where it cannot be written."""
-        path = self.folder / element
+    def claim(self, key: str) -> bool:
+        """Claim a sample; returns False if another worker was faster. Raises OSError."""
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            descriptor = os.open(self.folder / key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
-        # Held from here on, so that a claim whose name did not fit on the disk is given back.
-        self.held.add(element)
+        # Even if the name does not fit on the disk, the file is there and must be released.
+        self.held.add(key)
         try:
-            write_all(descriptor, f"{self.presence.name}\n".encode("ascii"))
+            write_all(descriptor, f"{self.heartbeat.name}\n".encode("ascii"))
         finally:
             os.close(descriptor)
         return True
 
-    def is_free(self, element: str, is_gone: Callable[[str], bool]) -> bool:
-        """Whether a listed claim is void; if its worker is gone it is removed."""
-        path = self.folder / element
+    def remove_if_dead(self, key: str, is_dead: Callable[[str], bool]) -> bool:
+        """Remove the claim of a dead worker; returns True if the sample is free now."""
+        path = self.folder / key
         try:
-            owner = owner_of(path)
+            owner = read_owner(path)
             touched = path.stat().st_mtime_ns
         except FileNotFoundError:
             return True
         except OSError:
             return False
-        # Between creation and its first write a claim has no name; its worker may die there.
-        void = self.presence.watch.is_over(f"{CLAIMS}/{element}", touched) if owner is None else is_gone(owner)
-        return void and self._remove(path, owner)
+        # A worker that died right after it created the file has left no name.
+        dead = self.heartbeat.lease.has_expired(f"{CLAIMS}/{key}", touched) if owner is None else is_dead(owner)
+        return dead and self._remove(path, owner)
 
-    def give_back(self, element: str) -> None:
-        """Remove a claim of ours; harmless where there is none, and never another worker's."""
-        if element not in self.held:
+    def release(self, key: str) -> None:
+        """Remove this worker's claim; does nothing if it has none."""
+        if key not in self.held:
             return
-        self.held.discard(element)
-        path = self.folder / element
+        self.held.discard(key)
+        path = self.folder / key
         with contextlib.suppress(OSError):
-            # It is another's if this worker was held up for so long that its claim was broken.
-            if owner_of(path) in (self.presence.name, None):
+            # If this worker was suspended for longer than a lease, another one may own the claim now.
+            if read_owner(path) in (self.heartbeat.name, None):
                 path.unlink()
 
-    def give_all_back(self) -> None:
-        """Remove all claims of ours, as far as that is possible."""
-        for element in tuple(self.held):
-            self.give_back(element)
+    def release_all(self) -> None:
+        """Remove all claims of this worker, as far as possible."""
+        for key in tuple(self.held):
+            self.release(key)
 
     def _remove(self, path: Path, owner: str | None) -> bool:
-        """Remove the claim of a worker that is gone, unless it has become another's meanwhile."""
-        # Of all who try, only one renames the file.
-        aside = path.with_name(f"{path.name}.{self.presence.name}")
+        """Remove a dead worker's claim; returns False if another worker owns it now."""
+        # Several workers may get here at once, but only one of them can rename the file.
+        removed = path.with_name(f"{path.name}.{self.heartbeat.name}")
         try:
-            path.rename(aside)
+            path.rename(removed)
         except FileNotFoundError:
             return True
         except OSError:
             return False
         try:
-            if owner_of(aside) != owner:
-                # Another one broke the claim and made its own between our look and our rename.
+            if read_owner(removed) != owner:
+                # Another worker removed the claim and made its own before the rename: restore that one.
                 with contextlib.suppress(OSError):
-                    os.link(aside, path)
+                    os.link(removed, path)
                 return False
-            if owner is not None and self.presence.run_of(owner) == self.presence.run:
-                self.lost(path.name)
+            if owner is not None and self.heartbeat.run_of(owner) == self.heartbeat.run:
+                self.on_lost(path.name)
         finally:
             with contextlib.suppress(OSError):
-                aside.unlink()
+                removed.unlink()
         return True
 
 
-def owner_of(path: Path) -> str | None:
-    """The worker's name in a claim, None while it is not (wholly) written; OSError without a claim."""
+def read_owner(path: Path) -> str | None:
+    """Return the worker's name in a claim; None if it is not completely written. Raises OSError without a claim."""
     name = path.read_text(encoding="ascii", errors="replace")
     return name[:-1] if name.endswith("\n") else None

@@ -1,26 +1,31 @@
-"""What a journal says, and how it stands in a line: ASCII JSON, ended by a newline."""
+"""The lines of a journal: what they contain, and their encoding with a checksum."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Annotated, Any
 
-from fixtures.records import Outcome, from_json, to_json
+import msgspec
+
+from fixtures.records import Outcome, StoredRecord
 from fixtures.seeding import stable_hash
+from plugins.journal.codec import decode_record, encode_record
 
-# Elements become names of files.
-ELEMENT = re.compile(r"[0-9A-Za-z_-]{1,128}")
-KEY_BYTES = 12
+# A sample's key is the name of its claim's file.
+KEY = re.compile(r"[0-9A-Za-z_-]{1,128}")
+SampleKey = Annotated[str, msgspec.Meta(pattern=rf"\A{KEY.pattern}\Z")]
+SUBJECT_KEY_BYTES = 12
 # Version 0.1 keyed results by a hash of the engine's source text; these are its hashes, by engine and version.
 UNVERSIONED_SOURCES = {("hf", "1"): "57f930e16f29e2a1", ("openai", "1"): "326c3d922483c0d2"}
+CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}')
+CHECKSUM_BYTES = len(',"crc32":"01234567"}')
 
 
-def element_name(samples: str, version: str, seed: int, task: str, length: int, index: int) -> str:
+def sample_key(samples: str, version: str, seed: int, task: str, length: int, index: int) -> str:
     """Return a sample's key in the journal.
 
     `samples` is the fingerprint of everything samples are made from (`fixtures.cases.samples_fingerprint`), `version`
@@ -29,26 +34,27 @@ def element_name(samples: str, version: str, seed: int, task: str, length: int, 
     return f"{stable_hash(samples, version, seed, task, length, index):016x}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What was asked to answer. `execution` is how: engine, dtype, attention and the like."""
+class Subject(StoredRecord, frozen=True, kw_only=True):
+    """The model that answered, and how it was run."""
 
     model: str
     fingerprint: str
+    """The checkpoint's fingerprint."""
     execution: Mapping[str, str]
+    """Settings of the engine that can change answers: engine, version, dtype, attention and so on."""
 
     @property
     def key(self) -> str:
-        """Name of the subject's directory: a hash of fingerprint and execution, 24 hex digits.
+        """The name of the subject's directory: a hash of fingerprint and execution, 24 hex digits.
 
-        The model's name has no part in it: the same checkpoint under another path shares its results,
-        two checkpoints of one name never do, and workers that start together choose the same directory.
+        The model's name is not part of it. One checkpoint under two paths shares its results, and two checkpoints
+        under one name do not.
         """
         return _subject_key(self.fingerprint, self.execution)
 
     @property
     def unversioned_key(self) -> str | None:
-        """The key under which the release before explicit versions kept the same results; None where it had none."""
+        """The key under which version 0.1 stored the same results; None if it had no such engine."""
         source = UNVERSIONED_SOURCES.get((self.execution.get("engine", ""), self.execution.get("version", "")))
         if source is None:
             return None
@@ -58,117 +64,77 @@ class Subject:
 
 def _subject_key(fingerprint: str, execution: Mapping[str, str]) -> str:
     text = json.dumps([fingerprint, sorted(execution.items())])
-    return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=SUBJECT_KEY_BYTES).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One finished sample. `element` is the key of its identity, `prompt` that of what the model read
-    (token ids and decoding parameters), both hexadecimal; `index` is its place in its case."""
+class Entry(StoredRecord, frozen=True, kw_only=True, rename={"key": "element"}):
+    """One scored sample."""
 
-    element: str
+    key: SampleKey
+    """The key of the sample's identity (`sample_key`)."""
     prompt: str
+    """The key of the model's input: a hash of token ids and decoding parameters, in hex."""
     case: str
-    index: int
+    """The id of the sample's case."""
+    index: Annotated[int, msgspec.Meta(ge=0)]
+    """The sample's number in its case."""
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What a worker noted of its engine."""
+class Facts(StoredRecord, frozen=True, kw_only=True):
+    """A worker's description of its engine."""
 
     facts: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A case that ended in an error, in one run."""
+class Failure(StoredRecord, frozen=True, kw_only=True, rename={"case": "failed"}):
+    """A case that ended with an error in one run."""
 
-    failed: str
+    case: str
     reason: str
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """An element whose worker died over it, in one run."""
+class LostClaim(StoredRecord, frozen=True, kw_only=True, rename={"key": "lost"}):
+    """A sample whose worker died in one run before it had a result."""
 
-    lost: str
+    key: str
     run: str
 
 
-Line = Entry | Facts | Failure | Loss
-KINDS: dict[str, type[Line]] = {"element": Entry, "facts": Facts, "failed": Failure, "lost": Loss}
+Line = Entry | Facts | Failure | LostClaim
+# Almost all lines are entries, so these come first.
+KINDS: tuple[type[Line], ...] = (Entry, Facts, Failure, LostClaim)
 
 
-def encode(line: Line) -> bytes:
-    """The line's bytes. ValueError for what JSON cannot say (NaN) or a reader would not take."""
-    data = json.dumps(to_json(line), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
-    if decode(data) is None:
-        raise ValueError(f"{type(line).__name__}: a field is of the wrong type")
-    return data
+def encode_line(line: Line) -> bytes:
+    """Return a line with its checksum and newline; raises ValueError for content that no reader would accept."""
+    body = encode_record(line).removesuffix(b"}")
+    return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
 
 
-def decode(data: bytes) -> Line | None:
-    """The inverse of `encode`; None for bytes that are no such line, whatever they are."""
-    try:
-        found = json.loads(data.decode("ascii"), parse_constant=_refuse)
-        kind = next(KINDS[name] for name in KINDS if name in found)
-        line = from_json(kind, found)
-        return line if _is_sound(line) else None
-    # A line is foreign data: any shape can come, also a list of a million brackets.
-    except (ValueError, TypeError, AttributeError, LookupError, StopIteration, RecursionError):
+def decode_line(data: bytes) -> Line | None:
+    """Return the content of a line; None if it is damaged or is no line of a journal."""
+    record = _without_checksum(data.removesuffix(b"\n"))
+    if record is None:
         return None
+    return next((line for kind in KINDS if (line := decode_record(record, kind)) is not None), None)
+
+
+def _without_checksum(data: bytes) -> bytes | None:
+    """Return the record of a line; None if the checksum is wrong. Version 0.1 wrote lines without a checksum."""
+    body, end = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
+    checksum = CHECKSUM.fullmatch(end)
+    if checksum is None:
+        return data
+    return body + b"}" if int(checksum[1], 16) == zlib.crc32(body) else None
 
 
 def encode_subject(subject: Subject) -> bytes:
-    """The bytes of subject.json."""
-    return json.dumps(to_json(subject), indent=1).encode("ascii") + b"\n"
+    """Return the content of `subject.json`."""
+    return encode_record(subject, indent=1) + b"\n"
 
 
 def decode_subject(data: bytes) -> Subject | None:
-    """The inverse of `encode_subject`; None for bytes that are no subject."""
-    try:
-        subject = from_json(Subject, json.loads(data.decode("ascii")))
-        texts = (subject.model, subject.fingerprint, *subject.execution.keys(), *subject.execution.values())
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
-        return None
-    return subject if all(isinstance(text, str) for text in texts) else None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
-def _is_sound(line: Line) -> bool:
-    """Whether the types are what the records promise; `from_json` looks at names only."""
-    match line:
-        case Facts():
-            return isinstance(line.facts, dict)
-        case Failure():
-            return _are(str, line.failed, line.reason, line.run)
-        case Loss():
-            return _are(str, line.lost, line.run)
-    outcome, score, generation = line.outcome, line.outcome.score, line.outcome.generation
-    tokens = (
-        generation.prompt_tokens,
-        generation.generated_tokens,
-        generation.computed_tokens,
-        generation.reused_tokens,
-    )
-    return (
-        _are(str, line.element, line.prompt, line.case, generation.text, generation.finish, *outcome.references)
-        and ELEMENT.fullmatch(line.element) is not None
-        and _are(int, line.index, outcome.index, *tokens)
-        and all(map(_is_number, (score.value, generation.seconds, *score.parts.values(), *outcome.depths)))
-        and (score.failure is None or _are(str, score.failure))
-        and (outcome.excerpt is None or _are(str, *to_json(outcome.excerpt).values()))
-    )
-
-
-def _are(kind: type, *values: Any) -> bool:
-    return all(type(value) is kind for value in values)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    """Return the subject that `encode_subject` wrote; None for any other bytes."""
+    return decode_record(data, Subject)

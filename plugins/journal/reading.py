@@ -1,172 +1,225 @@
-"""What all workers of a subject wrote, read as it grows."""
+"""Incremental reading of all files of a subject while workers append to them."""
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from plugins.journal.errors import journal_error
-from plugins.journal.lines import Entry, Facts, Failure, Line, Loss, decode
+import msgspec
+
+from plugins.journal.errors import JournalError, journal_error
+from plugins.journal.line_file import complete_lines
+from plugins.journal.lines import Entry, Facts, Failure, Line, LostClaim, decode_line
 
 SUFFIX = ".jsonl"
-Place = tuple[str, int]
+
+
+class IndexedEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The part of an entry that stays in memory, and the position of the rest."""
+
+    key: str
+    prompt: str
+    case: str
+    score: float
+    computed_tokens: int
+    file: str
+    offset: int
+
+    @property
+    def position(self) -> tuple[str, int]:
+        """File name and offset; of two results for one sample, the one with the smaller position counts."""
+        return self.file, self.offset
 
 
 @dataclass(slots=True, kw_only=True)
-class _File:
-    """What was read of one worker's file, up to `offset`; `stamp` says how it looked then."""
+class _FileState:
+    """The content of one worker's file, as far as it was read."""
 
     offset: int = 0
+    """The end of the last line that was read."""
     stamp: tuple[int, int] = (-1, 0)
-    entries: list[tuple[int, Entry]] = field(default_factory=list)
+    """The file's size and time of change when it was read."""
+    entries: list[IndexedEntry] = field(default_factory=list)
     facts: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
-    lost: Counter[str] = field(default_factory=Counter)
-    unreadable: int = 0
+    lost_claims: Counter[str] = field(default_factory=Counter)
+    unreadable_lines: int = 0
 
 
-class Reading:
-    """Everything read so far of a subject's directory. `own` is the file that this worker writes itself.
+class SubjectReader:
+    """The lines of all workers of one subject.
 
-    Of several results for one element, or for one prompt, the one in the first file by name counts, and
-    in it the first: so all readers choose the same, in whatever order they came to know them.
+    All readers choose the same one of several results for one sample or prompt, whatever they read first: the first
+    one in the first file by name.
     """
 
-    def __init__(self, folder: Path, run: str | None, own: str | None):
+    def __init__(self, folder: Path, run: str | None, own_file: str | None):
         self.folder = folder
         self.run = run
-        self.own = own
-        self.entries: dict[str, Entry] = {}
-        self.generations: dict[str, Entry] = {}
-        self._files: dict[str, _File] = {}
-        self._element_places: dict[str, Place] = {}
-        self._prompt_places: dict[str, Place] = {}
+        self.own_file = own_file
+        """The file that this process writes and therefore does not read."""
+        self.entries: dict[str, IndexedEntry] = {}
+        self.entries_by_prompt: dict[str, IndexedEntry] = {}
+        self._files: dict[str, _FileState] = {}
 
     def refresh(self, *, thorough: bool) -> int:
-        """Read what was appended; the number of new elements. JournalError where that is not allowed.
+        """Read new lines and return the number of new samples; raises JournalError if that is not possible.
 
-        A file is opened when its size or time changed; when `thorough`, always: a network file system
-        promises to show what another machine wrote to those only who open the file after that.
+        Opens only files whose size or time of change differs; with `thorough` it opens all files, because a network
+        file system guarantees to show the changes of other machines only after a file was opened.
         """
         before = len(self.entries)
         shrank = False
         try:
-            for name in self._names(thorough):
-                shrank |= self._read(name, self._files.setdefault(name, _File()))
+            for name in self._changed_files(thorough):
+                shrank |= self._read(name, self._files.setdefault(name, _FileState()))
         except OSError as error:
             raise journal_error("read", self.folder, error) from error
         if shrank:
-            self._arrange_anew()
+            self._rebuild_index()
         return max(0, len(self.entries) - before)
 
-    def add(self, place: int, line: Line) -> None:
-        """A line that this worker wrote itself, at this offset of its file."""
-        assert self.own is not None
-        self._take_in(self.own, self._files.setdefault(self.own, _File()), place, line)
+    def add(self, offset: int, line: Line) -> None:
+        """Add a line that this process has written to its own file."""
+        assert self.own_file is not None
+        self._add(self.own_file, self._files.setdefault(self.own_file, _FileState()), offset, line)
+
+    def load(self, entries: Iterable[IndexedEntry]) -> list[Entry]:
+        """Read entries in full, in the given order; raises JournalError if a file has been deleted or changed."""
+        wanted = list(entries)
+        loaded: dict[tuple[str, int], Entry] = {}
+        try:
+            for name, positions in groupby(sorted(entry.position for entry in wanted), key=lambda place: place[0]):
+                with (self.folder / name).open("rb") as file:
+                    for position in positions:
+                        file.seek(position[1])
+                        line = decode_line(file.readline())
+                        if isinstance(line, Entry):
+                            loaded[position] = line
+        except OSError as error:
+            raise journal_error("read", self.folder, error) from error
+        for entry in wanted:
+            if entry.position not in loaded or loaded[entry.position].key != entry.key:
+                raise JournalError(
+                    f"--journal: {self.folder / entry.file} has changed at byte {entry.offset}, which no worker does; "
+                    "start again to compute what is missing"
+                )
+        return [loaded[entry.position] for entry in wanted]
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        return [facts for file in self._in_order() for facts in file.facts]
+        return [facts for file in self._sorted_files() for facts in file.facts]
 
     @property
     def failures(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for file in self._in_order():
-            found = {**file.failures, **found}
-        return found
+        failures: dict[str, str] = {}
+        for file in self._sorted_files():
+            failures = {**file.failures, **failures}
+        return failures
 
     @property
-    def lost(self) -> Counter[str]:
-        return sum((file.lost for file in self._in_order()), Counter())
+    def lost_claims(self) -> Counter[str]:
+        return sum((file.lost_claims for file in self._files.values()), Counter())
 
     @property
-    def unreadable(self) -> int:
-        return sum(file.unreadable for file in self._files.values())
+    def unreadable_lines(self) -> int:
+        return sum(file.unreadable_lines for file in self._files.values())
 
-    def _names(self, thorough: bool) -> Iterator[str]:
+    def _changed_files(self, thorough: bool) -> Iterator[str]:
         try:
             listing = os.scandir(self.folder)
         except FileNotFoundError:
             return
         with listing:
-            for found in listing:
-                name = found.name
-                if name == self.own or not name.endswith(SUFFIX) or not found.is_file():
+            for item in listing:
+                if item.name == self.own_file or not item.name.endswith(SUFFIX) or not item.is_file():
                     continue
-                known = self._files.get(name)
+                known = self._files.get(item.name)
                 try:
-                    if thorough or known is None or known.stamp != _stamp(found.stat()):
-                        yield name
+                    if thorough or known is None or known.stamp != _stamp(item.stat()):
+                        yield item.name
                 except FileNotFoundError:
                     continue
 
-    def _read(self, name: str, known: _File) -> bool:
-        """Read a file from where it was left, whole lines only; whether it had to be read again from its start."""
+    def _read(self, name: str, state: _FileState) -> bool:
+        """Read a file from the last position on; return True if it had to be read again from its start."""
         shrank = False
         try:
             with (self.folder / name).open("rb") as file:
                 stamp = _stamp(os.fstat(file.fileno()))
-                if stamp == known.stamp:
+                if stamp == state.stamp:
                     return False
-                file.seek(max(0, known.offset - 1))
-                # A file that was cut and has grown again may have no line begin where we stopped.
-                if known.offset and file.read(1) != b"\n":
+                file.seek(max(0, state.offset - 1))
+                # In a file that was truncated and has grown again, no line may start at the last position.
+                if state.offset and file.read(1) != b"\n":
                     file.seek(0)
-                    self._files[name] = known = _File()
+                    self._files[name] = state = _FileState()
                     shrank = True
-                known.stamp = stamp
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._read_line(name, known, line)
-                    known.offset += len(line)
+                state.stamp = stamp
+                for line in complete_lines(file):
+                    self._read_line(name, state, line)
+                    state.offset += len(line)
         except OSError as error:
-            # Deleted meanwhile, on this machine or on the file server.
+            # The file was deleted in the meantime, on this machine or on the file server.
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
         return shrank
 
-    def _read_line(self, name: str, file: _File, data: bytes) -> None:
-        line = decode(data)
+    def _read_line(self, name: str, state: _FileState, data: bytes) -> None:
+        line = decode_line(data)
         if line is not None:
-            self._take_in(name, file, file.offset, line)
+            self._add(name, state, state.offset, line)
         elif data.strip():
-            file.unreadable += 1
+            state.unreadable_lines += 1
 
-    def _take_in(self, name: str, file: _File, place: int, line: Line) -> None:
+    def _add(self, name: str, state: _FileState, offset: int, line: Line) -> None:
         match line:
             case Entry():
-                file.entries.append((place, line))
-                self._arrange((name, place), line)
+                entry = _indexed(line, name, offset)
+                state.entries.append(entry)
+                self._index(entry)
             case Facts():
-                file.facts.append(dict(line.facts))
+                state.facts.append(dict(line.facts))
             case Failure() if line.run == self.run:
-                file.failures.setdefault(line.failed, line.reason)
-            case Loss() if line.run == self.run:
-                file.lost[line.lost] += 1
+                state.failures.setdefault(line.case, line.reason)
+            case LostClaim() if line.run == self.run:
+                state.lost_claims[line.key] += 1
 
-    def _arrange(self, place: Place, entry: Entry) -> None:
-        if place <= self._element_places.get(entry.element, place):
-            self._element_places[entry.element] = place
-            self.entries[entry.element] = entry
-        if place <= self._prompt_places.get(entry.prompt, place):
-            self._prompt_places[entry.prompt] = place
-            self.generations[entry.prompt] = entry
+    def _index(self, entry: IndexedEntry) -> None:
+        for index, key in ((self.entries, entry.key), (self.entries_by_prompt, entry.prompt)):
+            known = index.setdefault(key, entry)
+            if entry.position < known.position:
+                index[key] = entry
 
-    def _arrange_anew(self) -> None:
-        for arranged in (self.entries, self.generations, self._element_places, self._prompt_places):
-            arranged.clear()
-        for name, file in self._files.items():
-            for place, entry in file.entries:
-                self._arrange((name, place), entry)
+    def _rebuild_index(self) -> None:
+        self.entries.clear()
+        self.entries_by_prompt.clear()
+        for file in self._files.values():
+            for entry in file.entries:
+                self._index(entry)
 
-    def _in_order(self) -> list[_File]:
+    def _sorted_files(self) -> list[_FileState]:
         return [self._files[name] for name in sorted(self._files)]
+
+
+def _indexed(entry: Entry, file: str, offset: int) -> IndexedEntry:
+    return IndexedEntry(
+        key=entry.key,
+        prompt=entry.prompt,
+        # A case has hundreds of samples, and its id need be in memory only once.
+        case=sys.intern(entry.case),
+        score=entry.outcome.score.value,
+        computed_tokens=entry.outcome.generation.computed_tokens,
+        file=file,
+        offset=offset,
+    )
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int]:

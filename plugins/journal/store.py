@@ -1,4 +1,4 @@
-"""The journal of one subject: what is finished, what is free, and a place for new results."""
+"""The journal of one subject: results, claims on samples in progress, and this worker's own file."""
 
 from __future__ import annotations
 
@@ -6,228 +6,232 @@ import contextlib
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fixtures.atomic_files import sync_directory, write_all, write_file
+from fixtures.atomic_files import sync_directory, write_file
 from plugins.journal.claims import CLAIMS, Claims
 from plugins.journal.errors import JournalError, journal_error
 from plugins.journal.heartbeat import Heartbeat
+from plugins.journal.line_file import LineFile
 from plugins.journal.lines import (
-    ELEMENT,
+    KEY,
     Entry,
     Facts,
     Failure,
     Line,
-    Loss,
+    LostClaim,
     Subject,
-    decode,
+    decode_line,
     decode_subject,
-    encode,
+    encode_line,
     encode_subject,
 )
-from plugins.journal.reading import SUFFIX, Reading
+from plugins.journal.reading import SUFFIX, IndexedEntry, SubjectReader
 
 SUBJECT = "subject.json"
 
 
-class Journal:
-    """Results of one subject in `directory`, shared with everybody who works on it.
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """The files that only this worker writes."""
 
-    Without `presence` it only reads: it creates nothing, and a directory that does not exist is an
-    empty journal. Nothing is read before the first `refresh` or `take`. One process, one thread uses
-    it; methods raise JournalError where the directory fails, and what was appended before is kept.
-    `run` is the id of the run whose failures and losses a reader sees.
+    claims: Claims
+    lines: LineFile
+
+    @property
+    def run(self) -> str:
+        return self.claims.heartbeat.run
+
+    @property
+    def is_own_process(self) -> bool:
+        """False in a process that was forked from the worker."""
+        return self.claims.heartbeat.pid == os.getpid()
+
+
+class Journal:
+    """The results of one subject in `directory`, shared with all workers on it.
+
+    Without a `heartbeat` the journal is read-only: it creates nothing, and a missing directory is an empty journal.
+    Nothing is read before the first `refresh` or `claim`. Only one thread of one process may use it. Methods raise
+    JournalError if the directory cannot be read or written; results that were appended before are safe. `run` is the
+    id of the run whose failures and lost claims a read-only journal shows.
     """
 
-    def __init__(self, directory: Path, subject: Subject, presence: Heartbeat | None = None, *, run: str | None = None):
+    def __init__(
+        self, directory: Path, subject: Subject, heartbeat: Heartbeat | None = None, *, run: str | None = None
+    ):
         self.directory = directory
         self.subject = subject
-        self.presence = presence
-        self.folder = _folder(directory, subject, adopt=presence is not None)
-        own = None if presence is None else presence.name + SUFFIX
-        self._reading = Reading(self.folder, run if presence is None else presence.run, own)
-        self._claims = None if presence is None else Claims(self.folder, presence, self._note_loss)
-        self._descriptor: int | None = None
-        self._torn = False
-        self._facts_noted = False
-        if presence is not None:
-            with self._writing():
-                self._prepare()
+        self.heartbeat = heartbeat
+        self.folder = _subject_folder(directory, subject, rename=heartbeat is not None)
+        self._facts_recorded = False
+        self._writer: _Writer | None = None
+        if heartbeat is None:
+            self._reader = SubjectReader(self.folder, run=run, own_file=None)
+            return
+        name = heartbeat.name + SUFFIX
+        self._reader = SubjectReader(self.folder, run=heartbeat.run, own_file=name)
+        claims = Claims(self.folder, heartbeat, self._record_lost_claim)
+        self._writer = _Writer(claims=claims, lines=LineFile(self.folder / name))
+        with self._writing():
+            self._prepare()
 
     @property
-    def entries(self) -> dict[str, Entry]:
-        """Results by element."""
-        return self._reading.entries
+    def entries(self) -> Mapping[str, IndexedEntry]:
+        """The finished samples by key, in short; `load` reads the rest."""
+        return self._reader.entries
 
     @property
-    def generations(self) -> dict[str, Entry]:
-        """Results by prompt key: the same prompt under another identity need not be answered again."""
-        return self._reading.generations
+    def entries_by_prompt(self) -> Mapping[str, IndexedEntry]:
+        """The finished samples by prompt key: two samples with the same prompt have the same answer."""
+        return self._reader.entries_by_prompt
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        """What workers noted of their engines, in the order of their files' names."""
-        return self._reading.facts
+        """The workers' descriptions of their engines, in the order of their files' names."""
+        return self._reader.facts
 
     @property
     def failures(self) -> dict[str, str]:
-        """Cases that ended in an error in this run, with the reason; a new run tries them again."""
-        return self._reading.failures
+        """The reason of each case that ended with an error in this run; a new run tries these cases again."""
+        return self._reader.failures
 
     @property
-    def lost(self) -> Counter[str]:
-        """How often a worker of this run died over an element."""
-        return self._reading.lost
+    def lost_claims(self) -> Counter[str]:
+        """The number of workers of this run that died while they worked on a sample, by the sample's key."""
+        return self._reader.lost_claims
 
     @property
-    def unreadable(self) -> int:
-        """How many lines were skipped because they say nothing that a journal says."""
-        return self._reading.unreadable
+    def unreadable_lines(self) -> int:
+        """The number of damaged or unknown lines, which are skipped."""
+        return self._reader.unreadable_lines
 
     def refresh(self, *, thorough: bool = False) -> int:
-        """Read the lines appended since the last call and return the number of new elements.
+        """Read the lines appended since the last call; returns the number of new samples.
 
-        `thorough` opens every file, also those that look unchanged: a network file system shows the last lines of
+        `thorough` opens all files, even those that look unchanged: a network file system shows the last lines of
         another machine only to readers that open the file after they were written.
         """
-        if self.presence is None:
-            # A worker of this run may have renamed the directory that an unversioned release left.
-            self.folder = self._reading.folder = _folder(self.directory, self.subject, adopt=False)
-        return self._reading.refresh(thorough=thorough)
+        self._find_folder()
+        return self._reader.refresh(thorough=thorough)
 
-    def take(self, elements: Sequence[str], at_most: int) -> list[str]:
-        """Claim the first free elements, in order; fewer than `at_most` where not so many are free."""
-        claims = self._writer()
-        unfit = [element for element in elements if not ELEMENT.fullmatch(element)]
-        if unfit:
-            raise ValueError(f"element {unfit[0]!r}: not a key")
-        taken: list[str] = []
+    def load(self, entries: Iterable[IndexedEntry]) -> list[Entry]:
+        """Read finished samples in full, in the given order."""
+        self._find_folder()
+        return self._reader.load(entries)
+
+    def claim(self, keys: Sequence[str], at_most: int) -> list[str]:
+        """Claim the first free samples in order and return their keys; fewer than `at_most` if no more are free."""
+        claims = self._require_writer().claims
+        invalid = [key for key in keys if not KEY.fullmatch(key)]
+        if invalid:
+            raise ValueError(f"key {invalid[0]!r}: use 1 to 128 letters, digits, _ or -")
+        claimed: list[str] = []
         with self._writing():
             self.refresh()
-            free = self._free([element for element in elements if element not in self.entries])
-            while len(taken) < at_most:
-                claimed: list[str] = []
-                while len(taken) + len(claimed) < at_most and (element := next(free, None)) is not None:
-                    if claims.take(element):
-                        claimed.append(element)
-                if not claimed:
+            free = self._free_keys([key for key in keys if key not in self.entries])
+            while len(claimed) < at_most:
+                tried = self._claim_next(free, at_most - len(claimed))
+                if not tried:
                     break
-                # A result is in the journal before its claim is removed: one that is not there now, after
-                # our claim, is nobody's.
-                self._reading.refresh(thorough=True)
-                for element in claimed:
-                    if element in self.entries:
-                        claims.give_back(element)
+                # A result is written before its claim is removed. So a sample without a result now, after it was
+                # claimed, is not finished by another worker.
+                self._reader.refresh(thorough=True)
+                for key in tried:
+                    if key in self.entries:
+                        claims.release(key)
                     else:
-                        taken.append(element)
-        return taken
+                        claimed.append(key)
+        return claimed
 
     def append(self, entry: Entry) -> None:
-        """Write a result so that it survives a loss of power, then give its claim back.
+        """Write a result so that it survives a power loss, then release the sample's claim.
 
-        ValueError for what cannot be read back: not a number, an element that is no key.
+        Raises ValueError for a field of the wrong type or out of range.
         """
         self._append(entry)
-        self._writer().give_back(entry.element)
+        self._require_writer().claims.release(entry.key)
 
-    def note_facts(self, facts: Mapping[str, Any]) -> None:
-        """Write down what engine this worker has; once, later calls change nothing."""
-        if not self._facts_noted:
+    def record_facts(self, facts: Mapping[str, Any]) -> None:
+        """Write a description of this worker's engine; later calls do nothing."""
+        if not self._facts_recorded:
             self._append(Facts(facts=facts))
-            self._facts_noted = True
+            self._facts_recorded = True
 
-    def fail(self, case: str, reason: str) -> None:
-        """Write down that a case ended in an error in this run."""
-        self._append(Failure(failed=case, reason=reason, run=self._run))
+    def record_failure(self, case: str, reason: str) -> None:
+        """Write that a case ended with an error in this run."""
+        self._append(Failure(case=case, reason=reason, run=self._require_writer().run))
 
-    def give_back(self, element: str) -> None:
-        """Remove this worker's claim without a result; harmless where there is none."""
-        self._writer().give_back(element)
+    def release(self, key: str) -> None:
+        """Remove this worker's claim without a result; does nothing if there is none."""
+        self._require_writer().claims.release(key)
 
-    def give_all_back(self) -> None:
-        """Remove all of this worker's claims; harmless for a reader and in a forked process."""
-        if self._claims is not None and self._claims.presence.pid == os.getpid():
-            self._claims.give_all_back()
+    def release_all(self) -> None:
+        """Remove all claims of this worker; does nothing in a read-only journal or a forked process."""
+        if self._writer is not None and self._writer.is_own_process:
+            self._writer.claims.release_all()
 
     def close(self) -> None:
-        """Give all claims back; harmless twice, for a reader, and in a forked process."""
-        self.give_all_back()
-        if self._claims is not None and self._claims.presence.pid == os.getpid():
-            self._let_go()
+        """Release all claims and close this worker's file.
 
-    @property
-    def _run(self) -> str:
-        return self._writer().presence.run
+        May be called twice; does nothing in a read-only journal or a forked process.
+        """
+        self.release_all()
+        if self._writer is not None and self._writer.is_own_process:
+            self._writer.lines.close()
 
-    def _writer(self) -> Claims:
-        """What a worker writes with; RuntimeError for a reader and in a forked process."""
-        if self._claims is None or self._claims.presence.pid != os.getpid():
-            raise RuntimeError("Journal: only the process that gave it a Presence writes")
-        return self._claims
+    def _find_folder(self) -> None:
+        """Follow a worker that renamed the directory which version 0.1 used."""
+        if self._writer is None:
+            self.folder = self._reader.folder = _subject_folder(self.directory, self.subject, rename=False)
 
-    def _free(self, elements: Sequence[str]) -> Iterator[str]:
-        """Elements that nobody works on, as one listing of the claims shows them."""
-        claims = self._writer()
+    def _require_writer(self) -> _Writer:
+        if self._writer is None or not self._writer.is_own_process:
+            raise RuntimeError("Journal: read-only; only a process with a Heartbeat of its own may write")
+        return self._writer
+
+    def _claim_next(self, free: Iterator[str], at_most: int) -> list[str]:
+        """Claim up to `at_most` of the next free samples."""
+        claims = self._require_writer().claims
+        claimed: list[str] = []
+        while len(claimed) < at_most and (key := next(free, None)) is not None:
+            if claims.claim(key):
+                claimed.append(key)
+        return claimed
+
+    def _free_keys(self, keys: Sequence[str]) -> Iterator[str]:
+        """Yield the keys that no living worker has claimed."""
+        claims = self._require_writer().claims
         try:
-            listed = claims.listed()
+            claimed = claims.list_keys()
         except FileNotFoundError:
             self._prepare()
-            listed = set()
-        is_gone = functools.cache(claims.presence.is_gone)
-        for element in elements:
-            if element not in claims.held and (element not in listed or claims.is_free(element, is_gone)):
-                yield element
+            claimed = set()
+        is_dead = functools.cache(claims.heartbeat.is_dead)
+        for key in keys:
+            if key not in claims.held and (key not in claimed or claims.remove_if_dead(key, is_dead)):
+                yield key
 
-    def _note_loss(self, element: str) -> None:
-        self._append(Loss(lost=element, run=self._run))
+    def _record_lost_claim(self, key: str) -> None:
+        self._append(LostClaim(key=key, run=self._require_writer().run))
 
     def _append(self, line: Line) -> None:
-        self._writer()
-        data = encode(line)
+        writer = self._require_writer()
+        data = encode_line(line)
         with self._writing():
-            descriptor = self._opened()
-            start = os.fstat(descriptor).st_size
-            try:
-                # The newline ends what a failed write left, so that nothing is glued to it.
-                write_all(descriptor, b"\n" * self._torn + data)
-                os.fsync(descriptor)
-            except OSError:
-                self._cut(descriptor, start)
-                raise
-        written = decode(data)
+            if not writer.lines.is_open:
+                # This is the first line, or the subject's directory was deleted.
+                self._prepare()
+            offset = writer.lines.append(data)
+        written = decode_line(data)
         assert written is not None
-        self._reading.add(start + self._torn, written)
-        self._torn = False
-
-    def _opened(self) -> int:
-        """A descriptor of this worker's file, which is created with the first line."""
-        if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
-            # Deleted under a living worker: what is appended there nobody would ever see.
-            self._let_go()
-        if self._descriptor is None:
-            path = self.folder / f"{self._writer().presence.name}{SUFFIX}"
-            self._prepare()
-            self._descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o666)
-            sync_directory(self.folder)
-        return self._descriptor
-
-    def _cut(self, descriptor: int, size: int) -> None:
-        """Take a line that was not written whole away again, or remember that it is there."""
-        was_torn, self._torn = self._torn, True
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, size)
-            self._torn = was_torn or os.fstat(descriptor).st_size != size
-
-    def _let_go(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = None
-        self._torn = False
+        self._reader.add(offset, written)
 
     def _prepare(self) -> None:
-        """Make the subject's directory; many workers may do so at once."""
+        """Create the subject's directory; several workers may do so at once."""
         (self.folder / CLAIMS).mkdir(parents=True, exist_ok=True)
         path = self.folder / SUBJECT
         try:
@@ -240,27 +244,30 @@ class Journal:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turns a failure of the file system into a JournalError, after giving all claims back."""
+        """Release all claims if the file system fails, and raise a JournalError."""
         try:
             yield
         except (OSError, JournalError) as error:
-            if self._claims is not None:
-                self._claims.give_all_back()
+            if self._writer is not None:
+                self._writer.claims.release_all()
             if isinstance(error, JournalError):
                 raise
             raise journal_error("write", self.directory, error) from error
 
 
-def _folder(directory: Path, subject: Subject, *, adopt: bool) -> Path:
-    """Return the subject's directory; with `adopt`, first move the one that an unversioned release kept to its name."""
+def _subject_folder(directory: Path, subject: Subject, *, rename: bool) -> Path:
+    """Return the subject's directory, or the one that version 0.1 used for it.
+
+    `rename` gives the old directory its new name first.
+    """
     folder = directory / subject.key
-    former = None if subject.unversioned_key is None else directory / subject.unversioned_key
-    if former is None or folder.exists() or not former.is_dir():
+    old = None if subject.unversioned_key is None else directory / subject.unversioned_key
+    if old is None or folder.exists() or not old.is_dir():
         return folder
-    if not adopt:
-        return former
-    # Another worker may have moved it already; whoever still appends to a file of it keeps the same file.
+    if not rename:
+        return old
+    # Another worker may have renamed it already. A worker of version 0.1 that appends to its file keeps the same file.
     with contextlib.suppress(OSError):
-        former.rename(folder)
+        old.rename(folder)
         write_file(folder / SUBJECT, encode_subject(subject))
     return folder

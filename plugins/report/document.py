@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
+
 from fixtures.checkpoints.steps import step_of
 from fixtures.engines import EngineFacts
-from fixtures.records import Case, CaseResult, Outcome, to_json
+from fixtures.records import Case, CaseResult, Outcome
 from plugins.config.run import Run
 from plugins.gates.effective_length import (
     contiguous_effective_length,
@@ -68,7 +70,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "model": _model(summary),
         "run": _run(summary),
         "cases": [_case(evaluation, case) for case in evaluation.measured.scope.cases],
-        "gates": [to_json(verdict) for verdict in evaluation.verdicts],
+        "gates": [msgspec.to_builtins(verdict) for verdict in evaluation.verdicts],
         "ruler": _ruler(evaluation),
         "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
         "regression": _regression(summary),
@@ -107,7 +109,7 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "corpora": run.corpora,
         "prompts": run.prompts,
         "samples": run.samples,
-        "options": to_json(run.options),
+        "options": msgspec.to_builtins(run.options),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": summary.facts and summary.facts.hardware,
         "partial": len(cases) < len(run.available) or any(case.id not in measured.results for case in cases),

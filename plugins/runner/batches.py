@@ -48,10 +48,10 @@ class Batch:
     built: Future[Built]
     """The samples with their prompts, built in the background."""
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the claims of all samples without a result."""
         for key in self.samples:
-            self.model.journal.give_back(key)
+            self.model.journal.release(key)
 
 
 def batch_size(engine: Engine, panel: Panel) -> int:
@@ -76,11 +76,11 @@ def claim_batch(journal: Journal, panel: Panel, wanted: Mapping[str, SampleRef],
     A context that is split between workers would be read by each of them. A sample that a worker died over is claimed
     alone: if it kills this worker too, no other sample comes under suspicion.
     """
-    lost = journal.lost
-    if lost and (alone := journal.take([key for key in wanted if lost[key]], 1)):
+    lost = journal.lost_claims
+    if lost and (alone := journal.claim([key for key in wanted if lost[key]], 1)):
         return alone
     unsuspected = [key for key in wanted if not lost[key]]
-    first = journal.take(unsuspected, batch_size)
+    first = journal.claim(unsuspected, batch_size)
     clusters = {panel.cluster(wanted[key]) for key in first}
     rest = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in first]
-    return [*first, *journal.take(rest, len(rest))] if rest else first
+    return [*first, *journal.claim(rest, len(rest))] if rest else first

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from fixtures.corpora import Corpora, CorpusError
 from fixtures.engines import EngineError
@@ -103,7 +105,7 @@ class SampleBuilder:
     def unfinished(self, sample: Sample) -> Score:
         """Return the score of a model that was still thinking when its token budget ended."""
         scored = Score(value=0.0) if self.is_assisted(sample) else self.score(sample, "")
-        return replace(scored, failure=UNFINISHED)
+        return msgspec.structs.replace(scored, failure=UNFINISHED)
 
     def is_assisted(self, sample: Sample) -> bool:
         """Return True if a judge or an entailment model scores the sample, which takes long."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
 from plugins.config.run import Run
@@ -64,7 +65,7 @@ class PanelState:
     def scores(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, float]:
         """Return the scores, 0 to 1, of all finished samples of the panel."""
         entries = self.journals[role].entries
-        return {sample: entries[key].outcome.score.value for sample, key in self.keys(panel).items() if key in entries}
+        return {sample: entries[key].score for sample, key in self.keys(panel).items() if key in entries}
 
     def failures(self, panel: Panel) -> dict[str, str]:
         """Return the reasons why cases failed in this run, by case id.
@@ -96,8 +97,7 @@ class PanelState:
     def result(self, case: Case, panel: Panel, status: PanelStatus) -> CaseResult:
         """Return the case's part of the samples that the panel's evidence rests on, with the baseline's answers."""
         queue = panel.sample_refs({case.id})
-        keys, entries = self.keys(panel), self.journals["model"].entries
-        outcomes = tuple(entries[keys[sample]].outcome for sample in queue[: status.evidence_counts.get(case.id, 0)])
+        outcomes = self._outcomes("model", panel, queue[: status.evidence_counts.get(case.id, 0)])
         baseline: tuple[float, ...] = ()
         if paired := status.paired_counts.get(case.id, 0):
             scores = self.scores(panel, "baseline")
@@ -123,11 +123,17 @@ class PanelState:
             for sample, outcome, score in zip(queue, outcomes, baseline, strict=False)
             if outcome.score.value != score
         ]
-        keys = self.keys(panel)
-        return {
-            sample.sample_index: self.journals["baseline"].entries[keys[sample]].outcome
-            for sample in differing[:MOST_FLIPPED]
-        }
+        shown = differing[:MOST_FLIPPED]
+        outcomes_shown = self._outcomes("baseline", panel, shown)
+        return {sample.sample_index: outcome for sample, outcome in zip(shown, outcomes_shown, strict=True)}
+
+    def _outcomes(self, role: ModelRole, panel: Panel, samples: Sequence[SampleRef]) -> tuple[Outcome, ...]:
+        """Read the outcomes of finished samples from a journal; raises JournalError."""
+        if not samples:
+            # A run without a baseline has no journal of one.
+            return ()
+        keys, journal = self.keys(panel), self.journals[role]
+        return tuple(entry.outcome for entry in journal.load(journal.entries[keys[sample]] for sample in samples))
 
 
 def _with_excerpt(outcome: Outcome, baseline: Outcome | None) -> Outcome:
@@ -137,4 +143,4 @@ def _with_excerpt(outcome: Outcome, baseline: Outcome | None) -> Outcome:
     """
     if outcome.excerpt is not None or baseline is None:
         return outcome
-    return replace(outcome, excerpt=baseline.excerpt)
+    return msgspec.structs.replace(outcome, excerpt=baseline.excerpt)

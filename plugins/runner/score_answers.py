@@ -53,8 +53,8 @@ class AnswerScorer:
 def give_up(journal: Journal, case: str, key: str, reason: str) -> None:
     """Journal why a case failed, once per case, and release the claim of the sample."""
     if case not in journal.failures:
-        journal.fail(case, reason)
-    journal.give_back(key)
+        journal.record_failure(case, reason)
+    journal.release(key)
 
 
 def _store(journal: Journal, job: Job, generation: Generation, score: Score | Unscored) -> None:
@@ -70,4 +70,4 @@ def _store(journal: Journal, job: Job, generation: Generation, score: Score | Un
         depths=sample.depths,
         excerpt=excerpt_of(sample) if score.value < 1 or sample.index < RIGHT_EXCERPTS else None,
     )
-    journal.append(Entry(element=job.key, prompt=job.prompt, case=job.case, index=sample.index, outcome=outcome))
+    journal.append(Entry(key=job.key, prompt=job.prompt, case=job.case, index=sample.index, outcome=outcome))

@@ -91,7 +91,7 @@ class Worker:
             # A claim that outlives its work would keep the other workers waiting, whatever went wrong.
             self._close_ahead()
             for model in self.models.values():
-                model.journal.give_all_back()
+                model.journal.release_all()
 
     def close(self) -> None:
         """Release all claims and end the heartbeat."""
@@ -99,8 +99,8 @@ class Worker:
         self.builder.close()
         for model in self.models.values():
             model.journal.close()
-            if model.journal.presence is not None:
-                model.journal.presence.close()
+            if model.journal.heartbeat is not None:
+                model.journal.heartbeat.close()
 
     def help(self) -> None:
         """Work on all panels until none needs a sample, for a worker that has no case of its own left."""
@@ -147,7 +147,7 @@ class Worker:
 
         A panel in which a worker died is left alone: another death would be blamed on the case of this test.
         """
-        lost = {key for model in self.models.values() for key in model.journal.lost}
+        lost = {key for model in self.models.values() for key in model.journal.lost_claims}
         others = (
             other
             for other in self.panel_state.panels.values()
@@ -163,12 +163,12 @@ class Worker:
             batch = self._ahead.popleft()
             if isinstance(batch.engine, Prefetching) or _is_wanted(batch, panel, status):
                 return batch
-            batch.give_back()
+            batch.release()
         return self._claim(panel, status)
 
     def _claim_ahead(self, current: Batch, panel: Panel, status: PanelStatus) -> None:
         """Claim batches to be built, or sent to a prefetching engine, while the current one is answered."""
-        if any(current.model.journal.lost[key] for key in current.samples):
+        if any(current.model.journal.lost_claims[key] for key in current.samples):
             # If this batch kills the worker, no other sample may come under suspicion.
             return
         most = most_batches_ahead(len(status.next_samples), batch_size(current.engine, panel), self._workers)
@@ -196,7 +196,7 @@ class Worker:
             share = -(-len(wanted) // self._workers)
             claimed = claim_batch(model.journal, panel, wanted, min(batch_size(engine, panel), share))
             samples = {key: wanted[key] for key in claimed}
-            for key in [key for key in samples if model.journal.lost[key] >= MOST_LOSSES]:
+            for key in [key for key in samples if model.journal.lost_claims[key] >= MOST_LOSSES]:
                 # Not even built again: the workers may have died of that.
                 give_up(model.journal, wanted[key].case_id, key, _lost(samples.pop(key)))
             if samples:
@@ -226,7 +226,7 @@ class Worker:
     def _engine(self, model: ModelUnderTest) -> Engine:
         assert model.engine is not None
         engine = model.engine()
-        model.journal.note_facts(asdict(engine.facts))
+        model.journal.record_facts(asdict(engine.facts))
         if model is self.models["model"]:
             self.facts = engine.facts
         return engine
@@ -238,11 +238,12 @@ class Worker:
         answered: list[tuple[Job, Generation]] = []
         for job in built:
             # The same prompt may have been answered under another name.
-            known = journal.generations.get(job.prompt) if isinstance(job, Job) else None
+            known = journal.entries_by_prompt.get(job.prompt) if isinstance(job, Job) else None
             if not isinstance(job, Job):
                 give_up(journal, job.case, job.key, job.reason)
             elif known is not None:
-                answered.append((job, known.outcome.generation))
+                (entry,) = journal.load([known])
+                answered.append((job, entry.outcome.generation))
             else:
                 unanswered.append(job)
         self.scorer.store_all(journal, answered)
@@ -270,7 +271,7 @@ class Worker:
             give_up(journal, failed.case, failed.key, str(error))
             for job in others:
                 if not _is_prefetched(batch.engine, job):
-                    journal.give_back(job.key)
+                    journal.release(job.key)
             if prefetched := [job for job in others if _is_prefetched(batch.engine, job)]:
                 self._generate(batch, prefetched)
         self.scorer.store_all(journal, answered)
@@ -287,7 +288,7 @@ def _is_wanted(batch: Batch, panel: Panel, status: PanelStatus) -> bool:
 def _prefetch(batch: Batch) -> None:
     """Send the batch to an engine that can prefetch, so that it never waits for this worker."""
     if isinstance(batch.engine, Prefetching):
-        known = batch.model.journal.generations
+        known = batch.model.journal.entries_by_prompt
         jobs = [job for job in batch.built.result() if isinstance(job, Job) and job.prompt not in known]
         batch.engine.prefetch([job.sample.prompt for job in jobs])
 
@@ -296,7 +297,7 @@ def _prefetched(batch: Batch, built: Built) -> list[Job]:
     """Return the jobs that a prefetching engine has answered or is answering, and release all other claims."""
     jobs = [job for job in built if isinstance(job, Job) and _is_prefetched(batch.engine, job)]
     for key in batch.samples.keys() - {job.key for job in jobs}:
-        batch.model.journal.give_back(key)
+        batch.model.journal.release(key)
     return jobs
 
 

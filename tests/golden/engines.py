@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from fixtures import versions
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.engines import execution_settings
 from fixtures.engines.openai.probe import Counting, Endpoint
-from fixtures.records import Generation, Prompt, to_json
+from fixtures.records import Generation, Prompt
 from fixtures.tokenization.prompts import load_tokenizer
 from tests.golden.output import Output
 from tests.helpers.runs import calibrated
@@ -88,7 +90,7 @@ def _hf_values() -> Iterator[tuple[str, Any]]:
         engine = load(checkpoint, tokenizer=tokenizer, device="cpu", **settings)
         generations = engine.generate([prompts[each] for each in chosen])
         yield name, [[key, _shown(generation)] for key, generation in zip(chosen, generations, strict=True)]
-        facts = to_json(engine.facts)
+        facts = msgspec.to_builtins(engine.facts)
         yield f"{name}: facts", {key: value for key, value in facts.items() if key != "hardware"}
     how = {"device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0, "prefill_chunk": "auto"}
     keyed = execution_settings(checkpoints[paths["alone"]], engine="hf", **how)
@@ -253,7 +255,7 @@ def _chats_read(client: Client) -> Iterator[tuple[str, Any]]:
 
 
 def _shown(generation: Generation) -> Any:
-    return {name: value for name, value in to_json(generation).items() if name != "seconds"}
+    return {name: value for name, value in msgspec.to_builtins(generation).items() if name != "seconds"}
 
 
 NO_CHECKPOINT: Any = None

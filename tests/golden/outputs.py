@@ -9,9 +9,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from fixtures import calibration, versions
 from fixtures.calibration.tokenizer import train_tokenizer
-from fixtures.records import Sample, to_json
+from fixtures.records import Sample
 from fixtures.scoring.judge import Judged, JudgedAnswer, JudgedClaim, JudgedSummary, JudgeSettings
 from fixtures.scoring.judge.client import request_of
 from fixtures.scoring.judge.parse import read_verdict
@@ -78,7 +80,7 @@ def score_outputs() -> Iterator[Output]:
                     name=f"{task.name} {mode} {kind}",
                     version_name=f'SCORING["{task.metric}"]',
                     version=versions.SCORING[task.metric],
-                    value=rounded(to_json(task.score(sample, text))),
+                    value=rounded(msgspec.to_builtins(task.score(sample, text))),
                 )
 
 

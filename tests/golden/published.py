@@ -11,9 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from fixtures import versions
 from fixtures.corpora import Corpora, load_corpora
-from fixtures.records import Sample, to_json
+from fixtures.records import Sample
 from fixtures.scoring.judge import Judged
 from fixtures.tasks import TASKS, load_tasks
 from fixtures.tasks.task import Assistants
@@ -69,7 +71,7 @@ def _assisted_scores(sample: Sample) -> Iterator[Output]:
                     name=f"{task.name} {mode} {text[:30]}",
                     version_name=f'SCORING["{task.metric}"]',
                     version=versions.SCORING[task.metric],
-                    value=rounded(to_json(task.assisted_grade(sample, text, assistants))),
+                    value=rounded(msgspec.to_builtins(task.assisted_grade(sample, text, assistants))),
                 )
 
 

@@ -1,4 +1,4 @@
-"""Journals to test with: entries, subjects, and workers in processes of their own."""
+"""Journals to test with: entries, subjects, and workers in their own processes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from tests.helpers.paths import REPOSITORY
 
 TIMEOUT_SECONDS = 60
 SUBJECT = Subject(model="models/step_1000", fingerprint="f" * 64, execution={"engine": "hf", "dtype": "bfloat16"})
-# What every worker script begins with: `journal` in the directory and the run that its arguments name.
+# The beginning of every worker script: `journal` in the directory and for the run that the arguments name.
 WORKER = """
 import os, sys, time
 from pathlib import Path
 from tests.helpers.journals import SUBJECT, entry
 from plugins.journal import Heartbeat, Journal, JournalError
 directory, run = Path(sys.argv[1]), sys.argv[2]
-presence = Heartbeat(directory, run)
-journal = Journal(directory, SUBJECT, presence)
+heartbeat = Heartbeat(directory, run)
+journal = Journal(directory, SUBJECT, heartbeat)
 """
 
 
-def entry(
-    element: str, text: str = "an answer", *, prompt: str | None = None, case: str = "test_ruler[vt-4k]"
-) -> Entry:
+def entry(key: str, text: str = "an answer", *, prompt: str | None = None, case: str = "test_ruler[vt-4k]") -> Entry:
+    """Return an entry with a partly correct answer."""
     generation = Generation(
         text=text,
         prompt_tokens=4000,
@@ -39,15 +38,16 @@ def entry(
     )
     score = Score(value=0.5, parts={"v": 1.0, "w": 0.0}, failure="incomplete")
     outcome = Outcome(index=3, score=score, generation=generation, references=("v", "w"), depths=(0.1, 0.9))
-    return Entry(element=element, prompt=prompt or f"{element}00", case=case, index=3, outcome=outcome)
+    return Entry(key=key, prompt=prompt or f"{key}00", case=case, index=3, outcome=outcome)
 
 
-def keys(count: int) -> list[str]:
+def sample_keys(count: int) -> list[str]:
+    """Return keys in their order."""
     return [f"{number:08x}" for number in range(count)]
 
 
-def started(script: str, directory: Path, run: str = "run") -> subprocess.Popen[str]:
-    """A worker in its own process; it has opened the journal when its script begins."""
+def start_worker(script: str, directory: Path, run: str = "run") -> subprocess.Popen[str]:
+    """Start a worker in its own process; the script begins with an open journal."""
     return subprocess.Popen(
         [sys.executable, "-c", WORKER + script, str(directory), run],
         cwd=REPOSITORY, env={"PYTHONPATH": str(REPOSITORY)}, text=True,
@@ -55,38 +55,43 @@ def started(script: str, directory: Path, run: str = "run") -> subprocess.Popen[
     )  # fmt: skip
 
 
-def output(worker: subprocess.Popen[str]) -> str:
-    """What a worker printed, once it has ended well."""
+def worker_output(worker: subprocess.Popen[str]) -> str:
+    """Wait for a worker to succeed and return its output."""
     out, err = worker.communicate(timeout=TIMEOUT_SECONDS)
     assert worker.returncode == 0, err
     return out
 
 
-def killed(directory: Path, run: str, elements: list[str]) -> str:
-    """The name of a worker that was killed while it had claimed the elements."""
-    worker = started("print(presence.name, *journal.take(sys.argv[3:], 99)); sys.stdout.flush(); time.sleep(60)"
-                     .replace("sys.argv[3:]", repr(elements)), directory, run)  # fmt: skip
+def kill_worker(directory: Path, run: str, keys: list[str]) -> str:
+    """Kill a worker that has claimed the keys, and return its name."""
+    script = f"print(heartbeat.name, *journal.claim({keys!r}, 99)); sys.stdout.flush(); time.sleep(60)"
+    worker = start_worker(script, directory, run)
     assert worker.stdout is not None
-    name, *taken = worker.stdout.readline().split()
+    name, *claimed = worker.stdout.readline().split()
     worker.kill()
     worker.communicate(timeout=TIMEOUT_SECONDS)
-    assert taken == elements
+    assert claimed == keys
     assert worker_file(directory, name).exists()
     return name
 
 
-def written(directory: Path, *entries: Entry, subject: Subject = SUBJECT) -> Path:
-    """The file of a worker that appended the entries and closed."""
-    with Heartbeat(directory, "run") as presence:
-        journal = Journal(directory, subject, presence)
-        for each in entries:
-            journal.append(each)
+def write_journal(directory: Path, *entries: Entry, subject: Subject = SUBJECT) -> Path:
+    """Append the entries as a worker, close the journal and return the worker's file."""
+    with Heartbeat(directory, "run") as heartbeat:
+        journal = Journal(directory, subject, heartbeat)
+        for item in entries:
+            journal.append(item)
         journal.close()
-        return directory / subject.key / f"{presence.name}.jsonl"
+        return directory / subject.key / f"{heartbeat.name}.jsonl"
 
 
-def read(directory: Path, subject: Subject = SUBJECT) -> Journal:
-    """What a reader who comes new finds."""
+def read_journal(directory: Path, subject: Subject = SUBJECT) -> Journal:
+    """Open a journal read-only and read it."""
     journal = Journal(directory, subject)
     journal.refresh()
     return journal
+
+
+def load_all(journal: Journal) -> dict[str, Entry]:
+    """Return all entries of a journal in full, by key."""
+    return {item.key: item for item in journal.load(journal.entries.values())}

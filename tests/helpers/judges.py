@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedSummary, JudgeError, JudgeSettings
-from plugins.journal import Replies
+from plugins.journal import JudgeReplies
 from tests.helpers.servers import ChatServer, completion
 
 RIGHT = completion('It agrees.\n{"fluency": 1, "correctness": 2}')
@@ -23,7 +23,7 @@ def settings_for(server: ChatServer, **changes: Any) -> JudgeSettings:
     return replace(plain, **changes)
 
 
-def decided(server: ChatServer, judged: Any = ANSWER, store: Replies | None = None, **changes: Any) -> Any:
+def decided(server: ChatServer, judged: Any = ANSWER, store: JudgeReplies | None = None, **changes: Any) -> Any:
     with Judge(settings_for(server, **changes), store) as judge:
         return judge.decide(judged)
 

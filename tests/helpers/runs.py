@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from fixtures.calibration import cached, parse_spec
-from fixtures.records import CaseResult, from_json
+from fixtures.records import CaseResult
 from fixtures.seeding import stable_hash
 from plugins import options
 from plugins.runner.case_report import CaseReport
@@ -39,9 +40,9 @@ SPY = """
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from fixtures.records import to_json
 from plugins.controller import EVALUATION
 
 def pytest_configure(config):
@@ -59,7 +60,7 @@ class Spy:
         if EVALUATION in session.config.stash:
             with Path(__file__).with_name("results.jsonl").open("w") as file:
                 for result in session.config.stash[EVALUATION].measured.results.values():
-                    file.write(json.dumps(to_json(result)) + "\\n")
+                    file.write(json.dumps(msgspec.to_builtins(result)) + "\\n")
 """
 
 
@@ -117,14 +118,14 @@ class Finished:
     def results(self) -> dict[str, CaseResult]:
         """The evaluated results by case id, with all their samples."""
         lines = (self.folder / "results.jsonl").read_text().splitlines()
-        results = [from_json(CaseResult, json.loads(line)) for line in lines]
+        results = [msgspec.convert(json.loads(line), CaseResult) for line in lines]
         return {result.case.id: result for result in results}
 
     @property
     def reports(self) -> list[tuple[str, CaseReport]]:
         """The case ids and reports that reached the controller, in the order of their arrival."""
         lines = (self.folder / "reports.jsonl").read_text().splitlines()
-        return [(case, from_json(CaseReport, json.loads(text))) for case, text in map(json.loads, lines)]
+        return [(case, msgspec.convert(json.loads(text), CaseReport)) for case, text in map(json.loads, lines)]
 
     @property
     def counts(self) -> dict[str, int]:

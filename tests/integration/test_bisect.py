@@ -20,8 +20,8 @@ from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
 from plugins.gates.sequential import NonInferiority
 from plugins.gates.statistics import paired_interval
-from plugins.journal import Entry, Subject, element_name
-from plugins.journal.lines import encode, encode_subject
+from plugins.journal import Entry, Subject, sample_key
+from plugins.journal.lines import encode_line, encode_subject
 from tests.helpers.checkpoints import CONFIG, TENSORS, safetensors
 
 SAMPLES = 100
@@ -95,12 +95,12 @@ class Chain:
         folder = self.folder / "journal" / subject.key
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "subject.json").write_bytes(encode_subject(subject))
-        lines = [encode(self._entry(name, sample)) for sample in samples]
+        lines = [encode_line(self._entry(name, sample)) for sample in samples]
         with (folder / "worker.jsonl").open("ab") as file:
             file.writelines(lines)
 
     def _entry(self, name: str, sample: int) -> Entry:
-        key = element_name("s", "", 0, CASE.task, 512, sample)
+        key = sample_key("s", "", 0, CASE.task, 512, sample)
         generation = Generation(
             text=f"said by {name}", prompt_tokens=500, generated_tokens=10, computed_tokens=510, reused_tokens=0,
             finish="stop", seconds=0.1,
@@ -109,7 +109,7 @@ class Chain:
             index=sample, score=Score(value=self._right(name, sample)), generation=generation,
             references=("4711",), depths=(0.5,),
         )  # fmt: skip
-        return Entry(element=key, prompt=key, case=CASE.id, index=sample, outcome=outcome)
+        return Entry(key=key, prompt=key, case=CASE.id, index=sample, outcome=outcome)
 
     def _right(self, name: str, sample: int) -> float:
         return float(sample < self.solved[name])

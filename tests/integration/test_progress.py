@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from fixtures.records import Case, Score
 from plugins.config.run import Run
@@ -48,8 +50,8 @@ class Watched:
             case: Case = panel.cases[element.case_id]
             key = self.run.key(case, element.sample_index)
             written = entry(key, case=case.id)
-            outcome = replace(written.outcome, index=element.sample_index, score=Score(value=value))
-            self.journal.append(replace(written, index=element.sample_index, outcome=outcome))
+            outcome = msgspec.structs.replace(written.outcome, index=element.sample_index, score=Score(value=value))
+            self.journal.append(msgspec.structs.replace(written, index=element.sample_index, outcome=outcome))
 
     def look(self, seconds: float = 1.0) -> list[tuple[str, bool]]:
         self.clock.now += seconds
@@ -60,14 +62,14 @@ class Watched:
 def watched(folder: Path, *, samples: int = 10) -> Iterator[Watched]:
     run = run_summary(samples=samples, lengths=(4096, 8192)).run
     clock = Clock()
-    presence = Heartbeat(folder, run.id)
-    journal = Journal(folder, SUBJECT, presence)
+    heartbeat = Heartbeat(folder, run.id)
+    journal = Journal(folder, SUBJECT, heartbeat)
     panel_state = PanelState(run, run.cases, {"model": Journal(folder, SUBJECT)})
     try:
         yield Watched(run, journal, Watcher(panel_state, clock), clock)
     finally:
         journal.close()
-        presence.close()
+        heartbeat.close()
 
 
 def test_nothing_is_said_before_there_is_a_result(tmp_path: Path) -> None:

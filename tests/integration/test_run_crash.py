@@ -46,9 +46,9 @@ FULL_DISK = """
 import errno
 import os
 
-from plugins.journal import store
+from plugins.journal import line_file
 
-write_all = store.write_all
+write_all = line_file.write_all
 written = []
 
 def full(descriptor, data):
@@ -58,7 +58,7 @@ def full(descriptor, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     write_all(descriptor, data)
 
-store.write_all = full
+line_file.write_all = full
 """
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import msgspec
 import pytest
 
-from fixtures.records import to_json
 from plugins.runner.case_report import CaseReport
 from tests.helpers.runs import Finished, finished_run
 
@@ -40,8 +40,8 @@ def count(owner, name):
 
 count(CaseResult, "__init__")
 count(GateEvaluator, "__init__")
-count(reading, "decode")
-count(Panel, "look")
+count(reading, "decode_line")
+count(Panel, "analyze")
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
@@ -70,10 +70,12 @@ def test_the_controller_evaluates_every_case_once(counted: Finished) -> None:
     assert counts(counted, "worker").keys().isdisjoint({"CaseResult", "GateEvaluator"})
 
 
-def test_the_controller_decodes_every_stored_line_once(counted: Finished) -> None:
+def test_the_controller_decodes_every_line_once_and_every_result_once_more(counted: Finished) -> None:
+    """Reading a journal keeps an index of it; the evaluated results are read in full from their positions."""
     lines = [line for file in counted.folder.glob("journal/*/*.jsonl") for line in file.read_text().splitlines()]
     assert len(lines) > CASES * 8
-    assert counts(counted, "controller")["decode"] == len(lines)
+    results = sum(len(result.outcomes) for result in counted.results.values())
+    assert counts(counted, "controller")["decode_line"] == len(lines) + results
 
 
 def test_workers_send_counts_and_no_results(counted: Finished) -> None:
@@ -85,7 +87,7 @@ def test_workers_send_counts_and_no_results(counted: Finished) -> None:
             executions=report.executions,
             facts=report.facts,
         )
-        assert len(json.dumps(to_json(report))) < 1500
+        assert len(json.dumps(msgspec.to_builtins(report))) < 1500
 
 
 def test_reports_follow_from_the_journal(counted: Finished) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fixtures import versions
 from plugins.journal import Heartbeat, Journal, Subject
-from plugins.journal.housekeeping import shelves
-from plugins.journal.lines import UNVERSIONED_SOURCES, element_name
+from plugins.journal.housekeeping import subject_directories
+from plugins.journal.lines import UNVERSIONED_SOURCES, sample_key
 from tests.helpers.checkpoints import sound_checkpoint
-from tests.helpers.journals import entry, read
+from tests.helpers.journals import entry, read_journal
 from tests.helpers.paths import REPOSITORY
 
 COMMENT = {".py": "\n# a comment\n", ".toml": "\n# a comment\n"}
@@ -69,31 +69,33 @@ UNVERSIONED = Subject(
 
 
 def test_answers_from_a_journal_without_versions_are_taken_over(tmp_path: Path) -> None:
-    with_presence(tmp_path, UNVERSIONED).append(entry("old", prompt="b" * 32))
-    assert read(tmp_path, VERSIONED).generations.keys() == {"b" * 32}, "a reader finds them where they are"
+    with_heartbeat(tmp_path, UNVERSIONED).append(entry("old", prompt="b" * 32))
+    assert read_journal(tmp_path, VERSIONED).entries_by_prompt.keys() == {"b" * 32}, (
+        "a reader finds them where they are"
+    )
     assert (tmp_path / UNVERSIONED.key).is_dir(), "a reader moves nothing"
-    journal = with_presence(tmp_path, VERSIONED)
+    journal = with_heartbeat(tmp_path, VERSIONED)
     journal.refresh()
-    assert journal.generations.keys() == {"b" * 32}
-    assert [each.subject for each in shelves(tmp_path)] == [VERSIONED]
+    assert journal.entries_by_prompt.keys() == {"b" * 32}
+    assert [each.subject for each in subject_directories(tmp_path)] == [VERSIONED]
 
 
 def test_another_source_text_or_version_takes_nothing_over(tmp_path: Path) -> None:
-    changed = replace(UNVERSIONED, execution={**UNVERSIONED.execution, "code": "0" * 16})
-    with_presence(tmp_path, changed).append(entry("old"))
-    with_presence(tmp_path, UNVERSIONED).append(entry("old"))
-    later = replace(VERSIONED, execution={**VERSIONED.execution, "version": "2"})
+    changed = msgspec.structs.replace(UNVERSIONED, execution={**UNVERSIONED.execution, "code": "0" * 16})
+    with_heartbeat(tmp_path, changed).append(entry("old"))
+    with_heartbeat(tmp_path, UNVERSIONED).append(entry("old"))
+    later = msgspec.structs.replace(VERSIONED, execution={**VERSIONED.execution, "version": "2"})
     for subject in (later, VERSIONED):
-        journal = with_presence(tmp_path, subject)
+        journal = with_heartbeat(tmp_path, subject)
         journal.refresh()
         assert len(journal.entries) == (subject == VERSIONED)
-    assert {each.subject.key for each in shelves(tmp_path)} == {changed.key, later.key, VERSIONED.key}
+    assert {each.subject.key for each in subject_directories(tmp_path)} == {changed.key, later.key, VERSIONED.key}
 
 
 def test_results_of_both_journals_are_kept_apart_where_both_exist(tmp_path: Path) -> None:
-    with_presence(tmp_path, VERSIONED).append(entry("new"))
-    with_presence(tmp_path, UNVERSIONED).append(entry("old"))
-    journal = with_presence(tmp_path, VERSIONED)
+    with_heartbeat(tmp_path, VERSIONED).append(entry("new"))
+    with_heartbeat(tmp_path, UNVERSIONED).append(entry("old"))
+    journal = with_heartbeat(tmp_path, VERSIONED)
     journal.refresh()
     assert journal.entries.keys() == {"new"}
     assert (tmp_path / UNVERSIONED.key).is_dir()
@@ -103,7 +105,7 @@ def test_results_of_both_journals_are_kept_apart_where_both_exist(tmp_path: Path
 def test_a_samples_key_depends_on_each_part_of_its_identity(changed: str) -> None:
     identity = {"samples": "s", "version": "1.1.1", "seed": 0, "task": "vt", "length": 4096, "index": 3}
     other = {**identity, changed: f"{identity[changed]}1" if isinstance(identity[changed], str) else 9}
-    assert element_name(**identity) != element_name(**other)  # type: ignore[arg-type]  # the values are of mixed types
+    assert sample_key(**identity) != sample_key(**other)  # type: ignore[arg-type]  # the values are of mixed types
 
 
 def test_a_sample_version_names_task_prompt_and_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +117,7 @@ def test_a_sample_version_names_task_prompt_and_scoring(monkeypatch: pytest.Monk
         versions.sample_version("vt", "judge")
 
 
-def with_presence(directory: Path, subject: Subject) -> Journal:
+def with_heartbeat(directory: Path, subject: Subject) -> Journal:
     """Return a journal that writes."""
     return Journal(directory, subject, Heartbeat(directory, "run"))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
@@ -175,7 +176,7 @@ class Thinker(Answerer):
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         for generation in super().generate(prompts):
-            yield replace(generation, finish="thinking")
+            yield msgspec.structs.replace(generation, finish="thinking")
 
 
 def test_a_model_that_goes_on_thinking_fails_each_sample_for_that(tmp_path: Path) -> None:

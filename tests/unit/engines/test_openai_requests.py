@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from fixtures.checkpoints.checkpoint import Checkpoint
@@ -44,7 +45,7 @@ def test_an_answer_takes_one_greedy_request_and_counts_what_the_server_read(serv
     expected = Generation(
         text=" seven", prompt_tokens=5, generated_tokens=2, computed_tokens=4, reused_tokens=3, finish="stop", seconds=0
     )
-    assert replace(generation, seconds=0) == expected
+    assert msgspec.structs.replace(generation, seconds=0) == expected
 
 
 def test_answers_come_in_the_order_of_the_prompts_whichever_is_ready_first(server: ChatServer) -> None:

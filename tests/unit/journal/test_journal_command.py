@@ -1,4 +1,4 @@
-"""`python -m plugins.journal` lists what a journal holds, and deletes only what is old, idle and ours."""
+"""`python -m plugins.journal` lists the contents of a journal, and deletes only old and unused files of its own."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from plugins.journal import Heartbeat, Journal, Subject
 from plugins.journal.__main__ import main
 from plugins.journal.heartbeat import worker_file
 from plugins.journal.lines import encode_subject
-from tests.helpers.journals import SUBJECT, entry, killed, read, written
+from tests.helpers.journals import SUBJECT, entry, kill_worker, read_journal, write_journal
 from tests.helpers.paths import REPOSITORY
 
 DAY_SECONDS = 86_400
-OLD = replace(SUBJECT, model="models/old", fingerprint="0123456789abcdef")
+OLD = msgspec.structs.replace(SUBJECT, model="models/old", fingerprint="0123456789abcdef")
 
 
-def aged(directory: Path, subject: Subject = OLD, days: float = 40) -> Path:
-    """A subject with one result, last written so many days ago."""
-    written(directory, entry("aa"), subject=subject)
+def old_subject(directory: Path, subject: Subject = OLD, days: float = 40) -> Path:
+    """Write a subject with one result that is so many days old, and return its directory."""
+    write_journal(directory, entry("aa"), subject=subject)
     folder = directory / subject.key
     then = time.time() - days * DAY_SECONDS
     for file in folder.iterdir():
@@ -39,13 +39,15 @@ def tree(directory: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_the_list_names_every_subject_and_the_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    aged(tmp_path)
-    written(tmp_path, entry("aa"), entry("bb"), entry("cc", case="other"))
-    long = replace(SUBJECT, model="a/long/path/to/\x1b[31m/é/checkpoints/of/a/model/step_1000", fingerprint="e" * 64)
-    with Heartbeat(tmp_path, "run") as presence:
-        journal = Journal(tmp_path, long, presence)
-        journal.take(["aa"], 1)
+def test_the_list_has_every_subject_and_the_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old_subject(tmp_path)
+    write_journal(tmp_path, entry("aa"), entry("bb"), entry("cc", case="other"))
+    long_name = msgspec.structs.replace(
+        SUBJECT, model="a/long/path/to/\x1b[31m/é/checkpoints/of/a/model/step_1000", fingerprint="e" * 64
+    )
+    with Heartbeat(tmp_path, "run") as heartbeat:
+        journal = Journal(tmp_path, long_name, heartbeat)
+        journal.claim(["aa"], 1)
         assert main([str(tmp_path)]) == 0
         journal.close()
     lines = capsys.readouterr().out.splitlines()
@@ -65,13 +67,13 @@ def test_the_list_names_every_subject_and_the_totals(tmp_path: Path, capsys: pyt
     assert lines[-1].startswith("3 subjects, 4 samples, ")
 
 
-def test_pruning_deletes_what_is_older_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = aged(tmp_path)
+def test_pruning_deletes_older_subjects_and_reports_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = old_subject(tmp_path)
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-    kept = aged(tmp_path, SUBJECT, days=29)
+    kept = old_subject(tmp_path, SUBJECT, days=29)
     assert main([str(tmp_path), "--prune", "30d"]) == 0
     assert not folder.exists()
-    assert set(read(tmp_path).entries) == {"aa"}
+    assert set(read_journal(tmp_path).entries) == {"aa"}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([kept.name, "workers"])
     assert capsys.readouterr().out.splitlines() == [
         f"deleted models/old 0123456789 hf/bfloat16 (1 sample, {size} B, written 40 d ago)", f"freed {size} B",
@@ -82,79 +84,79 @@ def test_pruning_deletes_what_is_older_and_says_so(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out.splitlines()[-1] == "0 subjects, 0 samples, 0 B"
 
 
-def test_a_dry_run_says_it_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    aged(tmp_path)
-    killed(tmp_path, "run", ["bb"])
+def test_a_dry_run_reports_deletions_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old_subject(tmp_path)
+    kill_worker(tmp_path, "run", ["bb"])
     before = tree(tmp_path)
     assert main([str(tmp_path), "--prune", "30d", "--dry-run"]) == 0
     assert tree(tmp_path) == before
     out = capsys.readouterr().out.splitlines()
     assert [line.split(" models/old")[0] for line in out[:1]] == ["would delete"]
     assert out[-1].startswith("would free ")
-    assert out[-1].endswith(", 1 file of workers that are gone")
+    assert out[-1].endswith(", 1 file of dead workers")
 
 
-def test_only_the_model_that_was_named_is_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    aged(tmp_path)
-    aged(tmp_path, SUBJECT)
+def test_only_the_given_model_is_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old_subject(tmp_path)
+    old_subject(tmp_path, SUBJECT)
     assert main([str(tmp_path), "--prune", "0d", "--model", "step_1000"]) == 0
     assert not (tmp_path / SUBJECT.key).exists()
     assert (tmp_path / OLD.key).exists()
     capsys.readouterr()
     assert main([str(tmp_path), "--prune", "0d", "--model", "step"]) == 4
-    assert capsys.readouterr().err == "error: --model: nothing of 'step' here; there is: models/old\n"
+    assert capsys.readouterr().err == "error: --model: no results of 'step' here; the journal has: models/old\n"
 
 
-@pytest.mark.parametrize("use", ["claim", "file", "far claim", "nameless claim"])
-def test_what_is_in_use_is_kept(tmp_path: Path, use: str, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = aged(tmp_path)
-    far = worker_file(tmp_path, "far-7-0123abcd")
-    far.write_text(json.dumps({"host": "far", "pid": 1, "started": 1, "run": "run"}))
-    content = "far-7-0123abcd\n" if use == "far claim" else ""
-    with Heartbeat(tmp_path, "run") as presence:
+@pytest.mark.parametrize("use", ["claim", "file", "remote claim", "claim without a name"])
+def test_a_subject_in_use_is_kept(tmp_path: Path, use: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = old_subject(tmp_path)
+    remote = worker_file(tmp_path, "far-7-0123abcd")
+    remote.write_text(json.dumps({"host": "far", "pid": 1, "started": 1, "run": "run"}))
+    content = "far-7-0123abcd\n" if use == "remote claim" else ""
+    with Heartbeat(tmp_path, "run") as heartbeat:
         if use == "claim":
-            Journal(tmp_path, OLD, presence).take(["bb"], 1)
+            Journal(tmp_path, OLD, heartbeat).claim(["bb"], 1)
         elif use == "file":
-            # Between two claims a worker has only its file.
-            (folder / f"{presence.name}.jsonl").touch()
+            # Between two claims, only its file shows that a worker uses the subject.
+            (folder / f"{heartbeat.name}.jsonl").touch()
         else:
             (folder / "claims" / "bb").write_text(content)
         assert main([str(tmp_path), "--prune", "0d"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("kept models/old ")
     assert "in use\nfreed 0 B\n" in out
-    assert set(read(tmp_path, OLD).entries) == {"aa"}
+    assert set(read_journal(tmp_path, OLD).entries) == {"aa"}
     long_ago = time.time() - 7200
-    for file in (far, *(folder / "claims").iterdir()):
+    for file in (remote, *(folder / "claims").iterdir()):
         os.utime(file, (long_ago, long_ago))
     assert main([str(tmp_path), "--prune", "0d"]) == 0
     assert not folder.exists()
-    assert not far.exists()
+    assert not remote.exists()
 
 
-def test_what_a_killed_worker_left_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name = killed(tmp_path, "run", ["aa"])
-    stranger = tmp_path / "workers" / "notes.json"
-    stranger.write_text("{}")
-    with Heartbeat(tmp_path, "run") as presence:
+def test_files_of_killed_workers_are_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = kill_worker(tmp_path, "run", ["aa"])
+    foreign = tmp_path / "workers" / "notes.json"
+    foreign.write_text("{}")
+    with Heartbeat(tmp_path, "run") as heartbeat:
         assert main([str(tmp_path), "--prune", "1d"]) == 0
-        assert worker_file(tmp_path, presence.name).exists()
+        assert worker_file(tmp_path, heartbeat.name).exists()
     assert not worker_file(tmp_path, name).exists()
-    assert stranger.exists()
-    assert capsys.readouterr().out == "freed 0 B, 1 file of workers that are gone\n"
+    assert foreign.exists()
+    assert capsys.readouterr().out == "freed 0 B, 1 file of dead workers\n"
 
 
-def test_a_deletion_that_was_cut_short_is_finished(tmp_path: Path) -> None:
-    aged(tmp_path).rename(tmp_path / ".pruned-0123abcd")
+def test_an_interrupted_deletion_is_completed(tmp_path: Path) -> None:
+    old_subject(tmp_path).rename(tmp_path / ".pruned-0123abcd")
     assert main([str(tmp_path), "--prune", "30d"]) == 0
     assert list(tmp_path.iterdir()) == [tmp_path / "workers"]
 
 
-def test_what_is_not_ours_is_never_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_files_are_never_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outside = tmp_path / "outside"
-    aged(outside)
+    old_subject(outside)
     directory = tmp_path / "journal"
-    aged(directory, SUBJECT)
+    old_subject(directory, SUBJECT)
     (directory / SUBJECT.key / "notes.txt").write_text("mine")
     (directory / OLD.key).symlink_to(outside / OLD.key)
     (directory / "data").mkdir()
@@ -166,21 +168,21 @@ def test_what_is_not_ours_is_never_deleted(tmp_path: Path, capsys: pytest.Captur
     assert tree(tmp_path) == before
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 2
-    assert out[0].endswith(f"{directory / SUBJECT.key} holds files that are no journal's")
+    assert out[0].endswith(f"{directory / SUBJECT.key} contains files that are not the journal's")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (["{}/none"], "DIR: {}/none is no directory; give what pytest was given as --journal"),
-        (["{}/empty"], "DIR: {}/empty is no journal; give what pytest was given as --journal"),
+        (["{}/none"], "DIR: {}/none is not a directory; give the directory given to pytest as --journal"),
+        (["{}/empty"], "DIR: {}/empty is not a journal; give the directory given to pytest as --journal"),
         (["{}", "--prune", "30"], "--prune: cannot read '30'; write 30d or 12h, or 0d for everything"),
         (["{}", "--prune=-1d"], "--prune: cannot read '-1d'; write 30d or 12h, or 0d for everything"),
-        (["{}", "--dry-run"], "--dry-run: nothing to try; give --prune 30d too"),
+        (["{}", "--dry-run"], "--dry-run: has no effect without --prune; add --prune 30d"),
     ],
 )
-def test_wrong_use_is_told_in_one_line(tmp_path: Path, arguments: list[str], told: str) -> None:
-    aged(tmp_path)
+def test_wrong_use_is_an_error_of_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
+    old_subject(tmp_path)
     (tmp_path / "empty").mkdir()
     before = tree(tmp_path)
     ended = subprocess.run(
@@ -189,4 +191,4 @@ def test_wrong_use_is_told_in_one_line(tmp_path: Path, arguments: list[str], tol
     )  # fmt: skip
     assert ended.stdout == ""
     assert tree(tmp_path) == before
-    assert (ended.returncode, ended.stderr) == (4, f"error: {told.format(tmp_path)}\n")
+    assert (ended.returncode, ended.stderr) == (4, f"error: {message.format(tmp_path)}\n")

@@ -1,4 +1,4 @@
-"""A directory that fails: one line says what happened, and what was written before is kept."""
+"""If the directory fails, one line says why, and results that were written before are kept."""
 
 from __future__ import annotations
 
@@ -8,71 +8,81 @@ from pathlib import Path
 import pytest
 
 from plugins.journal import Heartbeat, Journal, JournalError
-from plugins.journal.lines import encode
-from tests.helpers.journals import SUBJECT, entry, output, read, started, written
+from plugins.journal.lines import encode_line
+from tests.helpers.journals import (
+    SUBJECT,
+    entry,
+    load_all,
+    read_journal,
+    start_worker,
+    worker_output,
+    write_journal,
+)
 
 FOLDER = SUBJECT.key
 
 
-def test_a_file_in_place_of_the_directory_is_told_in_one_line(tmp_path: Path) -> None:
-    place = tmp_path / "journal"
-    place.write_text("")
-    told = rf"^--journal: cannot write {place} \(.*\); give a directory.*; finished results are kept$"
-    with pytest.raises(JournalError, match=told):
-        Heartbeat(place, "run")
+def test_a_file_instead_of_the_directory_is_an_error_of_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text("")
+    message = rf"^--journal: cannot write {path} \(.*\); give a directory.*; finished results are kept$"
+    with pytest.raises(JournalError, match=message):
+        Heartbeat(path, "run")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_read_only_directory_is_an_error_of_one_line(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(JournalError, match="give a directory that can be written"):
         Heartbeat(tmp_path, "run")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_told_and_gives_the_claims_back(tmp_path: Path) -> None:
-    written(tmp_path, entry("aa"))
-    presence = Heartbeat(tmp_path, "run")
-    journal = Journal(tmp_path, SUBJECT, presence)
-    assert journal.take(["aa", "bb", "cc"], 9) == ["bb", "cc"]
-    own = tmp_path / FOLDER / f"{presence.name}.jsonl"
+def test_a_full_disk_is_an_error_and_releases_the_claims(tmp_path: Path) -> None:
+    write_journal(tmp_path, entry("aa"))
+    heartbeat = Heartbeat(tmp_path, "run")
+    journal = Journal(tmp_path, SUBJECT, heartbeat)
+    assert journal.claim(["aa", "bb", "cc"], 9) == ["bb", "cc"]
+    own = tmp_path / FOLDER / f"{heartbeat.name}.jsonl"
     own.symlink_to("/dev/full")
-    told = rf"^--journal: cannot write {tmp_path} \(No space left on device\); make room.*; finished results are kept$"
-    with pytest.raises(JournalError, match=told):
+    message = (
+        rf"^--journal: cannot write {tmp_path} \(No space left on device\); make room.*; finished results are kept$"
+    )
+    with pytest.raises(JournalError, match=message):
         journal.append(entry("bb"))
     assert list((tmp_path / FOLDER / "claims").iterdir()) == []
-    assert set(journal.entries) == set(read(tmp_path).entries) == {"aa"}
-    presence.close()
+    assert set(journal.entries) == set(read_journal(tmp_path).entries) == {"aa"}
+    heartbeat.close()
 
 
-@pytest.mark.parametrize("cut", [True, False])
-def test_a_line_that_fits_in_part_is_cut_off_or_left_behind(tmp_path: Path, cut: bool) -> None:
-    """The file may grow no further than 2000 bytes; then room is made and the worker goes on."""
+@pytest.mark.parametrize("can_truncate", [True, False])
+def test_a_line_that_was_written_in_part_is_removed_or_skipped(tmp_path: Path, can_truncate: bool) -> None:
+    """The file may not grow beyond 2000 bytes. Then the limit is lifted, and the worker continues."""
     script = f"""
 import resource
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
-if not {cut}:
+if not {can_truncate}:
     def refuse(descriptor, size):
         raise OSError(5, "no")
     os.ftruncate = refuse
-journal.take(["aa", "bb"], 2)
+journal.claim(["aa", "bb"], 2)
 journal.append(entry("aa"))
-for element in ("bb", "bb"):
+for key in ("bb", "bb"):
     try:
-        journal.append(entry(element, "x" * 2000))
+        journal.append(entry(key, "x" * 2000))
     except JournalError as error:
         print(error)
-print(os.listdir(journal.folder / "claims"), (journal.folder / f"{{presence.name}}.jsonl").stat().st_size)
+print(os.listdir(journal.folder / "claims"), (journal.folder / f"{{heartbeat.name}}.jsonl").stat().st_size)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 journal.append(entry("cc"))
 print(*journal.entries)
 """
-    first, again, left, kept = output(started(script, tmp_path)).splitlines()
+    first, again, state, keys = worker_output(start_worker(script, tmp_path)).splitlines()
     assert first == again
     assert first.startswith(f"--journal: cannot write {tmp_path} (File too large); make room")
-    assert left == f"[] {len(encode(entry('aa'))) if cut else 2000}"
-    assert kept == "aa cc"
-    found = read(tmp_path)
-    assert list(found.entries.values()) == [entry("aa"), entry("cc")]
-    assert found.unreadable == (not cut)
+    assert state == f"[] {len(encode_line(entry('aa'))) if can_truncate else 2000}"
+    assert keys == "aa cc"
+    journal = read_journal(tmp_path)
+    assert list(load_all(journal).values()) == [entry("aa"), entry("cc")]
+    assert journal.unreadable_lines == (not can_truncate)

@@ -20,7 +20,7 @@ from tests.helpers.servers import ChatServer, needles_within
 LENGTHS = (900, 1000)
 # A plugin that replaces the answers at the longer length.
 NASTY_ANSWERS = f"""
-from dataclasses import replace
+from msgspec.structs import replace
 
 from plugins.runner.score_answers import AnswerScorer
 

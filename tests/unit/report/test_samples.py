@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,11 +24,13 @@ def row_of(text: str, *references: str, depths: tuple[float, ...] = ()) -> dict[
     options = options_of(samples=1, suite="ruler", lengths=(4096,))
     case = cases_of(options)[0]
     result = result_of(case, options.lengths, (text,), paired=False)
-    outcome = replace(
+    outcome = msgspec.structs.replace(
         result.outcomes[0],
         references=references,
         depths=depths,
-        score=replace(result.outcomes[0].score, value=0.5, parts=dict.fromkeys(references[:1], 1.0), failure="wrong"),
+        score=msgspec.structs.replace(
+            result.outcomes[0].score, value=0.5, parts=dict.fromkeys(references[:1], 1.0), failure="wrong"
+        ),
     )
     (row,) = samples_of([case], {case.id: replace(result, outcomes=(outcome,))}).rows
     return dict(row)

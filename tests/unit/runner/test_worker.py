@@ -17,7 +17,7 @@ from plugins.config.baseline import Baseline
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel, PanelStatus
 from plugins.journal import Heartbeat, Journal, Subject
-from plugins.journal.lines import Loss, encode
+from plugins.journal.lines import LostClaim, encode_line
 from plugins.runner.batches import FEW_SAMPLES_LEFT, ModelUnderTest
 from plugins.runner.worker import Worker
 from tests.helpers.runs import calibrated
@@ -46,27 +46,27 @@ class Recorder(Answerer):
 def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: list[int], tmp_path: Path) -> None:
     """Also where another worker has some of them, and gives them back: what is free of a context stays together."""
     with worker_of(
-        calibrated("512"), (engine := Recorder(lambda: other.give_all_back())), tmp_path,
+        calibrated("512"), (engine := Recorder(lambda: other.release_all())), tmp_path,
         suite="helmet", lengths=(2048,), samples=QUESTIONS,
-    ) as (worker, case), Heartbeat(tmp_path, worker.run.id) as presence:  # fmt: skip
+    ) as (worker, case), Heartbeat(tmp_path, worker.run.id) as heartbeat:  # fmt: skip
         assert (case.task, case.group, case.samples) == ("json_kv", GROUP, GROUP * QUESTIONS)
         (panel,) = worker.panel_state.panels.values()
-        other = Journal(tmp_path, worker.models["model"].journal.subject, presence)
-        assert len(other.take([worker.panel_state.keys(panel)[element] for element in panel.order], held)) == held
+        other = Journal(tmp_path, worker.models["model"].journal.subject, heartbeat)
+        assert len(other.claim([worker.panel_state.keys(panel)[element] for element in panel.order], held)) == held
         worker.measure(case)
     assert [len(call) for call in engine.calls] == taken
     assert [len(set(call)) for call in engine.calls] == [1] * len(taken)
 
 
 def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> None:
-    engine = Recorder(lambda: other.give_all_back())
+    engine = Recorder(lambda: other.release_all())
     with worker_of(calibrated("full"), engine, tmp_path, cases=26, lengths=(512, 1024), samples=1) as (worker, case):
         short, long = worker.panel_state.panels.values()
-        with Heartbeat(tmp_path, worker.run.id) as presence:
-            other = Journal(tmp_path, worker.models["model"].journal.subject, presence)
+        with Heartbeat(tmp_path, worker.run.id) as heartbeat:
+            other = Journal(tmp_path, worker.models["model"].journal.subject, heartbeat)
             held = [worker.panel_state.keys(short)[element] for element in short.order]
-            assert other.take(held, len(held)) == held
-            waits = threading.Timer(20, other.give_all_back)
+            assert other.claim(held, len(held)) == held
+            waits = threading.Timer(20, other.release_all)
             waits.start()
             worker.measure(case)
             waits.cancel()
@@ -84,13 +84,13 @@ def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
     ):
         short, long = worker.panel_state.panels.values()
         journal, keys = worker.models["model"].journal, worker.panel_state.keys(long)
-        line = encode(Loss(lost=keys[long.order[-1]], run=worker.run.id))
+        line = encode_line(LostClaim(key=keys[long.order[-1]], run=worker.run.id))
         (journal.folder / "another.jsonl").write_bytes(line)
         held = [worker.panel_state.keys(short)[element] for element in short.order]
-        with Heartbeat(tmp_path, worker.run.id) as presence:
-            other = Journal(tmp_path, journal.subject, presence)
-            assert other.take(held, len(held)) == held
-            waits = threading.Timer(1, other.give_all_back)
+        with Heartbeat(tmp_path, worker.run.id) as heartbeat:
+            other = Journal(tmp_path, journal.subject, heartbeat)
+            assert other.claim(held, len(held)) == held
+            waits = threading.Timer(1, other.release_all)
             waits.start()
             worker.measure(case)
             waits.cancel()
@@ -113,7 +113,7 @@ def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, mon
         worker.measure(case)
         asked = len(thought)
         assert worker.panel_state.status(panel).next_samples == ()
-        worker.models["model"].journal.fail(case.id, "broken")
+        worker.models["model"].journal.record_failure(case.id, "broken")
         assert case.id not in worker.panel_state.status(panel).evidence_counts
         assert len(thought) == asked + 1
 
@@ -144,9 +144,9 @@ def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path
     with worker_of(model, server, tmp_path, cases=13, lengths=(512,), samples=8) as (alone, case):
         checkpoint = read_checkpoint(str(model))
         baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=checkpoint)
-        with Heartbeat(tmp_path, alone.run.id) as presence:
+        with Heartbeat(tmp_path, alone.run.id) as heartbeat:
             subject = Subject(model="b", fingerprint="b", execution={"engine": "fake"})
-            beside = ModelUnderTest(journal=Journal(tmp_path, subject, presence), engine=lambda: here)
+            beside = ModelUnderTest(journal=Journal(tmp_path, subject, heartbeat), engine=lambda: here)
             worker = Worker(
                 replace(alone.run, baseline=baseline, deadline=time.time() + 30),
                 alone.run.cases[:13],

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.scoring.judge import Judge, JudgeError, JudgeSettings
 from fixtures.scoring.judge.client import ChatClient
-from plugins.journal import Replies
+from plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, decided, refused, settings_for
 from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
 
@@ -143,7 +143,7 @@ def test_the_key_is_nowhere_but_in_the_request(
     ]
     for response in failing:
         server.answer = lambda _, response=response: response  # type: ignore[misc]  # mypy infers no default
-        with Judge(settings_for(server, timeout_seconds=0.2, retries=0), Replies(tmp_path, "one")) as judge:
+        with Judge(settings_for(server, timeout_seconds=0.2, retries=0), JudgeReplies(tmp_path, "one")) as judge:
             with pytest.raises(JudgeError) as raised:
                 judge.decide(ANSWER)
             error, at = raised.value, raised.value.__traceback__
@@ -152,7 +152,7 @@ def test_the_key_is_nowhere_but_in_the_request(
             told = traceback.TracebackException(type(error), error, at.tb_next, capture_locals=True)
             said += [*told.format(), repr(error), repr(judge), repr(judge.settings), repr(vars(judge))]
     server.answer = lambda _: completion(f'You sent {KEY}. {{"fluency": 1, "correctness": 3}}')
-    assert decided(server, store=Replies(tmp_path, "two")).value == 1
+    assert decided(server, store=JudgeReplies(tmp_path, "two")).value == 1
     assert server.requests[-1].authorization == f"Bearer {KEY}"
     written = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()]
     assert any("You sent ***" in text for text in written)

@@ -1,4 +1,4 @@
-"""Replies are kept for every process that comes, whatever happens to the one that asked."""
+"""Replies are stored for all later processes, whatever happens to the one that received them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.journal import JournalError, Replies
-from plugins.journal.housekeeping import is_journal, shelves
-from tests.helpers.journals import entry, output, started, written
+from plugins.journal import JournalError, JudgeReplies
+from plugins.journal.housekeeping import is_journal, subject_directories
+from tests.helpers.journals import entry, start_worker, worker_output, write_journal
 
-REPLIES = "from plugins.journal import Replies\nreplies = Replies(directory, presence.name)\n"
+REPLIES = "from plugins.journal import JudgeReplies\nreplies = JudgeReplies(directory, heartbeat.name)\n"
 
 
 def lines(directory: Path) -> int:
@@ -27,18 +27,18 @@ def lines(directory: Path) -> int:
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=4))
 def test_what_was_put_is_found_by_whoever_comes(replies: dict[str, str]) -> None:
     with TemporaryDirectory() as place:
-        ours = Replies(Path(place), "one")
+        ours = JudgeReplies(Path(place), "one")
         for key, reply in replies.items():
             ours.put(key, reply)
         ours.close()
-        found = Replies(Path(place), None)
+        found = JudgeReplies(Path(place), None)
         assert {key: found.get(key) for key in replies} == replies
         assert found.get("another") is None
 
 
 def test_a_reply_of_another_process_is_found_when_it_is_asked_for(tmp_path: Path) -> None:
     """A process that found nothing at first looks again."""
-    ours, theirs = Replies(tmp_path, "one"), Replies(tmp_path, "two")
+    ours, theirs = JudgeReplies(tmp_path, "one"), JudgeReplies(tmp_path, "two")
     assert ours.get("a") is None
     ours.put("b", "ours")
     for index in range(3):
@@ -50,13 +50,13 @@ def test_a_reply_of_another_process_is_found_when_it_is_asked_for(tmp_path: Path
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     script = """
 for number in range(30):
-    replies.put(f"{presence.name} {number}", f"reply {number} " + "x" * number)
-    replies.put("shared", presence.name)
-print(presence.name)
+    replies.put(f"{heartbeat.name} {number}", f"reply {number} " + "x" * number)
+    replies.put("shared", heartbeat.name)
+print(heartbeat.name)
 """
-    workers = [started(REPLIES + script, tmp_path) for _ in range(3)]
-    names = [output(worker).strip() for worker in workers]
-    found = Replies(tmp_path, None)
+    workers = [start_worker(REPLIES + script, tmp_path) for _ in range(3)]
+    names = [worker_output(worker).strip() for worker in workers]
+    found = JudgeReplies(tmp_path, None)
     for name in names:
         for number in range(30):
             assert found.get(f"{name} {number}") == f"reply {number} " + "x" * number
@@ -69,29 +69,29 @@ for number in range(10**6):
     replies.put(str(number), "reply")
     print(number, flush=True)
 """
-    worker = started(REPLIES + script, tmp_path)
+    worker = start_worker(REPLIES + script, tmp_path)
     assert worker.stdout is not None
     last = [int(worker.stdout.readline()) for _ in range(20)][-1]
     worker.kill()
     worker.communicate()
-    found = Replies(tmp_path, "two")
+    found = JudgeReplies(tmp_path, "two")
     assert [found.get(str(number)) for number in range(last + 1)] == ["reply"] * (last + 1)
 
 
 def test_threads_put_whole_lines_and_a_key_once(tmp_path: Path) -> None:
-    replies = Replies(tmp_path, "one")
+    replies = JudgeReplies(tmp_path, "one")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: replies.put(str(number % 40), "x" * number), range(200)))
     assert lines(tmp_path) == 40
-    found = Replies(tmp_path, None)
+    found = JudgeReplies(tmp_path, None)
     assert all(found.get(str(number)) == replies.get(str(number)) for number in range(40))
 
 
 def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
-    Replies(tmp_path, "one").put("a", "first")
+    JudgeReplies(tmp_path, "one").put("a", "first")
     (path,) = (tmp_path / "judge").iterdir()
     whole = path.read_bytes()
-    reader = Replies(tmp_path, None)
+    reader = JudgeReplies(tmp_path, None)
     assert reader.get("a") == "first"
     path.write_bytes(whole + whole.replace(b'"a"', b'"b"')[:-1])
     assert reader.get("b") is None
@@ -100,13 +100,13 @@ def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_process_of_the_same_name_goes_on_behind_a_torn_line(tmp_path: Path) -> None:
-    Replies(tmp_path, "one").put("a", "first")
+    JudgeReplies(tmp_path, "one").put("a", "first")
     (path,) = (tmp_path / "judge").iterdir()
     path.write_bytes(path.read_bytes() + b'{"key":"torn","rep')
-    again = Replies(tmp_path, "one")
+    again = JudgeReplies(tmp_path, "one")
     assert again.get("a") == "first"
     again.put("b", "second")
-    found = Replies(tmp_path, None)
+    found = JudgeReplies(tmp_path, None)
     assert (found.get("a"), found.get("b"), found.get("torn")) == ("first", "second", None)
 
 
@@ -114,25 +114,25 @@ def test_a_process_of_the_same_name_goes_on_behind_a_torn_line(tmp_path: Path) -
     "noise", [b"\n", b"[]\n", b'{"key":"k"}\n', b'{"key":1,"reply":"x"}\n', b"\xff\n", b"[" * 9999 + b"\n", b"null\n"]
 )
 def test_lines_that_say_something_else_are_passed_over(tmp_path: Path, noise: bytes) -> None:
-    Replies(tmp_path, "one").put("a", "first")
+    JudgeReplies(tmp_path, "one").put("a", "first")
     (tmp_path / "judge" / "judge-0.jsonl").write_bytes(noise + b'{"key":"b","reply":"second"}\n')
-    found = Replies(tmp_path, None)
+    found = JudgeReplies(tmp_path, None)
     assert (found.get("a"), found.get("b"), found.get("k")) == ("first", "second", None)
 
 
 def test_who_has_no_name_writes_nothing(tmp_path: Path) -> None:
-    reader = Replies(tmp_path, None)
+    reader = JudgeReplies(tmp_path, None)
     reader.put("a", "first")
     assert reader.get("a") == "first"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_replies_are_no_subject_of_the_journal(tmp_path: Path) -> None:
-    Replies(tmp_path, "one").put("a", "first")
+    JudgeReplies(tmp_path, "one").put("a", "first")
     assert not is_journal(tmp_path)
-    written(tmp_path, entry("aa"))
-    (shelf,) = shelves(tmp_path)
-    assert (shelf.samples, shelf.foreign) == (1, False)
+    write_journal(tmp_path, entry("aa"))
+    (shelf,) = subject_directories(tmp_path)
+    assert (shelf.samples, shelf.has_foreign_files) == (1, False)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -140,7 +140,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge" / "judge-one.jsonl").symlink_to("/dev/full")
     told = rf"^--journal: cannot write {tmp_path}/judge \(No space left on device\); make room"
-    replies = Replies(tmp_path, "one")
+    replies = JudgeReplies(tmp_path, "one")
     with pytest.raises(JournalError, match=told):
         replies.put("a", "first")
 
@@ -159,8 +159,8 @@ except JournalError as error:
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 replies.put("c", "third")
 """
-    assert "cannot write" in output(started(REPLIES + script, tmp_path))
-    found = Replies(tmp_path, None)
+    assert "cannot write" in worker_output(start_worker(REPLIES + script, tmp_path))
+    found = JudgeReplies(tmp_path, None)
     assert (found.get("a"), found.get("b"), found.get("c")) == ("first", None, "third")
     assert lines(tmp_path) == 2
 
@@ -169,4 +169,4 @@ replies.put("c", "third")
 def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(JournalError, match="give a directory that can be written"):
-        Replies(tmp_path, "one").put("a", "first")
+        JudgeReplies(tmp_path, "one").put("a", "first")

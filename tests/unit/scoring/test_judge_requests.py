@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError
-from plugins.journal import Replies
+from plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, SUMMARY, decided, refused, settings_for
 from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
 
@@ -56,9 +56,9 @@ def test_a_summary_takes_three_calls_and_scores_fluency_times_f1(server: ChatSer
 
 def test_a_kept_reply_is_not_asked_for_again(server: ChatServer, tmp_path: Path) -> None:
     server.queue = [completion("Fine."), RIGHT]
-    first = decided(server, store=Replies(tmp_path, "one"))
+    first = decided(server, store=JudgeReplies(tmp_path, "one"))
     # Another process, another run; the server would answer without a verdict.
-    assert decided(server, store=Replies(tmp_path, "two")) == first
+    assert decided(server, store=JudgeReplies(tmp_path, "two")) == first
     assert len(server.requests) == 2, "the reply that a reminder brought answers the question itself"
 
 
@@ -76,14 +76,14 @@ def test_a_reply_is_kept_for_its_own_question_only(
     server: ChatServer, tmp_path: Path, changes: dict[str, Any], judged: JudgedAnswer
 ) -> None:
     server.answer = lambda _: RIGHT
-    store = Replies(tmp_path, "one")
+    store = JudgeReplies(tmp_path, "one")
     decided(server, store=store)
     decided(server, judged, store=store, **changes)
     assert len(server.requests) == 2
 
 
 def test_a_reply_that_could_not_be_read_is_not_kept(server: ChatServer, tmp_path: Path) -> None:
-    store = Replies(tmp_path, "one")
+    store = JudgeReplies(tmp_path, "one")
     server.answer = lambda _: completion("Fine.")
     with pytest.raises(JudgeError):
         decided(server, store=store)
