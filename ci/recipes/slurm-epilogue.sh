@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Slurm: gate what a training job has written, as a job of its own that starts when training ends.
+# Slurm: gate the checkpoints of a training job, in a job of its own that starts when training ends.
 #
 #     train=$(sbatch --parsable train.sh)
 #     sbatch --dependency="afterany:$train" ci/recipes/slurm-epilogue.sh /checkpoints/run-a
 #
-# Submit it in the clone. It measures every whole checkpoint below the directory that has not been measured
-# yet, oldest first, each against the last that passed. Requeued, it goes on where it was. What follows the
-# directory is given to pytest, such as --suite ruler.
+# Submit it in the clone. It measures all complete checkpoints of the directory that were not measured before,
+# oldest first, and compares them with the last one that passed. A requeued job continues. Arguments after the
+# directory are passed to pytest, such as --suite ruler.
 #SBATCH --job-name=longctx-gates
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:8
@@ -14,7 +14,7 @@
 #SBATCH --requeue
 #SBATCH --signal=TERM@120
 #SBATCH --output=longctx-gates-%j.log
-# Above, edit: gres (GPUs of a node), time, and add --partition and --account as your cluster wants them.
+# Edit above: gres (GPUs of a node) and time, and add --partition and --account as your cluster needs them.
 set -euo pipefail
 
 RUN=${1:?give the directory of the training run}
@@ -22,13 +22,13 @@ shift
 LENGTHS=${LENGTHS:-4k,8k,16k,32k,64k,128k} # EDIT: lengths in tokens
 WORKERS=${WORKERS:-8}                      # EDIT: GPUs of the node
 THRESHOLDS=${THRESHOLDS:-thresholds.toml}  # EDIT: your gates
-JOURNAL=${JOURNAL:-$RUN/.longctx/journal}  # EDIT: on a file system that all nodes see
+JOURNAL=${JOURNAL:-$RUN/.longctx/journal}  # EDIT: a directory that all nodes can write
 OUT=${OUT:-$RUN/.longctx/watch}            # EDIT: history and reports
 ON_FAILURE=${ON_FAILURE:-}                 # EDIT: a command, such as 'mail -s "step $LONGCTX_STEP" me@example.org'
 
 cd "${SLURM_SUBMIT_DIR:-.}"
 make .venv/.ready
-# exec: so that Slurm's TERM reaches the watch, which stops cleanly.
+# exec, so that Slurm's TERM reaches the watch, which then stops cleanly.
 exec .venv/bin/python -m ci.watch "$RUN" --once --every 5s --out "$OUT" \
     ${ON_FAILURE:+--on-failure "$ON_FAILURE"} \
     --lengths "$LENGTHS" -n "$WORKERS" --thresholds "$THRESHOLDS" --journal "$JOURNAL" "$@"

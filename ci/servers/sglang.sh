@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SGLang for `pytest --engine openai`, in an environment of its own (it pins other versions of torch and transformers).
 #   for a run:   pytest --model /ckpt --serve 'bash ci/servers/sglang.sh {model} {port}' ...
-#   one node:    bash ci/servers/sglang.sh /ckpt 8000    (SERVER_HOST=0.0.0.0 before it where other machines ask)
-#   many nodes:  on each NODES=2 HEAD=10.0.0.1 RANK=0 bash ci/servers/sglang.sh /ckpt   (RANK=1, ... on the others)
+#   one node:    bash ci/servers/sglang.sh /ckpt 8000    (set SERVER_HOST=0.0.0.0 if other machines must reach it)
+#   many nodes:  NODES=2 HEAD=10.0.0.1 RANK=0 bash ci/servers/sglang.sh /ckpt   (RANK=1, ... on the others)
 set -euo pipefail
 SERVER_ENV=${SERVER_ENV:-/path/to/server-env} # EDIT: the environment that SGLang is installed in
 LENGTH=131072                                 # EDIT: the longest of --lengths
-GPUS=8                                        # EDIT: of one node
+GPUS=8                                        # EDIT: GPUs of one node
 MODEL=${1:?no checkpoint; give the directory that --model names too}
 PORT=${2:-8000}
 NODES=${NODES:-1}
@@ -23,7 +23,7 @@ if [ "$NODES" -gt 1 ]; then
 else
     set --
 fi
-# --sampling-defaults openai: no sampling of the checkpoint's own beside what is asked for.
+# --sampling-defaults openai: ignore the sampling parameters of the checkpoint's own config.
 exec python -m sglang.launch_server --model-path "$MODEL" --host "${SERVER_HOST:-127.0.0.1}" --port "$PORT" \
     --context-length "$LENGTH" --tp "$((GPUS * NODES))" --sampling-defaults openai \
     --enable-cache-report --enable-deterministic-inference "$@"

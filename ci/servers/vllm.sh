@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # vLLM for `pytest --engine openai`, in an environment of its own (it pins other versions of torch and transformers).
 #   for a run:   pytest --model /ckpt --serve 'bash ci/servers/vllm.sh {model} {port}' ...
-#   one node:    bash ci/servers/vllm.sh /ckpt 8000    (SERVER_HOST=0.0.0.0 before it where other machines ask)
-#   many nodes:  on each NODES=2 HEAD=10.0.0.1 RANK=0 bash ci/servers/vllm.sh /ckpt   (RANK=1, ... on the others; Ray)
+#   one node:    bash ci/servers/vllm.sh /ckpt 8000    (set SERVER_HOST=0.0.0.0 if other machines must reach it)
+#   many nodes:  NODES=2 HEAD=10.0.0.1 RANK=0 bash ci/servers/vllm.sh /ckpt   (RANK=1, ... on the others; Ray)
 set -euo pipefail
 SERVER_ENV=${SERVER_ENV:-/path/to/server-env} # EDIT: the environment that vLLM is installed in
 LENGTH=131072                                 # EDIT: the longest of --lengths
-GPUS=8                                        # EDIT: of one node
+GPUS=8                                        # EDIT: GPUs of one node
 MODEL=${1:?no checkpoint; give the directory that --model names too}
 PORT=${2:-8000}
 NODES=${NODES:-1}
@@ -17,7 +17,7 @@ if [ ! -x "$SERVER_ENV/bin/vllm" ]; then
 fi
 PATH=$SERVER_ENV/bin:$PATH
 
-# The same answer whatever else is asked at the same time: slower, and worth it for a comparison with a baseline.
+# Answers do not depend on concurrent requests: slower, but needed for a comparison with a baseline.
 export VLLM_BATCH_INVARIANT=${VLLM_BATCH_INVARIANT:-1}
 if [ "$NODES" -gt 1 ]; then
     if [ "$RANK" -gt 0 ]; then
@@ -29,7 +29,7 @@ if [ "$NODES" -gt 1 ]; then
 else
     set --
 fi
-# --generation-config vllm: no penalty or sampling of the checkpoint's own beside what is asked for.
+# --generation-config vllm: ignore the penalties and sampling parameters of the checkpoint's own config.
 exec vllm serve "$MODEL" --host "${SERVER_HOST:-127.0.0.1}" --port "$PORT" --max-model-len "$LENGTH" \
     --tensor-parallel-size "$GPUS" --pipeline-parallel-size "$NODES" \
     --enable-prefix-caching --enable-prompt-tokens-details --generation-config vllm "$@"

@@ -3,8 +3,9 @@
 #SBATCH --nodes=1
 #SBATCH --gpus-per-node=1
 #SBATCH --time=00:30:00
-# The verdict on what the array left in the journal. No sample is begun (--budget), and what is missing is inconclusive.
-# It runs on a node of the same kind: the device is part of the name under which results stand. See settings.sh.
+# Evaluate the gates on the samples that the array left in the journal. The run starts no sample itself (--budget);
+# gates without enough samples are inconclusive. It needs a node of the same kind, because results are stored by device.
+# See settings.sh.
 set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:-$PWD}"
 # shellcheck source=ci/slurm/settings.sh
