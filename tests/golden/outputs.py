@@ -35,6 +35,17 @@ CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
+USER_AND_ASSISTANT = "User: {{ messages[-1]['content'] }}\nAssistant:"
+# Templates that end in plain text, end in a special token, demand a system prompt, or print the date.
+OTHER_TEMPLATES = {
+    "chat that ends in text": USER_AND_ASSISTANT,
+    "chat that ends in a token": "{{ messages[-1]['content'] }}</s>",
+    "chat with a system prompt": (
+        "{% if messages[0]['role'] != 'system' %}{{ raise_exception('no system prompt') }}{% endif %}"
+        "{{ messages[0]['content'] }}\n" + USER_AND_ASSISTANT
+    ),
+    "chat with a date": "{{ strftime_now('%d %b %Y') }}\n" + USER_AND_ASSISTANT,
+}
 
 REPLIES = (
     '{"fluency": 1, "correctness": 2}',
@@ -110,7 +121,7 @@ def answers(sample: Sample) -> dict[str, str]:
 
 def prompt_outputs() -> Iterator[Output]:
     """Yield prompts with and without a chat template, an answer prefix and a stop string."""
-    for name, formatter in framings().items():
+    for name, formatter in formatters().items():
         for text, prefix in (("Read this: one two three 42.\nWhat is it?", "Answer:"), ("  Spaces  and\n\nlines ", "")):
             prompt = formatter.prompt(text, prefix, generation_tokens=16, stop=("\n",))
             counts = formatter.count(["one two", " three", "42.", "\n\nWhat is it?"], separator="\n")
@@ -122,13 +133,9 @@ def prompt_outputs() -> Iterator[Output]:
             )
 
 
-def framings() -> Mapping[str, PromptFormatter]:
-    """Return framings by name: chat template, its absence, and the ways to begin an answer on a server."""
-    from transformers import PreTrainedTokenizerFast
-
-    plain = PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>", eos_token="</s>")  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-    chat = PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>", eos_token="</s>")  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-    chat.chat_template = CHAT_TEMPLATE
+def formatters() -> Mapping[str, PromptFormatter]:
+    """Return formatters by name: with and without chat templates, and the ways to begin an answer on a server."""
+    plain, chat = _tokenizer(None), _tokenizer(CHAT_TEMPLATE)
     return {
         "pieces": PromptFormatter(Pieces()),
         "plain": PromptFormatter(plain),
@@ -137,7 +144,16 @@ def framings() -> Mapping[str, PromptFormatter]:
         "instruction": PromptFormatter(chat, prefix="instruction"),
         "turns": PromptFormatter(chat, keeps_turns=True),
         "other lengths": PromptFormatter(plain, length_tokenizer=Pieces()),
+        **{name: PromptFormatter(_tokenizer(template)) for name, template in OTHER_TEMPLATES.items()},
     }
+
+
+def _tokenizer(chat_template: str | None) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(), bos_token="<s>", eos_token="</s>")  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    tokenizer.chat_template = chat_template
+    return tokenizer
 
 
 def judge_outputs() -> Iterator[Output]:
