@@ -98,11 +98,8 @@ def test_a_task_is_added_as_the_page_says(clone: Path) -> None:
     for heading in re.findall(r"^## `(.+)`$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE):
         lines, target = one_block(page, f"`{heading}`"), clone / heading
         if target.exists():
-            for line in lines:
-                start = re.escape(line[:20])
-                changed, count = re.subn(rf"^{start}.*$", line, target.read_text(encoding="utf-8"), flags=re.MULTILINE)
-                assert count == 1
-                target.write_text(changed, encoding="utf-8")
+            changed = with_lines(target.read_text(encoding="utf-8").splitlines(), lines)
+            target.write_text("\n".join([*changed, ""]), encoding="utf-8")
         else:
             target.parent.mkdir(exist_ok=True)
             target.write_text("\n".join([*lines, ""]), encoding="utf-8")
@@ -113,6 +110,25 @@ def test_a_task_is_added_as_the_page_says(clone: Path) -> None:
     planned = typed(clone, ["pytest --model calibration:full --suite own --lengths 4k --plan --thresholds own.toml"])
     assert (planned.returncode, planned.stderr) == (0, "")
     assert re.search(r"^ *all +1 +500 +2,048,000$", planned.stdout, re.MULTILINE)
+
+
+def with_lines(content: list[str], shown: list[str]) -> list[str]:
+    """Return a file's lines with those that a page shows.
+
+    A line that the file has marks a place. Any other line replaces the one line that starts alike, or is inserted after
+    that place.
+    """
+    changed, place = [*content], None
+    for line in shown:
+        alike = [index for index, old in enumerate(changed) if old[:20] == line[:20]]
+        if line in changed:
+            place = changed.index(line)
+        elif len(alike) == 1:
+            changed[alike[0]] = line
+        else:
+            assert place is not None, line
+            changed.insert(place := place + 1, line)
+    return changed
 
 
 def one_block(page: str, heading: str) -> list[str]:
