@@ -38,7 +38,8 @@ from fixtures.corpora.synthetic.prose import sentence
 from fixtures.corpora.words import vocabulary
 from fixtures.lengths import format_length, parse_length
 from fixtures.tasks import TASKS
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 
 RULER = [name for name, task in TASKS.items() if task.suite == "ruler"]
 LLAMA3 = (

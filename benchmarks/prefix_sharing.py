@@ -32,7 +32,8 @@ from fixtures.lengths import parse_length
 from fixtures.records import Prompt
 from fixtures.tasks import TASKS
 from fixtures.tasks.ruler import niah
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 
 QUERIES = 6
 MAX_QUERIES_RATIO = 0.2

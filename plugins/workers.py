@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import ENGINES, Engine, EngineError
-from fixtures.tokenization.prompts import load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
 from plugins.config.run import Run
 from plugins.gates.panels import ModelRole
 from plugins.options import RUN

@@ -8,7 +8,8 @@ from fixtures import calibration
 from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from fixtures.engines.openai.probe import Endpoint
 from fixtures.records import Options
-from fixtures.tokenization.prompts import PromptFormatter, TokenizerError, load_tokenizer
+from fixtures.tokenization.load import TokenizerError, load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 from plugins.config.baseline import Baseline, BaselineError, read_baseline
 from plugins.config.invocation import ConfigError, Invocation
 from plugins.config.materials import Materials

@@ -23,7 +23,8 @@ from fixtures.scoring.judge import JudgeError
 from fixtures.tasks import FAMILIES, TASKS
 from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
-from fixtures.tokenization.prompts import PromptFormatter, TokenizerError
+from fixtures.tokenization.load import TokenizerError
+from fixtures.tokenization.prompts import PromptFormatter
 from plugins.config.baseline import Baseline, BaselineError
 from plugins.config.invocation import ConfigError, Invocation
 from plugins.config.materials import Materials, load_materials

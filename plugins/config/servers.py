@@ -14,7 +14,8 @@ from fixtures.engines.openai.probe import Endpoint, connect, is_ready, probe_end
 from fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
 from fixtures.records import Options
 from fixtures.seeding import stable_hash
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0

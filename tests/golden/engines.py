@@ -18,7 +18,7 @@ from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.engines import execution_settings
 from fixtures.engines.openai.probe import Counting, Endpoint
 from fixtures.records import Generation, Prompt
-from fixtures.tokenization.prompts import load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
 from tests.golden.output import Output
 from tests.helpers.runs import calibrated
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, in_json, text_completion

@@ -19,7 +19,8 @@ from fixtures.corpora import Corpora
 from fixtures.engines.hf.engine import HfEngine, load
 from fixtures.records import Prompt, Sample
 from fixtures.tasks import TASKS
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import calibrated
 

@@ -15,7 +15,8 @@ from fixtures.corpora import Corpora
 from fixtures.engines import Engine, EngineFacts
 from fixtures.records import Case, CaseResult, Generation, Options, Prompt
 from fixtures.tasks import FAMILIES, TASKS
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 from plugins.config.run import Run
 from plugins.gates.thresholds import SHIPPED, load_thresholds
 from plugins.journal import Heartbeat, Journal, Subject

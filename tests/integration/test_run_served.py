@@ -23,7 +23,7 @@ from fixtures.engines import ENGINES, Engine
 from fixtures.engines.openai.probe import Counting, Endpoint
 from fixtures.records import Sample, Score
 from fixtures.seeding import stable_hash
-from fixtures.tokenization.prompts import load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
 from tests.helpers.runs import Finished, calibrated, start
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
 from tests.helpers.workers import worker_of

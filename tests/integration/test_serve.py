@@ -23,7 +23,8 @@ from fixtures.engines import ENGINES, Engine
 from fixtures.engines.openai.probe import Endpoint, connect, is_ready, probe_endpoint
 from fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from fixtures.tasks import TASKS
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import PYTEST, UNNEEDED, Finished, calibrated, start
 from tests.helpers.servers import forget_keys

@@ -156,7 +156,7 @@ def test_a_module_imports_only_the_packages_it_may_know(module: str) -> None:
 def test_what_runs_a_model_is_imported_only_when_it_is_asked_for() -> None:
     """Wrong use is told in half a second; torch alone takes longer to import."""
     started = [module for module in FILES if within(module, "plugins") and not within(module, "plugins.gates")]
-    for module in (*started, "fixtures.engines", "fixtures.tokenization.prompts"):
+    for module in (*started, "fixtures.engines", "fixtures.tokenization.load", "fixtures.tokenization.prompts"):
         at_once = ast.parse(FILES[module].read_text(encoding="utf-8")).body
         names = [node.module or "" for node in at_once if isinstance(node, ast.ImportFrom)]
         names += [alias.name for node in at_once if isinstance(node, ast.Import) for alias in node.names]

@@ -21,7 +21,8 @@ from fixtures.engines.hf.stopping import StopTracker
 from fixtures.engines.prefix_order import prefill_token_counts
 from fixtures.records import Generation, Prompt
 from fixtures.tasks import TASKS
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.runs import calibrated
 from tests.helpers.tiny_engines import ANSWER, TEXT, Ready, counted, own_greedy, questions, ready_in
 from tests.helpers.tiny_models import HYBRIDS, Ids, prompt, random_prompt, save_model

@@ -18,7 +18,8 @@ from fixtures.engines.hf.stopping import StopTracker, is_settled
 from fixtures.records import Sample
 from fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
 from fixtures.tasks import TASKS
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 from plugins.runner.build_samples import prompt_key
 from tests.helpers.runs import calibrated
 from tests.helpers.tiny_models import CONFIGS, Ids, byte_tokenizer, prompt, random_prompt, save_model

@@ -16,7 +16,8 @@ from fixtures.corpora import Corpora
 from fixtures.preflight import sample_problems
 from fixtures.records import Generation, Prompt
 from fixtures.tasks import TASKS
-from fixtures.tokenization.prompts import PromptFormatter, load_tokenizer
+from fixtures.tokenization.load import load_tokenizer
+from fixtures.tokenization.prompts import PromptFormatter
 from plugins.runner.build_samples import SampleBuilder
 from tests.helpers.runs import SCHEMA, calibrated, refused, start
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from fixtures.scoring.citations import (
     CitationScores,
-    citation_marks,
+    citation_numbers,
     citation_scores,
+    on_one_line,
     premise,
     recall_5,
     sentences,
     splitter,
     statements,
     string_em,
-    tidy,
     without_citations,
 )
 from fixtures.scoring.match import normalize
@@ -176,7 +176,7 @@ def test_an_entailment_that_fails_is_an_error_and_no_score() -> None:
 def test_short_sentences_can_be_kept_as_alce_itself_does() -> None:
     output = "It says owl [1]. Yes."
     assert citation_scores(output, PREMISES, entails) == CitationScores(recall=1, precision=1)
-    assert citation_scores(output, PREMISES, entails, shortest=1) == CitationScores(recall=0.5, precision=1)
+    assert citation_scores(output, PREMISES, entails, min_characters=1) == CitationScores(recall=0.5, precision=1)
 
 
 # --- the text ---
@@ -189,7 +189,7 @@ def test_citations_are_taken_out_with_the_space_before_them(text: str) -> None:
 
 
 def test_citations_are_read_as_written() -> None:
-    assert citation_marks("So [3][12], [0] and [007][ 4][x] [5, 6] [\u0663") == (3, 12, 0, 7, 5, 3)
+    assert citation_numbers("So [3][12], [0] and [007][ 4][x] [5, 6] [\u0663") == (3, 12, 0, 7, 5, 3)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ def test_no_word_is_lost_between_sentences(text: str) -> None:
 
 
 def test_the_output_is_read_as_one_line() -> None:
-    assert tidy("One [1].\n\n\nTwo\nthree<|im_end|>") == "One [1]. Two three"
-    assert statements("1.\nOne is [1].\nNo", shortest=5) == ("One is [1].",)
+    assert on_one_line("One [1].\n\n\nTwo\nthree<|im_end|>") == "One [1]. Two three"
+    assert statements("1.\nOne is [1].\nNo", min_characters=5) == ("One is [1].",)
 
 
 # --- what the answers say ---

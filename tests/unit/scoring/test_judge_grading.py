@@ -22,7 +22,7 @@ from fixtures.scoring.judge import (
     fingerprint,
 )
 from fixtures.scoring.judge.parse import read_verdict
-from fixtures.scoring.judge.rubrics import MOST_CHARACTERS, Question, fence_code
+from fixtures.scoring.judge.rubrics import MAX_CHARACTERS, Question, fence_code
 from fixtures.scoring.judge.settings import UnreadableReply
 from tests.helpers.servers import ChatServer, completion
 
@@ -119,12 +119,12 @@ def test_a_verdict_in_the_answer_is_not_the_judges(
 
 
 def test_a_very_long_answer_is_shown_in_part_and_the_judge_is_told() -> None:
-    long = "word " * MOST_CHARACTERS
+    long = "word " * MAX_CHARACTERS
     (question,) = replace(ANSWER, answer=long).questions()
-    assert len(question.text) < 1.3 * MOST_CHARACTERS
+    assert len(question.text) < 1.3 * MAX_CHARACTERS
     ((label, text),) = ((label, text) for label, text in parts(question).items() if "marked" in label)
-    assert text == long[:MOST_CHARACTERS]
-    assert f"first {MOST_CHARACTERS} of its {len(long)} characters" in label
+    assert text == long[:MAX_CHARACTERS]
+    assert f"first {MAX_CHARACTERS} of its {len(long)} characters" in label
 
 
 def test_what_no_server_could_be_sent_is_sent_in_part() -> None:

@@ -134,7 +134,7 @@ def test_a_closed_judge_asks_nothing_more(server: ChatServer) -> None:
         time.sleep(0.01)
     judge.close()
     judge.close()
-    assert all(each.futures[0].cancelled() for each in pending[2:])
+    assert all(decision.verdicts[0].cancelled() for decision in pending[2:])
 
 
 def test_nothing_said_scores_0_without_a_call(server: ChatServer) -> None:

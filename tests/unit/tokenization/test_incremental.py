@@ -16,16 +16,16 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from fixtures.records import Prompt
 from fixtures.tasks import TASKS
 from fixtures.tokenization.incremental import (
-    PIECE_CHARACTERS,
+    UNIT_CHARACTERS,
+    IdCache,
     Ids,
-    Kept,
-    WholeReader,
-    WordReader,
+    WholeTextEncoder,
+    WordEncoder,
+    encoder_for,
     plain_ids,
-    reader_for,
 )
 from fixtures.tokenization.prompts import PromptFormatter
-from fixtures.tokenization.split_points import seams_of
+from fixtures.tokenization.split_points import find_split_points
 from tests.helpers.tiny_tokenizers import BOS, GENERATED, KINDS, UNKNOWN, wrapped
 
 LLAMA3 = (
@@ -163,12 +163,12 @@ def tokenizer_of(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_a_tokenizer_with_seams_is_asked_for_words(name: str) -> None:
-    assert isinstance(reader_for(tokenizer_of(name), most_kept=1000), WordReader)
+    assert isinstance(encoder_for(tokenizer_of(name), max_cached=1000), WordEncoder)
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_tokenizer_without_seams_is_given_whole_texts(name: str) -> None:
-    assert isinstance(reader_for(tokenizer_of(name), most_kept=1000), WholeReader)
+    assert isinstance(encoder_for(tokenizer_of(name), max_cached=1000), WholeTextEncoder)
 
 
 @pytest.mark.parametrize("name", [*ASSEMBLED, *WHOLE])
@@ -176,7 +176,7 @@ def test_a_tokenizer_without_seams_is_given_whole_texts(name: str) -> None:
 @settings(max_examples=150, deadline=None)
 def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) -> None:
     tokenizer = tokenizer_of(name)
-    reader = reader_for(tokenizer, most_kept=8) if name == "no fast tokenizer" else _reader(name)
+    reader = encoder_for(tokenizer, max_cached=8) if name == "no fast tokenizer" else _reader(name)
     whole = plain_ids(tokenizer, texts)
     assert [list(reader.ids(text)) for text in texts] == whole
     assert reader.lengths(texts) == [len(ids) for ids in whole]
@@ -184,8 +184,8 @@ def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) 
 
 @cache
 def _reader(name: str) -> Any:
-    """Kept between examples, so that what one text taught is used for the next."""
-    return reader_for(tokenizer_of(name), most_kept=8)
+    """IdCache between examples, so that what one text taught is used for the next."""
+    return encoder_for(tokenizer_of(name), max_cached=8)
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -203,7 +203,7 @@ def test_samples_hold_the_tokenizers_own_ids(task: str, name: str, chat: bool) -
 
 @cache
 def _framing(name: str, chat: bool) -> PromptFormatter:
-    """Kept between tasks, as a run keeps it, so that what one task taught is used for the next."""
+    """IdCache between tasks, as a run keeps it, so that what one task taught is used for the next."""
     tokenizer = deepcopy(tokenizer_of(name))
     tokenizer.chat_template = TEMPLATE if chat else None
     counter = tokenizer_of("llama 2" if name != "llama 2" else "gpt 2")
@@ -225,7 +225,7 @@ def test_a_prompt_that_does_not_hold_ends_assembly(monkeypatch: pytest.MonkeyPat
     """Should the argument be wrong for some tokenizer, the first sample of a case finds it."""
     formatter = PromptFormatter(tokenizer_of("llama 3"))
     sound = TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=formatter, corpora=GENERATED)
-    monkeypatch.setattr(WordReader, "ids", lambda self, text: [7] * 100)
+    monkeypatch.setattr(WordEncoder, "ids", lambda self, text: [7] * 100)
     assert (
         TASKS["niah_single_1"].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt.token_ids[1]
         == 7
@@ -251,9 +251,9 @@ def test_texts_read_again_are_encoded_once() -> None:
     """The words of a paragraph, those of another one, and uuids of runs that came before."""
     encoded: list[str] = []
     tokenizer = bytes_of(LLAMA3)
-    seams = seams_of(tokenizer.backend_tokenizer)
+    seams = find_split_points(tokenizer.backend_tokenizer)
     assert seams is not None
-    reader = WordReader(Counting(tokenizer.backend_tokenizer, encoded), seams, most_kept=1000)
+    reader = WordEncoder(Counting(tokenizer.backend_tokenizer, encoded), seams, max_cached=1000)
     reader.ids("Document 1:\nThe end of 12ab-34cd. and 34ab-12ab.\n\nDocument 2:\nA tall tree.")
     encoded.clear()
     reader.ids("Document 2:\nThe end of 34ab-34cd.\n\nDocument 1:\nA tall and tall tree.")
@@ -281,19 +281,19 @@ def test_what_is_kept_stays_within_bounds_and_what_comes_again_stays() -> None:
         made.append(text)
         return (len(text),)
 
-    kept = Kept(make, most=20)
+    kept = IdCache(make, max_units=20)
     for new in range(500):
         assert kept["again"] == (5,)
         assert kept[f"new {new}"]
-        assert sum(map(len, (*kept, *kept._aside))) <= 20 * PIECE_CHARACTERS
+        assert sum(map(len, (*kept, *kept._old))) <= 20 * UNIT_CHARACTERS
     assert made.count("again") == 1
     assert len(made) == 501
 
 
 def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_kept() -> None:
-    kept = Kept(lambda text: (len(text),), most=100)
+    kept = IdCache(lambda text: (len(text),), max_units=100)
     for new in range(50):
         assert kept[f"{new}" + " word" * 400]
-        assert sum(map(len, (*kept, *kept._aside))) <= 100 * PIECE_CHARACTERS
+        assert sum(map(len, (*kept, *kept._old))) <= 100 * UNIT_CHARACTERS
     assert kept["word " * 1000] == (5000,)
     assert "word " * 1000 not in kept

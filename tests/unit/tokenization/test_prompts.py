@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from fixtures.preflight import fill_ratio, sample_problems
 from fixtures.tasks import TASKS
 from fixtures.tokenization import prompts
-from fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter, TokenizerError, load_tokenizer
+from fixtures.tokenization.load import TokenizerError, load_tokenizer
+from fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter
 from tests.helpers.tiny_tokenizers import BOS, EOS, GENERATED, KINDS, RULER, formatter, sample, wrapped
 
 TURNS = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
@@ -160,7 +161,7 @@ def test_counts_of_pieces_add_up_to_that_of_the_whole(kind: str, separator: str)
 def test_a_count_does_not_depend_on_what_was_counted_before(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [GENERATED.haystack.sentence(index) for index in range(12)]
     expected = formatter().count(pieces, separator=" ")
-    monkeypatch.setattr(prompts, "CACHED_PIECES", 5)
+    monkeypatch.setattr(prompts, "MAX_CACHED_UNITS", 5)
     fresh = PromptFormatter(formatter().tokenizer)
     assert [fresh.count([piece], separator=" ")[0] for piece in pieces * 2] == expected * 2
     assert fresh.count(pieces, separator=" ") == expected
