@@ -3,6 +3,7 @@
 pytest_plugins = [
     "plugins.options",
     "plugins.workers",
+    "plugins.select_gates",
     "plugins.controller",
     "plugins.measure",
     "plugins.progress",

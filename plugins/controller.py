@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,11 +12,13 @@ import pytest
 
 from fixtures.engines import EngineFacts
 from fixtures.records import Case
+from plugins.config.run import Run
 from plugins.gates.evaluation import Evaluation, evaluate
 from plugins.options import RUN, cases_of
 from plugins.runner.case_report import CaseReport
 from plugins.runner.panel_state import PanelState
 from plugins.runner.read_journals import open_panel_state, read_measured
+from plugins.select_gates import SELECTED_GATES
 
 HELPED_SAMPLES = "longctx_helped_samples"
 """The key under which a worker returns the number of samples that it computed after its last test."""
@@ -32,7 +35,7 @@ class Controller:
     """The selected cases, the reports of their tests, and the state of the run's journals."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.run = config.stash[RUN]
+        self.config = config
         self.selected: tuple[Case, ...] = ()
         self.reports: dict[str, CaseReport] = {}
         """The reports by case id."""
@@ -40,6 +43,11 @@ class Controller:
         """The state of the journals; None until progress or the evaluation needs it."""
         self._helped_samples = 0
         config.stash[CONTROLLER] = self
+
+    @property
+    def run(self) -> Run:
+        """Return the run, without the gates that are not selected."""
+        return self.config.stash[RUN]
 
     @property
     def computed_samples(self) -> int:
@@ -65,7 +73,11 @@ class Controller:
     def evaluate(self) -> Evaluation:
         """Evaluate the run from its journals. Nothing else may read `panel_state` at the same time."""
         measured = read_measured(self.run, self.selected, self.reports, self.panel_state)
-        return evaluate(self.run.thresholds, measured)
+        evaluation = evaluate(self.run.thresholds, measured)
+        selected = self.config.stash.get(SELECTED_GATES, None)
+        if selected is None:
+            return evaluation
+        return replace(evaluation, verdicts=tuple(v for v in evaluation.verdicts if v.name in selected))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if session.items:

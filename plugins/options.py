@@ -145,6 +145,11 @@ def read_run(config: pytest.Config) -> Run:
         raise pytest.UsageError(str(error)) from error
 
 
+def is_thresholds_file(config: pytest.Config, argument: str) -> bool:
+    """Return True for an argument that names a gate by its id, such as "thresholds.toml::gate[mean at 4k]"."""
+    return Path(argument.partition("::")[0]).name == Path(config.option.thresholds or "thresholds.toml").name
+
+
 def case_of(item: pytest.Item) -> Case | None:
     """Return the case that a test measures; None for any other test."""
     callspec = getattr(item, "callspec", None)
@@ -197,4 +202,7 @@ def _collects_cases(config: pytest.Config) -> bool:
         return False
     suite = (config.rootpath / CASES_DIRECTORY).resolve()
     chosen = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
-    return any(path == suite or suite in path.parents or path in suite.parents for path in chosen)
+    return any(
+        path == suite or suite in path.parents or path in suite.parents or is_thresholds_file(config, argument)
+        for path, argument in zip(chosen, config.args, strict=True)
+    )

@@ -56,7 +56,7 @@ def curves(judge: GateEvaluator) -> dict[str, tuple[Curve, ...]]:
         baseline = baseline_scores(judge.measured.results)
         for panel in judge.panels.values():
             paired = _paired(panel, scores_of_panel(panel, judge.scores), scores_of_panel(panel, baseline))
-            found[comparison_name(panel)] = [paired] if paired else []
+            found[comparison_name(panel.family, panel.length)] = [paired] if paired else []
     return {name: tuple(each) for name, each in found.items() if each}
 
 

@@ -65,9 +65,9 @@ class Comparison:
     better: int
 
 
-def comparison_name(panel: Panel) -> str:
-    """Return the name of the verdict on a panel's comparison."""
-    return f"regression{'' if panel.family == RULER else f' of {panel.family}'} at {format_length(panel.length)}"
+def comparison_name(family: str, length: int) -> str:
+    """Return the name of the verdict on the comparison of a family at one length."""
+    return f"regression{'' if family == RULER else f' of {family}'} at {format_length(length)}"
 
 
 def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
@@ -124,7 +124,7 @@ def _verdict(evaluator: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef
         reason = _reason(evaluator, comparison, word, pairs=analysis.clusters)
     settings = evaluator.thresholds.regression
     return Verdict(
-        name=comparison_name(panel),
+        name=comparison_name(panel.family, panel.length),
         kind=KIND,
         length=panel.length,
         measured=comparison.difference if comparison else None,

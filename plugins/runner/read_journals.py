@@ -69,20 +69,19 @@ def read_measured(
         for case in selected
         if case.id in reports and (error := reports[case.id].error) is not None
     }
-    control: dict[SampleRef, float] | None = None
+    control_variate: dict[SampleRef, float] | None = None
     executions = next((report.executions for report in reports.values() if report.executions), None)
     if executions is not None:
         try:
             if panel_state is None or panel_state.executions != executions:
                 panel_state = open_panel_state(run, selected, executions)
             panel_state.refresh(thorough=True)
+            results |= {result.case.id: result for result in _results(panel_state, reports)}
+            control_variate = _control_variate(panel_state)
         except (EngineError, JournalError) as error:
             unread = [case for case in selected if case.id in reports and case.id not in results]
             results |= {case.id: _failed(case, str(error)) for case in unread}
-        else:
-            results |= {result.case.id: result for result in _results(panel_state, reports)}
-            control = _control(panel_state)
-    return Measured(scope=run.scope(selected), results=results, control_variate=control)
+    return Measured(scope=run.scope(selected), results=results, control_variate=control_variate)
 
 
 def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iterator[CaseResult]:
@@ -108,7 +107,7 @@ def _missing(panel_state: PanelState, panel: Panel, case: Case, samples: int) ->
     )
 
 
-def _control(panel_state: PanelState) -> dict[SampleRef, float] | None:
+def _control_variate(panel_state: PanelState) -> dict[SampleRef, float] | None:
     """Return all scores of a baseline that is not run again; None for any other baseline and without one."""
     if not panel_state.baseline_is_final:
         return None

@@ -26,7 +26,6 @@ import pytest
 
 from fixtures.records import CaseResult
 from plugins.gates.evaluate import GateEvaluator
-from plugins.gates.panels import Panel
 from plugins.journal import reading
 
 counts = Counter()
@@ -41,7 +40,6 @@ def count(owner, name):
 count(CaseResult, "__init__")
 count(GateEvaluator, "__init__")
 count(reading, "decode_line")
-count(Panel, "analyze")
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):

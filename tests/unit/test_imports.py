@@ -44,7 +44,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "plugins.options": ("fixtures", "plugins.config"),
     "plugins.workers": ("fixtures", "plugins.config", "plugins.gates", "plugins.options"),
-    "plugins.controller": ("fixtures", "plugins.gates", "plugins.options", "plugins.runner"),
+    "plugins.select_gates": ("plugins.gates", "plugins.options"),
+    "plugins.controller": ("fixtures", "plugins.config", "plugins.gates", "plugins.options", "plugins.runner",
+        "plugins.select_gates"),
     "plugins.measure": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.journal",
         "plugins.options", "plugins.runner", "plugins.workers"),
     "plugins.progress": ("fixtures", "plugins.controller", "plugins.gates", "plugins.journal", "plugins.options",
@@ -86,7 +88,7 @@ PURE = (
          "synthetic_sentences", "synthetic_summaries", "judge")),
     *(f"plugins.gates.{name}" for name in
         ("e_process", "statistics", "effective_length", "thresholds", "toml_table", "evaluate", "panels", "sequential",
-         "clusters", "hypotheses", "regression", "evidence_curves", "evaluation")),
+         "clusters", "hypotheses", "regression", "evidence_curves", "evaluation", "selection")),
     "plugins.journal", "plugins.config.baseline", "plugins.report.escape", "plugins.runner.read_journals",
 )  # fmt: skip
 
