@@ -50,7 +50,7 @@ def test_every_kind_of_failure_has_a_bar_and_a_colour() -> None:
     for kind in kinds:
         name = f"k-{kind.replace(' ', '-')}"
         assert f'<rect class="{name}"' in text
-        assert f".{name}{{fill:" in style
+        assert f".{name} {{ fill:" in style
 
 
 def test_charts_side_by_side_have_one_scale() -> None:
