@@ -171,7 +171,7 @@ def table(results: Sequence[SearchResult], linear_samples: int) -> list[str]:
             f"{sum(result.right for result in chains) / len(chains):>6.0%} {samples:>7.0f} "
             f"{max(result.samples for result in chains):>5} {f'1/{linear_samples / samples:.1f}':>9} "
             f"{max(result.checkpoints for result in chains):>11} {max(result.loads for result in chains):>18} "
-            f"{'kept' if is_within_limits(chains, linear_samples) else 'EXCEEDED':>8}"
+            f"{'ok' if is_within_limits(chains, linear_samples) else 'EXCEEDED':>8}"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""Copies of this repository in which its recipes and pages are tried."""
+"""Copy this repository, so that tests can run its recipes and documented commands."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ NOT_COPIED = (".git", ".longctx", ".venv", "out", "runs", "__pycache__", ".mypy_
 
 
 def copy_repository(folder: Path, source: Path = REPOSITORY) -> Path:
-    """`folder`, with what others would get of the source: the files that git tracks, as they are now.
+    """Copy the files that other users get to `folder`, and return it.
 
-    A file that was never added is therefore missed. Where git does not know the source, all that looks like it.
+    These are the files that git tracks, in their current state, so a test notices a file that was never added. Without
+    git, all files but those of NOT_COPIED are copied.
     """
     names = _tracked(source)
     if names is None:
         return Path(shutil.copytree(source, folder, ignore=shutil.ignore_patterns(*NOT_COPIED)))
     for name in names:
-        # One that was deleted and not yet committed is tracked still.
+        # A file that was deleted but not committed is still tracked.
         if (source / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / name, folder / name)
@@ -29,10 +30,10 @@ def copy_repository(folder: Path, source: Path = REPOSITORY) -> Path:
 
 
 def _tracked(source: Path) -> list[str] | None:
-    """None without git, and in a copy that lies unpacked in somebody else's checkout."""
+    """Return the paths of tracked files; None without git, or if the source is not the root of a checkout."""
     if shutil.which("git") is None or not (source / ".git").exists():
         return None
-    # In a hook they name another repository.
+    # In a git hook these variables name another repository.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=source, env=inherited, capture_output=True, text=True, check=False

@@ -20,7 +20,7 @@ from benchmarks.bisect_checkpoints import (
     usage_by_checkpoint,
 )
 
-KEPT = SearchResult(
+GOOD = SearchResult(
     points=10, number=0, edge=9, named=9, right=True, lost=10.0, samples=1500, checkpoints=9, loads=3, processes=8
 )  # fmt: skip
 LINEAR = 16_000
@@ -65,16 +65,16 @@ def test_a_chain_is_good_before_its_edge_and_bad_from_there_on(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "broken", [replace(KEPT, right=False), replace(KEPT, samples=1700), replace(KEPT, loads=MAX_LOADS + 1)]
+    "broken", [replace(GOOD, right=False), replace(GOOD, samples=1700), replace(GOOD, loads=MAX_LOADS + 1)]
 )
 def test_an_exceeded_limit_is_reported(broken: SearchResult) -> None:
-    assert is_within_limits([KEPT], LINEAR)
+    assert is_within_limits([GOOD], LINEAR)
     assert not is_within_limits([broken], LINEAR)
-    assert table([KEPT], LINEAR)[-1].endswith("kept")
+    assert table([GOOD], LINEAR)[-1].endswith("ok")
     assert table([broken], LINEAR)[-1].endswith("EXCEEDED")
 
 
 def test_one_step_of_forty_may_be_missed_at_ten_points_and_none_at_thirty() -> None:
-    chains = [KEPT] * 39 + [replace(KEPT, right=False)]
+    chains = [GOOD] * 39 + [replace(GOOD, right=False)]
     assert is_within_limits(chains, LINEAR)
     assert not is_within_limits([replace(result, points=30) for result in chains], LINEAR)

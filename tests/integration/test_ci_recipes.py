@@ -1,4 +1,4 @@
-"""Recipes work as they stand: they are valid, and their lines run in a copy of this repository."""
+"""CI recipes are valid files, and their commands run in a copy of this repository."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ SCRIPTS = (*sorted((REPOSITORY / "ci").glob("*/*.sh")), REPOSITORY / ".ci" / "ru
 GITHUB = RECIPES / "github-gates.yml"
 GITLAB = RECIPES / "gitlab-ci.yml"
 OWN = REPOSITORY / ".github" / "workflows" / "test.yml"
-# What a run takes of the recipe's user; the rest is as it stands.
+# The settings that a test edits as a user would; all others stay unchanged.
 EDITED = {
     "MODEL": "calibration:full", "LENGTHS": "512", "WORKERS": "0", "THRESHOLDS": "ci/recipes/needle.toml",
     "JOURNAL": "out/journal",
 }  # fmt: skip
 BLIND = "calibration:full-blind=0.9"
-# One task of a few samples is asked, by pytest's own variable for more options.
+# Select a few samples of one task, through pytest's variable for additional options.
 SELECTED = "-k niah_single_2 --samples 4"
 FEW = {"PYTEST_ADDOPTS": shlex.join(UNNEEDED) + f" {SELECTED}"}
 GATE = "needle at 512"
 
 
 def parsed(path: Path) -> dict[Any, Any]:
-    found: dict[Any, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return found
+    document: dict[Any, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return document
 
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A copy of the repository whose set-up is done."""
+    """A copy of the repository after `make .venv/.ready`."""
 
     folder: Path
 
@@ -80,8 +80,8 @@ def verdicts(report: Path) -> dict[str, str]:
 
 
 def junit(file: Path) -> dict[str, list[str]]:
-    """What came of each test: nothing, or a failure."""
-    return {case.attrib["name"]: [each.tag for each in case if each.tag != "properties"]
+    """Return the outcome of every test by name: no element if it passed, else a failure or an error."""
+    return {case.attrib["name"]: [child.tag for child in case if child.tag != "properties"]
             for case in ElementTree.parse(file).findall(".//testcase")}  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_the_github_recipe_gates_a_checkpoint(clone: Clone) -> None:
 
 
 def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> None:
-    """Against a checkpoint, whose answers may be in the journal already."""
+    """Compare with a checkpoint as the baseline, whose answers may be in the journal already."""
     recipe = parsed(GITLAB)
     settings = {name: str(value) for name, value in recipe["variables"].items()} | EDITED
     changed = {"MODEL": BLIND, "BASELINE": EDITED["MODEL"], "WORKERS": "0"}
@@ -111,7 +111,7 @@ def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> Non
     assert GATE in (out / "report.md").read_text(encoding="utf-8")
 
 
-def test_the_smoke_recipe_says_whether_it_smokes(clone: Clone) -> None:
+def test_the_smoke_recipe_passes_a_sound_checkpoint(clone: Clone) -> None:
     few = {"PYTEST_ADDOPTS": shlex.join(UNNEEDED) + " -k niah_single"} | {"SAMPLES": "4", "OUT": "out/smoke"}
     settings = EDITED | {"THRESHOLDS": "ci/recipes/smoke.toml"}
     ended = clone.run('ci/recipes/smoke.sh "$MODEL"', **settings, **few)
@@ -120,20 +120,20 @@ def test_the_smoke_recipe_says_whether_it_smokes(clone: Clone) -> None:
     assert junit(clone.folder / "out" / "smoke" / "smoke.xml")["gate[retrieval at 512]"] == []
 
 
-def test_the_slurm_epilogue_measures_what_training_left(clone: Clone, tmp_path: Path) -> None:
+def test_the_slurm_epilogue_measures_new_checkpoints_once(clone: Clone, tmp_path: Path) -> None:
     build(parse_spec("full-blind=0.9-step=7"), tmp_path / "step-7")
     few = [*shlex.split(SELECTED), "--every", "0.5s"]
-    settings = EDITED | {"SLURM_SUBMIT_DIR": str(clone.folder), "ON_FAILURE": 'echo "told of step $LONGCTX_STEP"'}
+    settings = EDITED | {"SLURM_SUBMIT_DIR": str(clone.folder), "ON_FAILURE": 'echo "notified of step $LONGCTX_STEP"'}
     ended = clone.run('ci/recipes/slurm-epilogue.sh "$@"', str(tmp_path), *few, **settings)
     assert (ended.returncode, ended.stderr) == (1, ""), ended.stdout
-    assert "told of step 7\n" in ended.stdout
+    assert "notified of step 7\n" in ended.stdout
     (report,) = (tmp_path / ".longctx" / "watch").glob("step-7-*.json")
     assert verdicts(report) == {GATE: "fail"}
     again = clone.run('ci/recipes/slurm-epilogue.sh "$@"', str(tmp_path), *few, **settings)
-    assert (again.returncode, "measuring" in again.stdout, "told of" in again.stdout) == (1, False, False)
+    assert (again.returncode, "measuring" in again.stdout, "notified of" in again.stdout) == (1, False, False)
 
 
-def test_the_slurm_array_leaves_a_journal_that_its_gate_reads(clone: Clone) -> None:
+def test_the_slurm_gate_evaluates_the_journal_of_the_array(clone: Clone) -> None:
     options = f"--suite ruler --lengths 512 --thresholds {EDITED['THRESHOLDS']}"
     (clone.folder / "settings.sh").write_text(
         f"MODEL={EDITED['MODEL']}\nJOURNAL={EDITED['JOURNAL']}-array\nOPTIONS=({options})\n"
@@ -145,46 +145,46 @@ def test_the_slurm_array_leaves_a_journal_that_its_gate_reads(clone: Clone) -> N
     assert verdicts(clone.folder / "out" / "array.json") == {GATE: "pass"}
 
 
-def test_the_recipes_keep_what_they_found_whatever_it_is() -> None:
+def test_recipes_keep_their_reports_when_a_gate_fails() -> None:
     steps = parsed(GITHUB)["jobs"]["gates"]["steps"]
-    (kept,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
-    assert (kept["if"], kept["with"]["path"]) == ("always()", "out")
+    (upload,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
+    assert (upload["if"], upload["with"]["path"]) == ("always()", "out")
     artifacts = parsed(GITLAB)["long-context gates"]["artifacts"]
     assert (artifacts["when"], artifacts["reports"]["junit"]) == ("always", "out/junit.xml")
 
 
-def test_this_repository_is_tested_by_its_own_command() -> None:
+def test_the_workflow_of_this_repository_runs_make_test() -> None:
     job = parsed(OWN)["jobs"]["test"]
     assert [step["run"] for step in job["steps"] if "run" in step] == ["make test PYTHON=python"]
 
 
 def settings_of(path: Path) -> Iterator[str]:
-    """Lines that set a value which belongs to a user's own machines."""
+    """Yield the lines with settings that depend on the user's machines."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if re.match(r"\s*[A-Z_]+(=\$\{[A-Z]+:-|: [^$])|\s*(runs-on|tags|timeout|timeout-minutes|above): ?\S", line):
             yield line
 
 
 @pytest.mark.parametrize("path", [GITHUB, GITLAB, *RECIPES.glob("*.sh")], ids=lambda path: path.name)
-def test_each_line_to_edit_says_so(path: Path) -> None:
+def test_every_line_to_edit_has_a_comment(path: Path) -> None:
     lines = [line for line in settings_of(path) if not line.strip().startswith("OUT: ")]
     assert len(lines) >= 5
     assert [line for line in lines if "# EDIT: " not in line] == []
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.name)
-def test_gates_of_recipes_are_thresholds_files(path: Path) -> None:
+def test_gates_of_recipes_are_valid_thresholds_files(path: Path) -> None:
     assert load_thresholds(path, known_tasks=FAMILIES).gates
 
 
 def program(name: str) -> str:
-    """A tool that the development environment brings along; its folder need not be on the path."""
-    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert found is not None, f"{name} is not installed; see the dev extra in pyproject.toml"
-    return found
+    """Return the path of a tool of the development environment, whose folder may be missing from PATH."""
+    path = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert path is not None, f"{name} is not installed; see the dev extra in pyproject.toml"
+    return path
 
 
-def test_shellcheck_has_no_complaint(tmp_path: Path) -> None:
+def test_shellcheck_accepts_all_scripts_and_steps(tmp_path: Path) -> None:
     shells = list(SCRIPTS)
     steps = [step["run"] for path in (GITHUB, OWN) for job in parsed(path)["jobs"].values() for step in job["steps"]
              if "run" in step]  # fmt: skip
@@ -212,7 +212,7 @@ def test_workflows_are_valid(path: Path, schema: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
-def test_actionlint_has_no_complaint(tmp_path: Path) -> None:
+def test_actionlint_accepts_the_workflows(tmp_path: Path) -> None:
     (tmp_path / "actionlint.yaml").write_text("self-hosted-runner:\n  labels: [gpu]\n")
     ended = subprocess.run(
         ["actionlint", "-config-file", str(tmp_path / "actionlint.yaml"), str(GITHUB), str(OWN)],
@@ -221,14 +221,14 @@ def test_actionlint_has_no_complaint(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, "")
 
 
-def test_slurm_reads_its_settings_before_the_first_command() -> None:
+def test_slurm_settings_precede_the_first_command() -> None:
     lines = (RECIPES / "slurm-epilogue.sh").read_text(encoding="utf-8").splitlines()
-    first_command = next(at for at, line in enumerate(lines) if line and not line.startswith("#"))
-    settings: Mapping[int, str] = {at: line for at, line in enumerate(lines) if line.startswith("#SBATCH ")}
+    first_command = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
+    settings: Mapping[int, str] = {number: line for number, line in enumerate(lines) if line.startswith("#SBATCH ")}
     assert len(settings) >= 5
     assert max(settings) < first_command
 
 
-def test_the_smoke_profile_lets_open_questions_pass() -> None:
-    found = tomllib.loads((RECIPES / "smoke.toml").read_text(encoding="utf-8"))
-    assert {found[table]["inconclusive"] for table in ("verdict", "regression")} == {"pass"}
+def test_the_smoke_profile_passes_inconclusive_gates() -> None:
+    profile = tomllib.loads((RECIPES / "smoke.toml").read_text(encoding="utf-8"))
+    assert {profile[table]["inconclusive"] for table in ("verdict", "regression")} == {"pass"}

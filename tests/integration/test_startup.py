@@ -1,4 +1,4 @@
-"""Start-up: its benchmark ends with 1 where a limit is missed, and what is imported is not searched for garbage."""
+"""Start-up: its benchmark exits with 1 above a limit, and imported packages are exempt from garbage collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fixtures import heavy_imports
 @pytest.mark.parametrize(
     ("collect", "plan", "code"), [(2.0, 3.0, 0), (2.01, 1.0, 1), (1.0, 3.01, 1)], ids=["kept", "collect", "plan"]
 )
-def test_a_missed_limit_is_the_exit_code(
+def test_an_exceeded_limit_gives_exit_code_1(
     collect: float,
     plan: float,
     code: int,
@@ -25,24 +25,26 @@ def test_a_missed_limit_is_the_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = {startup.EMPTY: 1.0, startup.COLLECT: collect, startup.PLAN: plan}
-    monkeypatch.setattr(startup, "measure_medians", lambda repeats: found)
+    medians = {startup.EMPTY: 1.0, startup.COLLECT: collect, startup.PLAN: plan}
+    monkeypatch.setattr(startup, "measure_medians", lambda repeats: medians)
     file = tmp_path / "startup.json"
     assert startup.main(["--json", str(file)]) == code
     assert capsys.readouterr().out.count("NOT ok") == code
     assert json.loads(file.read_text()) == {
-        "median_seconds": found, "limit_seconds": {startup.COLLECT: 2.0, startup.PLAN: 3.0}
+        "median_seconds": medians, "limit_seconds": {startup.COLLECT: 2.0, startup.PLAN: 3.0}
     }  # fmt: skip
 
 
-def test_a_run_that_failed_is_not_measured(tmp_path: Path) -> None:
+def test_a_failed_run_raises_with_its_output(tmp_path: Path) -> None:
     (tmp_path / "test_empty.py").write_text("def test_nothing():\n    pass\n")
     assert startup.seconds(startup.COMMANDS[startup.EMPTY], tmp_path) > 0
     with pytest.raises(RuntimeError, match=r"nowhere\.py"):
         startup.seconds(["nowhere.py"], tmp_path)
 
 
-def test_what_is_imported_for_good_is_left_out_of_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_collection_skips_packages_imported_for_the_whole_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a_large_package.py").write_text(
         "import gc\nthings = [[n] for n in range(1000)]\non = gc.isenabled()\n"
     )

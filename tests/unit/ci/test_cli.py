@@ -1,4 +1,4 @@
-"""Every command refuses wrong use as pytest does here: one line with the remedy, exit code 4."""
+"""Every command reports wrong use in one line with the remedy, and exits with 4."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Main = Callable[[list[str]], int]
 
 
 @pytest.mark.parametrize(
-    ("main", "arguments", "told"),
+    ("main", "arguments", "message"),
     [
         (report.main, (), r"the following arguments are required: .*; python -m plugins.report --help .*"),
         (report.main, ("history",), r"the following .* required: DIR; python -m plugins.report history --help .*"),
@@ -28,11 +28,11 @@ Main = Callable[[list[str]], int]
     ],
 )
 def test_wrong_use_of_a_command_is_one_line(
-    main: Main, arguments: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
+    main: Main, arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*arguments])
     assert ended.value.code == 4
     out, err = capfd.readouterr()
     assert out == ""
-    assert re.fullmatch(f"error: {told}\n", err)
+    assert re.fullmatch(f"error: {message}\n", err)

@@ -1,4 +1,4 @@
-"""What is tried in a copy of the repository is tried with the files that others get."""
+"""Copies of the repository for tests hold the files that other users get."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.helpers.clones import copy_repository
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Files of a repository, and what lies beside them after a run."""
-    place = tmp_path / "source"
-    for name in ("kept.py", "ci/run.sh", "docs/deleted.md", "out/report.json", ".venv/bin/python"):
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(name)
-    (place / "ci" / "run.sh").chmod(0o755)
-    return place
+    """A folder with files of a repository, and with files that a run leaves beside them."""
+    folder = tmp_path / "source"
+    for name in ("tracked.py", "ci/run.sh", "docs/deleted.md", "out/report.json", ".venv/bin/python"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "ci" / "run.sh").chmod(0o755)
+    return folder
 
 
 def files(folder: Path) -> set[str]:
@@ -32,24 +32,24 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=folder, check=True, env=inherited)
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="asks git what it tracks")
-def test_of_a_checkout_what_git_tracks_is_copied_as_it_is_now(source: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_a_checkout_is_copied_with_the_tracked_files_as_they_are_now(source: Path, tmp_path: Path) -> None:
     git(source, "init", "-q")
-    git(source, "add", "kept.py", "ci", "docs")
-    (source / "kept.py").write_text("changed")
+    git(source, "add", "tracked.py", "ci", "docs")
+    (source / "tracked.py").write_text("changed")
     (source / "forgotten.py").touch()
     (source / "docs" / "deleted.md").unlink()
     copy = copy_repository(tmp_path / "copy", source)
-    assert files(copy) == {"kept.py", "ci/run.sh"}
-    assert (copy / "kept.py").read_text() == "changed"
+    assert files(copy) == {"tracked.py", "ci/run.sh"}
+    assert (copy / "tracked.py").read_text() == "changed"
     assert os.access(copy / "ci" / "run.sh", os.X_OK)
 
 
-def test_elsewhere_all_is_copied_but_what_runs_leave(source: Path, tmp_path: Path) -> None:
-    assert files(copy_repository(tmp_path / "copy", source)) == {"kept.py", "ci/run.sh", "docs/deleted.md"}
+def test_a_folder_without_git_is_copied_without_the_files_of_runs(source: Path, tmp_path: Path) -> None:
+    assert files(copy_repository(tmp_path / "copy", source)) == {"tracked.py", "ci/run.sh", "docs/deleted.md"}
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="is about somebody else's checkout")
-def test_a_copy_inside_another_checkout_is_not_asked_of_its_git(source: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_a_folder_inside_another_checkout_ignores_that_checkout(source: Path, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
-    assert "kept.py" in files(copy_repository(tmp_path / "copy", source))
+    assert "tracked.py" in files(copy_repository(tmp_path / "copy", source))
