@@ -1,4 +1,4 @@
-"""Panels with any questions, and what their sides would score."""
+"""Random panels, and the scores that the models would reach on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from plugins.gates.panels import ModelRole, Panel
 from plugins.gates.sequential import Hypothesis, NonInferiority
-from tests.helpers.queues import Scores, Work, case, drawn
+from tests.helpers.queues import Scores, SimulatedRun, case, draw_scores
 
 TASKS = ("a", "b", "c", "d")
 SEEDS = st.integers(0, 1000)
@@ -22,16 +22,18 @@ def ids(*tasks: str) -> frozenset[str]:
 
 
 def panel_of(
-    samples: int, *rules: Hypothesis, tasks: tuple[str, ...] = TASKS, seed: int = 0, full: bool = False
+    samples: int, *hypotheses: Hypothesis, tasks: tuple[str, ...] = TASKS, seed: int = 0, full: bool = False
 ) -> Panel:
-    return Panel("ruler", 1024, [case(task, 1024, samples) for task in tasks], seed=seed, hypotheses=rules, full=full)
+    return Panel(
+        "ruler", 1024, [case(task, 1024, samples) for task in tasks], seed=seed, hypotheses=hypotheses, full=full
+    )
 
 
 @st.composite
-def works(draw: st.DrawFn) -> Work:
-    """A panel with any questions, what its sides would score, and nothing done yet."""
+def simulated_runs(draw: st.DrawFn) -> SimulatedRun:
+    """Draw a panel with random hypotheses and scores, of which nothing is measured yet."""
     tasks = TASKS[: draw(st.integers(1, 4))]
-    rules = draw(
+    hypotheses = draw(
         st.lists(
             st.builds(
                 Hypothesis,
@@ -45,25 +47,25 @@ def works(draw: st.DrawFn) -> Work:
             unique=True,
         )
     )
-    panel = panel_of(draw(st.integers(3, 45)), *rules, tasks=tasks, full=draw(st.integers(0, 4)) == 0)
+    panel = panel_of(draw(st.integers(3, 45)), *hypotheses, tasks=tasks, full=draw(st.integers(0, 4)) == 0)
     shares = {name: draw(SHARES) for name in panel.cases}
-    truth: dict[ModelRole, Scores] = {"model": drawn(panel, shares, draw(SEEDS))}
-    control = None
+    truth: dict[ModelRole, Scores] = {"model": draw_scores(panel, shares, draw(SEEDS))}
+    control_variate = None
     if draw(st.booleans()):
         panel.non_inferiority = PAIRING
-        baseline = drawn(panel, {name: draw(SHARES) for name in shares}, draw(SEEDS))
+        baseline = draw_scores(panel, {name: draw(SHARES) for name in shares}, draw(SEEDS))
         if draw(st.booleans()):
             truth["baseline"] = baseline
         else:
             gap = draw(st.integers(0, len(baseline)))
-            control = {element: score for at, (element, score) in enumerate(baseline.items()) if at != gap}
-    return Work(panel, truth, control)
+            control_variate = {ref: score for position, (ref, score) in enumerate(baseline.items()) if position != gap}
+    return SimulatedRun(panel, truth, control_variate)
 
 
 def without(failing: str, scores: Scores) -> Scores:
-    return {element: score for element, score in scores.items() if element.case_id != failing}
+    return {ref: score for ref, score in scores.items() if ref.case_id != failing}
 
 
-def again(work: Work) -> Work:
-    """The same work, with nothing done."""
-    return Work(work.panel, work.truth, work.control)
+def restarted(run: SimulatedRun) -> SimulatedRun:
+    """Return the same run with nothing measured."""
+    return SimulatedRun(run.panel, run.truth, run.control_variate)

@@ -1,4 +1,4 @@
-"""Runs without a model: scores that are known beforehand, and workers that take them from a panel's queue."""
+"""Runs without a model: scores that are known beforehand, and workers that measure them along a panel's queue."""
 
 from __future__ import annotations
 
@@ -49,61 +49,60 @@ def thresholds(*gates: Gate) -> Thresholds:
     return Thresholds(references={}, gates=gates)
 
 
-def drawn(panel: Panel, shares: Mapping[str, float], seed: int = 0) -> dict[SampleRef, float]:
-    """A score of 0 or 1 for every element, 1 with its case's share."""
+def draw_scores(panel: Panel, shares: Mapping[str, float], seed: int = 0) -> dict[SampleRef, float]:
+    """Return a random score of 0 or 1 for every sample; the share of ones is that of its case."""
     random = Random(seed)
-    return {element: float(random.random() < shares[element.case_id]) for element in panel.order}
+    return {ref: float(random.random() < shares[ref.case_id]) for ref in panel.order}
 
 
-def exactly(panel: Panel, ones: Mapping[str, int], seed: int = 0) -> dict[SampleRef, float]:
-    """As `drawn`, with exactly so many ones in each case."""
+def draw_exact_scores(panel: Panel, ones: Mapping[str, int], seed: int = 0) -> dict[SampleRef, float]:
+    """Return scores as `draw_scores` does, with an exact number of ones in every case."""
     right = {
         name: set(Random(seed + at).sample(range(of.samples), ones[name]))
         for at, (name, of) in enumerate(panel.cases.items())
     }
-    return {element: float(element.sample_index in right[element.case_id]) for element in panel.order}
+    return {ref: float(ref.sample_index in right[ref.case_id]) for ref in panel.order}
 
 
 @dataclass
-class Work:
-    """A panel under way. `truth` holds what each side would score; an element it lacks fails its case.
-
-    `control` are a finished baseline's scores; a side that is not in `truth` is not run.
-    """
+class SimulatedRun:
+    """A panel whose samples are measured one by one."""
 
     panel: Panel
     truth: Mapping[ModelRole, Scores]
-    control: Scores | None = None
+    """The scores that the models would reach. A sample that is missing fails its case; a missing model is not run."""
+    control_variate: Scores | None = None
+    """The scores of a finished baseline."""
     journal: dict[ModelRole, dict[SampleRef, float]] = field(default_factory=lambda: {"model": {}, "baseline": {}})
     failed: set[str] = field(default_factory=set)
 
-    def standing(self) -> PanelStatus:
+    def status(self) -> PanelStatus:
         running = self.journal["baseline"] if "baseline" in self.truth else None
-        baseline = running if self.control is None else self.control
+        baseline = running if self.control_variate is None else self.control_variate
         return self.panel.status(
-            self.journal["model"], baseline=baseline, control_variate=self.control, failed=self.failed
+            self.journal["model"], baseline=baseline, control_variate=self.control_variate, failed=self.failed
         )
 
-    def do(self, who: ModelRole, element: SampleRef) -> None:
-        if element in self.truth[who]:
-            self.journal[who][element] = self.truth[who][element]
+    def measure(self, role: ModelRole, ref: SampleRef) -> None:
+        if ref in self.truth[role]:
+            self.journal[role][ref] = self.truth[role][ref]
         else:
-            self.failed.add(element.case_id)
+            self.failed.add(ref.case_id)
 
-    def in_order(self, most: int | None = None) -> PanelStatus:
-        """One worker, one element at a time, until nothing is wanted or `most` were done."""
-        while (wanted := self.standing().next_samples) and (most is None or len(self.journal["model"]) < most):
-            self.do(*wanted[0])
-        return self.standing()
+    def run_alone(self, most: int | None = None) -> PanelStatus:
+        """Measure with one worker, one sample at a time, until the verdicts are final or `most` are measured."""
+        while (next_samples := self.status().next_samples) and (most is None or len(self.journal["model"]) < most):
+            self.measure(*next_samples[0])
+        return self.status()
 
-    def shared(self, workers: int, random: Random) -> PanelStatus:
-        """Many workers of random speeds; single ones die, and all of them, with what they hold."""
+    def run_shared(self, workers: int, random: Random) -> PanelStatus:
+        """Measure with several workers of random speeds; one of them, or all, may die with the samples they hold."""
         speeds = [random.choice((1, 3, 30)) for _ in range(workers)]
         held: dict[int, tuple[ModelRole, SampleRef]] = {}
-        standing = self.standing()
-        while standing.next_samples:
-            taken = set(held.values())
-            free = next((each for each in standing.next_samples if each not in taken), None)
+        status = self.status()
+        while status.next_samples:
+            claimed = set(held.values())
+            free = next((task for task in status.next_samples if task not in claimed), None)
             idle = [worker for worker in range(workers) if worker not in held]
             if idle and free and random.random() < 0.6:
                 held[random.choice(idle)] = free
@@ -111,50 +110,48 @@ class Work:
                 worker = random.choices(list(held), [speeds[worker] for worker in held])[0]
                 task = held.pop(worker)
                 if random.random() < 0.9:
-                    self.do(*task)
-                    standing = self.standing()
+                    self.measure(*task)
+                    status = self.status()
                 if random.random() < 0.02:
                     held.clear()
-        for who, element in held.values():
-            self.do(who, element)
-        return self.standing()
+        for role, ref in held.values():
+            self.measure(role, ref)
+        return self.status()
 
-    def counted(self, standing: PanelStatus) -> dict[ModelRole, dict[SampleRef, float]]:
-        """The scores that the evidence rests on."""
+    def evidence(self, status: PanelStatus) -> dict[ModelRole, dict[SampleRef, float]]:
+        """Return the scores that the tests rest on."""
         known: dict[ModelRole, Scores] = {
             "model": self.journal["model"],
-            "baseline": self.control or self.journal["baseline"],
+            "baseline": self.control_variate or self.journal["baseline"],
         }
-        extents = {"model": standing.evidence_counts, "baseline": standing.paired_counts}
+        extents = {"model": status.evidence_counts, "baseline": status.paired_counts}
         return {
-            who: {
-                element: scores[element]
+            role: {
+                ref: scores[ref]
                 for name in self.panel.cases
-                for element in self.panel.sample_refs({name})[: extents[who].get(name, 0)]
+                for ref in self.panel.sample_refs({name})[: extents[role].get(name, 0)]
             }
-            for who, scores in known.items()
+            for role, scores in known.items()
         }
 
-    def results(self, standing: PanelStatus) -> dict[str, CaseResult]:
-        """By case id, as workers hand them in."""
-        counted = self.counted(standing)
+    def results(self, status: PanelStatus) -> dict[str, CaseResult]:
+        """Return the results of all cases by case id, as workers send them."""
+        evidence = self.evidence(status)
 
         def result_of(of: Case) -> CaseResult:
-            mine = {
-                element.sample_index: score for element, score in counted["model"].items() if element.case_id == of.id
-            }
+            scores = {ref.sample_index: score for ref, score in evidence["model"].items() if ref.case_id == of.id}
             return CaseResult(
                 case=of,
-                outcomes=tuple(outcome(index, score) for index, score in mine.items()),
+                outcomes=tuple(outcome(index, score) for index, score in scores.items()),
                 seconds=0.0,
                 error="out of memory" if of.id in self.failed else None,
-                baseline=tuple(score for element, score in counted["baseline"].items() if element.case_id == of.id),
+                baseline=tuple(score for ref, score in evidence["baseline"].items() if ref.case_id == of.id),
             )
 
         return {name: result_of(of) for name, of in self.panel.cases.items()}
 
 
-def judge(
+def evaluator_of(
     given: Thresholds,
     scope: Scope,
     shares: Mapping[int, float],
@@ -163,23 +160,26 @@ def judge(
     baseline: Mapping[int, float] | None = None,
     seed: int = 0,
 ) -> GateEvaluator:
-    """A run in which all tasks score a share at a length, in order, ended after `most` elements of a length."""
+    """Return the evaluator of a run in which all tasks score `shares` at the lengths.
+
+    One worker measures in queue order, at most `most` samples of a length.
+    """
     results: dict[str, CaseResult] = {}
     for length, panel in by_length(given, scope).items():
-        truth: dict[ModelRole, Scores] = {"model": drawn(panel, dict.fromkeys(panel.cases, shares[length]), seed)}
+        truth: dict[ModelRole, Scores] = {"model": draw_scores(panel, dict.fromkeys(panel.cases, shares[length]), seed)}
         if baseline is not None:
-            truth["baseline"] = drawn(panel, dict.fromkeys(panel.cases, baseline[length]), seed)
-        work = Work(panel, truth)
-        results |= work.results(work.in_order((most or {}).get(length)))
+            truth["baseline"] = draw_scores(panel, dict.fromkeys(panel.cases, baseline[length]), seed)
+        work = SimulatedRun(panel, truth)
+        results |= work.results(work.run_alone((most or {}).get(length)))
     return GateEvaluator(given, Measured(scope=scope, results=results))
 
 
 def by_length(given: Thresholds, scope: Scope) -> dict[int, Panel]:
-    """The panels of a run of one family."""
+    """Return the panels of a run of one family, keyed by length."""
     return {panel.length: panel for panel in build_panels(given, scope).values()}
 
 
 def scope_of(cases: Collection[Case], **changed: object) -> Scope:
-    """A scope over three tasks at all lengths; `changed` are its other fields."""
+    """Return a scope over three tasks at all lengths; `changed` are its other fields."""
     fields: dict[str, object] = {"lengths": LENGTHS, "claimed_length": 4096, **changed}
     return Scope(cases=tuple(cases), reference=REFERENCE, ruler_aspects=ASPECTS, **fields)  # type: ignore[arg-type]  # by name

@@ -13,7 +13,7 @@ from plugins.config.resolve import concerning
 from plugins.gates.evaluate import GateEvaluator, Measured
 from plugins.gates.hypotheses import build_panels, estimate_gate, tasks_of
 from plugins.gates.thresholds import CATEGORIES, Gate, ThresholdsError, VerdictSettings, load_thresholds
-from tests.helpers.queues import LEVEL, case, drawn, judge, result, scope_of, thresholds
+from tests.helpers.queues import LEVEL, case, draw_scores, evaluator_of, result, scope_of, thresholds
 
 RERANK = ("msmarco",)
 CITE = ("asqa", "qampari")
@@ -134,18 +134,18 @@ def test_a_category_is_a_queue_of_its_own() -> None:
     cases = [helmet_case(task) for task in (*CITE, *RERANK)]
     found = build_panels(thresholds(GATE), scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES))
     assert set(found) == {("cite", LENGTH), ("rerank", LENGTH)}
-    assert [rule.threshold for rule in found["cite", LENGTH].hypotheses] == [0.5]
-    assert [rule.threshold for rule in found["rerank", LENGTH].hypotheses] == [None]
+    assert [hypothesis.threshold for hypothesis in found["cite", LENGTH].hypotheses] == [0.5]
+    assert [hypothesis.threshold for hypothesis in found["rerank", LENGTH].hypotheses] == [None]
 
 
 def test_a_category_is_decided_before_all_of_it_was_asked() -> None:
     cases = [helmet_case(task, samples=100) for task in CITE]
     scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
     (panel,) = build_panels(thresholds(GATE), scope).values()
-    scores = drawn(panel, dict.fromkeys(panel.cases, 1.0))
-    standing = panel.status(scores)
-    assert standing.next_samples == ()
-    assert sum(standing.evidence_counts.values()) < 100
+    scores = draw_scores(panel, dict.fromkeys(panel.cases, 1.0))
+    status = panel.status(scores)
+    assert status.next_samples == ()
+    assert sum(status.evidence_counts.values()) < 100
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
@@ -153,7 +153,7 @@ def test_a_category_that_decides_nothing_is_measured_until_its_mean_is_known(sha
     """The interval in the reports is the one that ended the measuring, not a wider one of fewer samples."""
     cases = [helmet_case(task, samples=300) for task in CITE]
     scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
-    found = judge(thresholds(), scope, {LENGTH: share}).finding(estimate_gate("cite"), LENGTH)
+    found = evaluator_of(thresholds(), scope, {LENGTH: share}).finding(estimate_gate("cite"), LENGTH)
     assert 12 <= found.samples < 300
     assert found.confidence == 0.95
     assert found.interval is not None

@@ -14,7 +14,7 @@ from plugins.gates.effective_length import effective_length
 from plugins.gates.evaluate import GateEvaluator, reach
 from plugins.gates.hypotheses import tasks_of
 from plugins.gates.thresholds import VerdictSettings
-from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, judge, scope_of, thresholds
+from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, scope_of, thresholds
 
 REACH = replace(LEVEL, name="reach", kind="effective_length")
 AVERAGE = replace(LEVEL, name="average", kind="weighted_average", rising=True)
@@ -22,7 +22,7 @@ MANY = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
 
 
 def test_a_clear_verdict_needs_a_part_of_the_samples() -> None:
-    found = judge(thresholds(LEVEL), scope_of(MANY), {1024: 0.98, 2048: 0.55, 4096: 0.0}).verdicts()
+    found = evaluator_of(thresholds(LEVEL), scope_of(MANY), {1024: 0.98, 2048: 0.55, 4096: 0.0}).verdicts()
     assert [each.verdict for each in found] == ["pass", "fail", "fail"]
     for each in found:
         assert each.samples < each.of == 300
@@ -39,7 +39,7 @@ def test_gates_say_what_stopped_the_workers(shares: tuple[float, ...], seed: int
     """The controller sees what the evidence rests on, and no more; it comes to the same verdicts."""
     gates = (LEVEL, replace(LEVEL, aspect="tracing", above=60.0))
     asked = dict(zip(LENGTHS, shares, strict=True))
-    found = judge(thresholds(*gates), scope_of(MANY), asked, most=dict.fromkeys(LENGTHS, most), seed=seed)
+    found = evaluator_of(thresholds(*gates), scope_of(MANY), asked, most=dict.fromkeys(LENGTHS, most), seed=seed)
     verdicts = iter(found.verdicts())
     for gate, length in itertools.product(gates, LENGTHS):
         standing = found.panels["ruler", length].status(found.scores)
@@ -55,7 +55,9 @@ def test_gates_say_what_stopped_the_workers(shares: tuple[float, ...], seed: int
 
 
 def test_a_budget_leaves_a_close_call_open() -> None:
-    found = judge(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most={1024: 0, 2048: 1, 4096: 60})
+    found = evaluator_of(
+        thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most={1024: 0, 2048: 1, 4096: 60}
+    )
     none, few, open_ = found.verdicts()
     assert {each.verdict for each in found.verdicts()} == {"inconclusive"}
     assert (none.reason, none.measured, none.samples, none.of) == ("cases without a sample: 3 of 3", None, 0, 300)
@@ -71,7 +73,7 @@ def test_the_interval_leaves_out_the_threshold_where_a_gate_is_decided(seed: int
     """Also with one length only, where the question has all of the error to itself."""
     scope = scope_of([each for each in MANY if each.length == 2048], lengths=(2048,))
     for share in (0.65, 0.92):
-        (found,) = judge(thresholds(LEVEL), scope, {2048: share}, seed=seed).verdicts()
+        (found,) = evaluator_of(thresholds(LEVEL), scope, {2048: share}, seed=seed).verdicts()
         assert found.interval is not None
         if found.samples < found.of:
             low, high = found.interval
@@ -80,7 +82,9 @@ def test_the_interval_leaves_out_the_threshold_where_a_gate_is_decided(seed: int
 
 def test_a_gap_ends_what_counts() -> None:
     """A case that came back with less than the others bounds the evidence, not what is known of the others."""
-    found = judge(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 60))
+    found = evaluator_of(
+        thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 60)
+    )
     short = replace(found.measured.results["test_ruler[vt-1024]"], outcomes=())
     queue = found.panels["ruler", 1024].order
     for count in range(1, 4):
@@ -92,7 +96,7 @@ def test_a_gap_ends_what_counts() -> None:
 
 @pytest.mark.parametrize("most", [0, 5, 300])
 def test_a_failed_case_is_an_error_however_clear_the_rest(most: int) -> None:
-    found = judge(thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 0.0), most=dict.fromkeys(LENGTHS, most))
+    found = evaluator_of(thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 0.0), most=dict.fromkeys(LENGTHS, most))
     broken = replace(found.measured.results["test_ruler[n1-2048]"], error="out of memory")
     measured = replace(found.measured, results={**found.measured.results, broken.case.id: broken})
     others = "fail" if most == 300 else "inconclusive"
@@ -127,7 +131,7 @@ def test_an_effective_length_is_sure_when_open_lengths_cannot_change_it(
 )
 def test_an_open_length_is_told(shares: dict[int, float], at_least: int, word: str) -> None:
     gate = replace(REACH, at_least=at_least)
-    (found,) = judge(thresholds(gate), scope_of(MANY), shares, most=dict.fromkeys(LENGTHS, 40)).verdicts()
+    (found,) = evaluator_of(thresholds(gate), scope_of(MANY), shares, most=dict.fromkeys(LENGTHS, 40)).verdicts()
     open_ = "2k" if word == "inconclusive" else "1k"
     assert (found.verdict, found.measured) == (word, None)
     assert found.reason == f"undecided at {open_}, asks for {at_least} above 80 ({found.samples} of 900 samples)"
@@ -136,7 +140,7 @@ def test_an_open_length_is_told(shares: dict[int, float], at_least: int, word: s
 def test_a_weighted_average_of_everything_is_compared_exactly() -> None:
     """Its panels were decided long before, for other gates."""
     for above, word in ((-0.5, "pass"), (0.5, "fail")):
-        full = judge(thresholds(AVERAGE), scope_of(MANY), {1024: 1.0, 2048: 0.8, 4096: 0.6})
+        full = evaluator_of(thresholds(AVERAGE), scope_of(MANY), {1024: 1.0, 2048: 0.8, 4096: 0.6})
         (value,) = [each.measured for each in full.verdicts()]
         assert value is not None
         (found,) = GateEvaluator(thresholds(replace(AVERAGE, above=value + above)), full.measured).verdicts()
@@ -145,7 +149,9 @@ def test_a_weighted_average_of_everything_is_compared_exactly() -> None:
 
 
 def test_a_weighted_average_of_a_part_is_told_by_its_interval() -> None:
-    part = judge(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 150))
+    part = evaluator_of(
+        thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 150)
+    )
     gates = [replace(AVERAGE, above=above) for above in (40.0, 80.0, 99.0)]
     low, close, high = GateEvaluator(thresholds(*gates), part.measured).verdicts()
     assert [each.verdict for each in (low, close, high)] == ["pass", "inconclusive", "fail"]
@@ -159,7 +165,7 @@ def test_a_weighted_average_of_a_part_is_told_by_its_interval() -> None:
 
 
 def test_a_weighted_average_without_a_sample_of_each_case_is_open() -> None:
-    part = judge(thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 1.0), most={1024: 2})
+    part = evaluator_of(thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 1.0), most={1024: 2})
     (found,) = GateEvaluator(thresholds(AVERAGE), part.measured).verdicts()
     assert (found.verdict, found.measured, found.interval) == ("inconclusive", None, None)
 
@@ -167,7 +173,7 @@ def test_a_weighted_average_without_a_sample_of_each_case_is_open() -> None:
 @pytest.mark.parametrize("share", [0.79, 0.8, 0.81])
 def test_asking_for_everything_compares_exactly(share: float) -> None:
     scope = scope_of(MANY, full=True)
-    found = judge(thresholds(LEVEL), scope, dict.fromkeys(LENGTHS, share))
+    found = evaluator_of(thresholds(LEVEL), scope, dict.fromkeys(LENGTHS, share))
     for each in found.verdicts():
         assert each.samples == each.of == 300
         assert each.measured is not None
@@ -176,8 +182,8 @@ def test_asking_for_everything_compares_exactly(share: float) -> None:
 
 
 def test_a_zone_ends_a_close_call_sooner() -> None:
-    close = judge(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.86))
-    wide = judge(
+    close = evaluator_of(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.86))
+    wide = evaluator_of(
         replace(thresholds(LEVEL), verdict=VerdictSettings(indifference_zone=10.0)),
         scope_of(MANY),
         dict.fromkeys(LENGTHS, 0.86),

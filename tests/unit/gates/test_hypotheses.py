@@ -12,7 +12,7 @@ from fixtures.records import Case
 from plugins.gates.hypotheses import HEADLINE, Scope, hypothesis_of, lengths_of, tasks_of, threshold_of
 from plugins.gates.sequential import Hypothesis, InterimAnalysis
 from plugins.gates.thresholds import Gate, RegressionSettings, VerdictSettings
-from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, by_length, case, judge, scope_of, thresholds
+from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, by_length, case, evaluator_of, scope_of, thresholds
 
 CASES = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
 REACH = replace(LEVEL, name="reach", kind="effective_length")
@@ -31,13 +31,16 @@ def rules_of(*gates: Gate, scope: Scope | None = None) -> dict[int, tuple[Hypoth
 
 def asked(*gates: Gate, scope: Scope | None = None) -> dict[int, list[tuple[frozenset[str], float | None]]]:
     found = rules_of(*gates, scope=scope)
-    assert all(rule.drives_sampling for rules in found.values() for rule in rules)
-    return {length: [(rule.case_ids, rule.threshold) for rule in rules] for length, rules in found.items()}
+    assert all(hypothesis.drives_sampling for hypotheses in found.values() for hypothesis in hypotheses)
+    return {
+        length: [(hypothesis.case_ids, hypothesis.threshold) for hypothesis in hypotheses]
+        for length, hypotheses in found.items()
+    }
 
 
 def shares(*gates: Gate, scope: Scope | None = None) -> float:
     """Among how many questions the run's 1 % of wrong verdicts is divided."""
-    (alpha,) = {rule.alpha for rules in rules_of(*gates, scope=scope).values() for rule in rules}
+    (alpha,) = {hypothesis.alpha for hypotheses in rules_of(*gates, scope=scope).values() for hypothesis in hypotheses}
     return round(0.01 / alpha, 6)
 
 
@@ -49,7 +52,7 @@ def test_the_whole_suite_is_always_asked(gates: tuple[Gate, ...]) -> None:
 
 
 def test_the_whole_suite_is_asked_only_where_it_was_selected() -> None:
-    scope = scope_of([each for each in CASES if (each.task, each.length) != ("vt", 2048)])
+    scope = scope_of([item for item in CASES if (item.task, item.length) != ("vt", 2048)])
     everything = (ids(2048, "n1", "n2"), None)
     found = asked(scope=scope)
     assert found == {length: [(ids(length, *ASPECTS), 0.8)] for length in LENGTHS} | {2048: [everything]}
@@ -57,7 +60,7 @@ def test_the_whole_suite_is_asked_only_where_it_was_selected() -> None:
 
 
 def test_a_length_without_cases_has_no_panel() -> None:
-    scope = scope_of([each for each in CASES if each.length == 1024])
+    scope = scope_of([item for item in CASES if item.length == 1024])
     assert list(asked(scope=scope)) == [1024]
     assert shares(scope=scope) == 1
 
@@ -82,9 +85,9 @@ def test_a_blocking_weighted_average_wants_all_samples() -> None:
     assert asked(AVERAGE) == {
         length: [(ids(length, *ASPECTS), 0.8), (ids(length, *ASPECTS), None)] for length in LENGTHS
     }
-    found = judge(thresholds(AVERAGE), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
+    found = evaluator_of(thresholds(AVERAGE), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
     assert {len(result.outcomes) for result in found.measured.results.values()} == {100}
-    part = judge(thresholds(replace(AVERAGE, blocking=False)), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
+    part = evaluator_of(thresholds(replace(AVERAGE, blocking=False)), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
     assert max(len(result.outcomes) for result in part.measured.results.values()) < 40
 
 
@@ -92,11 +95,11 @@ def test_cases_that_no_gate_decides_on_are_measured_in_full() -> None:
     extra = case("rag", 2048, 100)
     scope = scope_of([*CASES, extra])
     assert asked(scope=scope)[2048] == [(ids(2048, *ASPECTS), 0.8), (ids(2048, "rag"), None)]
-    found = judge(thresholds(), scope, dict.fromkeys(LENGTHS, 1.0)).measured.results
+    found = evaluator_of(thresholds(), scope, dict.fromkeys(LENGTHS, 1.0)).measured.results
     assert len(found[extra.id].outcomes) == 100
     assert len(found[case("vt", 2048).id].outcomes) < 40
-    narrowed = [each for each in CASES if each.task == "n1"]
-    alone = judge(thresholds(NEEDLES), scope_of(narrowed), dict.fromkeys(LENGTHS, 1.0)).measured.results
+    narrowed = [item for item in CASES if item.task == "n1"]
+    alone = evaluator_of(thresholds(NEEDLES), scope_of(narrowed), dict.fromkeys(LENGTHS, 1.0)).measured.results
     assert {len(result.outcomes) for result in alone.values()} == {100}
 
 
@@ -104,8 +107,8 @@ def test_a_case_that_cannot_be_built_has_no_place_in_a_queue() -> None:
     misfit = case("n1", 1024).id
     found = by_length(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
     assert misfit not in found[1024].cases
-    assert not any(misfit in rule.case_ids for rule in found[1024].hypotheses)
-    assert [rule.case_ids for rule in found[1024].hypotheses] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
+    assert not any(misfit in hypothesis.case_ids for hypothesis in found[1024].hypotheses)
+    assert [hypothesis.case_ids for hypothesis in found[1024].hypotheses] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
 
 
 def test_a_gate_that_drives_nothing_is_asked_like_the_others() -> None:
@@ -133,20 +136,20 @@ def test_the_file_says_how_sure_a_verdict_is() -> None:
         regression=RegressionSettings(drop=3.0, blocking=False),
     )
     found = by_length(given, scope_of(CASES, has_baseline=True, full=True, seed=5))
-    rules = {rule for panel in found.values() for rule in panel.hypotheses}
-    assert {round(0.05 / rule.alpha, 6) for rule in rules} == {3}
-    assert {rule.indifference_zone for rule in rules} == {0.01}
+    hypotheses = {hypothesis for panel in found.values() for hypothesis in panel.hypotheses}
+    assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in hypotheses} == {3}
+    assert {hypothesis.indifference_zone for hypothesis in hypotheses} == {0.01}
     pairings = [panel.non_inferiority for panel in found.values()]
     assert None not in pairings
-    assert {(each.drop, each.clear) for each in pairings if each} == {(0.03, 0.015)}
-    assert {round(0.05 / each.alpha, 6) for each in pairings if each} == {3}
+    assert {(item.drop, item.clear) for item in pairings if item} == {(0.03, 0.015)}
+    assert {round(0.05 / item.alpha, 6) for item in pairings if item} == {3}
     assert all(panel.full for panel in found.values())
     assert found[1024].order != by_length(given, scope_of(CASES))[1024].order
 
 
 def test_pairs_are_asked_for_only_with_a_baseline() -> None:
     assert all(panel.non_inferiority is None for panel in by_length(thresholds(), scope_of(CASES)).values())
-    one = scope_of([each for each in CASES if each.length == 2048], has_baseline=True)
+    one = scope_of([item for item in CASES if item.length == 2048], has_baseline=True)
     (panel,) = by_length(thresholds(), one).values()
     assert panel.non_inferiority is not None
     assert panel.non_inferiority.alpha == pytest.approx(0.01)
@@ -155,20 +158,20 @@ def test_pairs_are_asked_for_only_with_a_baseline() -> None:
 def test_the_order_is_the_same_for_every_checkpoint_and_every_file() -> None:
     scope = scope_of(CASES)
     others = (replace(scope, claimed_length=None), replace(scope, has_baseline=True), replace(scope, full=True))
-    orders = {by_length(thresholds(*gates), each)[1024].order for gates in ((), (NEEDLES,)) for each in others}
+    orders = {by_length(thresholds(*gates), item)[1024].order for gates in ((), (NEEDLES,)) for item in others}
     assert orders == {by_length(thresholds(), scope)[1024].order}
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.sets(st.sampled_from(CASES), min_size=1), st.lists(st.sampled_from([LEVEL, NEEDLES, AVERAGE, REACH])))
 def test_every_selected_case_has_a_question(selected: set[Case], gates: list[Gate]) -> None:
-    scope = scope_of([each for each in CASES if each in selected])
+    scope = scope_of([item for item in CASES if item in selected])
     found = by_length(thresholds(*gates), scope)
-    assert {name for panel in found.values() for name in panel.cases} == {each.id for each in selected}
+    assert {name for panel in found.values() for name in panel.cases} == {item.id for item in selected}
     for panel in found.values():
-        assert frozenset[str]().union(*(rule.case_ids for rule in panel.hypotheses)) == set(panel.cases)
+        assert frozenset[str]().union(*(hypothesis.case_ids for hypothesis in panel.hypotheses)) == set(panel.cases)
         assert len(set(panel.hypotheses)) == len(panel.hypotheses)
-    questions = sum(rule.threshold is not None for panel in found.values() for rule in panel.hypotheses)
+    questions = sum(hypothesis.threshold is not None for panel in found.values() for hypothesis in panel.hypotheses)
     assert shares(*gates, scope=scope) == max(1, questions)
 
 
@@ -186,7 +189,7 @@ def test_a_panel_takes_cases_of_its_length_alone() -> None:
     found = by_length(thresholds(), scope_of(CASES[::-1]))
     assert list(found) == list(LENGTHS)
     for length, panel in found.items():
-        assert {each.length for each in panel.cases.values()} == {length} == {panel.length}
+        assert {item.length for item in panel.cases.values()} == {length} == {panel.length}
 
 
 def test_a_panel_whose_cases_all_failed_wants_nothing() -> None:
@@ -209,6 +212,6 @@ def test_cases_that_no_gate_asks_for_are_measured_in_full_beside_a_finished_base
     panel = by_length(thresholds(), scope_of(CASES[:1], has_baseline=True, baseline_is_final=final))[CASES[0].length]
     asks_for_all = Hypothesis(case_ids=frozenset({CASES[0].id}), threshold=None)
     assert (replace(panel.hypotheses[0], alpha=0.01, indifference_zone=0.0) == asks_for_all) is in_full
-    wanted = panel.status({}, baseline={}, control_variate={} if final else None).next_samples
-    assert len(wanted) == 100 if final else {who for who, _ in wanted} == {"model", "baseline"}
-    assert (len(wanted) == 100) is in_full
+    next_samples = panel.status({}, baseline={}, control_variate={} if final else None).next_samples
+    assert len(next_samples) == 100 if final else {role for role, _ in next_samples} == {"model", "baseline"}
+    assert (len(next_samples) == 100) is in_full

@@ -14,7 +14,7 @@ from fixtures.records import CaseResult
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
 from plugins.gates.sequential import Hypothesis, NonInferiority
-from tests.helpers.queues import case, drawn, outcome
+from tests.helpers.queues import case, draw_scores, outcome
 
 quickly = settings(deadline=None, derandomize=True, max_examples=60)
 SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30)), min_size=1, max_size=4)
@@ -26,8 +26,8 @@ def panel_of(sizes: list[tuple[int, int]], *, threshold: float = 0.5, full: bool
         replace(case(f"t{at}", 1024, group * groups), group=group, suite="helmet", category="rag")
         for at, (group, groups) in enumerate(sizes)
     ]
-    rule = Hypothesis(case_ids=frozenset(each.id for each in cases), threshold=threshold)
-    return Panel("rag", 1024, cases, seed=3, hypotheses=[rule], full=full)
+    hypothesis = Hypothesis(case_ids=frozenset(planned.id for planned in cases), threshold=threshold)
+    return Panel("rag", 1024, cases, seed=3, hypotheses=[hypothesis], full=full)
 
 
 def mean_of_means(panel: Panel, scores: dict[SampleRef, float]) -> float:
@@ -39,14 +39,14 @@ def mean_of_means(panel: Panel, scores: dict[SampleRef, float]) -> float:
 @given(SIZES)
 def test_samples_of_a_group_stand_together(sizes: list[tuple[int, int]]) -> None:
     panel = panel_of(sizes)
-    pool = panel.queue(panel.cases)
-    assert [element for piece in pool.clusters for element in piece] == list(panel.order)
-    for piece in pool.clusters:
-        group = panel.cases[piece[0].case_id].group
-        assert [element.sample_index for element in piece] == list(
-            range(piece[0].sample_index, piece[0].sample_index + group)
+    queue = panel.queue(panel.cases)
+    assert [ref for cluster in queue.clusters for ref in cluster] == list(panel.order)
+    for cluster in queue.clusters:
+        group = panel.cases[cluster[0].case_id].group
+        assert [ref.sample_index for ref in cluster] == list(
+            range(cluster[0].sample_index, cluster[0].sample_index + group)
         )
-        assert piece[0].sample_index % group == 0
+        assert cluster[0].sample_index % group == 0
 
 
 @quickly
@@ -56,16 +56,16 @@ def test_with_all_at_hand_the_mean_of_the_cases_means_decides(
 ) -> None:
     panel = panel_of(sizes, threshold=threshold, full=True)
     random = Random(seed)
-    scores = {element: random.choice([0.0, 0.25, 1.0]) for element in panel.order}
-    look = panel.analyze(panel.hypotheses[0], scores)
-    assert look.decision is not None
-    assert (look.samples, look.clusters) == (len(panel.order), sum(groups for _, groups in sizes))
+    scores = {ref: random.choice([0.0, 0.25, 1.0]) for ref in panel.order}
+    analysis = panel.analyze(panel.hypotheses[0], scores)
+    assert analysis.decision is not None
+    assert (analysis.samples, analysis.clusters) == (len(panel.order), sum(groups for _, groups in sizes))
     mean = mean_of_means(panel, scores)
     if abs(mean - threshold) > 1e-6:
-        assert look.decision.verdict == ("pass" if mean > threshold else "fail")
-    pool = panel.queue(panel.cases)
-    assert pool.scale * pool.weighted_means(scores).mean() == pytest.approx(mean)
-    assert pool.weighted_means(scores).max() <= 1
+        assert analysis.decision.verdict == ("pass" if mean > threshold else "fail")
+    queue = panel.queue(panel.cases)
+    assert queue.scale * queue.weighted_means(scores).mean() == pytest.approx(mean)
+    assert queue.weighted_means(scores).max() <= 1
 
 
 @quickly
@@ -73,19 +73,21 @@ def test_with_all_at_hand_the_mean_of_the_cases_means_decides(
 def test_a_group_counts_once_it_is_complete(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
     panel = panel_of(sizes)
     done = data.draw(st.integers(0, len(panel.order)))
-    look = panel.analyze(panel.hypotheses[0], dict.fromkeys(panel.order[:done], 0.5))
-    whole = [piece for piece in panel.queue(panel.cases).clusters if set(piece) <= set(panel.order[:done])]
-    if look.decision is None:
-        assert look.clusters == len(whole)
-        assert look.samples == sum(map(len, whole))
+    analysis = panel.analyze(panel.hypotheses[0], dict.fromkeys(panel.order[:done], 0.5))
+    whole = [cluster for cluster in panel.queue(panel.cases).clusters if set(cluster) <= set(panel.order[:done])]
+    if analysis.decision is None:
+        assert analysis.clusters == len(whole)
+        assert analysis.samples == sum(map(len, whole))
 
 
 def test_six_questions_on_one_text_are_no_more_evidence_than_one() -> None:
     """Right on all six or on none: as if each were asked once."""
     once, six_times = panel_of([(1, 60)]), panel_of([(6, 60)])
     right = {at: Random(at).random() < 0.9 for at in range(60)}
-    one = once.analyze(once.hypotheses[0], {element: float(right[element.sample_index]) for element in once.order})
-    six = six_times.analyze(six_times.hypotheses[0], {e: float(right[e.sample_index // 6]) for e in six_times.order})
+    one = once.analyze(once.hypotheses[0], {ref: float(right[ref.sample_index]) for ref in once.order})
+    six = six_times.analyze(
+        six_times.hypotheses[0], {ref: float(right[ref.sample_index // 6]) for ref in six_times.order}
+    )
     assert one.decision == six.decision
     assert (one.clusters, 6 * one.samples) == (six.clusters, six.samples)
 
@@ -93,10 +95,10 @@ def test_six_questions_on_one_text_are_no_more_evidence_than_one() -> None:
 def test_a_small_case_weighs_as_much_as_a_large_one() -> None:
     """400 samples right and 40 wrong are a mean of one half."""
     panel = panel_of([(1, 400), (1, 40)], threshold=0.52)
-    scores = {element: float(panel.cases[element.case_id].samples == 400) for element in panel.order}
-    look = panel.analyze(panel.hypotheses[0], scores)
-    assert look.decision is not None
-    assert look.decision.verdict == "fail"
+    scores = {ref: float(panel.cases[ref.case_id].samples == 400) for ref in panel.order}
+    analysis = panel.analyze(panel.hypotheses[0], scores)
+    assert analysis.decision is not None
+    assert analysis.decision.verdict == "fail"
 
 
 @pytest.mark.parametrize(("threshold", "wrong"), [(0.80 + 0.0126, "pass"), (0.80 - 0.0126, "fail")])
@@ -107,7 +109,7 @@ def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float,
     for seed in range(200):
         right = {large: set(Random(seed).sample(range(200), 160)), small: set(Random(-seed - 1).sample(range(40), 32))}
         group = {name: of.group for name, of in panel.cases.items()}
-        scores = {e: float(e.sample_index // group[e.case_id] in right[e.case_id]) for e in panel.order}
+        scores = {ref: float(ref.sample_index // group[ref.case_id] in right[ref.case_id]) for ref in panel.order}
         decision = panel.analyze(panel.hypotheses[0], scores).decision
         assert decision is not None
         verdicts.append(decision.verdict)
@@ -117,12 +119,12 @@ def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float,
 def test_a_comparison_pairs_groups() -> None:
     panel = panel_of([(6, 100)])
     panel.non_inferiority = NonInferiority(drop=0.05, clear=0.025, alpha=0.01)
-    truth = drawn(panel, dict.fromkeys(panel.cases, 0.9))
-    worse = {element: score * (element.sample_index // 6 % 4 != 0) for element, score in truth.items()}
-    look = panel.analyze_pairs(worse, truth)
-    assert look.decision is not None
-    assert look.decision.verdict == "fail"
-    assert look.samples == 6 * look.clusters
+    truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
+    worse = {ref: score * (ref.sample_index // 6 % 4 != 0) for ref, score in truth.items()}
+    analysis = panel.analyze_pairs(worse, truth)
+    assert analysis.decision is not None
+    assert analysis.decision.verdict == "fail"
+    assert analysis.samples == 6 * analysis.clusters
 
 
 def test_a_cases_evidence_is_by_group() -> None:

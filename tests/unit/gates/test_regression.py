@@ -18,7 +18,18 @@ from plugins.gates.hypotheses import build_panels
 from plugins.gates.regression import Diagnosis, baseline_scores, diagnoses, regression_verdicts
 from plugins.gates.statistics import log_evidence_below, log_evidence_of_drop
 from plugins.gates.thresholds import RegressionSettings, Thresholds
-from tests.helpers.queues import ASPECTS, LENGTHS, Work, case, drawn, judge, outcome, result, scope_of, thresholds
+from tests.helpers.queues import (
+    ASPECTS,
+    LENGTHS,
+    SimulatedRun,
+    case,
+    draw_scores,
+    evaluator_of,
+    outcome,
+    result,
+    scope_of,
+    thresholds,
+)
 
 MANY = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
 PAIRED = scope_of(MANY, has_baseline=True)
@@ -30,7 +41,7 @@ SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 def compared(shares: Mapping[int, float], *, given: Thresholds = COARSE, **changed: object) -> GateEvaluator:
     """Against a baseline of 90 %; the model's right answers are among the baseline's, or the other way round."""
-    return judge(given, PAIRED, shares, baseline=SHARES, **changed)  # type: ignore[arg-type]  # by name
+    return evaluator_of(given, PAIRED, shares, baseline=SHARES, **changed)  # type: ignore[arg-type]  # by name
 
 
 def with_result(found: GateEvaluator, changed: CaseResult | None, name: str) -> GateEvaluator:
@@ -40,7 +51,7 @@ def with_result(found: GateEvaluator, changed: CaseResult | None, name: str) -> 
     return GateEvaluator(found.thresholds, replace(found.measured, results=results))
 
 
-def told(found: GateEvaluator) -> list[str]:
+def verdict_words(found: GateEvaluator) -> list[str]:
     return [verdict.verdict for verdict in regression_verdicts(found)]
 
 
@@ -61,11 +72,11 @@ def test_the_same_answers_pass_at_each_length_and_soon() -> None:
 
 def test_a_finished_baseline_without_results_is_not_measured_and_one_that_ran_out_is_open() -> None:
     """Nothing compared is nothing passed, whatever an open comparison counts as."""
-    found = judge(COARSE, replace(PAIRED, baseline_is_final=True), SHARES)
+    found = evaluator_of(COARSE, replace(PAIRED, baseline_is_final=True), SHARES)
     verdicts = regression_verdicts(found)
     assert {each.verdict for each in verdicts} == {"not measured"}
     assert all(blocks(each, COARSE, narrowed=False) for each in verdicts)
-    assert set(told(judge(COARSE, PAIRED, SHARES, most=dict.fromkeys(LENGTHS, 0)))) == {"inconclusive"}
+    assert set(verdict_words(evaluator_of(COARSE, PAIRED, SHARES, most=dict.fromkeys(LENGTHS, 0)))) == {"inconclusive"}
 
 
 def test_a_planted_drop_fails_where_it_was_planted() -> None:
@@ -86,14 +97,11 @@ def test_losses_and_gains_that_balance_are_no_drop() -> None:
     """Every fifth answer changed, half of them for the better."""
     scope = scope_of(MANY, has_baseline=True)
     panel = build_panels(COARSE, scope)["ruler", 1024]
-    baseline = drawn(panel, dict.fromkeys(panel.cases, 0.5))
-    places = {element: place for place, element in enumerate(panel.order)}
-    changed = {
-        element: float(places[element] % 20 == 0) if places[element] % 10 == 0 else score
-        for element, score in baseline.items()
-    }
-    work = Work(panel, {"model": changed, "baseline": baseline})
-    measured = Measured(scope=scope, results=work.results(work.in_order()))
+    baseline = draw_scores(panel, dict.fromkeys(panel.cases, 0.5))
+    places = {ref: place for place, ref in enumerate(panel.order)}
+    changed = {ref: float(places[ref] % 20 == 0) if places[ref] % 10 == 0 else score for ref, score in baseline.items()}
+    run = SimulatedRun(panel, {"model": changed, "baseline": baseline})
+    measured = Measured(scope=scope, results=run.results(run.run_alone()))
     assert regression_verdicts(GateEvaluator(COARSE, measured))[0].verdict == "pass"
 
 
@@ -117,24 +125,24 @@ def test_a_broken_case_is_an_error_whatever_the_rest_says(share: float) -> None:
     name = "test_ruler[n2-2048]"
     failed = with_result(found, replace(found.measured.results[name], error="out of memory"), name)
     rest = "pass" if share == 0.9 else "fail"
-    assert told(failed) == [rest, "error", rest]
+    assert verdict_words(failed) == [rest, "error", rest]
     broken = regression_verdicts(failed)[1]
     assert (broken.measured, broken.interval, broken.reason) == (None, None, f"{name}: out of memory")
-    assert told(with_result(found, None, name)) == [rest, "error", rest]
+    assert verdict_words(with_result(found, None, name)) == [rest, "error", rest]
 
 
 def test_a_case_that_cannot_be_built_is_an_error_too() -> None:
     """It has no place in the queue, and no part in the mean: the pooled figure is not the panel's."""
     name = "test_ruler[n2-2048]"
     scope = scope_of(MANY, has_baseline=True, misfits={name})
-    found = judge(COARSE, scope, SHARES, baseline=SHARES)
-    assert told(with_result(found, result(case("n2", 2048, 100), error="does not fit"), name)) == [
+    found = evaluator_of(COARSE, scope, SHARES, baseline=SHARES)
+    assert verdict_words(with_result(found, result(case("n2", 2048, 100), error="does not fit"), name)) == [
         "pass", "error", "pass",
     ]  # fmt: skip
 
 
 def test_without_a_baseline_there_is_no_such_gate() -> None:
-    assert regression_verdicts(judge(COARSE, scope_of(MANY), SHARES)) == ()
+    assert regression_verdicts(evaluator_of(COARSE, scope_of(MANY), SHARES)) == ()
 
 
 def test_the_file_says_how_much_and_whether_it_blocks() -> None:
@@ -144,7 +152,7 @@ def test_the_file_says_how_much_and_whether_it_blocks() -> None:
 
 
 def test_all_pairs_are_used_when_everything_is_asked_for() -> None:
-    found = judge(COARSE, scope_of(MANY, has_baseline=True, full=True), SHARES, baseline=SHARES)
+    found = evaluator_of(COARSE, scope_of(MANY, has_baseline=True, full=True), SHARES, baseline=SHARES)
     assert [(each.verdict, each.samples) for each in regression_verdicts(found)] == [("pass", 300)] * 3
 
 
@@ -153,10 +161,10 @@ def test_pairs_are_those_of_the_workers() -> None:
     found = compared({1024: 0.9, 2048: 0.8, 4096: 0.5})
     baseline = baseline_scores(found.measured.results)
     for each, ((_, length), panel) in zip(regression_verdicts(found), found.panels.items(), strict=True):
-        look = panel.status(found.scores, baseline=baseline).comparison
-        assert look is not None
-        assert (each.length, each.samples) == (length, look.samples)
-        assert each.verdict == (look.decision.verdict if look.decision else "inconclusive")
+        analysis = panel.status(found.scores, baseline=baseline).comparison
+        assert analysis is not None
+        assert (each.length, each.samples) == (length, analysis.samples)
+        assert each.verdict == (analysis.decision.verdict if analysis.decision else "inconclusive")
 
 
 def test_a_baseline_ends_where_its_scores_end() -> None:

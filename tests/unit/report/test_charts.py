@@ -21,8 +21,7 @@ from plugins.report.details import details
 from plugins.report.document import document
 from plugins.report.html.views import failures, score_charts
 from tests.helpers.pages import page_of, parse
-from tests.helpers.queues import judge as judge_of
-from tests.helpers.queues import scope_of, thresholds
+from tests.helpers.queues import evaluator_of, scope_of, thresholds
 from tests.helpers.reports import run_summary
 from tests.unit.gates.test_regression import MANY
 
@@ -70,7 +69,7 @@ LEVEL = Gate(
 @pytest.mark.parametrize("share", [0.95, 0.4])
 def test_evidence_reaches_the_limit_where_the_verdict_was_reached(share: float) -> None:
     scope = scope_of(MANY)
-    evaluator = judge_of(thresholds(LEVEL), scope, dict.fromkeys(scope.lengths, share))
+    evaluator = evaluator_of(thresholds(LEVEL), scope, dict.fromkeys(scope.lengths, share))
     verdicts = {verdict.name: verdict for verdict in evaluator.verdicts()}
     by_name = curves(evaluator)
     assert by_name.keys() == verdicts.keys()
