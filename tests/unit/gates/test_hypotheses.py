@@ -1,4 +1,4 @@
-"""Which questions a run asks of which samples, and how sure each answer has to be."""
+"""The hypotheses of a run's panels follow from its gates, cases and thresholds."""
 
 from __future__ import annotations
 
@@ -24,94 +24,96 @@ def ids(length: int, *tasks: str) -> frozenset[str]:
     return frozenset(case(task, length).id for task in tasks)
 
 
-def rules_of(*gates: Gate, scope: Scope | None = None) -> dict[int, tuple[Hypothesis, ...]]:
-    found = by_length(thresholds(*gates), scope or scope_of(CASES))
-    return {length: panel.hypotheses for length, panel in found.items()}
+def hypotheses_of(*gates: Gate, scope: Scope | None = None) -> dict[int, tuple[Hypothesis, ...]]:
+    panels = by_length(thresholds(*gates), scope or scope_of(CASES))
+    return {length: panel.hypotheses for length, panel in panels.items()}
 
 
-def asked(*gates: Gate, scope: Scope | None = None) -> dict[int, list[tuple[frozenset[str], float | None]]]:
-    found = rules_of(*gates, scope=scope)
-    assert all(hypothesis.drives_sampling for hypotheses in found.values() for hypothesis in hypotheses)
+def means_tested(*gates: Gate, scope: Scope | None = None) -> dict[int, list[tuple[frozenset[str], float | None]]]:
+    panels = hypotheses_of(*gates, scope=scope)
+    assert all(hypothesis.drives_sampling for hypotheses in panels.values() for hypothesis in hypotheses)
     return {
         length: [(hypothesis.case_ids, hypothesis.threshold) for hypothesis in hypotheses]
-        for length, hypotheses in found.items()
+        for length, hypotheses in panels.items()
     }
 
 
-def shares(*gates: Gate, scope: Scope | None = None) -> float:
-    """Among how many questions the run's 1 % of wrong verdicts is divided."""
-    (alpha,) = {hypothesis.alpha for hypotheses in rules_of(*gates, scope=scope).values() for hypothesis in hypotheses}
+def number_of_tests(*gates: Gate, scope: Scope | None = None) -> float:
+    """Return the number of tests among which the run's error probability of 1 % is divided."""
+    (alpha,) = {
+        hypothesis.alpha for hypotheses in hypotheses_of(*gates, scope=scope).values() for hypothesis in hypotheses
+    }
     return round(0.01 / alpha, 6)
 
 
 @pytest.mark.parametrize("gates", [(), (replace(NEEDLES, blocking=False),), (REACH,), (LEVEL,)])
-def test_the_whole_suite_is_always_asked(gates: tuple[Gate, ...]) -> None:
-    """The headline is in every report. A gate that asks the same adds nothing, one that blocks nothing neither."""
-    assert asked(*gates) == {length: [(ids(length, *ASPECTS), 0.8)] for length in LENGTHS}
-    assert shares(*gates) == 3
+def test_the_whole_suite_is_always_tested(gates: tuple[Gate, ...]) -> None:
+    """Every report has the headline. A gate with the same hypothesis, or one that does not block, adds no test."""
+    assert means_tested(*gates) == {length: [(ids(length, *ASPECTS), 0.8)] for length in LENGTHS}
+    assert number_of_tests(*gates) == 3
 
 
-def test_the_whole_suite_is_asked_only_where_it_was_selected() -> None:
+def test_the_whole_suite_is_tested_only_at_lengths_with_all_tasks() -> None:
     scope = scope_of([item for item in CASES if (item.task, item.length) != ("vt", 2048)])
     everything = (ids(2048, "n1", "n2"), None)
-    found = asked(scope=scope)
-    assert found == {length: [(ids(length, *ASPECTS), 0.8)] for length in LENGTHS} | {2048: [everything]}
-    assert shares(scope=scope) == 2
+    panels = means_tested(scope=scope)
+    assert panels == {length: [(ids(length, *ASPECTS), 0.8)] for length in LENGTHS} | {2048: [everything]}
+    assert number_of_tests(scope=scope) == 2
 
 
 def test_a_length_without_cases_has_no_panel() -> None:
     scope = scope_of([item for item in CASES if item.length == 1024])
-    assert list(asked(scope=scope)) == [1024]
-    assert shares(scope=scope) == 1
+    assert list(means_tested(scope=scope)) == [1024]
+    assert number_of_tests(scope=scope) == 1
 
 
-def test_each_blocking_gate_asks_for_its_tasks_at_its_lengths() -> None:
+def test_every_blocking_gate_is_tested_on_its_tasks_and_lengths() -> None:
     gates = (replace(NEEDLES, lengths=(2048,)), replace(LEVEL, tasks=("vt",), above=30.0))
-    found = asked(*gates)
-    assert found[1024] == [(ids(1024, *ASPECTS), 0.8), (ids(1024, "vt"), 0.3)]
-    assert found[2048] == [(ids(2048, *ASPECTS), 0.8), (ids(2048, "n1", "n2"), 0.9), (ids(2048, "vt"), 0.3)]
-    assert shares(*gates) == 7
+    panels = means_tested(*gates)
+    assert panels[1024] == [(ids(1024, *ASPECTS), 0.8), (ids(1024, "vt"), 0.3)]
+    assert panels[2048] == [(ids(2048, *ASPECTS), 0.8), (ids(2048, "n1", "n2"), 0.9), (ids(2048, "vt"), 0.3)]
+    assert number_of_tests(*gates) == 7
 
 
-def test_being_sure_is_shared_by_distinct_questions() -> None:
-    """One set of cases against two scores is two questions, one question of two gates is one."""
+def test_distinct_hypotheses_share_the_error_probability() -> None:
+    """One set of cases against two thresholds makes two tests; the same hypothesis of two gates makes one."""
     twice = (NEEDLES, replace(NEEDLES, name="needles again"), replace(NEEDLES, kind="effective_length"))
-    assert shares(*twice) == 6
-    assert shares(*twice, replace(NEEDLES, above=70.0)) == 9
-    assert shares(NEEDLES, AVERAGE) == 6
+    assert number_of_tests(*twice) == 6
+    assert number_of_tests(*twice, replace(NEEDLES, above=70.0)) == 9
+    assert number_of_tests(NEEDLES, AVERAGE) == 6
 
 
-def test_a_blocking_weighted_average_wants_all_samples() -> None:
-    assert asked(AVERAGE) == {
+def test_a_blocking_weighted_average_needs_all_samples() -> None:
+    assert means_tested(AVERAGE) == {
         length: [(ids(length, *ASPECTS), 0.8), (ids(length, *ASPECTS), None)] for length in LENGTHS
     }
-    found = evaluator_of(thresholds(AVERAGE), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
-    assert {len(result.outcomes) for result in found.measured.results.values()} == {100}
+    panels = evaluator_of(thresholds(AVERAGE), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
+    assert {len(result.outcomes) for result in panels.measured.results.values()} == {100}
     part = evaluator_of(thresholds(replace(AVERAGE, blocking=False)), scope_of(CASES), dict.fromkeys(LENGTHS, 1.0))
     assert max(len(result.outcomes) for result in part.measured.results.values()) < 40
 
 
-def test_cases_that_no_gate_decides_on_are_measured_in_full() -> None:
+def test_cases_without_a_gate_are_measured_in_full() -> None:
     extra = case("rag", 2048, 100)
     scope = scope_of([*CASES, extra])
-    assert asked(scope=scope)[2048] == [(ids(2048, *ASPECTS), 0.8), (ids(2048, "rag"), None)]
-    found = evaluator_of(thresholds(), scope, dict.fromkeys(LENGTHS, 1.0)).measured.results
-    assert len(found[extra.id].outcomes) == 100
-    assert len(found[case("vt", 2048).id].outcomes) < 40
+    assert means_tested(scope=scope)[2048] == [(ids(2048, *ASPECTS), 0.8), (ids(2048, "rag"), None)]
+    panels = evaluator_of(thresholds(), scope, dict.fromkeys(LENGTHS, 1.0)).measured.results
+    assert len(panels[extra.id].outcomes) == 100
+    assert len(panels[case("vt", 2048).id].outcomes) < 40
     narrowed = [item for item in CASES if item.task == "n1"]
     alone = evaluator_of(thresholds(NEEDLES), scope_of(narrowed), dict.fromkeys(LENGTHS, 1.0)).measured.results
     assert {len(result.outcomes) for result in alone.values()} == {100}
 
 
-def test_a_case_that_cannot_be_built_has_no_place_in_a_queue() -> None:
+def test_a_misfit_is_in_no_queue() -> None:
     misfit = case("n1", 1024).id
-    found = by_length(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
-    assert misfit not in found[1024].cases
-    assert not any(misfit in hypothesis.case_ids for hypothesis in found[1024].hypotheses)
-    assert [hypothesis.case_ids for hypothesis in found[1024].hypotheses] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
+    panels = by_length(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
+    assert misfit not in panels[1024].cases
+    assert not any(misfit in hypothesis.case_ids for hypothesis in panels[1024].hypotheses)
+    assert [hypothesis.case_ids for hypothesis in panels[1024].hypotheses] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
 
 
-def test_a_gate_that_drives_nothing_is_asked_like_the_others() -> None:
+def test_a_gate_that_is_not_blocking_is_tested_like_the_others() -> None:
     scope = scope_of(CASES)
     given = replace(thresholds(NEEDLES), verdict=VerdictSettings(indifference_zone=2.0))
     panel = by_length(given, scope)[1024]
@@ -125,29 +127,29 @@ def test_a_gate_that_drives_nothing_is_asked_like_the_others() -> None:
         drives_sampling=False,
     )
     assert hypothesis_of(tracing, scope, 1024, panel) == other
-    # What it shares with one that does drive is the same question.
+    # A hypothesis that it shares with a blocking gate is the same one.
     assert hypothesis_of(replace(LEVEL, blocking=False), scope, 1024, panel) is panel.hypotheses[0]
 
 
-def test_the_file_says_how_sure_a_verdict_is() -> None:
+def test_the_thresholds_file_sets_alpha_zone_and_drop() -> None:
     given = replace(
         thresholds(),
         verdict=VerdictSettings(confidence=0.95, indifference_zone=1.0),
         regression=RegressionSettings(drop=3.0, blocking=False),
     )
-    found = by_length(given, scope_of(CASES, has_baseline=True, full=True, seed=5))
-    hypotheses = {hypothesis for panel in found.values() for hypothesis in panel.hypotheses}
+    panels = by_length(given, scope_of(CASES, has_baseline=True, full=True, seed=5))
+    hypotheses = {hypothesis for panel in panels.values() for hypothesis in panel.hypotheses}
     assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in hypotheses} == {3}
     assert {hypothesis.indifference_zone for hypothesis in hypotheses} == {0.01}
-    pairings = [panel.non_inferiority for panel in found.values()]
+    pairings = [panel.non_inferiority for panel in panels.values()]
     assert None not in pairings
-    assert {(item.drop, item.clear) for item in pairings if item} == {(0.03, 0.015)}
-    assert {round(0.05 / item.alpha, 6) for item in pairings if item} == {3}
-    assert all(panel.full for panel in found.values())
-    assert found[1024].order != by_length(given, scope_of(CASES))[1024].order
+    assert {(hypothesis.drop, hypothesis.clear) for hypothesis in pairings if hypothesis} == {(0.03, 0.015)}
+    assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in pairings if hypothesis} == {3}
+    assert all(panel.full for panel in panels.values())
+    assert panels[1024].order != by_length(given, scope_of(CASES))[1024].order
 
 
-def test_pairs_are_asked_for_only_with_a_baseline() -> None:
+def test_pairs_are_tested_only_with_a_baseline() -> None:
     assert all(panel.non_inferiority is None for panel in by_length(thresholds(), scope_of(CASES)).values())
     one = scope_of([item for item in CASES if item.length == 2048], has_baseline=True)
     (panel,) = by_length(thresholds(), one).values()
@@ -155,27 +157,31 @@ def test_pairs_are_asked_for_only_with_a_baseline() -> None:
     assert panel.non_inferiority.alpha == pytest.approx(0.01)
 
 
-def test_the_order_is_the_same_for_every_checkpoint_and_every_file() -> None:
+def test_the_queue_order_depends_on_neither_checkpoint_nor_thresholds() -> None:
     scope = scope_of(CASES)
     others = (replace(scope, claimed_length=None), replace(scope, has_baseline=True), replace(scope, full=True))
-    orders = {by_length(thresholds(*gates), item)[1024].order for gates in ((), (NEEDLES,)) for item in others}
+    orders = {
+        by_length(thresholds(*gates), changed_scope)[1024].order
+        for gates in ((), (NEEDLES,))
+        for changed_scope in others
+    }
     assert orders == {by_length(thresholds(), scope)[1024].order}
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.sets(st.sampled_from(CASES), min_size=1), st.lists(st.sampled_from([LEVEL, NEEDLES, AVERAGE, REACH])))
-def test_every_selected_case_has_a_question(selected: set[Case], gates: list[Gate]) -> None:
+def test_every_selected_case_has_a_hypothesis(selected: set[Case], gates: list[Gate]) -> None:
     scope = scope_of([item for item in CASES if item in selected])
-    found = by_length(thresholds(*gates), scope)
-    assert {name for panel in found.values() for name in panel.cases} == {item.id for item in selected}
-    for panel in found.values():
+    panels = by_length(thresholds(*gates), scope)
+    assert {name for panel in panels.values() for name in panel.cases} == {item.id for item in selected}
+    for panel in panels.values():
         assert frozenset[str]().union(*(hypothesis.case_ids for hypothesis in panel.hypotheses)) == set(panel.cases)
         assert len(set(panel.hypotheses)) == len(panel.hypotheses)
-    questions = sum(hypothesis.threshold is not None for panel in found.values() for hypothesis in panel.hypotheses)
-    assert shares(*gates, scope=scope) == max(1, questions)
+    questions = sum(hypothesis.threshold is not None for panel in panels.values() for hypothesis in panel.hypotheses)
+    assert number_of_tests(*gates, scope=scope) == max(1, questions)
 
 
-def test_a_gate_knows_its_tasks_lengths_and_threshold() -> None:
+def test_tasks_lengths_and_threshold_of_a_gate() -> None:
     scope = scope_of(CASES)
     assert tasks_of(HEADLINE, scope) == ("n1", "n2", "vt")
     assert tasks_of(NEEDLES, scope) == ("n1", "n2")
@@ -185,33 +191,31 @@ def test_a_gate_knows_its_tasks_lengths_and_threshold() -> None:
     assert [threshold_of(gate, scope) for gate in (HEADLINE, NEEDLES, replace(LEVEL, above=1.0))] == [80.0, 90.0, 1.0]
 
 
-def test_a_panel_takes_cases_of_its_length_alone() -> None:
-    found = by_length(thresholds(), scope_of(CASES[::-1]))
-    assert list(found) == list(LENGTHS)
-    for length, panel in found.items():
+def test_a_panel_has_only_cases_of_its_length() -> None:
+    panels = by_length(thresholds(), scope_of(CASES[::-1]))
+    assert list(panels) == list(LENGTHS)
+    for length, panel in panels.items():
         assert {item.length for item in panel.cases.values()} == {length} == {panel.length}
 
 
-def test_a_panel_whose_cases_all_failed_wants_nothing() -> None:
+def test_a_panel_whose_cases_all_failed_needs_no_sample() -> None:
     panel = by_length(thresholds(NEEDLES), scope_of(CASES, has_baseline=True))[1024]
-    found = panel.status({}, baseline={}, failed=panel.cases)
-    assert (found.next_samples, found.evidence_counts, found.paired_counts, found.comparison) == (
+    panels = panel.status({}, baseline={}, failed=panel.cases)
+    assert (panels.next_samples, panels.evidence_counts, panels.paired_counts, panels.comparison) == (
         (),
         {},
         {},
         InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0),
     )
-    assert set(found.analyses.values()) == {InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0)}
+    assert set(panels.analyses.values()) == {InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0)}
 
 
 @pytest.mark.parametrize(("final", "in_full"), [(False, False), (True, True)])
-def test_cases_that_no_gate_asks_for_are_measured_in_full_beside_a_finished_baseline(
-    final: bool, in_full: bool
-) -> None:
-    """It may have results on few of their samples, or none; with one that runs too the comparison decides."""
+def test_cases_without_a_gate_are_measured_in_full_beside_a_finished_baseline(final: bool, in_full: bool) -> None:
+    """A finished baseline may have few results or none; with one that runs too, the comparison decides."""
     panel = by_length(thresholds(), scope_of(CASES[:1], has_baseline=True, baseline_is_final=final))[CASES[0].length]
-    asks_for_all = Hypothesis(case_ids=frozenset({CASES[0].id}), threshold=None)
-    assert (replace(panel.hypotheses[0], alpha=0.01, indifference_zone=0.0) == asks_for_all) is in_full
+    in_full_estimate = Hypothesis(case_ids=frozenset({CASES[0].id}), threshold=None)
+    assert (replace(panel.hypotheses[0], alpha=0.01, indifference_zone=0.0) == in_full_estimate) is in_full
     next_samples = panel.status({}, baseline={}, control_variate={} if final else None).next_samples
     assert len(next_samples) == 100 if final else {role for role, _ in next_samples} == {"model", "baseline"}
     assert (len(next_samples) == 100) is in_full

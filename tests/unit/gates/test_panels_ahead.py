@@ -1,4 +1,4 @@
-"""What of a panel's queue is handed out: all that a verdict takes, and hardly more."""
+"""The samples offered to workers are those that the soonest verdicts need, and hardly more."""
 
 from __future__ import annotations
 
@@ -23,63 +23,63 @@ from tests.helpers.queues import SimulatedRun, draw_scores
 
 @quickly
 @given(simulated_runs())
-def test_one_worker_computes_nothing_that_does_not_count(work: SimulatedRun) -> None:
-    assert work.evidence(work.run_alone())["model"] == work.journal["model"]
-    if "baseline" in work.truth:
-        assert work.evidence(work.status())["baseline"] == work.journal["baseline"]
+def test_one_worker_measures_no_sample_needlessly(run: SimulatedRun) -> None:
+    assert run.evidence(run.run_alone())["model"] == run.journal["model"]
+    if "baseline" in run.truth:
+        assert run.evidence(run.status())["baseline"] == run.journal["baseline"]
 
 
 @quickly
 @given(simulated_runs(), st.integers(2, 20), st.integers(1, 8), SEEDS)
-def test_many_workers_do_the_work_of_one_and_a_twentieth(
-    work: SimulatedRun, workers: int, at_once: int, seed: int
+def test_many_workers_measure_at_most_a_twentieth_more_than_one(
+    run: SimulatedRun, workers: int, at_once: int, seed: int
 ) -> None:
-    """However many take however much at a time, and whoever ends first."""
+    """This holds for any batch size and any order of completion."""
     random = Random(seed)
     held: list[list[tuple[ModelRole, SampleRef]]] = []
-    while (next_samples := work.status().next_samples) or held:
+    while (next_samples := run.status().next_samples) or held:
         claimed = {task for batch in held for task in batch}
         free = [task for task in next_samples if task not in claimed]
         if free and len(held) < workers:
             held.append(free[:at_once])
         else:
             batch = held[random.randrange(len(held))]
-            work.measure(*batch.pop(0))
+            run.measure(*batch.pop(0))
             held = [batch for batch in held if batch]
-    status = work.status()
+    status = run.status()
     analyses = [*status.analyses.values(), *([status.comparison] if status.comparison else [])]
     spare = sum(int(0.05 * analysis.samples) for analysis in analyses)
-    counted = work.evidence(status)
-    assert all(len(work.journal[role]) - len(counted[role]) <= spare for role in work.truth)
+    counted = run.evidence(status)
+    assert all(len(run.journal[role]) - len(counted[role]) <= spare for role in run.truth)
 
 
 @quickly
 @given(simulated_runs(), st.integers(2, 6))
-def test_workers_of_one_speed_waste_less_than_they_hold_for_each_question(work: SimulatedRun, workers: int) -> None:
-    while next_samples := work.status().next_samples:
+def test_workers_of_one_speed_waste_less_than_one_round_per_hypothesis(run: SimulatedRun, workers: int) -> None:
+    while next_samples := run.status().next_samples:
         for role, ref in next_samples[:workers]:
-            work.measure(role, ref)
-    counted = work.evidence(work.status())
-    wasted = sum(len(work.journal[role]) - len(counted[role]) for role in work.truth)
-    questions = sum(hypothesis.drives_sampling for hypothesis in work.panel.hypotheses) + (
-        work.panel.non_inferiority is not None
+            run.measure(role, ref)
+    counted = run.evidence(run.status())
+    wasted = sum(len(run.journal[role]) - len(counted[role]) for role in run.truth)
+    tests = sum(hypothesis.drives_sampling for hypothesis in run.panel.hypotheses) + (
+        run.panel.non_inferiority is not None
     )
-    assert wasted <= questions * (workers - 1)
+    assert wasted <= tests * (workers - 1)
 
 
 @quickly
 @given(simulated_runs(), st.integers(0, 40))
-def test_what_is_wanted_is_new_and_in_the_order_of_the_queue(work: SimulatedRun, done: int) -> None:
-    next_samples = work.run_alone(done).next_samples
-    places = {ref: place for place, ref in enumerate(work.panel.order)}
+def test_next_samples_are_missing_ones_in_queue_order(run: SimulatedRun, done: int) -> None:
+    next_samples = run.run_alone(done).next_samples
+    places = {ref: place for place, ref in enumerate(run.panel.order)}
     steps = [(places[ref], role != "model") for role, ref in next_samples]
     assert steps == sorted(set(steps))
-    assert all(ref not in work.journal[role] for role, ref in next_samples)
-    assert {role for role, _ in next_samples} <= set(work.truth)
+    assert all(ref not in run.journal[role] for role, ref in next_samples)
+    assert {role for role, _ in next_samples} <= set(run.truth)
 
 
-def test_a_mean_that_is_soon_known_takes_no_more_with_many_workers() -> None:
-    """Scores that hardly differ: then neither ones nor zeros would bring the estimate about soonest."""
+def test_an_estimate_that_ends_soon_needs_no_more_with_many_workers() -> None:
+    """With nearly equal scores, neither ones nor zeros would end the estimate soonest."""
     for seed in range(8):
         panel = panel_of(
             100, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=None, precision=0.125), seed=seed
@@ -93,27 +93,27 @@ def test_a_mean_that_is_soon_known_takes_no_more_with_many_workers() -> None:
             assert 0 < len(next_samples) <= needed - done + int(0.05 * needed)
 
 
-def test_an_estimate_is_looked_ahead_with_few_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a millisecond or more, and a worker looks after every batch."""
+def test_looking_ahead_of_an_estimate_computes_few_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval takes a millisecond or more, and a worker looks ahead after every batch."""
     panel = panel_of(500, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=None, precision=0.03))
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.5))
     scores = {ref: truth[ref] for ref in panel.order[:200]}
     panel.analyze(hypothesis, scores)
-    claimed: list[int] = []
+    sizes: list[int] = []
 
     def counted(values: Floats, **settings: Any) -> tuple[float, float]:
-        claimed.append(len(values))
+        sizes.append(len(values))
         return interval(values, **settings)
 
     monkeypatch.setattr(clusters, "interval", counted)
     assert len(panel.status(scores).next_samples) == ESTIMATE_CLUSTERS_AHEAD
-    assert len(claimed) == 3
+    assert len(sizes) == 3
 
 
-def test_a_verdict_that_rounding_holds_off_leaves_something_to_do() -> None:
-    """Its evidence is summed otherwise in a longer array, and may there have reached what it just misses here."""
+def test_a_verdict_delayed_by_rounding_leaves_a_sample_to_measure() -> None:
+    """Sums of a longer array are rounded differently, so a test may decide there and not on the finished part."""
     edges = 0
-    # Where there are too few for a twentieth to spare.
+    # With fewer than 20 samples there is no spare one.
     for seed, done in product(range(40), range(8, 20)):
         panel = panel_of(400, tasks=TASKS[:1], seed=seed)
         truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9), seed)
@@ -124,7 +124,7 @@ def test_a_verdict_that_rounding_holds_off_leaves_something_to_do() -> None:
         )
         if not here.max() <= here[-1] < there[done - 1]:
             continue
-        # The logarithm of its alpha is rounded too.
+        # The logarithm of alpha is rounded too.
         near = [float(np.exp(-there[done - 1])) * (1 + ulps * 2**-52) for ulps in range(6)]
         hypotheses = [Hypothesis(case_ids=frozenset(panel.cases), threshold=0.6, alpha=alpha) for alpha in near]
         analyses = [
@@ -140,7 +140,7 @@ def test_a_verdict_that_rounding_holds_off_leaves_something_to_do() -> None:
     assert edges
 
 
-def test_a_long_queue_is_handed_out_in_parts() -> None:
+def test_a_long_queue_is_offered_in_parts() -> None:
     panel = panel_of(400, Hypothesis(case_ids=ids(*TASKS), threshold=None))
     assert panel.status({}).next_samples == tuple(("model", ref) for ref in panel.order[:MAX_CLUSTERS_AHEAD])
     assert panel.status(dict.fromkeys(panel.order[:1000], 1.0)).next_samples[0] == ("model", panel.order[1000])

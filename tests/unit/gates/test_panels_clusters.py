@@ -1,4 +1,4 @@
-"""Samples that share a context are one piece of evidence; cases of different sizes count alike."""
+"""Samples on one context count as one cluster, and cases of different sizes weigh alike."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30)), min_size=1, m
 
 
 def panel_of(sizes: list[tuple[int, int]], *, threshold: float = 0.5, full: bool = False) -> Panel:
-    """Cases of (samples a group, groups)."""
+    """Return a panel of cases given as (samples per cluster, clusters)."""
     cases = [
         replace(case(f"t{at}", 1024, group * groups), group=group, suite="helmet", category="rag")
         for at, (group, groups) in enumerate(sizes)
@@ -37,7 +37,7 @@ def mean_of_means(panel: Panel, scores: dict[SampleRef, float]) -> float:
 
 @quickly
 @given(SIZES)
-def test_samples_of_a_group_stand_together(sizes: list[tuple[int, int]]) -> None:
+def test_samples_of_a_cluster_are_consecutive(sizes: list[tuple[int, int]]) -> None:
     panel = panel_of(sizes)
     queue = panel.queue(panel.cases)
     assert [ref for cluster in queue.clusters for ref in cluster] == list(panel.order)
@@ -51,7 +51,7 @@ def test_samples_of_a_group_stand_together(sizes: list[tuple[int, int]]) -> None
 
 @quickly
 @given(SIZES, st.integers(0, 100), st.floats(0.05, 0.95))
-def test_with_all_at_hand_the_mean_of_the_cases_means_decides(
+def test_with_all_samples_the_mean_of_the_case_means_decides(
     sizes: list[tuple[int, int]], seed: int, threshold: float
 ) -> None:
     panel = panel_of(sizes, threshold=threshold, full=True)
@@ -70,7 +70,7 @@ def test_with_all_at_hand_the_mean_of_the_cases_means_decides(
 
 @quickly
 @given(SIZES, st.data())
-def test_a_group_counts_once_it_is_complete(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_a_cluster_counts_only_when_it_is_complete(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
     panel = panel_of(sizes)
     done = data.draw(st.integers(0, len(panel.order)))
     analysis = panel.analyze(panel.hypotheses[0], dict.fromkeys(panel.order[:done], 0.5))
@@ -80,8 +80,8 @@ def test_a_group_counts_once_it_is_complete(sizes: list[tuple[int, int]], data: 
         assert analysis.samples == sum(map(len, whole))
 
 
-def test_six_questions_on_one_text_are_no_more_evidence_than_one() -> None:
-    """Right on all six or on none: as if each were asked once."""
+def test_six_questions_on_one_text_are_one_cluster() -> None:
+    """With all six right or all six wrong, the verdict is that of one question per text."""
     once, six_times = panel_of([(1, 60)]), panel_of([(6, 60)])
     right = {at: Random(at).random() < 0.9 for at in range(60)}
     one = once.analyze(once.hypotheses[0], {ref: float(right[ref.sample_index]) for ref in once.order})
@@ -93,7 +93,7 @@ def test_six_questions_on_one_text_are_no_more_evidence_than_one() -> None:
 
 
 def test_a_small_case_weighs_as_much_as_a_large_one() -> None:
-    """400 samples right and 40 wrong are a mean of one half."""
+    """One case of 400 right answers and one of 40 wrong answers have a mean of one half."""
     panel = panel_of([(1, 400), (1, 40)], threshold=0.52)
     scores = {ref: float(panel.cases[ref.case_id].samples == 400) for ref in panel.order}
     analysis = panel.analyze(panel.hypotheses[0], scores)
@@ -103,7 +103,7 @@ def test_a_small_case_weighs_as_much_as_a_large_one() -> None:
 
 @pytest.mark.parametrize(("threshold", "wrong"), [(0.80 + 0.0126, "pass"), (0.80 - 0.0126, "fail")])
 def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float, wrong: str) -> None:
-    """At most one in a hundred, over orders: the threshold lies half a sample of the small case off the mean."""
+    """The threshold is half a sample of the small case from the mean; over orders, one in a hundred may be wrong."""
     panel = panel_of([(1, 200), (2, 40)], threshold=threshold)
     (large, small), verdicts = panel.cases, []
     for seed in range(200):
@@ -116,7 +116,7 @@ def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float,
     assert verdicts.count(wrong) <= 6  # type: ignore[arg-type]  # one of the words
 
 
-def test_a_comparison_pairs_groups() -> None:
+def test_a_comparison_pairs_clusters() -> None:
     panel = panel_of([(6, 100)])
     panel.non_inferiority = NonInferiority(drop=0.05, clear=0.025, alpha=0.01)
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
@@ -127,7 +127,7 @@ def test_a_comparison_pairs_groups() -> None:
     assert analysis.samples == 6 * analysis.clusters
 
 
-def test_a_cases_evidence_is_by_group() -> None:
+def test_evidence_of_a_case_is_by_cluster() -> None:
     of = replace(case("nq", 1024, 6), group=3)
     values = (1.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.0)
     found = CaseResult(
