@@ -1,4 +1,4 @@
-"""Gates on categories of HELMET: what a thresholds file may say, and what a category says to its gate."""
+"""Gates on categories of HELMET: their tables in a thresholds file, and their verdicts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def helmet_case(task: str, length: int = LENGTH, samples: int = 40) -> Case:
     )
 
 
-def judged(gate: Gate, cases: list[Case], values: dict[str, float], missing: str = "") -> GateEvaluator:
+def evaluator_with(gate: Gate, cases: list[Case], values: dict[str, float], missing: str = "") -> GateEvaluator:
     scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
-    found = {one.id: result(one, *[values[one.task]] * one.samples) for one in cases if one.task != missing}
-    return GateEvaluator(thresholds(gate), Measured(scope=scope, results=found))
+    results = {one.id: result(one, *[values[one.task]] * one.samples) for one in cases if one.task != missing}
+    return GateEvaluator(thresholds(gate), Measured(scope=scope, results=results))
 
 
 def read(tmp_path: Path, text: str) -> tuple[Gate, ...]:
@@ -44,7 +44,7 @@ def table(**fields: str) -> str:
     return "[[gate]]\n" + "".join(f"{name} = {value}\n" for name, value in fields.items())
 
 
-# --- the file ---
+# The thresholds file
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
@@ -58,7 +58,7 @@ def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "problem"),
     [
         ({"category": "'qa'", "above": "40"}, "category is 'qa'; write one of recall, rag, cite, rerank, icl"),
         ({"above": "40"}, "category is missing; write one of recall, rag"),
@@ -76,16 +76,16 @@ def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
         ({"category": "'rag'", "above": "40", "lengths": "[]"}, "lengths is empty"),
     ],
 )
-def test_a_gate_that_cannot_be_is_an_error_of_one_line(fields: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_an_invalid_gate_is_an_error_of_one_line(fields: dict[str, str], problem: str, tmp_path: Path) -> None:
     with pytest.raises(ThresholdsError) as caught:
         read(tmp_path, table(name="'c'", kind="'category'", **fields))
     message = str(caught.value)
     assert "[[gate]] 'c'" in message
-    assert said in message
+    assert problem in message
     assert "\n" not in message
 
 
-def test_other_kinds_of_gates_know_no_category(tmp_path: Path) -> None:
+def test_only_a_category_gate_has_a_category(tmp_path: Path) -> None:
     with pytest.raises(ThresholdsError, match="unknown key 'category'"):
         read(tmp_path, table(name="'c'", kind="'level'", category="'rag'", above="40"))
 
@@ -96,7 +96,7 @@ def test_tasks_of_two_families_have_no_mean(tmp_path: Path) -> None:
     assert read(tmp_path, table(name="'c'", kind="'level'", tasks="['nq', 'popqa']", above="40"))
 
 
-# --- the verdict ---
+# The verdict
 
 
 @pytest.mark.parametrize(
@@ -105,40 +105,40 @@ def test_tasks_of_two_families_have_no_mean(tmp_path: Path) -> None:
 )
 def test_a_category_passes_above_its_threshold(values: tuple[float, float], word: str, score: float) -> None:
     cases = [helmet_case(task) for task in CITE]
-    (verdict,) = judged(GATE, cases, dict(zip(CITE, values, strict=True))).verdicts()
+    (verdict,) = evaluator_with(GATE, cases, dict(zip(CITE, values, strict=True))).verdicts()
     assert (verdict.name, verdict.kind, verdict.length) == ("cite at 8k", "category", LENGTH)
     assert verdict.verdict == word
     assert verdict.measured == pytest.approx(score)
 
 
-def test_data_sets_of_a_category_weigh_the_same_whatever_their_size() -> None:
+def test_data_sets_of_a_category_weigh_the_same_at_any_size() -> None:
     cases = [helmet_case("asqa", samples=80), helmet_case("qampari", samples=20)]
-    (verdict,) = judged(GATE, cases, {"asqa": 1.0, "qampari": 0.2}).verdicts()
+    (verdict,) = evaluator_with(GATE, cases, {"asqa": 1.0, "qampari": 0.2}).verdicts()
     assert verdict.verdict == "pass"
     assert verdict.measured == pytest.approx(60)
 
 
 def test_a_category_without_one_of_its_data_sets_is_not_measured() -> None:
-    (verdict,) = judged(GATE, [helmet_case("asqa")], {"asqa": 1.0}).verdicts()
+    (verdict,) = evaluator_with(GATE, [helmet_case("asqa")], {"asqa": 1.0}).verdicts()
     assert (verdict.verdict, verdict.measured) == ("not measured", None)
     assert "qampari not run at 8k" in verdict.reason
 
 
-def test_a_category_of_which_one_did_not_come_back_is_an_error() -> None:
+def test_a_category_with_a_missing_result_is_an_error() -> None:
     cases = [helmet_case(task) for task in CITE]
-    (verdict,) = judged(GATE, cases, dict.fromkeys(CITE, 1.0), missing="qampari").verdicts()
+    (verdict,) = evaluator_with(GATE, cases, dict.fromkeys(CITE, 1.0), missing="qampari").verdicts()
     assert (verdict.verdict, verdict.measured) == ("error", None)
 
 
-def test_a_category_is_a_queue_of_its_own() -> None:
+def test_every_category_is_a_panel_of_its_own() -> None:
     cases = [helmet_case(task) for task in (*CITE, *RERANK)]
-    found = build_panels(thresholds(GATE), scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES))
-    assert set(found) == {("cite", LENGTH), ("rerank", LENGTH)}
-    assert [hypothesis.threshold for hypothesis in found["cite", LENGTH].hypotheses] == [0.5]
-    assert [hypothesis.threshold for hypothesis in found["rerank", LENGTH].hypotheses] == [None]
+    panels = build_panels(thresholds(GATE), scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES))
+    assert set(panels) == {("cite", LENGTH), ("rerank", LENGTH)}
+    assert [hypothesis.threshold for hypothesis in panels["cite", LENGTH].hypotheses] == [0.5]
+    assert [hypothesis.threshold for hypothesis in panels["rerank", LENGTH].hypotheses] == [None]
 
 
-def test_a_category_is_decided_before_all_of_it_was_asked() -> None:
+def test_a_category_is_decided_before_all_samples_are_measured() -> None:
     cases = [helmet_case(task, samples=100) for task in CITE]
     scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
     (panel,) = build_panels(thresholds(GATE), scope).values()
@@ -149,20 +149,20 @@ def test_a_category_is_decided_before_all_of_it_was_asked() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
-def test_a_category_that_decides_nothing_is_measured_until_its_mean_is_known(share: float) -> None:
-    """The interval in the reports is the one that ended the measuring, not a wider one of fewer samples."""
+def test_a_category_without_a_gate_is_measured_to_the_given_precision(share: float) -> None:
+    """The reported interval is the one that ended the measurement, not a wider one of fewer samples."""
     cases = [helmet_case(task, samples=300) for task in CITE]
     scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
-    found = evaluator_of(thresholds(), scope, {LENGTH: share}).finding(estimate_gate("cite"), LENGTH)
-    assert 12 <= found.samples < 300
-    assert found.confidence == 0.95
-    assert found.interval is not None
-    low, high = found.interval
+    finding = evaluator_of(thresholds(), scope, {LENGTH: share}).finding(estimate_gate("cite"), LENGTH)
+    assert 12 <= finding.samples < 300
+    assert finding.confidence == 0.95
+    assert finding.interval is not None
+    low, high = finding.interval
     assert 10 < high - low <= 2 * VerdictSettings().precision
     assert low <= 100 * share <= high
 
 
-def test_gates_on_what_a_run_does_not_have_are_not_asked() -> None:
+def test_gates_on_families_that_a_run_lacks_are_left_out() -> None:
     both = thresholds(LEVEL, GATE)
     ruler, helmet = [case("niah_single_1")], [helmet_case("asqa")]
     assert concerning(both, ruler).gates == (LEVEL,)

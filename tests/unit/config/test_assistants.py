@@ -1,4 +1,4 @@
-"""What judging will cost is said before a judge is asked."""
+"""The cost of judging is estimated before the first request to a judge."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_an_answer_takes_one_call_and_a_summary_three(judged: Options, task: str
     assert cost.prompt_tokens > calls * longest
 
 
-def test_only_what_a_judge_scores_costs_anything(judged: Options) -> None:
+def test_only_tasks_scored_by_the_judge_cost_anything(judged: Options) -> None:
     generated = replace(published("narrativeqa"), source="archive")
     assert judge_cost(judged, [generated, published("nq"), published("infbench_mc")], TASKS) is None
     assert judge_cost(replace(judged, judge_model=None, judge_url=None), [published("narrativeqa")], TASKS) is None
 
 
-def test_a_local_model_spares_the_judge_the_citations(judged: Options) -> None:
+def test_a_local_entailment_model_takes_citations_off_the_judge(judged: Options) -> None:
     cases = [published("asqa"), published("narrativeqa")]
     both, spared = (judge_cost(options, cases, TASKS) for options in (judged, replace(judged, nli_model="/models/nli")))
     assert both is not None
