@@ -32,7 +32,7 @@ class Samples:
     """The rows that fit into the page, and the counts of all samples."""
 
     rows: tuple[Mapping[str, Any], ...]
-    """One row for each sample, as `_row` describes it."""
+    """One row per sample, as `_row` describes it."""
 
     wrong: int
     """The number of samples that score below 100."""
@@ -60,7 +60,7 @@ class _Candidate:
     """The baseline's score from 0 to 1; None without a baseline."""
 
     baseline_answer: BaselineAnswer | None
-    """The baseline's answer, if the scores differ and the answer was kept."""
+    """The baseline's answer, if the scores differ and the journal has the answer."""
 
     with_excerpt: bool = False
 
@@ -188,7 +188,7 @@ def _depths(depths: Sequence[float]) -> dict[str, Any]:
 
 
 def _flip(candidate: _Candidate) -> dict[str, Any]:
-    """Return the baseline's score, and its answer if it was kept."""
+    """Return the baseline's score, and its answer if the journal has it."""
     flip: dict[str, Any] = {"score": round(100 * (candidate.baseline_score or 0.0), 2)}
     answer = candidate.baseline_answer
     if answer is not None:

@@ -22,6 +22,7 @@ from plugins.report.details import Details
 from plugins.report.document import FEW_SAMPLES, is_rough
 from plugins.report.escape import visible
 from plugins.report.html import tables, views
+from plugins.report.html.gates import gates
 
 # Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
@@ -49,7 +50,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         failures=failures,
         kinds=[kind for kind in views.KINDS if any(row["counts"][kind] for row in failures)],
         helmet=views.helmet_bars(document),
-        gates=views.gates(document, details),
+        gates=gates(document, details),
         comparison=tables.comparison(document),
         lowest_cases=views.lowest_cases(document),
         samples=details.samples,

@@ -68,6 +68,13 @@ def interval_text(interval: Sequence[float] | None, signed: bool = False) -> str
     return "-" if interval is None else f"{number(interval[0], signed)} to {number(interval[1], signed)}"
 
 
+def interval_unless_known(interval: Sequence[float] | None, signed: bool = False) -> str:
+    """Return an interval as text; empty if both ends are shown as the same number, as for a known mean."""
+    if interval is None or number(interval[0], signed) == number(interval[1], signed):
+        return ""
+    return interval_text(interval, signed)
+
+
 def lengths_of(document: Document) -> list[int]:
     """Return the tested lengths in ascending order."""
     return sorted({case["length"] for case in document["cases"]})

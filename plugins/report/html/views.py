@@ -1,4 +1,4 @@
-"""The values that the page's template shows: headline, score charts, kinds of failure, gates, lowest cases."""
+"""The values that the page's template shows: headline, score charts, kinds of failure, HELMET, lowest cases."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from fixtures.lengths import format_length
 from fixtures.records import FailureKind
-from plugins.gates.evidence_curves import Curve
 from plugins.report.charts.bars import shares_of
 from plugins.report.charts.lines import LineChart, lowest_of, score_chart
 from plugins.report.details import Details, Series
 from plugins.report.escape import one_line, visible
-from plugins.report.html.tables import Document, interval_text, lengths_of, number, short_length
+from plugins.report.html.tables import Document, interval_text, interval_unless_known, lengths_of, number, short_length
 
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
 ORDER = ("right", "incomplete", "distractor", "copied", "wrong", "refused", "unfinished thinking", "empty")
@@ -214,70 +212,9 @@ def _helmet_bar(helmet: Mapping[str, Any], category: str, key: str) -> dict[str,
         "name": category,
         "score": score,
         "interval": interval,
-        "interval_text": _interval_with_width(interval),
+        "interval_text": interval_unless_known(interval),
         "missing": one_line("; ".join(f"{dataset}: {reason}" for dataset, reason in missing.items()), 160),
     }
-
-
-def gates(document: Document, details: Details) -> list[dict[str, Any]]:
-    """Return the gates by name, each with its verdicts by length and the charts of their evidence."""
-    groups: dict[str, list[Any]] = {}
-    for gate in document["gates"]:
-        suffix = "" if gate["length"] is None else f" at {format_length(gate['length'])}"
-        groups.setdefault(gate["name"].removesuffix(suffix), []).append(_gate(gate, details))
-    failing = set(details.failing)
-    regressions = (name for name, verdicts in groups.items() if verdicts[0]["kind"] == "regression")
-    first_regression = next(regressions, None)
-    return [
-        {
-            "name": name,
-            "anchor": "regression" if name == first_regression else "",
-            "verdicts": verdicts,
-            "requirement": verdicts[0]["requirement"],
-            "blocking": verdicts[0]["blocking"],
-            "open": (verdicts[0]["blocking"] and name == verdicts[0]["name"])
-            or any(gate["name"] in failing for gate in verdicts),
-        }
-        for name, verdicts in groups.items()
-    ]
-
-
-def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
-    is_length, signed = gate["kind"] == "effective_length", gate["kind"] == "regression"
-    measured = gate["measured"]
-    return {
-        **gate,
-        "at": "" if gate["length"] is None else short_length(gate["length"]),
-        "charts": [
-            {"length": short_length(curve.length), "curve": curve, "note": _evidence_note(curve)}
-            for curve in details.curves.get(gate["name"], ())
-        ],
-        "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
-        "requirement": _requirement(gate),
-        "interval_text": _interval_with_width(gate["interval"], signed),
-        "reason": visible(gate["reason"]),
-    }
-
-
-def _interval_with_width(interval: Sequence[float] | None, signed: bool = False) -> str:
-    """Return an interval as text; empty if both ends are shown as the same number, as for a known mean."""
-    if interval is None or number(interval[0], signed) == number(interval[1], signed):
-        return ""
-    return interval_text(interval, signed)
-
-
-def _evidence_note(curve: Curve) -> str:
-    if curve.exact:
-        return "all samples measured"
-    return "undecided" if curve.decided is None else f"decided after {curve.decided:,} of {curve.of:,} samples"
-
-
-def _requirement(gate: Mapping[str, Any]) -> str:
-    """Return the condition of a gate in a few words."""
-    required = gate["required"]
-    if gate["kind"] == "effective_length":
-        return f"at least {short_length(int(required))}"
-    return f"no loss of {-required:g} points" if gate["kind"] == "regression" else f"above {required:g}"
 
 
 def lowest_cases(document: Document) -> list[dict[str, Any]]:
