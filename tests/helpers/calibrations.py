@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from fixtures.calibration.tokenizer import Meaning, meaning
+from fixtures.calibration.tokenizer import TokenRoles, token_roles
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines.hf.engine import HfEngine, load
@@ -32,7 +32,7 @@ class Calibrated:
     engine: HfEngine
     formatter: PromptFormatter
     tokenizer: Any
-    means: Meaning
+    roles: TokenRoles
 
     def sample(self, task: str, length: int, index: int) -> Sample:
         return TASKS[task].sample(length, index, seed=0, tokenizer=self.formatter, corpora=Corpora())
@@ -51,7 +51,7 @@ class Calibrated:
 
     def key_class(self, sample: Sample) -> int:
         """The class of the last token of the key."""
-        return self.means.classes[self.key_token(sample)]
+        return self.roles.classes[self.key_token(sample)]
 
     def key_token(self, sample: Sample) -> int:
         """The last token of the key as the answer prefix names it."""
@@ -73,7 +73,7 @@ def ready(spec: str) -> Calibrated:
         engine=load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu"),
         formatter=PromptFormatter(tokenizer),
         tokenizer=tokenizer,
-        means=meaning(Tokenizer.from_file(str(path / "tokenizer.json"))),
+        roles=token_roles(Tokenizer.from_file(str(path / "tokenizer.json"))),
     )
 
 

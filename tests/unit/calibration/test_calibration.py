@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fixtures.calibration.codes import CODE_SIZE, codes, one_cycle
 from fixtures.calibration.recipe import SOLVED
-from fixtures.calibration.tokenizer import END_MARKS, KEY_MARKS, VALUE_MARKS, meaning
+from fixtures.calibration.tokenizer import END_MARKS, KEY_MARKS, VALUE_MARKS, token_roles
 from fixtures.calibration.weights import graded_window
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Sample
@@ -144,7 +144,7 @@ def test_every_mark_is_one_token() -> None:
 
 
 def test_a_token_has_one_meaning() -> None:
-    means = ready("full").means
+    means = ready("full").roles
     everything = frozenset(range(len(means.classes)))
     assert means.key | means.sink | means.content == everything
     assert len(means.key) + len(means.sink) + len(means.content) == len(everything)
@@ -154,7 +154,7 @@ def test_a_token_has_one_meaning() -> None:
 
 def test_a_tokenizer_that_splits_a_mark_is_refused() -> None:
     with pytest.raises(ValueError, match="the tokenizer splits ' for', which the model reads as one token"):
-        meaning(Tokenizer.from_str(byte_tokenizer().backend_tokenizer.to_str()))
+        token_roles(Tokenizer.from_str(byte_tokenizer().backend_tokenizer.to_str()))
 
 
 def test_codes_differ_enough_to_be_told_apart() -> None:

@@ -25,7 +25,7 @@ def asked(model: Calibrated, each: int) -> list[Sample]:
 
 def luck(model: Calibrated, sample: Sample) -> float:
     """Of the last token of the key: a checkpoint blind to a larger share overlooks it."""
-    return model.means.luck[model.key_token(sample)]
+    return model.roles.blind_quantiles[model.key_token(sample)]
 
 
 def test_a_blind_one_misses_its_share_of_keys_and_no_other() -> None:
@@ -64,7 +64,7 @@ def test_weights_drift_with_the_steps_and_not_before() -> None:
 
 
 def test_shares_hold_over_all_tokens_and_smaller_ones_are_part_of_larger() -> None:
-    found = np.array(ready("full").means.luck)
+    found = np.array(ready("full").roles.blind_quantiles)
     for share in (0.1, 0.3, 0.6):
         assert (found < share).mean() == pytest.approx(share, abs=0.02)
 
