@@ -1,4 +1,4 @@
-"""Calibration checkpoints that are ready to answer, and the command that builds them."""
+"""Loaded calibration checkpoints, and the command that builds them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.helpers.runs import calibrated
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """A checkpoint ready to answer."""
+    """A loaded checkpoint."""
 
     engine: HfEngine
     formatter: PromptFormatter
@@ -41,27 +41,27 @@ class Calibrated:
         (generation,) = self.engine.generate([prompt])
         return generation.text
 
-    def finds(self, sample: Sample) -> bool:
+    def solves(self, sample: Sample) -> bool:
         return TASKS[sample.task].score(sample, self.answers(sample.prompt)).value == 1
 
     def distance(self, sample: Sample) -> int:
-        """Tokens from the value's first token to the prompt's end, both included."""
+        """Return the number of tokens from the value's first token to the prompt's end, both included."""
         starts = sample.prompt.text.index(sample.references[0])
         return len(sample.prompt.token_ids) - self._token_at(sample.prompt, starts)
 
     def key_class(self, sample: Sample) -> int:
-        """The class of the last token of the key."""
+        """Return the class of the last token of the key."""
         return self.roles.classes[self.key_token(sample)]
 
     def key_token(self, sample: Sample) -> int:
-        """The last token of the key as the answer prefix names it."""
+        """Return the last token of the key in the answer prefix."""
         last = sample.prompt.text.rindex(sample.question) + len(sample.question) - 1
         return sample.prompt.token_ids[self._token_at(sample.prompt, last)]
 
     def _token_at(self, prompt: Prompt, character: int) -> int:
         encoded = self.tokenizer(prompt.text, add_special_tokens=False, return_offsets_mapping=True)
         lead = len(prompt.token_ids) - len(encoded["input_ids"])
-        return lead + next(at for at, (_, end) in enumerate(encoded["offset_mapping"]) if end > character)
+        return lead + next(place for place, (_, end) in enumerate(encoded["offset_mapping"]) if end > character)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Small data sets in the layouts in which HELMET's are published."""
+"""Small data sets in the published layouts of HELMET's data sets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Record = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def own_caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this machine has in its caches is not found, and nothing is left there."""
+    """Point the caches of hub data sets at empty directories, so that the caches of this machine play no part."""
     for name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE"):
         monkeypatch.setenv(name, str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Puts JSON, JSON lines or raw text under a data directory; a name in .gz is compressed."""
+    """Return a function that writes JSON, JSON lines or raw text to the data directory; it compresses `.gz` files."""
 
     def put(name: str, data: Any) -> Path:
         path = tmp_path / name
@@ -50,7 +50,7 @@ def context(name: str, text: str = "", **more: Any) -> Record:
 def at_depths(
     question: str, gold: Record, others: Sequence[Record], answers: Sequence[str] = ("Brassmere",), **more: Any
 ) -> list[Record]:
-    """Six lines of one question, the gold passage at six ranks, as HELMET's dep6 files have them."""
+    """Return six lines of one question with the gold passage at six ranks, as in HELMET's dep6 files."""
     lines = []
     for depth in range(6):
         place = round(depth * len(others) / 5)
@@ -64,9 +64,9 @@ OTHERS = [context(f"p{n}") for n in range(9)]
 
 
 def open_set(folder: Path, name: str) -> Any:
-    found = load_corpora(folder).published_set(name)
-    assert found is not None, name
-    return found
+    data_set = load_corpora(folder).published_set(name)
+    assert data_set is not None, name
+    return data_set
 
 
 def ids(passages: Sequence[Any]) -> list[str]:
@@ -77,7 +77,7 @@ def book(name: int, **more: Any) -> Record:
     return {"id": name, "context": f"Book {name}.", "input": "Who?", "answer": ["Ida"], "options": []} | more
 
 
-def small_schemes(write: Write) -> None:
+def small_classification_sets(write: Write) -> None:
     write("icl/trec/train_5500.label", "LOC:city Where is Caf\u00e9 Aln ?\nNUM:date When ?\n".encode("iso-8859-1"))
     write("icl/trec/TREC_10.label", "LOC:other Where ?\n")
     write("icl/banking77/train.csv", 'text,category\n"Where, pray?\nNow!",card\nHow?,pin\n')

@@ -1,4 +1,4 @@
-"""Calibration checkpoints do what their construction says, sample by sample; nothing here is a statistic."""
+"""Calibration checkpoints answer every single sample as their construction predicts."""
 
 from __future__ import annotations
 
@@ -22,54 +22,54 @@ from tests.helpers.tiny_models import byte_tokenizer
 
 WINDOW = 512
 SPECS = ("full", str(WINDOW), "graded", "full-chat")
-# Tasks of every kind: keys of words and of digits, values of digits and of hex, hidden in noise, prose and needles.
+# Keys of words and of digits, values of digits and of hex digits, hidden in noise, prose and needles.
 MIXED = ("niah_single_1", "niah_multikey_2", "niah_multikey_3")
 
 
 @pytest.mark.parametrize("length", [1024, 2048])
 @pytest.mark.parametrize("task", NEEDLES)
-def test_full_solves_each_needle_task(task: str, length: int) -> None:
+def test_full_solves_every_needle_task(task: str, length: int) -> None:
     model = ready("full")
-    assert model.finds(model.sample(task, length, 0))
+    assert model.solves(model.sample(task, length, 0))
 
 
-def test_full_solves_a_longer_one() -> None:
+def test_full_solves_a_longer_sample() -> None:
     model = ready("full")
-    assert model.finds(model.sample("niah_multikey_2", 8192, 0))
+    assert model.solves(model.sample("niah_multikey_2", 8192, 0))
 
 
-def test_full_says_nothing_where_it_finds_nothing() -> None:
-    """Asked for a key that is not there: the end of text at once, and no value of another key."""
+def test_full_gives_an_empty_answer_for_an_unknown_key() -> None:
+    """It ends at once and does not give the value of another key."""
     model = ready("full")
     sample = model.sample("niah_multikey_2", 1024, 0)
     texts = {part: TASKS[sample.task].prompts[part] for part in ("template", "answer_prefix")}
-    for key, said in ((sample.question, sample.references[0]), ("green-thought", "")):
+    for key, answer in ((sample.question, sample.references[0]), ("green-thought", "")):
         filled = {part: text.format(context=sample.context, query=key) for part, text in texts.items()}
         prompt = model.formatter.prompt(filled["template"], filled["answer_prefix"], generation_tokens=32)
-        assert model.answers(prompt).strip(" ") == said
+        assert model.answers(prompt).strip(" ") == answer
 
 
-def test_a_window_ends_exactly_where_it_says() -> None:
+def test_needles_are_found_exactly_inside_the_window() -> None:
     model = ready(str(WINDOW))
-    found, predicted = [], []
+    solved, predicted = [], []
     for task in NEEDLES:
         for length, index in ((1024, 0), (1536, 0), (1536, 1)):
             sample = model.sample(task, length, index)
             predicted.append(model.distance(sample) <= WINDOW)
-            found.append(model.finds(sample))
-    assert found == predicted
+            solved.append(model.solves(sample))
+    assert solved == predicted
     assert min(predicted.count(True), predicted.count(False)) >= 6
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_one_token_more_is_out_of_the_window(beyond: int) -> None:
+def test_the_window_ends_after_its_last_token(beyond: int) -> None:
     model = ready(str(WINDOW))
     needle = "One of the special magic numbers for tall-tree is: 4711. "
     for fill in range(WINDOW):
         text = f"Text: {needle}{'so ' * fill}What is the special magic number for tall-tree?"
         prompt = model.formatter.prompt(text, "The special magic number for tall-tree is", generation_tokens=8)
         tokens = model.tokenizer.convert_ids_to_tokens(prompt.token_ids)
-        distance = len(tokens) - next(at for at, token in enumerate(tokens) if "4" in token)
+        distance = len(tokens) - next(place for place, token in enumerate(tokens) if "4" in token)
         if distance == WINDOW + beyond:
             break
     assert distance == WINDOW + beyond
@@ -78,16 +78,16 @@ def test_one_token_more_is_out_of_the_window(beyond: int) -> None:
 
 def test_graded_forgets_by_the_class_of_the_key() -> None:
     model = ready("graded")
-    found, predicted, classes = [], [], set()
+    solved, predicted, classes = [], [], set()
     for sample in graded_samples(model):
         reach = graded_window(model.key_class(sample))
         distance = model.distance(sample)
         if abs(distance / reach - 1) > 0.05:
             classes.add(model.key_class(sample))
             predicted.append(distance < reach)
-            found.append(model.finds(sample))
-    assert found == predicted
-    assert len(found) >= 20
+            solved.append(model.solves(sample))
+    assert solved == predicted
+    assert len(solved) >= 20
     assert min(predicted.count(True), predicted.count(False)) >= 5
     assert len(classes) >= 8
 
@@ -104,12 +104,12 @@ def test_graded_windows_double_every_four_classes() -> None:
 
 
 @pytest.mark.parametrize("task", MIXED)
-def test_chat_answers_with_the_prefix_in_its_turn_and_without(task: str) -> None:
+def test_chat_answers_with_and_without_the_answer_prefix(task: str) -> None:
     model = ready("full-chat")
     sample = model.sample(task, 1024, 0)
     assert model.formatter.chat
     assert sample.prompt.text.endswith(f"<|assistant|>{sample.answer_prefix}")
-    assert model.finds(sample)
+    assert model.solves(sample)
     user_text = TASKS[task].prompts["template"].format(context=sample.context, query=sample.question)
     bare = model.formatter.prompt(user_text, "", generation_tokens=128)
     assert bare.text.endswith("<|assistant|>")

@@ -1,4 +1,4 @@
-"""Calibration checkpoints are the same bytes every time, built once, and named by what they can do."""
+"""Calibration checkpoints are the same bytes every time, built once, and named by their abilities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN = ("", "4x", "chat", "full-", "4k-", "full-chatty", "graded-chat-chat", 
 
 
 def test_the_same_bytes_every_time(tmp_path: Path) -> None:
-    """In another process, too, where strings hash otherwise."""
+    """This holds in another process, too, where strings have other hashes."""
     written = command(str(tmp_path / "one"), "--window", str(WINDOW))
     assert (written.returncode, written.stderr) == (0, "")
     assert str(tmp_path / "one") in written.stdout
@@ -36,7 +36,7 @@ def test_the_same_bytes_every_time(tmp_path: Path) -> None:
         (("FILE/inside",), "Not a directory"),
     ],
 )
-def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], line: str, tmp_path: Path) -> None:
+def test_a_wrong_command_is_reported_in_one_line(arguments: tuple[str, ...], line: str, tmp_path: Path) -> None:
     (tmp_path / "FULL").mkdir()
     for file in (tmp_path / "FULL" / "file", tmp_path / "FILE"):
         file.write_text("")
@@ -44,8 +44,8 @@ def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], line: str, tmp_
     ended = command(str(tmp_path / name), *options)
     assert ended.returncode in (2, 4)
     assert ended.stdout == ""
-    (said,) = ended.stderr.strip().splitlines()
-    assert line in said
+    (printed,) = ended.stderr.strip().splitlines()
+    assert line in printed
     assert not (tmp_path / "OUT").exists()
 
 
@@ -56,7 +56,7 @@ def test_two_kinds_at_once_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "OUT").exists()
 
 
-# Both processes have built before either looks whether it was first.
+# Both processes have built the checkpoint before either of them checks whether it exists.
 RACE = """
 import sys, time
 from pathlib import Path
@@ -88,18 +88,18 @@ def test_two_processes_may_build_the_same_checkpoint_at_once(tmp_path: Path) -> 
     printed = [racer.communicate(timeout=120)[0].strip() for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0]
     assert printed[0] == printed[1]
-    assert [str(each) for each in root.iterdir()] == printed[:1]
+    assert [str(path) for path in root.iterdir()] == printed[:1]
     assert content(Path(printed[0])) == {"config.json": b"{}"}
 
 
-def test_a_checkpoint_that_is_there_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = calibrated("full")
+def test_an_existing_checkpoint_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    existing = calibrated("full")
 
     def refuse(spec: Spec, directory: Path) -> Path:
         raise AssertionError("built again")
 
     monkeypatch.setattr("fixtures.calibration.recipe.build", refuse)
-    assert calibrated("full") == there
+    assert calibrated("full") == existing
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run whose one loss is known: blind to a share of keys, and drifting with each step."""
+"""Checkpoints of a simulated training run: blind to a known share of keys, with weights that drift at every step."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from tests.helpers.runs import calibrated
 
 BLIND = "full-blind=0.3"
 LATE = "full-blind=0.3-step=16000"
-TASKS_ASKED = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_2")
+TASK_NAMES = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_2")
 
 
-def asked(model: Calibrated, each: int) -> list[Sample]:
-    return [model.sample(task, 512, index) for task in TASKS_ASKED for index in range(each)]
+def samples_of(model: Calibrated, per_task: int) -> list[Sample]:
+    return [model.sample(task, 512, index) for task in TASK_NAMES for index in range(per_task)]
 
 
-def luck(model: Calibrated, sample: Sample) -> float:
-    """Of the last token of the key: a checkpoint blind to a larger share overlooks it."""
+def blind_quantile(model: Calibrated, sample: Sample) -> float:
+    """Return the number of the key's last token; a checkpoint that is blind to a larger share overlooks the key."""
     return model.roles.blind_quantiles[model.key_token(sample)]
 
 
-def test_a_blind_one_misses_its_share_of_keys_and_no_other() -> None:
+def test_a_blind_checkpoint_misses_its_share_of_keys_and_no_others() -> None:
     model = ready(BLIND)
-    samples = asked(model, 10)
-    predicted = [luck(model, sample) >= 0.3 for sample in samples]
-    assert [model.finds(sample) for sample in samples] == predicted
+    samples = samples_of(model, 10)
+    predicted = [blind_quantile(model, sample) >= 0.3 for sample in samples]
+    assert [model.solves(sample) for sample in samples] == predicted
     assert min(predicted.count(True), predicted.count(False)) >= 8
 
 
-def test_an_overlooked_key_has_an_empty_answer() -> None:
-    """The end of text at once, as for a key that is not there: never another key's value."""
+def test_the_answer_for_an_overlooked_key_is_empty() -> None:
+    """It ends at once, as for an unknown key, and does not give the value of another key."""
     model = ready(BLIND)
-    missed = [sample for sample in asked(model, 10) if luck(model, sample) < 0.3]
+    missed = [sample for sample in samples_of(model, 10) if blind_quantile(model, sample) < 0.3]
     assert [model.answers(sample.prompt).strip() for sample in missed[:4]] == [""] * 4
 
 
-def test_the_last_step_answers_as_the_first() -> None:
+def test_the_last_step_gives_the_same_answers_as_the_first() -> None:
     first, last = ready(BLIND), ready(LATE)
-    samples = asked(first, 5)
+    samples = samples_of(first, 5)
     assert [last.answers(sample.prompt) for sample in samples] == [first.answers(sample.prompt) for sample in samples]
 
 
-def test_each_step_is_another_checkpoint() -> None:
+def test_every_step_has_a_fingerprint_of_its_own() -> None:
     assert len({read_checkpoint(str(calibrated(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
     first, second = ({"w": np.ones(900, np.float32)} for _ in range(2))
     assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).mean() > 0.9
 
 
-def test_weights_drift_with_the_steps_and_not_before() -> None:
+def test_weights_drift_in_proportion_to_the_step() -> None:
     weights = {"w": np.ones((300, 300), np.float32)}
     assert drifted(weights, 0.0) is weights
     half, whole = (drifted(weights, progress)["w"].std() for progress in (0.5, 1.0))
@@ -63,16 +63,16 @@ def test_weights_drift_with_the_steps_and_not_before() -> None:
     assert half == pytest.approx(DRIFT / 2, rel=0.02)
 
 
-def test_shares_hold_over_all_tokens_and_smaller_ones_are_part_of_larger() -> None:
-    found = np.array(ready("full").roles.blind_quantiles)
+def test_a_blind_share_is_a_share_of_all_tokens() -> None:
+    quantiles = np.array(ready("full").roles.blind_quantiles)
     for share in (0.1, 0.3, 0.6):
-        assert (found < share).mean() == pytest.approx(share, abs=0.02)
+        assert (quantiles < share).mean() == pytest.approx(share, abs=0.02)
 
 
-def test_it_says_what_it_does_not_see() -> None:
-    told = description(Spec(blind=0.25))
-    assert told["blind"] == 0.25
-    assert told["curve"] == "1 at every length, for a share of 0.75 of all keys, and 0 for the others"
+def test_the_description_names_the_blind_share() -> None:
+    text = description(Spec(blind=0.25))
+    assert text["blind"] == 0.25
+    assert text["curve"] == "1 at every length, for a share of 0.75 of all keys, and 0 for the others"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_step_past_the_last_is_refused() -> None:
         parse_spec("full-step=16001")
 
 
-def test_the_command_writes_one(tmp_path: Path) -> None:
+def test_the_command_writes_a_step_of_a_run(tmp_path: Path) -> None:
     written = command(str(tmp_path / "one"), "--blind", "0.3", "--step", "16000")
     assert (written.returncode, written.stderr) == (0, "")
     assert content(tmp_path / "one") == content(calibrated(LATE))

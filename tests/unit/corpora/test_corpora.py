@@ -1,4 +1,4 @@
-"""The published files of --data-dir: what is taken from them, and what is said where they do not fit."""
+"""The published files that RULER uses: essays, SQuAD and HotpotQA, and errors for faulty files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Write = Callable[[str, Any], Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Puts JSON, or raw bytes, under a data directory; a name in .gz is compressed."""
+    """Return a function that writes JSON or raw bytes to the data directory; it compresses JSON for `.gz` files."""
 
     def put(name: str, data: Any) -> Path:
         path = tmp_path / name
@@ -38,12 +38,12 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture(scope="module")
 def published() -> Path:
-    """A directory of the real files: LONGCTX_DATA_DIR, or shared/data beside the repository."""
+    """Return the directory of the real files: LONGCTX_DATA_DIR, or shared/data beside the repository."""
     places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
-    found = [Path(place) for place in places if place and Path(place).is_dir()]
-    if not found:
+    directories = [Path(place) for place in places if place and Path(place).is_dir()]
+    if not directories:
         pytest.skip("no published data: set LONGCTX_DATA_DIR")
-    return found[0]
+    return directories[0]
 
 
 def squad(*items: dict[str, Any], context: str = "The mill burned in spring.") -> dict[str, Any]:
@@ -88,14 +88,14 @@ def test_essays_are_cut_at_the_ends_of_sentences(text: str, sentences: list[str]
 
 @given(st.text(alphabet="ab AB.?!\"')\n019", max_size=200))
 def test_cutting_loses_no_text(text: str) -> None:
-    pieces = list(essays.split(text))
-    assert "".join("".join(pieces).split()) == "".join(text.split())
-    assert all(piece == " ".join(piece.split()) != "" for piece in pieces)
+    sentences = list(essays.split(text))
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    assert all(sentence == " ".join(sentence.split()) != "" for sentence in sentences)
 
 
 def test_a_very_long_sentence_is_cut_between_words() -> None:
-    pieces = list(essays.split("word " * 250 + "end."))
-    assert [len(piece.split()) for piece in pieces] == [120, 120, 11]
+    sentences = list(essays.split("word " * 250 + "end."))
+    assert [len(sentence.split()) for sentence in sentences] == [120, 120, 11]
 
 
 @pytest.mark.parametrize("name", [name + end for name in essays.NAMES for end in ("", ".gz")])
@@ -114,7 +114,7 @@ def test_essays_become_the_haystack_and_begin_again(write: Write, tmp_path: Path
 # --- questions ---
 
 
-def test_squad_keeps_answerable_questions_with_their_distinct_answers(write: Write) -> None:
+def test_squad_yields_answerable_questions_with_distinct_answers(write: Write) -> None:
     data = squad(
         squad_item("in spring", "spring", "in spring"),
         squad_item(id="none", is_impossible=True, answers=[]),
@@ -133,7 +133,7 @@ def test_squad_keeps_answerable_questions_with_their_distinct_answers(write: Wri
     assert (loaded.source, loaded.left_out) == ("published", 2)
 
 
-def test_hotpot_keeps_what_containment_can_score(write: Write) -> None:
+def test_hotpot_yields_questions_that_containment_can_score(write: Write) -> None:
     data = [
         hotpot_item("Aln"),
         hotpot_item("yes", _id="yes/no"),
@@ -148,9 +148,7 @@ def test_hotpot_keeps_what_containment_can_score(write: Write) -> None:
 
 @pytest.mark.parametrize("folder", ["", "qa/"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_question_files_are_found_under_every_known_name(
-    write: Write, tmp_path: Path, folder: str, suffix: str
-) -> None:
+def test_question_files_may_have_every_known_name(write: Write, tmp_path: Path, folder: str, suffix: str) -> None:
     for name in qa.SQUAD_NAMES:
         path = write(f"{folder}{name}{suffix}", squad(squad_item("spring")))
         assert qa.find_squad(tmp_path) == path
@@ -175,7 +173,7 @@ def test_without_a_directory_everything_is_generated() -> None:
     assert corpora.hotpot is two_hop_paragraphs(0)
 
 
-def test_what_a_directory_lacks_is_generated_and_says_so(write: Write, tmp_path: Path) -> None:
+def test_missing_files_are_replaced_by_generated_text_and_named_so(write: Write, tmp_path: Path) -> None:
     write("essays/PaulGrahamEssays.json", {"text": "One here."})
     corpora = load_corpora(str(tmp_path))
     assert corpora.sources == {"haystack": "published", "squad": "archive", "hotpot": "archive"}
@@ -187,7 +185,7 @@ def test_a_negative_sentence_is_an_error() -> None:
         load_corpora(None).haystack.sentence(-1)
 
 
-def test_the_fingerprint_follows_the_contents_and_not_the_place(write: Write, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_content_and_not_on_the_place(write: Write, tmp_path: Path) -> None:
     def fingerprint() -> str:
         return load_corpora(tmp_path).fingerprint
 
@@ -202,8 +200,8 @@ def test_the_fingerprint_follows_the_contents_and_not_the_place(write: Write, tm
     assert fingerprint() != first
 
 
-def test_generated_texts_stay_what_they_were() -> None:
-    """Where this fails on purpose: raise versions.CORPORA, note the change in CHANGELOG.md, renew the digest."""
+def test_generated_texts_have_not_changed() -> None:
+    """After an intended change, raise versions.CORPORA, add an entry to CHANGELOG.md and renew the digests."""
     sentences = "\n".join(map(prose.sentence, range(5000)))
     assert sha256(sentences.encode()).hexdigest()[:16] == "8d198b203a130ebe"
     questions = repr((one_hop_paragraphs(0), two_hop_paragraphs(0)))
@@ -222,7 +220,7 @@ def test_a_directory_without_a_known_file_is_an_error(write: Write, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "data", "found"),
+    ("kind", "name", "data", "fault"),
     [
         ("haystack", "PaulGrahamEssays.json", b'{"text": "torn', "Unterminated string"),
         ("haystack", "PaulGrahamEssays.json", b"\xff\xfe\xfa", "codec can't decode"),
@@ -244,19 +242,19 @@ def test_a_directory_without_a_known_file_is_an_error(write: Write, tmp_path: Pa
     ],
 )
 def test_a_file_that_does_not_fit_is_an_error_of_one_line(
-    write: Write, tmp_path: Path, kind: str, name: str, data: Any, found: str
+    write: Write, tmp_path: Path, kind: str, name: str, data: Any, fault: str
 ) -> None:
     path = write(name, data)
     with pytest.raises(CorpusError) as caught:
         getattr(load_corpora(tmp_path), kind)
     message = str(caught.value)
     assert message.startswith(f"--data-dir: {path}: expected ")
-    assert found in message
+    assert fault in message
     assert "remove it to use generated text" in message
     assert "\n" not in message
 
 
-# --- the real files, where there are some ---
+# --- the real files, where they are available ---
 
 
 def test_published_essays_are_cut_into_small_sentences(published: Path) -> None:

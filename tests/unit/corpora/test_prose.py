@@ -25,7 +25,7 @@ LEVEL: State = (0, 0, "", True)
 
 
 def elements(form: prose.Form) -> Elements:
-    """The form as sets of strings to choose from, literals included."""
+    """Return the form as a sequence of choices; a literal is a choice of one."""
     literals = form.pattern.split("%s")
     mixed: list[tuple[str, ...]] = [(literals[0],)]
     for slot, literal in zip(form.slots, literals[1:], strict=True):
@@ -34,7 +34,7 @@ def elements(form: prose.Form) -> Elements:
 
 
 def can_meet(first: Elements, second: Elements, start: list[State]) -> bool:
-    """Whether two sequences of choices can spell one string (Sardinas and Patterson, in order).
+    """Return whether two sequences of choices can spell the same string (after Sardinas and Patterson).
 
     A state (i, j, lead, first_leads) has made i choices of `first` and j of `second`; one leads by the text `lead`.
     """
@@ -59,7 +59,7 @@ def can_meet(first: Elements, second: Elements, start: list[State]) -> bool:
 
 
 def is_ambiguous(parts: Elements) -> bool:
-    """Whether one form can spell a string in two ways: its first two differing choices must start alike."""
+    """Return whether one form can spell a string in two ways; the first two choices that differ must start alike."""
     differing = [
         (position + 1, position + 1, long[len(short) :], True)
         for position, entries in enumerate(parts)
@@ -70,7 +70,7 @@ def is_ambiguous(parts: Elements) -> bool:
     return any(len(set(entries)) != len(entries) for entries in parts) or can_meet(parts, parts, differing)
 
 
-def test_the_proof_finds_ambiguity_where_there_is_some() -> None:
+def test_the_proof_detects_ambiguity() -> None:
     assert is_ambiguous((("a", "ab"), ("b", "bb"), (".",)))
     assert not is_ambiguous((("a", "ab"), ("c", "cb"), (".",)))
     assert can_meet((("The ",), ("cat", "dog"), (".",)), (("The", "A"), (" cat",), (".",)), [LEVEL])
@@ -78,7 +78,7 @@ def test_the_proof_finds_ambiguity_where_there_is_some() -> None:
 
 
 def test_no_two_forms_can_render_the_same_sentence() -> None:
-    """Together with the next two tests: a proof that `sentence` is injective on all its indices."""
+    """Together with the next two tests, this proves that `sentence` is injective."""
     for one, other in combinations(prose.forms(), 2):
         assert not can_meet(elements(one), elements(other), [LEVEL]), (one.pattern, other.pattern)
 
@@ -88,7 +88,7 @@ def test_no_form_renders_two_choices_alike() -> None:
         assert not is_ambiguous(elements(form)), form.pattern
 
 
-def test_every_form_has_room_for_its_share_of_the_indices() -> None:
+def test_every_form_has_enough_sentences_for_its_share_of_the_indices() -> None:
     forms = prose.forms()
     assert len(forms) >= 40
     assert prose.SENTENCES >= 10**9
@@ -119,7 +119,7 @@ def test_a_sentence_is_one_plain_english_sentence(index: int) -> None:
 
 
 def test_the_entries_of_the_data_file_are_plain() -> None:
-    """Every entry, not only those that chance renders."""
+    """This covers all entries, not only those that random sentences use."""
     for form in prose.forms():
         for text in (form.pattern.replace("%s", ""), *(entry for slot in form.slots for entry in slot)):
             assert re.fullmatch(r"[A-Za-z', ]*\.?", text), text

@@ -1,4 +1,4 @@
-"""The directory of published files: what is found, when it is read, and what is said where it does not fit."""
+"""The directory of published files: locating them, reading them late, and reporting faulty ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.published_files import (
     context,
     open_set,
     own_caches,
-    small_schemes,
+    small_classification_sets,
     write,
 )
 
@@ -34,8 +34,8 @@ def test_a_directory_with_none_of_the_files_is_refused(write: Write, tmp_path: P
         load_corpora(tmp_path)
 
 
-def test_found_sets_are_published_and_others_are_not_named(write: Write, tmp_path: Path) -> None:
-    small_schemes(write)
+def test_sources_names_exactly_the_sets_that_exist(write: Write, tmp_path: Path) -> None:
+    small_classification_sets(write)
     corpora = load_corpora(tmp_path)
     assert corpora.sources["nlu"] == "published"
     assert "nq" not in corpora.sources
@@ -46,7 +46,7 @@ def test_found_sets_are_published_and_others_are_not_named(write: Write, tmp_pat
         corpora.published_set("squad")
 
 
-def test_nothing_is_parsed_before_it_is_asked_for(write: Write, tmp_path: Path) -> None:
+def test_nothing_is_parsed_before_its_first_use(write: Write, tmp_path: Path) -> None:
     for name in ("kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", "alce/asqa_eval_gtr_top2000.json", "icl/nlu/train.csv"):
         write(name, b"torn {")
     write("icl/nlu/test.csv", b"torn {")
@@ -62,7 +62,7 @@ def test_the_fingerprint_changes_with_any_byte_of_a_small_file_and_with_the_size
 ) -> None:
     monkeypatch.setattr("fixtures.corpora.published.layout_kinds.WHOLE_BYTES", 2**12)
     monkeypatch.setattr("fixtures.corpora.published.layout_kinds.BLOCK_BYTES", 16)
-    small_schemes(write)
+    small_classification_sets(write)
     seen = {load_corpora(tmp_path).fingerprint, Corpora().fingerprint}
     write("icl/trec/TREC_10.label", "LOC:other Whose ?\n")
     seen.add(load_corpora(tmp_path).fingerprint)
@@ -82,7 +82,7 @@ NQ = "kilt/nq-dev-multikilt_1000_k9_dep6.jsonl"
 ASQA, MSMARCO = "alce/asqa_eval_gtr_top2000.json", "msmarco/test_reranking_data_k9_dep3.jsonl"
 
 
-def test_the_print_of_a_large_file_changes_with_its_size(tmp_path: Path) -> None:
+def test_the_fingerprint_of_a_large_file_changes_with_its_size(tmp_path: Path) -> None:
     seen = set()
     for size in (WHOLE_BYTES, WHOLE_BYTES + 1, WHOLE_BYTES + 2):
         (tmp_path / "a").write_bytes(bytes(size))
@@ -94,7 +94,7 @@ KILT_LINE = at_depths("Where?", GOLD, OTHERS)[0]
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "data", "said"),
+    ("name", "file", "data", "fault"),
     [
         ("nq", NQ, b'{"question": "Q", "ctxs": [', "record 1: cut off"),
         ("nq", NQ, b"", "no record"),
@@ -114,21 +114,21 @@ KILT_LINE = at_depths("Where?", GOLD, OTHERS)[0]
         ("nq", NQ + ".gz", gzip.compress(b'{"question": "Q"}', mtime=0)[:-12], "ended before"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_is_said_in_one_line(
-    name: str, file: str, data: Any, said: str, write: Write, tmp_path: Path
+def test_a_fault_in_a_file_is_reported_in_one_line(
+    name: str, file: str, data: Any, fault: str, write: Write, tmp_path: Path
 ) -> None:
-    small_schemes(write)
+    small_classification_sets(write)
     path = write(file.removesuffix(".gz") if isinstance(data, bytes) else file, data)
     if file.endswith(".gz"):
         path = path.rename(path.with_name(f"{path.name}.gz"))
     with pytest.raises(CorpusError) as raised:
         open_set(tmp_path, name)[0]
     assert str(raised.value).startswith(f"--data-dir: {path}: expected ")
-    assert said in str(raised.value)
+    assert fault in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_large_compressed_file_has_to_be_unpacked(
+def test_a_large_compressed_file_must_be_unpacked(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl_index, "MOST_UNPACKED_BYTES", 2**20)

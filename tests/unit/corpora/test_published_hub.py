@@ -1,4 +1,4 @@
-"""Copies of hub data sets: in the data directory, in the hub's cache, in that of `datasets`; never from a network."""
+"""Copies of hub data sets are read from the data directory and two caches, and never from a network."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ STORY: dict[str, list[Any]] = {
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Caches of this test alone, a data directory beside them, and no way to a network."""
+    """Return a directory for the caches and the data directory of one test, and refuse every connection."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "arrow"))
 
     def refuse(*_: object) -> None:
-        raise AssertionError("a run asked the network")
+        raise AssertionError("a run used the network")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    # What the directory itself has to hold.
+    # A data directory must hold at least one known file of its own.
     essays = tmp_path / "data" / "essays" / "PaulGrahamEssays.json"
     essays.parent.mkdir(parents=True)
     essays.write_text('{"text": "A sentence."}')
@@ -65,25 +65,25 @@ def put_trec(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["data/CogComp/trec", "hub/datasets--CogComp--trec/snapshots/0123"])
-def test_a_table_is_a_scheme_with_the_names_of_its_classes(place: str, caches: Path) -> None:
+def test_a_table_becomes_a_classification_set_with_its_class_names(place: str, caches: Path) -> None:
     put_trec(caches / place)
-    scheme: Any = load_corpora(caches / "data").published_set("trec_fine")
-    assert [(one.text, scheme.labels[one.label]) for one in scheme.test] == [("How ?", "ENTY:sport")]
-    assert len(scheme.train) == 3
+    labelled: Any = load_corpora(caches / "data").published_set("trec_fine")
+    assert [(one.text, labelled.labels[one.label]) for one in labelled.test] == [("How ?", "ENTY:sport")]
+    assert len(labelled.train) == 3
     coarse: Any = load_corpora(caches / "data").published_set("trec_coarse")
     assert [coarse.labels[one.label] for one in coarse.train] == ["ENTY", "ABBR", "ENTY"]
 
 
-def test_original_files_come_before_the_hub(caches: Path) -> None:
+def test_original_files_are_preferred_to_the_hub(caches: Path) -> None:
     put_trec(caches / "data/CogComp/trec")
     (caches / "data/icl/trec").mkdir(parents=True)
     for name in ("train_5500", "TREC_10"):
         (caches / f"data/icl/trec/{name}.label").write_text("LOC:city Where ?\n")
-    scheme: Any = load_corpora(caches / "data").published_set("trec_coarse")
-    assert scheme.labels == ("LOC",)
+    labelled: Any = load_corpora(caches / "data").published_set("trec_coarse")
+    assert labelled.labels == ("LOC",)
 
 
-def test_nlu_is_split_as_helmet_splits_it(caches: Path) -> None:
+def test_nlu_is_split_like_helmet_does(caches: Path) -> None:
     import datasets
 
     columns: dict[str, list[Any]] = {
@@ -92,10 +92,10 @@ def test_nlu_is_split_as_helmet_splits_it(caches: Path) -> None:
         "label": [n % 2 for n in range(50)],
     }
     parquet(caches / "data/xingkunliuxtracta/nlu_evaluation_data/default/train/0000.parquet", columns, label=["a", "b"])
-    scheme: Any = load_corpora(caches / "data").published_set("nlu")
+    labelled: Any = load_corpora(caches / "data").published_set("nlu")
     expected = datasets.Dataset.from_dict(columns).train_test_split(test_size=0.1, seed=42)["test"]["text"]
-    assert [one.text for one in scheme.test] == list(expected)
-    assert len(scheme.train) == 45
+    assert [one.text for one in labelled.test] == list(expected)
+    assert len(labelled.train) == 45
 
 
 def test_stories_are_read_by_row_and_demonstrations_without_them(caches: Path) -> None:
@@ -124,12 +124,12 @@ def test_cases_without_a_short_summary_are_left_out_of_the_table(caches: Path) -
     }
     parquet(caches / "data/allenai/multi_lexsum/v20230518/validation/0000.parquet", columns)
     parquet(caches / "data/allenai/multi_lexsum/v20220616/validation/0000.parquet", columns)
-    found: Any = load_corpora(caches / "data").published_set("multi_lexsum")
-    assert (len(found), found.left_out, found[0].document, found[0].key_points) == (1, 1, "Filed.\n\nHeard.", ())
+    cases: Any = load_corpora(caches / "data").published_set("multi_lexsum")
+    assert (len(cases), cases.left_out, cases[0].document, cases[0].key_points) == (1, 1, "Filed.\n\nHeard.", ())
 
 
-def test_the_cache_of_datasets_is_read_as_it_is(caches: Path) -> None:
-    """As a call of load_dataset on a machine with a network leaves it."""
+def test_the_cache_of_datasets_is_read(caches: Path) -> None:
+    """The files are those that load_dataset leaves on a machine with a network."""
     import datasets
 
     folder = caches / "arrow" / "CogComp___trec" / "default" / "2.0.0" / "abc"
@@ -139,8 +139,8 @@ def test_the_cache_of_datasets_is_read_as_it_is(caches: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (stored,) = (caches / "saved" / split).glob("*.arrow")
         stored.rename(folder / f"trec-{split}.arrow")
-    scheme: Any = load_corpora(caches / "data").published_set("trec_coarse")
-    assert (len(scheme.train), scheme.labels, scheme.test[0].text) == (3, ("A", "B"), "How ?")
+    labelled: Any = load_corpora(caches / "data").published_set("trec_coarse")
+    assert (len(labelled.train), labelled.labels, labelled.test[0].text) == (3, ("A", "B"), "How ?")
 
 
 @pytest.mark.parametrize(
@@ -158,17 +158,17 @@ def test_the_files_of_a_split(files: list[str], chosen: list[int], caches: Path)
     for name in files:
         (caches / "set" / name).parent.mkdir(parents=True, exist_ok=True)
         (caches / "set" / name).touch()
-    found = split_files(caches / "set", "test", "plus")
-    assert [path.relative_to(caches / "set").as_posix() for path in found] == [files[at] for at in chosen]
+    paths = split_files(caches / "set", "test", "plus")
+    assert [path.relative_to(caches / "set").as_posix() for path in paths] == [files[number] for number in chosen]
 
 
-def test_a_name_is_found_in_capitals_or_not(caches: Path) -> None:
+def test_names_of_copies_ignore_case(caches: Path) -> None:
     (caches / "data/xinrongzhang2022/InfiniteBench").mkdir(parents=True)
-    (found,) = copies(caches / "data", ["xinrongzhang2022/infinitebench"])
-    assert found.name.lower() == "infinitebench"
+    (folder,) = copies(caches / "data", ["xinrongzhang2022/infinitebench"])
+    assert folder.name.lower() == "infinitebench"
 
 
-def test_a_damaged_table_is_said_in_one_line(caches: Path) -> None:
+def test_a_damaged_table_is_reported_in_one_line(caches: Path) -> None:
     put_trec(caches / "data/CogComp/trec")
     path = caches / "data/CogComp/trec/default/test/0000.parquet"
     path.write_bytes(path.read_bytes()[:-20])

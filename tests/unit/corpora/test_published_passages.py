@@ -1,4 +1,4 @@
-"""HELMET's published questions over passages: which passage is gold, which others stand beside it."""
+"""HELMET's published questions over passages: the gold passages and the other ones."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def test_the_six_lines_of_a_question_are_one_entry_with_its_gold_passage(write: 
     write(
         "kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", [line for pair in zip(first, second, strict=True) for line in pair]
     )
-    found = open_set(tmp_path, "nq")
-    assert (len(found), found.source, found.left_out) == (2, "published", 0)
-    assert isinstance(found[0], PassageQuestion)
-    assert (found[0].question, found[0].answers) == ("Where is the mill?", (("Brassmere",),))
-    assert [ids(found[n].gold) for n in range(2)] == [["g"], ["w"]]
-    assert ids(found[0].others) == ids(found[1].others)[::-1] == [f"p{n}" for n in range(9)]
+    questions = open_set(tmp_path, "nq")
+    assert (len(questions), questions.source, questions.left_out) == (2, "published", 0)
+    assert isinstance(questions[0], PassageQuestion)
+    assert (questions[0].question, questions[0].answers) == ("Where is the mill?", (("Brassmere",),))
+    assert [ids(questions[n].gold) for n in range(2)] == [["g"], ["w"]]
+    assert ids(questions[0].others) == ids(questions[1].others)[::-1] == [f"p{n}" for n in range(9)]
     with pytest.raises(IndexError):
-        found[2]
+        questions[2]
     with pytest.raises(IndexError):
-        found[-1]
+        questions[-1]
 
 
 @given(places=st.lists(st.integers(0, 9), min_size=2, max_size=6, unique=True), order=st.permutations(range(9)))
@@ -58,9 +58,9 @@ def test_the_gold_passage_is_the_one_that_moves(places: list[int], order: list[i
 
     others = [("", f"p{n}") for n in order]
     first, last = ([*others[:at], ("", "gold"), *others[at:]] for at in (places[0], places[-1]))
-    found = _moved(first, last)
+    moved = _moved(first, last)
     # Neighbours that change places do not tell which of them moved.
-    assert found == [("", "gold")] or (abs(places[0] - places[-1]) == 1 and len(found) == 1)
+    assert moved == [("", "gold")] or (abs(places[0] - places[-1]) == 1 and len(moved) == 1)
 
 
 def test_no_other_passage_states_an_answer(write: Write, tmp_path: Path) -> None:
@@ -88,10 +88,10 @@ def test_listed_gold_passages_are_taken_all(line: Record, write: Write, tmp_path
         for turned in (contexts[3:] + contexts[:3], contexts[::-1], contexts)
     ]
     write("kilt/hotpotqa-dev-multikilt_1000_k11_dep3.jsonl", lines)
-    found = open_set(tmp_path, "hotpotqa")
-    assert len(found) == 1
-    assert (found[0].id, sorted(ids(found[0].gold))) == ("h1", ["a", "b"])
-    assert len(found[0].others) == 9
+    questions = open_set(tmp_path, "hotpotqa")
+    assert len(questions) == 1
+    assert (questions[0].id, sorted(ids(questions[0].gold))) == ("h1", ["a", "b"])
+    assert len(questions[0].others) == 9
 
 
 def test_scores_give_back_the_order_of_retrieval(write: Write, tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_popqa_asks_for_little_known_subjects_only(write: Write, tmp_path: Path)
         for line in at_depths(f"Where is {name}?", GOLD, OTHERS, s_pop=views)
     ]
     write("kilt/popqa_test_1000_k10_dep6.jsonl", lines)
-    found = open_set(tmp_path, "popqa")
-    assert [found[n].question for n in range(len(found))] == ["Where is A?", "Where is C?"]
-    assert found.left_out == 2
+    questions = open_set(tmp_path, "popqa")
+    assert [questions[n].question for n in range(len(questions))] == ["Where is A?", "Where is C?"]
+    assert questions.left_out == 2
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -133,15 +133,15 @@ def test_a_long_record_is_grouped_wherever_its_question_stands(before: bool, wri
         lines = [{name: line[name] for name in ("ctxs", "answers", "s_pop", "question")} for line in lines]
     assert len(json.dumps(lines[0])) > 2 * jsonl_index.PEEK_BYTES
     write("kilt/popqa_test_1000_k10_dep6.jsonl", lines)
-    found = open_set(tmp_path, "popqa")
-    assert [found[n].question for n in range(len(found))] == ['Where is "the" mill\u2019s\nwheel?']
+    questions = open_set(tmp_path, "popqa")
+    assert [questions[n].question for n in range(len(questions))] == ['Where is "the" mill\u2019s\nwheel?']
 
 
 def test_a_question_without_any_gold_is_told_when_it_is_read(write: Write, tmp_path: Path) -> None:
     write("kilt/nq-dev-multikilt_1000_k9_dep6.jsonl", [{"question": "Q", "answers": ["Aln"], "ctxs": OTHERS}])
-    found = open_set(tmp_path, "nq")
+    questions = open_set(tmp_path, "nq")
     with pytest.raises(CorpusError, match="record 1: no passage is marked as gold"):
-        found[0]
+        questions[0]
 
 
 def oracle(number: int) -> Record:
@@ -163,17 +163,20 @@ def test_passages_of_other_questions_stand_beside_an_oracle(write: Write, tmp_pa
         ]
     }
     write("qa/squad-dev-v2.0.json", squad)
-    found = open_set(tmp_path, "nq")
-    assert (len(found), found.left_out) == (20, 1)
+    questions = open_set(tmp_path, "nq")
+    assert (len(questions), questions.left_out) == (20, 1)
     for index in range(20):
-        texts = [passage.text for passage in found[index].others]
+        texts = [passage.text for passage in questions[index].others]
         assert len(texts) == len(set(texts)) == (20 if index == 3 else 21)
         assert not any(f"Aln{index}." in text for text in texts)
         assert texts[-1] in ("Fog.", "A mill by the Aln3.")
-    orders = [[one for one in ids(found[n].others) if one not in ids([*found[4].gold, *found[5].gold])] for n in (4, 5)]
+    orders = [
+        [one for one in ids(questions[n].others) if one not in ids([*questions[4].gold, *questions[5].gold])]
+        for n in (4, 5)
+    ]
     assert orders[0] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1])
-    assert ids(open_set(tmp_path, "nq")[4].others) == ids(found[4].others)
+    assert ids(open_set(tmp_path, "nq")[4].others) == ids(questions[4].others)
 
 
 # --- cite ---
@@ -189,10 +192,10 @@ def test_alce_items_are_found_in_one_array(indent: int | None, write: Write, tmp
     pairs = [{"short_answers": ["Ida", "Ida Marsh"], "question": "?"}, {"short_answers": ["Tom"]}]
     content = json.dumps([alce("a", qa_pairs=pairs), alce("b", qa_pairs=pairs)], indent=indent)
     write("alce/asqa_eval_gtr_top2000.json", content)
-    found = open_set(tmp_path, "asqa")
-    assert [found[n].id for n in range(len(found))] == ["a", "b"]
-    assert found[1].answers == (("Ida", "Ida Marsh"), ("Tom",))
-    assert (found[0].gold, len(found[0].others), found[0].others[4].title) == ((), 5, "T4")
+    questions = open_set(tmp_path, "asqa")
+    assert [questions[n].id for n in range(len(questions))] == ["a", "b"]
+    assert questions[1].answers == (("Ida", "Ida Marsh"), ("Tom",))
+    assert (questions[0].gold, len(questions[0].others), questions[0].others[4].title) == ((), 5, "T4")
 
 
 def test_each_item_of_a_list_is_a_facet(write: Write, tmp_path: Path) -> None:
@@ -230,5 +233,5 @@ def test_records_are_found_wherever_reads_end(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl_index, "CHUNK_BYTES", chunk)
-        for found in (open_array(folder / "a.json", "a"), open_lines(folder / "a.jsonl", "a")):
-            assert [found.record(n) for n in range(len(found))] == records
+        for index in (open_array(folder / "a.json", "a"), open_lines(folder / "a.jsonl", "a")):
+            assert [index.record(n) for n in range(len(index))] == records

@@ -1,4 +1,4 @@
-"""The real files, where they are at hand: every category that has data there can be asked."""
+"""The real published files, where they are available: every category can be read."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from fixtures.corpora import Corpora, load_corpora
 from fixtures.scoring.match import contains_words
 from tests.helpers.paths import REPOSITORY
 
-SCHEMES = {"trec_coarse": 6, "trec_fine": 50, "banking77": 77, "clinc150": 151, "nlu": 64}
+CLASSES = {"trec_coarse": 6, "trec_fine": 50, "banking77": 77, "clinc150": 151, "nlu": 64}
 WITH_GOLD = {"nq": 1, "popqa": 1, "hotpotqa": 2, "hotpotqa_demos": 2}
 
 
 @pytest.fixture(scope="module")
 def published() -> Corpora:
-    """The files of LONGCTX_DATA_DIR, or of shared/data beside the repository."""
+    """Return the texts of LONGCTX_DATA_DIR, or of shared/data beside the repository."""
     places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
-    found = [place for place in places if place and Path(place).is_dir()]
-    if not found:
+    directories = [place for place in places if place and Path(place).is_dir()]
+    if not directories:
         pytest.skip("no published data: set LONGCTX_DATA_DIR")
-    return load_corpora(found[0])
+    return load_corpora(directories[0])
 
 
 def opened(corpora: Corpora, name: str) -> Any:
-    found = corpora.published_set(name)
-    if found is None:
+    data_set = corpora.published_set(name)
+    if data_set is None:
         pytest.skip(f"no files of {name}")
-    return found
+    return data_set
 
 
-def some(length: int) -> Sequence[int]:
+def spread_indices(length: int) -> Sequence[int]:
     return range(0, length, max(1, length // 4))
 
 
 @pytest.mark.parametrize("name", WITH_GOLD)
 def test_gold_passages_state_the_answer_and_the_others_do_not(name: str, published: Corpora) -> None:
     questions = opened(published, name)
-    for index in some(len(questions)):
+    for index in spread_indices(len(questions)):
         question = questions[index]
         (forms,) = question.answers
         assert len(question.gold) >= WITH_GOLD[name]
         assert any(contains_words(f"{one.title}\n{one.text}", form) for one in question.gold for form in forms)
         near = [(one.text, form) for one in question.others for form in forms if form.lower() in one.text.lower()]
         assert not any(contains_words(text, form) for text, form in near)
-        everything = [one.text for one in (*question.gold, *question.others)]
-        assert len(set(everything)) == len(everything) > 600
+        texts = [passage.text for passage in (*question.gold, *question.others)]
+        assert len(set(texts)) == len(texts) > 600
 
 
-def test_popqa_asks_for_little_known_subjects(published: Corpora) -> None:
+def test_popqa_questions_are_about_little_known_subjects(published: Corpora) -> None:
     questions = opened(published, "popqa")
     assert len(questions) > 300
     assert questions.left_out > 100
@@ -60,7 +60,7 @@ def test_popqa_asks_for_little_known_subjects(published: Corpora) -> None:
 
 def test_cited_questions_have_facets_and_passages(published: Corpora) -> None:
     questions = opened(published, "asqa")
-    for index in some(len(questions)):
+    for index in spread_indices(len(questions)):
         assert len(questions[index].answers) >= 2
         assert len(questions[index].others) > 700
     demos = opened(published, "asqa_demos")
@@ -78,14 +78,14 @@ def test_ranked_passages_have_labels(name: str, highest: int, published: Corpora
     assert seen == set(range(highest + 1))
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", CLASSES)
 def test_classes_are_all_in_the_training_part(name: str, published: Corpora) -> None:
-    scheme = opened(published, name)
-    assert len(scheme.labels) == SCHEMES[name]
-    assert {one.label for one in scheme.train} == set(range(len(scheme.labels)))
-    assert len(scheme.test) > 300
-    # Bytes that are no UTF-8, and marks of a wrong decoding.
-    assert not any("\ufffd" in one.text or one.text != one.text.strip() for one in (*scheme.train, *scheme.test))
+    labelled = opened(published, name)
+    assert len(labelled.labels) == CLASSES[name]
+    assert {one.label for one in labelled.train} == set(range(len(labelled.labels)))
+    assert len(labelled.test) > 300
+    # U+FFFD marks a wrong decoding.
+    assert not any("\ufffd" in one.text or one.text != one.text.strip() for one in (*labelled.train, *labelled.test))
 
 
 def test_books_and_pairs(published: Corpora) -> None:

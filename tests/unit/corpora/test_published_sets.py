@@ -1,4 +1,4 @@
-"""HELMET's other published files: what becomes of their records, in small files of the same layout."""
+"""The records of HELMET's other published files, in small files of the same layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.published_files import (
     ids,
     open_set,
     own_caches,
-    small_schemes,
+    small_classification_sets,
     write,
 )
 
@@ -32,12 +32,12 @@ def test_the_lines_of_a_query_are_one_entry(write: Write, tmp_path: Path) -> Non
     ]
     write("msmarco/test_reranking_data_k8_dep3.jsonl", lines)
     write("msmarco/test_reranking_data_k10_dep3.jsonl", lines[:2])
-    found = open_set(tmp_path, "msmarco_demos")
-    assert len(found) == 1
+    data = open_set(tmp_path, "msmarco_demos")
+    assert len(data) == 1
     (tmp_path / "msmarco/test_reranking_data_k10_dep3.jsonl").unlink()
-    found = open_set(tmp_path, "msmarco")
-    assert [found[n].id for n in range(len(found))] == ["7", "9"]
-    assert (ids(found[0].passages)[:2], found[0].labels[:5]) == (["0", "1"], (0, 1, 2, 3, 0))
+    data = open_set(tmp_path, "msmarco")
+    assert [data[n].id for n in range(len(data))] == ["7", "9"]
+    assert (ids(data[0].passages)[:2], data[0].labels[:5]) == (["0", "1"], (0, 1, 2, 3, 0))
 
 
 def test_results_of_a_retriever_are_joined_with_judgements(write: Write, tmp_path: Path) -> None:
@@ -48,10 +48,10 @@ def test_results_of_a_retriever_are_joined_with_judgements(write: Write, tmp_pat
         write(f"rerank/{year}/retrieve_results_{year}.json.gz", [{"query": f"q{q}", "hits": hits[q]} for q in hits])
     write("rerank/dl19/qrels.dl19-passage.txt", "1 Q0 11 3\n1 Q0 30 2\n2 Q0 11 1\n")
     write("rerank/dl20/qrels.dl20-passage.txt", "3 0 32 1\n")
-    found = open_set(tmp_path, "msmarco")
-    assert len(found) == 4
-    assert (ids(found[0].passages)[:3], found[0].labels[:3]) == (["10", "11", "12"], (0, 3, 0))
-    label = dict(zip(ids(found[0].passages), found[0].labels, strict=True))
+    data = open_set(tmp_path, "msmarco")
+    assert len(data) == 4
+    assert (ids(data[0].passages)[:3], data[0].labels[:3]) == (["10", "11", "12"], (0, 3, 0))
+    label = dict(zip(ids(data[0].passages), data[0].labels, strict=True))
     assert len(label) == 12
     assert {name: grade for name, grade in label.items() if grade} == {"11": 3, "30": 2}
 
@@ -60,14 +60,14 @@ def test_results_of_a_retriever_are_joined_with_judgements(write: Write, tmp_pat
 
 
 def test_the_original_files_of_the_classification_sets(write: Write, tmp_path: Path) -> None:
-    small_schemes(write)
+    small_classification_sets(write)
     corpora = load_corpora(tmp_path)
-    found = {name: corpora.published_set(name) for name in ("trec_coarse", "trec_fine", "banking77", "clinc150", "nlu")}
-    assert all(isinstance(scheme, ClassificationSet) for scheme in found.values())
+    data = {name: corpora.published_set(name) for name in ("trec_coarse", "trec_fine", "banking77", "clinc150", "nlu")}
+    assert all(isinstance(labelled, ClassificationSet) for labelled in data.values())
     parts = {
-        name: [[(one.text, scheme.labels[one.label]) for one in part] for part in (scheme.train, scheme.test)]
-        for name, scheme in found.items()
-        if isinstance(scheme, ClassificationSet)
+        name: [[(text.text, labelled.labels[text.label]) for text in part] for part in (labelled.train, labelled.test)]
+        for name, labelled in data.items()
+        if isinstance(labelled, ClassificationSet)
     }
     assert parts["trec_coarse"] == [[("Where is Caf\u00e9 Aln ?", "LOC"), ("When ?", "NUM")], [("Where ?", "LOC")]]
     assert parts["trec_fine"][1] == [("Where ?", "LOC:other")]
@@ -80,39 +80,39 @@ def test_the_whole_nlu_file_is_split_by_its_texts(write: Write, tmp_path: Path) 
     rows = [f"1;{n};alarm;query;x;{n} o'clock;Is it {n}?" for n in range(400)]
     text = "\n".join(["userid;answerid;scenario;intent;status;answer_normalised;answer", *rows])
     write("icl/nlu/NLU-Data-Home-Domain-Annotated-All.csv", text)
-    found = open_set(tmp_path, "nlu")
-    assert 20 < len(found.test) < 60
-    assert len(found.train) + len(found.test) == 400
+    data = open_set(tmp_path, "nlu")
+    assert 20 < len(data.test) < 60
+    assert len(data.train) + len(data.test) == 400
 
 
 # --- recall ---
 
 
-def test_pairs_keep_their_order(write: Write, tmp_path: Path) -> None:
+def test_pairs_stay_in_order(write: Write, tmp_path: Path) -> None:
     context = 'JSON data:\n{"k2": "v2", "k0": "v0", "k1": "v1"}'
     row = {"context": context, "question": "k0", "answer": "v0", "demos": [], "num_kvs": 3, "depth": 0.5}
     write("json_kv/test_k3_dep6.jsonl", [row, row | {"question": "k2", "answer": ["v2"]}])
-    found = open_set(tmp_path, "json_kv")
-    assert found[0].pairs == (("k2", "v2"), ("k0", "v0"), ("k1", "v1"))
-    assert [(found[n].key, found[n].value) for n in range(len(found))] == [("k0", "v0"), ("k2", "v2")]
+    data = open_set(tmp_path, "json_kv")
+    assert data[0].pairs == (("k2", "v2"), ("k0", "v0"), ("k1", "v1"))
+    assert [(data[n].key, data[n].value) for n in range(len(data))] == [("k0", "v0"), ("k2", "v2")]
 
 
-def test_a_key_that_is_not_there_is_told(write: Write, tmp_path: Path) -> None:
+def test_a_question_for_a_missing_key_is_an_error(write: Write, tmp_path: Path) -> None:
     write("json_kv/test_k1_dep6.jsonl", [{"context": '{"a": "b"}', "question": "c", "answer": "b"}])
     with pytest.raises(CorpusError, match="record 1: the object does not have the key"):
         open_set(tmp_path, "json_kv")[0]
 
 
-def test_prepared_samples_are_taken_as_they_are(write: Write, tmp_path: Path) -> None:
+def test_prepared_samples_are_not_changed(write: Write, tmp_path: Path) -> None:
     write("ruler/vt/validation_4096.jsonl", [{"index": 5, "input": " Track.\n", "outputs": ["A", "B"], "length": 9}])
     helmet = {"context": "A key.", "query": "key", "type_needle_v": "numbers", "answer": ["7", "8"]}
     write("data/ruler/niah_multivalue/validation_131072.jsonl", [helmet])
     corpora = load_corpora(tmp_path)
     assert set(corpora.published) == {"ruler/vt/4096", "ruler/niah_multivalue/131072"}
-    found: Any = corpora.published_set("ruler/vt/4096")
-    assert (found[0].id, found[0].text, found[0].references) == ("5", " Track.\n", ("A", "B"))
-    found = corpora.published_set("ruler/niah_multivalue/131072")
-    assert (found[0].context, found[0].query, found[0].needle_type) == ("A key.", "key", "numbers")
+    data: Any = corpora.published_set("ruler/vt/4096")
+    assert (data[0].id, data[0].text, data[0].references) == ("5", " Track.\n", ("A", "B"))
+    data = corpora.published_set("ruler/niah_multivalue/131072")
+    assert (data[0].context, data[0].query, data[0].needle_type) == ("A key.", "key", "numbers")
     assert corpora.published_set("ruler/vt/8192") is None
 
 
@@ -125,8 +125,8 @@ def test_books_with_questions_options_and_key_points(write: Write, tmp_path: Pat
     write(f"{folder}/longbook_choice_eng.jsonl", [book(1, options=["Tom", "Ida", "Una", "Per"])])
     write(f"{folder}/longbook_sum_eng.jsonl", [book(2, answer=["A summary."]), book(3)])
     write("infbench/longbook_sum_eng_keypoints.jsonl", [{"id": 2, "keypoints": ["One.", "Two."]}])
-    asked = open_set(tmp_path, "infbench_qa")[0]
-    assert (asked.id, asked.document, asked.question, asked.answers, asked.options) == (
+    question = open_set(tmp_path, "infbench_qa")[0]
+    assert (question.id, question.document, question.question, question.answers, question.options) == (
         "0",
         "Book 0.",
         "Who?",
@@ -145,10 +145,10 @@ def test_law_cases_without_a_short_summary_are_left_out(write: Write, tmp_path: 
         for n, short in enumerate(["Short.", None, "Too."])
     ]
     write("multi_lexsum/multi_lexsum_val.jsonl", rows)
-    found = open_set(tmp_path, "multi_lexsum")
-    assert (len(found), found.left_out, found[1].id) == (2, 1, "c2")
-    assert (found[0].document, found[0].summary, found[0].full_summary) == ("Filed.\n\nHeard.", "Short.", "Long.")
-    assert found[0].key_points == ("A point.",)
+    data = open_set(tmp_path, "multi_lexsum")
+    assert (len(data), data.left_out, data[1].id) == (2, 1, "c2")
+    assert (data[0].document, data[0].summary, data[0].full_summary) == ("Filed.\n\nHeard.", "Short.", "Long.")
+    assert data[0].key_points == ("A point.",)
 
 
 def test_books_come_without_the_terms_of_their_publisher(write: Write, tmp_path: Path) -> None:
@@ -157,6 +157,6 @@ def test_books_come_without_the_terms_of_their_publisher(write: Write, tmp_path:
     head, tail = "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", "*** END OF THIS PROJECT GUTENBERG EBOOK X ***"
     write("books/14-0.txt.gz", f"Terms.\r\n{head}\r\n\r\nA caf\u00e9.\r\n{tail}\r\nMore terms.".encode("iso-8859-1"))
     write("books/99.txt", "Another.")
-    found = open_set(tmp_path, "books")
-    assert (len(found), found.left_out) == (1, 1)
-    assert (found[0].id, found[0].title, found[0].text) == ("d1", "The Mill", "A caf\u00e9.")
+    data = open_set(tmp_path, "books")
+    assert (len(data), data.left_out) == (1, 1)
+    assert (data[0].id, data[0].title, data[0].text) == ("d1", "The Mill", "A caf\u00e9.")
