@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fixtures import calibration
 from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from fixtures.engines.openai.probe import Endpoint
+from fixtures.engines.openai.endpoint import Endpoint
 from fixtures.records import Options
 from fixtures.tokenization.load import TokenizerError, load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter

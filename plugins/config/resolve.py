@@ -14,7 +14,7 @@ from fixtures.cases import cases_that_cannot_fit, plan, unavailable_cases
 from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError
 from fixtures.corpora import CorpusError
 from fixtures.engines import EngineError
-from fixtures.engines.openai.probe import Endpoint
+from fixtures.engines.openai.endpoint import Endpoint
 from fixtures.engines.openai.server_process import ServeError
 from fixtures.lengths import LengthError, parse_length
 from fixtures.memory.fit import cases_over_memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.engines.openai.probe import Endpoint
+from fixtures.engines.openai.endpoint import Endpoint
 from fixtures.records import Case, Options
 from fixtures.tasks import FAMILIES, TASKS
 from plugins.config.baseline import Baseline

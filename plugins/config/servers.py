@@ -9,8 +9,9 @@ from pathlib import Path
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import EngineError
+from fixtures.engines.openai.endpoint import Endpoint, connect, is_ready
 from fixtures.engines.openai.keys import contains_key, is_base_url
-from fixtures.engines.openai.probe import Endpoint, connect, is_ready, probe_endpoint
+from fixtures.engines.openai.probe import probe_endpoint
 from fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
 from fixtures.records import Options
 from fixtures.seeding import stable_hash
@@ -111,7 +112,7 @@ def open_endpoint(
         return probe_endpoint(
             connection,
             names=_model_names(options, checkpoint),
-            named=options.served_model,
+            served_name=options.served_model,
             api="chat" if options.api == "chat" else "completions",
             is_own_tokenizer=is_on_disk(checkpoint),
             ids=_prompt_encoder(options, checkpoint),

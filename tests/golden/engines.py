@@ -16,7 +16,7 @@ import msgspec
 from fixtures import versions
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.engines import execution_settings
-from fixtures.engines.openai.probe import Counting, Endpoint
+from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
 from fixtures.records import Generation, Prompt
 from fixtures.tokenization.load import load_tokenizer
 from tests.golden.output import Output
@@ -151,7 +151,7 @@ def _openai_values() -> Iterator[tuple[str, Any]]:
     with mock.patch.dict(os.environ, NO_PROXY="127.0.0.1"), ChatServer().serving() as server:
         plain = Endpoint(
             url=server.url, model="m", api="completions", prompts="text", prefix="continued",
-            counting=Counting(ratio=1.0, overhead=0.0, exact=True),
+            counting=TokenCounting(ratio=1.0, overhead=0.0, exact=True),
         )  # fmt: skip
         endpoints = {
             "completions": plain,

@@ -1,4 +1,4 @@
-"""The openai engine as tests use it: a tokenizer of words, an honest server, and prompts made of words."""
+"""The openai engine for tests: a tokenizer of words, a server that counts correctly, and prompts made of words."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from fixtures.engines import EngineError
+from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
 from fixtures.engines.openai.engine import OpenAIEngine, load
-from fixtures.engines.openai.probe import Counting, Endpoint
 from fixtures.engines.openai.retry import RetryPolicy
 from fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
-EXACT = Counting(ratio=1.0, overhead=0.0, exact=True)
+EXACT = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
 CHECKPOINT: Any = None
 
 
 class Words:
-    """A tokenizer of words, each a token."""
+    """A tokenizer with one token per word."""
 
     eos_token_id = 0
     bos_token_id = None
@@ -29,22 +29,22 @@ class Words:
         return {"input_ids": list(range(1, len(text.split()) + 1))}
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
-        return " ".join(f"w{each}" for each in token_ids)
+        return " ".join(f"w{token}" for token in token_ids)
 
 
 def echo(request: Request) -> Response:
-    """The prompt's last word, and an honest count."""
+    """Answer with the prompt's last word and a correct token count."""
     words = str(request.prompt).split()
     return text_completion(f" {words[-1]}", read=len(words))
 
 
 def asking(*texts: str, **changes: Any) -> list[Prompt]:
-    """Prompts of so many tokens as they have words; equal words are equal tokens."""
-    made = []
+    """Return prompts with one token per word; equal words are equal tokens."""
+    prompts = []
     for text in texts:
         ids = tuple(1 + hash(word) % 10_000_000 for word in text.split())
-        made.append(Prompt(text=text, token_ids=ids, length_tokens=len(ids), generation_tokens=8, **changes))
-    return made
+        prompts.append(Prompt(text=text, token_ids=ids, length_tokens=len(ids), generation_tokens=8, **changes))
+    return prompts
 
 
 def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
@@ -68,7 +68,7 @@ def answers(engine: OpenAIEngine, *texts: str, **changes: Any) -> list[str]:
 
 
 def refused(engine: OpenAIEngine, *texts: str) -> str:
-    """The one line that asking ends in."""
+    """Return the one-line error of an engine that cannot answer."""
     with pytest.raises(EngineError) as raised:
         list(engine.generate(asking(*(texts or ("one two",)))))
     message = str(raised.value)

@@ -1,6 +1,6 @@
-"""`python fake_server.py CHECKPOINT PORT [DELAY]`: counts as the checkpoint's tokenizer does, and answers `seven`.
+"""A server that counts with a checkpoint's tokenizer and answers `seven`: `fake_server.py CHECKPOINT PORT [DELAY]`.
 
-It has a child that takes no notice of being asked to end, as workers of real servers may.
+It has a child process that ignores SIGTERM, as workers of real servers may.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def handler(checkpoint: str) -> type[BaseHTTPRequestHandler]:
             self._say({"data": [{"id": checkpoint, "root": checkpoint}]})
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            prompt = asked["prompt"]
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            prompt = request["prompt"]
             read = len(tokenizer.encode(prompt).ids) if isinstance(prompt, str) else len(prompt)
-            print("asked", read, self.headers["Authorization"], flush=True)
+            print("request", read, self.headers["Authorization"], flush=True)
             choices = [{"text": " seven", "finish_reason": "stop"}]
             self._say({"choices": choices, "usage": {"prompt_tokens": read, "completion_tokens": 1}})
 

@@ -1,4 +1,4 @@
-"""Real HTTP servers on this machine: one that answers as a test wants it to, one that runs a checkpoint."""
+"""A real HTTP server on this machine that gives the responses of a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = ("LONGCTX_API_KEY", "LONGCTX_JUDGE_KEY", "OPENAI_API_KEY", "OPENAI_ADMIN_
 
 
 def forget_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key of whoever runs the tests goes to a server, and no proxy stands before one on this machine."""
+    """Remove the keys of the environment, and let requests to this machine bypass a proxy."""
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -28,19 +28,22 @@ def forget_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One response; `cut` drops the connection in the middle of the body, a stall waits there."""
+    """One response of the server."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_seconds: float = 0.0
+    """Time before the response."""
     stall_seconds: float = 0.0
+    """Time in the middle of the body."""
     cut: bool = False
+    """Drop the connection in the middle of the body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What came in."""
+    """One request that the server received."""
 
     path: str
     authorization: str | None
@@ -49,17 +52,18 @@ class Request:
 
     @property
     def text(self) -> str:
+        """Content of the last message of a chat."""
         return str(self.body["messages"][-1]["content"])
 
     @property
     def prompt(self) -> str | list[int]:
-        """Of a request for a completion."""
-        given: str | list[int] = self.body["prompt"]
-        return given
+        """Prompt of a request for a completion."""
+        prompt: str | list[int] = self.body["prompt"]
+        return prompt
 
 
 def completion(text: str | None, *, finish: str = "stop", delay_seconds: float = 0.0) -> Response:
-    """A chat completion that says this."""
+    """Return a chat completion with this text."""
     message = {"role": "assistant", "content": text}
     body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"} | {
         "choices": [{"index": 0, "message": message, "finish_reason": finish}]
@@ -77,7 +81,7 @@ def text_completion(
     delay_seconds: float = 0.0,
     **changes: Any,
 ) -> Response:
-    """A completion that says this after having read so many tokens of the prompt."""
+    """Return a completion with this text and token counts: `read` of the prompt, `written` of the answer."""
     usage: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
     if cached is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
@@ -88,14 +92,14 @@ def text_completion(
 
 
 def chat_completion(text: str | None, *, read: int, finish: str = "stop", **message: Any) -> Response:
-    """A chat completion with the fields that reasoning models have besides."""
-    said = {"role": "assistant", "content": text} | message
+    """Return a chat completion with token counts and the additional fields of reasoning models."""
+    content = {"role": "assistant", "content": text} | message
     usage = {"prompt_tokens": read, "completion_tokens": 3, "total_tokens": read + 3}
-    return in_json({"usage": usage, "choices": [{"index": 0, "message": said, "finish_reason": finish}]})
+    return in_json({"usage": usage, "choices": [{"index": 0, "message": content, "finish_reason": finish}]})
 
 
 def in_json(body: object, *, status: int = 200, delay_seconds: float = 0.0, **headers: str) -> Response:
-    """Header names are given with underscores."""
+    """Return a JSON response; header names are written with underscores."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(
         status=status,
@@ -106,9 +110,10 @@ def in_json(body: object, *, status: int = 200, delay_seconds: float = 0.0, **he
 
 
 def needles_within(reach: int, checkpoint: Path, *, delay_seconds: float = 0.0) -> Callable[[Request], Response]:
-    """Completions of a model that finds what single and multi-key needle tasks ask for, `reach` tokens back or less.
+    """Return a server's answers that find needles at most `reach` tokens back, as in single and multi-key needle tasks.
 
-    It counts as the checkpoint's tokenizer does, like the calibration checkpoint of that window, for no computing.
+    The server answers like the calibration checkpoint with that window and counts with its tokenizer, but computes
+    nothing.
     """
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
 
@@ -116,15 +121,15 @@ def needles_within(reach: int, checkpoint: Path, *, delay_seconds: float = 0.0) 
         prompt = request.prompt
         ids = tokenizer.encode(prompt).ids if isinstance(prompt, str) else prompt
         seen = tokenizer.decode(ids[-reach:])
-        asked = re.search(r"(\S+) mentioned in the provided text is$", seen)
-        found = asked and re.search(rf"for {re.escape(asked[1])} is: ([\w-]+)", seen)
-        return text_completion(f" {found[1]}" if found else "", read=len(ids), delay_seconds=delay_seconds)
+        question = re.search(r"(\S+) mentioned in the provided text is$", seen)
+        needle = question and re.search(rf"for {re.escape(question[1])} is: ([\w-]+)", seen)
+        return text_completion(f" {needle[1]}" if needle else "", read=len(ids), delay_seconds=delay_seconds)
 
     return answer
 
 
 class ChatServer:
-    """Gives the responses of `queue` first, in their order, then what `answer` says to each request."""
+    """A server that sends the responses of `queue` first, then those that the function `answer` returns."""
 
     def __init__(self, port: int = 0) -> None:
         self.queue: list[Response] = []
@@ -158,7 +163,7 @@ class ChatServer:
             thread.join()
 
     def end(self) -> None:
-        """Nobody listens there any more, and what is on its way is not answered; harmless twice."""
+        """Stop listening, and answer no request that is in progress; may be called twice."""
         self._ended.set()
         self._server.shutdown()
         self._server.server_close()
@@ -184,7 +189,7 @@ class ChatServer:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if server._ended.is_set():
-                    # A server that is gone answers on no connection that was kept.
+                    # A server that has ended does not answer on open connections either.
                     self.close_connection = True
                     return
                 response = server._respond(
@@ -197,7 +202,7 @@ class ChatServer:
                 )
                 try:
                     self._send(response)
-                except OSError:  # The client has given up waiting.
+                except OSError:  # the client no longer waits
                     self.close_connection = True
 
             def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""The hf engine on tiny checkpoints, what `generate` answers there, and prompts that share a text."""
+"""The hf engine on tiny checkpoints, the answers of `generate` there, and prompts with a common text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fixtures.engines.hf.engine import HfEngine, load
 from fixtures.records import Prompt
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, Ids, prompt, random_prompt, save_model
 
-# Lengths within, across and beyond the window of 32; the second answer passes the turn of longrope.
+# Lengths within, across and beyond the window of 32; the second answer passes the switch of longrope.
 PROMPTS = [random_prompt(33, 5), random_prompt(90, 12), random_prompt(70, 20), random_prompt(17, 6)]
 ANSWER = 5
 TEXT = tuple(Random(7).randrange(2, 300) for _ in range(160))
@@ -26,7 +26,7 @@ Ready = Callable[..., HfEngine]
 
 
 def saved_in(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """The directory of a family's checkpoint, made once."""
+    """Return a function that saves a family's checkpoint on first use and returns its directory."""
     made: dict[str, Path] = {}
 
     def directory(family: str) -> Path:
@@ -38,7 +38,7 @@ def saved_in(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 
 
 def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
-    """A family's engine with an empty prefix_cache, loaded once for each way of batching."""
+    """Return a function that loads an engine on first use, and returns it with an empty prefix cache."""
     torch.set_num_threads(1)
     paths: dict[str, Path] = {}
     made: dict[tuple[str, int], HfEngine] = {}
@@ -49,9 +49,8 @@ def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
         if (family, batch_size) not in made:
             checkpoint = read_checkpoint(str(paths[family]))
             made[family, batch_size] = load(checkpoint, tokenizer=Ids(), device="cpu", batch_size=batch_size)
-        found = made[family, batch_size]
-        found.prefix_cache.clear()
-        return found
+        made[family, batch_size].prefix_cache.clear()
+        return made[family, batch_size]
 
     return engine
 
@@ -60,27 +59,29 @@ def engine_of(path: Path, **settings: Any) -> HfEngine:
     return load(read_checkpoint(str(path)), **{"tokenizer": Ids(), "device": "cpu", **settings})
 
 
-def own_greedy(engine: HfEngine, asked: Prompt) -> str:
-    """What `generate` answers to one prompt, without the end-of-text token."""
-    ids = torch.tensor([asked.token_ids])
+def own_greedy(engine: HfEngine, single: Prompt) -> str:
+    """Return the answer of the model's own `generate` to one prompt, without the end-of-text token."""
+    ids = torch.tensor([single.token_ids])
     full = engine.forward.model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=asked.generation_tokens
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=single.generation_tokens
     )
     new = [i for i in full[0, ids.shape[1] :].tolist() if i not in engine.end_ids]
     return "".join(f"{i} " for i in new)
 
 
 def texts(engine: HfEngine, prompts: list[Prompt]) -> list[str]:
+    """Return the answers' texts."""
     return [generation.text for generation in engine.generate(prompts)]
 
 
-def questions(many: int, length: int = 3, context: Sequence[int] = TEXT) -> list[Prompt]:
-    return [prompt([*context, *random_prompt(30 + at).token_ids[:length]], ANSWER) for at in range(many)]
+def questions(count: int, length: int = 3, context: Sequence[int] = TEXT) -> list[Prompt]:
+    """Return prompts of one context and different last tokens."""
+    return [prompt([*context, *random_prompt(30 + number).token_ids[:length]], ANSWER) for number in range(count)]
 
 
 @contextmanager
 def counted(engine: HfEngine) -> Iterator[list[int]]:
-    """Positions that go into the first layer, one number for each pass."""
+    """Collect the positions that go into the first layer, one number per forward pass."""
     seen: list[int] = []
     layers = engine.forward.model.get_decoder().layers
 

@@ -1,4 +1,4 @@
-"""Random checkpoints of two layers, one per kind of attention, and a tokenizer to go with them."""
+"""Random checkpoints of two layers, one for every kind of attention, and tokenizers for them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ HYBRIDS: dict[str, Any] = {
 
 
 class Ids:
-    """A tokenizer that writes ids as numbers, so that equal texts are equal ids."""
+    """A tokenizer that writes ids as numbers, so equal texts mean equal ids."""
 
     eos_token_id = None
 
@@ -94,7 +94,7 @@ class Ids:
 
 
 def save_model(config: Any, path: Path, *, dtype: torch.dtype = torch.float32) -> Path:
-    """Random weights, the same for the same config."""
+    """Save a model with random weights, which depend on the config only."""
     torch.manual_seed(0)
     model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     model.to(dtype)
@@ -104,7 +104,7 @@ def save_model(config: Any, path: Path, *, dtype: torch.dtype = torch.float32) -
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE with some merges."""
+    """Return a byte-level BPE tokenizer with some merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -119,7 +119,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def wrapped(tokenizer: Tokenizer, **special: str) -> PreTrainedTokenizerFast:
-    """The tokenizer as transformers has it."""
+    """Return the tokenizer as a transformers object."""
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)  # type: ignore[no-untyped-call]  # as above
 
 

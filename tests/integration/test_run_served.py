@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.engines import ENGINES, Engine
-from fixtures.engines.openai.probe import Counting, Endpoint
+from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
 from fixtures.records import Sample, Score
 from fixtures.seeding import stable_hash
 from fixtures.tokenization.load import load_tokenizer
@@ -202,7 +202,7 @@ def test_a_server_that_is_gone_is_one_line_for_each_case_and_the_next_run_does_t
 
 
 def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
-    counting = Counting(ratio=1.0, overhead=0.0, exact=True)
+    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     endpoint = Endpoint(
         url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=counting
     )

@@ -20,7 +20,8 @@ from fixtures.calibration.recipe import SOLVED
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines import ENGINES, Engine
-from fixtures.engines.openai.probe import Endpoint, connect, is_ready, probe_endpoint
+from fixtures.engines.openai.endpoint import Endpoint, connect, is_ready
+from fixtures.engines.openai.probe import probe_endpoint
 from fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
@@ -78,7 +79,7 @@ def endpoint_of(url: str, model: Path) -> Endpoint:
     return probe_endpoint(
         connect(url, timeout_seconds=60),
         names=(str(model),),
-        named=None,
+        served_name=None,
         api="completions",
         is_own_tokenizer=True,
         ids=lambda text: list(tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"]),
@@ -281,7 +282,11 @@ def test_a_command_that_serves_nothing_is_one_line(model: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("", "the command is empty"), ("vllm 'serve", "No closing quotation"), (f"vllm --api-key {KEY}", "holds a key")],
+    [
+        ("", "the command is empty"),
+        ("vllm 'serve", "No closing quotation"),
+        (f"vllm --api-key {KEY}", "contains a key"),
+    ],
 )
 def test_a_command_that_cannot_be_one_is_one_line(text: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGCTX_API_KEY", KEY)

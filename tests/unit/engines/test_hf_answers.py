@@ -1,4 +1,4 @@
-"""The hf engine answers as a model's own greedy `generate`, in batches and chunks, and counts what it computes."""
+"""The hf engine gives the same answers as a model's own greedy `generate`, in batches and chunks, and counts tokens."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_answers_are_those_of_generate(family: str, saved: Saved) -> None:
+def test_answers_equal_those_of_generate(family: str, saved: Saved) -> None:
     engine = engine_of(saved(family), batch_size=1)
-    assert texts(engine, PROMPTS) == [own_greedy(engine, each) for each in PROMPTS]
+    assert texts(engine, PROMPTS) == [own_greedy(engine, prompt) for prompt in PROMPTS]
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_a_batch_answers_as_each_alone(family: str, saved: Saved) -> None:
+def test_batched_answers_equal_single_ones(family: str, saved: Saved) -> None:
     engine = engine_of(saved(family), batch_size=3)
     assert engine.facts.batch_size == (1 if family in ONE_BY_ONE else 3)
     assert texts(engine, PROMPTS) == texts(engine_of(saved(family), batch_size=1), PROMPTS)
@@ -59,7 +59,7 @@ def test_a_batch_answers_as_each_alone(family: str, saved: Saved) -> None:
 
 @pytest.mark.parametrize("family", ["llama", "yarn", "qwen2", "qwen3", *sorted(WINDOWED)])
 @pytest.mark.parametrize("attention", ["auto", "eager"])
-def test_chunks_answer_as_a_whole_prompt(family: str, attention: str, saved: Saved) -> None:
+def test_answers_after_chunks_equal_those_after_whole_prompts(family: str, attention: str, saved: Saved) -> None:
     engine = engine_of(saved(family), attention=attention)
     whole = copy.copy(engine)
     whole.prefill_mode = replace(engine.prefill_mode, chunk_tokens=None)
@@ -67,7 +67,7 @@ def test_chunks_answer_as_a_whole_prompt(family: str, attention: str, saved: Sav
     assert texts(engine, PROMPTS) == texts(whole, PROMPTS)
 
 
-def test_a_padded_batch_in_chunks_answers_as_each_alone(saved: Saved) -> None:
+def test_answers_of_a_padded_batch_in_chunks_equal_single_ones(saved: Saved) -> None:
     engine = engine_of(saved("llama"), batch_size=4)
     engine.prefill_mode = replace(engine.prefill_mode, chunk_tokens=16)
     assert texts(engine, PROMPTS) == texts(engine_of(saved("llama")), PROMPTS)
@@ -85,7 +85,7 @@ def test_a_padded_batch_in_chunks_answers_as_each_alone(saved: Saved) -> None:
         ("jamba", "eager", "whole"),
     ],
 )
-def test_facts_say_how_prompts_are_read(family: str, attention: str, said: str, saved: Saved) -> None:
+def test_facts_describe_prefill_and_attention(family: str, attention: str, said: str, saved: Saved) -> None:
     facts = engine_of(saved(family), attention=attention).facts
     assert facts.prefill == said
     assert facts.attention == {"auto": "eager" if family == "gemma2" else "sdpa"}.get(attention, attention)
@@ -93,7 +93,7 @@ def test_facts_say_how_prompts_are_read(family: str, attention: str, said: str, 
     assert facts.hardware
 
 
-def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Saved) -> None:
+def test_a_model_that_continues_a_cache_inexactly_reads_whole_prompts(saved: Saved) -> None:
     engine = engine_of(saved("mistral"))
     model = engine.forward.model
     assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk_tokens == SLIDING_CHUNK_TOKENS
@@ -108,7 +108,7 @@ def test_a_model_that_continues_wrongly_behind_a_cache_is_read_whole(saved: Save
 
 
 @pytest.mark.parametrize(("family", "batch_size"), [("llama", 1), ("llama", 3), ("mistral", 1), ("longrope", 1)])
-def test_every_position_that_went_through_the_model_is_counted(family: str, batch_size: int, saved: Saved) -> None:
+def test_computed_tokens_are_positions_through_the_model(family: str, batch_size: int, saved: Saved) -> None:
     engine = engine_of(saved(family), batch_size=batch_size)
     seen = 0
 
@@ -119,16 +119,16 @@ def test_every_position_that_went_through_the_model_is_counted(family: str, batc
     engine.forward.model.register_forward_pre_hook(count, with_kwargs=True)
     done = list(engine.generate(PROMPTS))
     assert sum(generation.computed_tokens for generation in done) == seen
-    assert [generation.prompt_tokens for generation in done] == [len(each.token_ids) for each in PROMPTS]
+    assert [generation.prompt_tokens for generation in done] == [len(prompt.token_ids) for prompt in PROMPTS]
 
 
-def test_longrope_reads_again_where_its_frequencies_turn(saved: Saved) -> None:
-    """Keys of the short frequencies beside queries of the long ones would be noise."""
+def test_longrope_prefills_again_where_its_frequencies_change(saved: Saved) -> None:
+    """Keys of the short frequencies are useless with queries of the long ones."""
     (generation,) = engine_of(saved("longrope")).generate([random_prompt(90, 12)])
     assert generation.computed_tokens == 90 + (LONGROPE_TURN - 90) + (LONGROPE_TURN + 1) + (11 - 6)
 
 
-def test_an_answer_ends_with_its_budget(saved: Saved) -> None:
+def test_an_answer_ends_when_its_budget_is_used_up(saved: Saved) -> None:
     (generation,) = engine_of(saved("llama")).generate([random_prompt(40, 7)])
     assert (generation.finish, generation.generated_tokens, generation.computed_tokens) == ("length", 7, 46)
 
@@ -141,7 +141,7 @@ def test_an_answer_ends_at_any_of_the_end_tokens(saved: Saved) -> None:
     assert (generation.finish, generation.generated_tokens, len(generation.text.split())) == ("stop", 3, 2)
 
 
-def test_end_tokens_are_gathered_from_every_place(saved: Saved, tmp_path: Path) -> None:
+def test_end_tokens_come_from_config_generation_config_and_tokenizer(saved: Saved, tmp_path: Path) -> None:
     path = save_model(CONFIGS["llama"], tmp_path / "c")
     (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7]}))
     tokenizer = byte_tokenizer()
@@ -152,13 +152,13 @@ def test_end_tokens_are_gathered_from_every_place(saved: Saved, tmp_path: Path) 
 def test_an_answer_is_cut_at_the_first_stop_string(saved: Saved) -> None:
     engine = engine_of(saved("llama"))
     words = texts(engine, [random_prompt(40, 7)])[0].split()
-    asked = replace(random_prompt(40, 7), stop=(f" {words[4]} ", f" {words[3]} ", "nowhere"))
-    (generation,) = engine.generate([asked])
+    prompt_with_stops = replace(random_prompt(40, 7), stop=(f" {words[4]} ", f" {words[3]} ", "nowhere"))
+    (generation,) = engine.generate([prompt_with_stops])
     assert generation.text == " ".join(words[:3])
     assert (generation.finish, generation.generated_tokens) == ("stop", 4)
 
 
-def test_rows_of_a_batch_end_on_their_own(saved: Saved) -> None:
+def test_rows_of_a_batch_end_independently(saved: Saved) -> None:
     engine = engine_of(saved("llama"), batch_size=2)
     engine.end_ids = frozenset()
     done = list(engine.generate([random_prompt(40, 3), random_prompt(20, 9)]))
@@ -174,8 +174,8 @@ def answer_text(tokenizer: Any, text: str, generated: list[int], *, end_ids: fro
     return answer.text
 
 
-def test_the_space_before_the_first_word_is_kept() -> None:
-    """A sentencepiece tokenizer drops it when the answer is decoded alone."""
+def test_the_space_before_the_first_word_is_part_of_the_answer() -> None:
+    """A sentencepiece tokenizer drops it if the answer is decoded alone."""
     pieces = ["<unk>", "\u2581is", "\u2581red", "\u2581blue", "s"]
     tokenizer = Tokenizer(models.WordLevel({piece: at for at, piece in enumerate(pieces)}, unk_token="<unk>"))
     tokenizer.decoder = decoders.Metaspace()
@@ -187,14 +187,14 @@ def test_the_space_before_the_first_word_is_kept() -> None:
     assert answer.text == " reds"
 
 
-def test_text_is_decoded_without_special_tokens_and_left_as_it_is() -> None:
+def test_text_is_decoded_without_special_tokens_and_otherwise_unchanged() -> None:
     tokenizer = byte_tokenizer()
     words = tokenizer(" fox .", add_special_tokens=False)["input_ids"]
     assert answer_text(tokenizer, "the quick", [*words, 0]) == " fox ."
     assert answer_text(tokenizer, "the quick", [*words, 1], end_ids=frozenset({1})) == " fox ."
 
 
-def test_a_character_that_the_prompt_left_half_is_given_whole() -> None:
+def test_a_character_that_the_prompt_begins_is_part_of_the_answer() -> None:
     tokenizer = byte_tokenizer()
     euro = tokenizer("\u20ac", add_special_tokens=False)["input_ids"]
     answer = StopTracker(prompt(euro[:1], 2), tokenizer, frozenset())
@@ -222,7 +222,7 @@ def test_neighbours_share_a_batch_up_to_the_token_limit(saved: Saved, monkeypatc
     assert [generation.prompt_tokens for generation in done] == [20, 30, 33, 40, 200, 10]
 
 
-def test_answers_come_while_later_prompts_wait(saved: Saved) -> None:
+def test_answers_arrive_before_a_later_prompt_fails(saved: Saved) -> None:
     stream = engine_of(saved("llama")).generate([random_prompt(20), prompt([])])
     assert next(stream).prompt_tokens == 20
     with pytest.raises(EngineError):

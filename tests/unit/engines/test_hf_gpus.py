@@ -1,4 +1,4 @@
-"""One model on several GPUs, as far as that is known without any: what is refused, and where layers may go."""
+"""The placement of one model on several GPUs, tested without any: refusals, and the memory limits of each GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gpus_of_80(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_utils, "is_accelerate_available", lambda: True)
 
 
-def test_weights_that_have_no_room_are_refused_with_the_numbers() -> None:
+def test_weights_that_do_not_fit_are_refused_with_the_numbers() -> None:
     with pytest.raises(EngineError) as raised:
         check_weights_fit(130 * GIB, [79 * GIB])
     assert str(raised.value) == (
@@ -35,11 +35,11 @@ def test_weights_that_have_no_room_are_refused_with_the_numbers() -> None:
 
 
 @pytest.mark.usefixtures("gpus_of_80")
-def test_layers_go_to_the_workers_own_gpus_and_leave_room_for_the_cache() -> None:
+def test_layers_go_to_the_workers_own_gpus_and_leave_memory_for_the_cache() -> None:
     placed = loading._placement(SEVENTY, CUDA, torch.bfloat16, 2)
     assert placed["device_map"] == "auto"
     assert list(placed["max_memory"]) == [2, 3]
-    assert all(0.5 * 79 * GIB < room < 79 * GIB for room in placed["max_memory"].values())
+    assert all(0.5 * 79 * GIB < size < 79 * GIB for size in placed["max_memory"].values())
     with pytest.raises(EngineError, match=r"take 260\.8 GiB"):
         loading._placement(SEVENTY, CUDA, torch.float32, 2)
 
@@ -52,7 +52,7 @@ def test_several_gpus_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("device", "present"), [("auto", 4), ("cuda", 4), ("cuda:3", 1), ("cpu", 0)])
-def test_gpus_that_are_not_there_are_told_before_a_model_is_loaded(
+def test_missing_gpus_are_reported_before_a_model_is_loaded(
     monkeypatch: pytest.MonkeyPatch, device: str, present: int
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -63,6 +63,6 @@ def test_gpus_that_are_not_there_are_told_before_a_model_is_loaded(
         check_gpus(device, present + 1)
 
 
-def test_a_cpu_is_one_place_however_many_gpus_are_asked_for() -> None:
+def test_a_cpu_is_one_device_for_any_number_of_gpus() -> None:
     placed = loading._placement(SEVENTY, torch.device("cpu"), torch.bfloat16, 2)
     assert placed in ({}, {"device_map": {"": torch.device("cpu")}})

@@ -1,4 +1,4 @@
-"""Prompts are read in parts where memory ends or --prefill-chunk asks for it, and every answer stays what it was."""
+"""If memory runs out, or with --prefill-chunk, prompts are read in chunks, and every answer stays the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
 
 
 def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: int, *, rows: int = 99) -> list[int]:
-    """A model whose memory ends at so many positions a pass; the sizes of all passes."""
+    """Make forward passes fail above so many positions or rows; return a list that collects the sizes of all passes."""
     forward = engine.forward.model.forward
     sizes: list[int] = []
 
@@ -37,34 +37,34 @@ def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: 
     return sizes
 
 
-def test_a_batch_that_takes_too_much_memory_is_halved(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_needs_too_much_memory_is_halved(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ready("llama", 4)
-    asked = [random_prompt(30 + at) for at in range(8)]
-    alone = [own_greedy(engine, each) for each in asked]
+    prompts = [random_prompt(30 + number) for number in range(8)]
+    alone = [own_greedy(engine, prompt) for prompt in prompts]
     monkeypatch.setattr(engine, "max_batch_tokens", engine.max_batch_tokens)
     sizes = failing_above(engine, monkeypatch, 999, rows=2)
-    assert [generation.text for generation in engine.generate(asked)] == alone
-    # The second batch of four was refused once the halves were known to fit; prompts are of up to 37 tokens.
+    assert [generation.text for generation in engine.generate(prompts)] == alone
+    # The second batch of four is not tried after the first was halved; prompts have up to 37 tokens.
     assert max(sizes) <= 4 * 37
     assert engine.max_batch_tokens < 4 * 33
 
 
-def test_a_prompt_that_takes_too_much_memory_is_read_in_smaller_parts(
+def test_a_prompt_that_needs_too_much_memory_is_read_in_smaller_chunks(
     ready: Ready, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = ready("llama")
-    (asked,) = questions(1)
-    alone = own_greedy(engine, asked)
+    (prompt,) = questions(1)
+    alone = own_greedy(engine, prompt)
     monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
     monkeypatch.setattr(prefill, "LEAST_CHUNK_TOKENS", 8)
     sizes = failing_above(engine, monkeypatch, 50)
-    (generation,) = engine.generate([asked])
+    (generation,) = engine.generate([prompt])
     assert generation.text == alone
     assert engine.facts.prefill == "chunks of 40"
     assert [size for size in sizes if size > 1] == [163, 81, 40, 40, 40, 40, 3]
 
 
-def test_running_out_of_memory_in_the_smallest_part_says_what_was_missing(
+def test_running_out_of_memory_in_the_smallest_chunk_reports_the_missing_memory(
     ready: Ready, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = ready("llama")
@@ -79,7 +79,7 @@ def test_running_out_of_memory_in_the_smallest_part_says_what_was_missing(
         list(engine.generate(questions(1)))
 
 
-def test_what_is_kept_is_given_back_before_a_prompt_is_given_up(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prefix_cache_is_freed_before_a_prompt_fails(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ready("llama")
     monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
     list(engine.generate(questions(1)))
@@ -90,7 +90,7 @@ def test_what_is_kept_is_given_back_before_a_prompt_is_given_up(ready: Ready, mo
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_what_another_model_keeps_is_given_back_before_anything_gets_smaller(
+def test_another_models_cache_is_freed_before_batches_or_chunks_get_smaller(
     batch_size: int, ready: Ready, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, other = ready("llama", batch_size), ready("qwen2")
@@ -108,14 +108,14 @@ def test_what_another_model_keeps_is_given_back_before_anything_gets_smaller(
     assert (engine.prefill_mode, engine.max_batch_tokens) == (path, most)
 
 
-@pytest.mark.parametrize(("asked", "said"), [("auto", "whole"), ("whole", "whole"), ("32", "chunks of 32")])
-def test_the_prefill_chunk_is_what_was_asked_for(asked: str, said: str, tmp_path: Path, ready: Ready) -> None:
+@pytest.mark.parametrize(("option", "description"), [("auto", "whole"), ("whole", "whole"), ("32", "chunks of 32")])
+def test_the_prefill_chunk_is_that_of_the_option(option: str, description: str, tmp_path: Path, ready: Ready) -> None:
     checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
-    engine = load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk=asked)
-    assert engine.facts.prefill == said
+    engine = load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk=option)
+    assert engine.facts.prefill == description
     with counted(engine) as seen:
         list(engine.generate(questions(1)))
-    assert max(seen) == (32 if asked == "32" else len(TEXT) + 3)
+    assert max(seen) == (32 if option == "32" else len(TEXT) + 3)
 
 
 @pytest.mark.parametrize("family", ["longrope", "jamba"])
@@ -125,7 +125,7 @@ def test_a_prefill_chunk_that_changes_answers_is_refused(family: str, tmp_path: 
         load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk="64")
 
 
-def test_results_along_different_paths_are_told_apart(tmp_path: Path) -> None:
+def test_execution_settings_differ_by_prefill_chunk(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
     paths = [
         execution_settings(

@@ -1,4 +1,4 @@
-"""What the hf engine refuses or fails at, in one line each: checkpoints, settings, prompts; what it takes instead."""
+"""The hf engine refuses unusable checkpoints, settings and prompts in one line, and falls back where it can."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_learned_positions_are_not_exceeded(saved: Saved) -> None:
 
 
 def changed_weights(path: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
-    """A copy of a checkpoint with other tensors."""
+    """Copy a checkpoint and change its tensors."""
     target.mkdir()
     for file in path.iterdir():
         (target / file.name).write_bytes(file.read_bytes())
@@ -68,7 +68,7 @@ def changed_weights(path: Path, target: Path, change: Callable[[dict[str, torch.
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_an_error_and_no_answer(value: float, saved: Saved, tmp_path: Path) -> None:
+def test_nan_and_infinite_weights_are_an_error(value: float, saved: Saved, tmp_path: Path) -> None:
     path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(value))
     with pytest.raises(EngineError, match="NaN or infinite after 20 tokens"):
         list(engine_of(path).generate([random_prompt(20)]))
@@ -91,7 +91,7 @@ def test_weights_that_do_not_fit_the_config_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_tied_weights_are_no_missing_weights(saved: Saved) -> None:
+def test_tied_weights_are_not_reported_as_missing(saved: Saved) -> None:
     tensors = load_file(saved("gemma2") / "model.safetensors")
     assert "lm_head.weight" not in tensors
     engine_of(saved("gemma2"))
@@ -143,17 +143,17 @@ def test_a_model_type_that_transformers_does_not_know_is_refused(saved: Saved, t
         ({"batch_size": -1}, "--batch-size: -1 is negative"),
     ],
 )
-def test_settings_that_do_not_work_are_named(settings: dict[str, Any], said: str, saved: Saved) -> None:
+def test_unusable_settings_are_named(settings: dict[str, Any], said: str, saved: Saved) -> None:
     with pytest.raises(EngineError, match=said):
         engine_of(saved("llama"), **settings)
 
 
-def test_an_attention_that_the_model_does_not_have_is_refused(saved: Saved) -> None:
+def test_an_attention_that_the_model_lacks_is_refused(saved: Saved) -> None:
     with pytest.raises(EngineError, match="--attention: 'sdpa' does not work for Gemma2ForCausalLM"):
         engine_of(saved("gemma2"), attention="sdpa")
 
 
-def test_a_faster_attention_that_fails_gives_way_to_the_models_own(
+def test_the_models_own_attention_replaces_a_faster_one_that_fails(
     saved: Saved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "attention_names", lambda *_: ("flash_attention_2", None))
@@ -169,7 +169,7 @@ def test_a_faster_attention_that_fails_gives_way_to_the_models_own(
         (torch.float32, "bf16", "bfloat16"),
     ],
 )
-def test_dtype_auto_is_that_of_the_weights_but_no_float16_on_a_cpu(
+def test_dtype_auto_is_the_weights_dtype_except_float16_on_a_cpu(
     weights: torch.dtype, asked: str, used: str, tmp_path: Path
 ) -> None:
     path = save_model(CONFIGS["llama"], tmp_path / "c", dtype=weights)
@@ -186,7 +186,7 @@ def test_dtype_auto_is_that_of_the_weights_but_no_float16_on_a_cpu(
         MemoryError(),
     ],
 )
-def test_running_out_of_memory_says_at_which_length_and_what_to_do(
+def test_running_out_of_memory_reports_the_length_and_the_remedy(
     error: BaseException, saved: Saved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = engine_of(saved("llama"), batch_size=2)
@@ -205,7 +205,7 @@ def test_running_out_of_memory_says_at_which_length_and_what_to_do(
         list(engine.generate([random_prompt(90), random_prompt(20)]))
     assert caught.value.__cause__ is error
     gc.collect()
-    assert {cache() for cache in caches} == {None}, "the kept error holds the cache, so the next prompt has no room"
+    assert {cache() for cache in caches} == {None}, "the error holds the cache, so the next prompt lacks its memory"
 
 
 def test_a_failing_model_is_an_engine_error_in_one_line(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:

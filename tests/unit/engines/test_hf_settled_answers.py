@@ -1,4 +1,4 @@
-"""An answer ends once nothing that follows could change its score, and never before."""
+"""An answer ends as soon as no continuation can change its score, and never before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.runs import calibrated
 from tests.helpers.tiny_models import CONFIGS, Ids, byte_tokenizer, prompt, random_prompt, save_model
 
 SETTLED = [name for name, task in TASKS.items() if task.settled_by]
-# Case that depends on what follows, letters that get longer, halves of a stop string.
+# Letters whose lower case depends on the next one or is longer, and parts of a stop string.
 PIECES = st.sampled_from(
     ["\u03a3", "\u03c2", "\u03c3", "\u0130", "\u00df", "A", "a", "b", "B", "1", " ", ".", "'", "\n"]
 )
@@ -51,7 +51,7 @@ def test_tasks_whose_score_can_fall_again_never_end_early() -> None:
 
 
 @given(text=TEXTS, rest=TEXTS, references=REFERENCES, stops=STOPS)
-def test_what_is_enough_is_the_full_score_whatever_follows(
+def test_a_settled_text_has_the_full_score_with_any_continuation(
     text: str, rest: str, references: list[str], stops: list[str]
 ) -> None:
     whole = cut(text + rest, stops)
@@ -64,8 +64,11 @@ def test_what_is_enough_is_the_full_score_whatever_follows(
 @pytest.mark.parametrize("name", SETTLED)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_a_score_is_the_same_where_the_answer_ends_early(name: str, data: st.DataObject) -> None:
-    """Parts and failure kind included, over answers of references, distractors, runs of the prompt and noise."""
+def test_an_early_end_changes_no_score(name: str, data: st.DataObject) -> None:
+    """The score includes its parts and failure kind.
+
+    Answers consist of references, distractors, parts of the prompt and noise.
+    """
     sample = sample_of(name)
     words = sample.prompt.text.split()
     run = st.integers(0, len(words) - 9).map(lambda at: " ".join(words[at : at + 9]))
@@ -82,7 +85,7 @@ def test_a_score_is_the_same_where_the_answer_ends_early(name: str, data: st.Dat
     length=st.integers(1, 4),
     stops=st.lists(st.sampled_from(["a", " the", "\n", "o\n"]), max_size=2),
 )
-def test_tokens_that_are_not_generated_would_not_have_changed_the_score(
+def test_tokens_after_an_early_end_would_not_change_the_score(
     tokens: list[int], at: int, length: int, stops: list[str]
 ) -> None:
     tokenizer = byte_tokenizer_once()

@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.engines import EngineError
 from fixtures.engines.openai import circuit_breaker, engine
-from fixtures.engines.openai.engine import MOST_TIMEOUTS
+from fixtures.engines.openai.engine import MAX_TIMEOUTS
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Response, chat_completion, forget_keys, in_json, text_completion
 
@@ -61,7 +61,7 @@ def test_what_fails_once_is_asked_again_and_leaves_no_trace(server: ChatServer, 
         (in_json({"detail": "Unexpected fields"}, status=422), "422 (Unexpected fields", 1),
         (
             Response(status=301, headers={"Location": "http://127.0.0.1:9/"}),
-            "address that it leads to as --base-url",
+            "address that it redirects to as --base-url",
             1,
         ),
         (in_json({"error": {"message": "later"}}, status=429, Retry_After="900"), "asks to wait 900", 1),
@@ -107,16 +107,16 @@ def test_an_answer_that_comes_too_late_again_and_again_is_one_line_and_the_next_
     engine = engine_of(server, timeout_seconds=0.2)
     says = "no answer in time; look after it, or give a longer --request-timeout"
     assert says in refused(engine)
-    assert len(server.requests) == MOST_TIMEOUTS
+    assert len(server.requests) == MAX_TIMEOUTS
     assert says in refused(engine)
-    assert len(server.requests) == MOST_TIMEOUTS + 1
+    assert len(server.requests) == MAX_TIMEOUTS + 1
 
 
 @pytest.fixture
 def long_waits_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may be asked for minutes is asked for two seconds, and what is asked in a word for a tenth of one."""
-    monkeypatch.setattr(engine, "MOST_TIMEOUTS", 1)
-    monkeypatch.setattr(engine, "QUESTION_SECONDS", 0.1)
+    monkeypatch.setattr(engine, "MAX_TIMEOUTS", 1)
+    monkeypatch.setattr(engine, "HEALTH_CHECK_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("long_waits_are_seconds")
@@ -145,7 +145,7 @@ def test_patience_with_a_busy_server_ends_once(server: ChatServer, failing: Resp
 def test_a_server_that_comes_back_is_used_again(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, first: str, api: str
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0.3)
+    monkeypatch.setattr(circuit_breaker, "CHECK_INTERVAL_SECONDS", 0.3)
     server.answer = lambda _: Response(status=503)
     engine = engine_of(server, retry_policy=0.2, endpoint=endpoint_of(server, api=api))
     prompt = asking("one two", turns=("one two", ""))

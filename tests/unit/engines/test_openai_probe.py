@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fixtures.engines import EngineError
+from fixtures.engines.openai.endpoint import Endpoint, connect
 from fixtures.engines.openai.engine import load
-from fixtures.engines.openai.probe import Endpoint, connect, probe_endpoint
+from fixtures.engines.openai.probe import probe_endpoint
 from fixtures.engines.openai.retry import RetryPolicy
 from fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
@@ -49,7 +50,7 @@ def reading(request: Request) -> Response:
 
 def found(server: ChatServer, **changes: Any) -> Endpoint:
     settings: dict[str, Any] = {
-        "names": NAMES, "named": None, "api": "completions", "is_own_tokenizer": True, "ids": characters,
+        "names": NAMES, "served_name": None, "api": "completions", "is_own_tokenizer": True, "ids": characters,
         "retry_policy": RetryPolicy(seconds=5, first_wait_seconds=0.01),
     }  # fmt: skip
     return probe_endpoint(connect(server.url, timeout_seconds=5), **settings | changes)
@@ -115,13 +116,13 @@ def test_the_model_is_asked_for_by_the_name_that_the_server_has_for_it(
     server: ChatServer, models: Response, named: str | None, model: str
 ) -> None:
     server.models = models
-    assert found(server, named=named).model == model
+    assert found(server, served_name=named).model == model
     assert {request.body["model"] for request in server.requests} == {model}
 
 
 def test_a_server_of_other_models_is_refused(server: ChatServer) -> None:
     server.models = in_json({"data": [{"id": "step_8", "root": "/ckpt/step_8"}]})
-    assert "has step_8, but no '/ckpt/step_9'; give the name" in refused(server)
+    assert "has step_8, but no '/ckpt/step_9'; give the server's name" in refused(server)
 
 
 @pytest.mark.parametrize(
@@ -254,8 +255,10 @@ def test_a_question_that_times_out_is_asked_three_times(server: ChatServer) -> N
     connection = connect(server.url, timeout_seconds=0.3)
     retry_policy = RetryPolicy(seconds=0.1, first_wait_seconds=0.01)
     with pytest.raises(EngineError, match="no answer in time"):
-        probe_endpoint(connection, names=NAMES, named=None, api="completions", is_own_tokenizer=True, ids=characters,
-             retry_policy=retry_policy)  # fmt: skip
+        probe_endpoint(
+            connection, names=NAMES, served_name=None, api="completions", is_own_tokenizer=True, ids=characters,
+            retry_policy=retry_policy,
+        )  # fmt: skip
     assert len(server.requests) == 2 + 3
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import execution_settings
-from fixtures.engines.openai.probe import Counting
-from fixtures.engines.openai.requests import families
+from fixtures.engines.openai.endpoint import TokenCounting
+from fixtures.engines.openai.requests import prefix_families
 from fixtures.records import Generation
 from tests.helpers.clients import CHECKPOINT, answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
@@ -84,8 +84,8 @@ def test_what_shares_a_beginning_is_asked_after_the_first_of_it_has_been_read(se
 
 
 def test_families_share_half_of_their_tokens() -> None:
-    assert families([(1, 2, 3, 4), (9, 9), (1, 2, 5, 6), (1, 7, 8, 8)]) == [[0, 2], [3], [1]]
-    assert families([]) == []
+    assert prefix_families([(1, 2, 3, 4), (9, 9), (1, 2, 5, 6), (1, 7, 8, 8)]) == [[0, 2], [3], [1]]
+    assert prefix_families([]) == []
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_process_ends_without_what_is_on_its_way(server: ChatServer) -> None:
 
 
 def test_a_foreign_tokenizer_tells_half_a_prompt_from_a_whole_one(server: ChatServer) -> None:
-    loose = Counting(ratio=0.8, overhead=4.0, exact=False)
+    loose = TokenCounting(ratio=0.8, overhead=4.0, exact=False)
     words = " ".join(f"w{number}" for number in range(100))
     engine = engine_of(server, endpoint=endpoint_of(server, counting=loose))
     server.answer = lambda _: text_completion(" ok", read=78)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.engines.hf.stopping import StopTracker
+from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
 from fixtures.engines.openai.engine import load
-from fixtures.engines.openai.probe import Counting, Endpoint
 from fixtures.engines.thinking import answer_after_thought, strip_opening
 from fixtures.records import Generation, Prompt
 from tests.helpers.servers import ChatServer, Response, chat_completion, in_json, text_completion
@@ -37,7 +37,7 @@ def prompt_of(text: str = "Q", **changes: Any) -> Prompt:
 def by_server(
     server: ChatServer, response: Response, prompt: Prompt, api: str = "completions", *, budget: int = BUDGET
 ) -> Generation:
-    counting = Counting(ratio=1.0, overhead=0.0, exact=True)
+    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     endpoint = Endpoint(
         url=server.url,
         model="m",

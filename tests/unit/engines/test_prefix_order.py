@@ -1,4 +1,4 @@
-"""Reading order, shared beginnings and token counts, against a trie that is walked token by token."""
+"""Visiting order, common prefixes and token counts, compared with a trie that is walked token by token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROMPTS = st.lists(IDS, min_size=1, max_size=8)
 
 
 def nodes(prompts: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
-    return {each[:end] for each in prompts for end in range(1, len(each) + 1)}
+    return {ids[:end] for ids in prompts for end in range(1, len(ids) + 1)}
 
 
 @given(IDS, IDS)
@@ -30,14 +30,14 @@ def test_a_common_prefix_is_the_longest(one: tuple[int, ...], other: tuple[int, 
 
 
 @given(PROMPTS, IDS)
-def test_each_prompt_is_visited_once_and_shares_most_with_the_one_before(
+def test_prompts_are_visited_once_and_share_most_with_the_one_before(
     prompts: list[tuple[int, ...]], read: tuple[int, ...]
 ) -> None:
     order = visiting_order(prompts, read)
     assert sorted(order) == list(range(len(prompts)))
     seen = [read]
     for at in order:
-        assert common_prefix(seen[-1], prompts[at]) == max(common_prefix(each, prompts[at]) for each in seen)
+        assert common_prefix(seen[-1], prompts[at]) == max(common_prefix(ids, prompts[at]) for ids in seen)
         seen.append(prompts[at])
 
 
@@ -46,34 +46,34 @@ def test_no_node_of_the_trie_is_computed_twice_but_for_last_tokens(
     prompts: list[tuple[int, ...]], read: tuple[int, ...]
 ) -> None:
     counts = prefill_token_counts(prompts, read)
-    assert [count.computed + count.reused for count in counts] == [len(each) for each in prompts]
+    assert [count.computed + count.reused for count in counts] == [len(ids) for ids in prompts]
     new = len(nodes([*prompts, read])) - len(read)
-    # A prompt that was read already, or that others continue, takes its last token once more.
+    # The last token is computed again for a prompt that is cached already or that others continue.
     assert new <= sum(count.computed for count in counts) <= new + len(prompts)
 
 
 @given(PROMPTS)
-def test_every_later_prompt_finds_the_depth_at_which_it_branches_off(prompts: list[tuple[int, ...]]) -> None:
+def test_branch_depths_contain_the_prefix_of_every_later_prompt(prompts: list[tuple[int, ...]]) -> None:
     ordered = [prompts[at] for at in visiting_order(prompts)]
-    kept: set[int] = set()
+    available: set[int] = set()
     before: tuple[int, ...] = ()
-    for each, depths in zip(ordered, branch_depths(ordered), strict=True):
-        depth = reusable_tokens(common_prefix(before, each), len(each))
-        assert depth in {0, *kept}
-        kept = {at for at in kept if at <= depth} | {at for at in depths if at >= depth}
-        before = each
+    for ids, depths in zip(ordered, branch_depths(ordered), strict=True):
+        depth = reusable_tokens(common_prefix(before, ids), len(ids))
+        assert depth in {0, *available}
+        available = {at for at in available if at <= depth} | {at for at in depths if at >= depth}
+        before = ids
 
 
 def test_prompts_that_share_nothing_keep_their_order() -> None:
     assert visiting_order([(3,), (1,), (2,)]) == (0, 1, 2)
 
 
-def test_what_was_read_last_is_continued_first() -> None:
+def test_the_cached_prompt_is_continued_first() -> None:
     prompts = [(9, 9), (1, 2, 7), (1, 2, 3, 4), (1, 5)]
     assert visiting_order(prompts, cached=(1, 2, 3, 3)) == (2, 1, 3, 0)
 
 
-def test_branches_of_a_thousand_prompts_are_no_deep_recursion() -> None:
+def test_a_chain_of_a_thousand_prompts_needs_no_deep_recursion() -> None:
     chain = [tuple([0] * length) for length in range(1, 1200)]
     assert visiting_order(chain) == tuple(range(1199))
 
@@ -84,5 +84,5 @@ def test_counts_of_questions_on_one_context() -> None:
     assert counts == (PrefillTokens(1003, 0), PrefillTokens(3, 1000), PrefillTokens(3, 1000))
 
 
-def test_a_short_common_beginning_is_read_again() -> None:
+def test_a_short_common_prefix_is_computed_again() -> None:
     assert (reusable_tokens(62, 1000), reusable_tokens(63, 1000), reusable_tokens(1000, 1000)) == (0, 63, 999)
