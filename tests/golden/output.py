@@ -35,11 +35,11 @@ def content(value: Any) -> Any:
     if is_dataclass(value):
         return [content(getattr(value, field.name)) for field in fields(value)]
     if isinstance(value, Mapping):
-        return [[content(key), content(each)] for key, each in value.items()]
+        return [[content(key), content(inner)] for key, inner in value.items()]
     if isinstance(value, (set, frozenset)):
-        return sorted((content(each) for each in value), key=json.dumps)
+        return sorted((content(inner) for inner in value), key=json.dumps)
     if isinstance(value, (tuple, list)):
-        return [content(each) for each in value]
+        return [content(inner) for inner in value]
     return value
 
 
@@ -48,18 +48,18 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 12)
     if isinstance(value, dict):
-        return {key: rounded(each) for key, each in value.items()}
-    return [rounded(each) for each in value] if isinstance(value, list) else value
+        return {key: rounded(inner) for key, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, list) else value
 
 
 def read_recorded(kind: str) -> dict[str, dict[str, Any]]:
-    """Return what `recorded/KIND.json` holds: for each name the version and the value."""
+    """Return the content of `recorded/KIND.json`: version and value by name."""
     path = RECORDED / f"{kind}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def difference(output: Output, recorded: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return one line that says what to do about an output; None where it is as recorded."""
+    """Return one line with the problem of an output and a remedy; None if it is as recorded."""
     known = recorded.get(output.name)
     if known is None:
         return f"{output.name}: not recorded; run python -m tests.golden.record"

@@ -1,4 +1,4 @@
-"""The outputs that the golden tests guard, each with the version that must change with it.
+"""The outputs that the golden tests guard, with the versions that must change with them.
 
 `python -m tests.golden.record` writes them to `recorded/`; it refuses an output that changed while its version did not.
 """
@@ -69,7 +69,7 @@ def identities(task: str) -> tuple[tuple[int, int, int], ...]:
 
 
 def sample_outputs() -> Iterator[Output]:
-    """Yield each task's samples of generated text, as digests of everything but their token ids."""
+    """Yield every task's samples of generated text, as digests of everything but their token ids."""
     for task, version in versions.TASKS.items():
         for length, index, seed in identities(task):
             sample = golden_sample(task, length, index, seed)
@@ -82,7 +82,7 @@ def sample_outputs() -> Iterator[Output]:
 
 
 def score_outputs() -> Iterator[Output]:
-    """Yield the scores of right, half right and wrong answers to one sample of each task, in both scoring modes."""
+    """Yield the scores of right, half right and wrong answers to one sample of every task, in both scoring modes."""
     for mode in ("strict", "paper"):
         for task in load_tasks(scoring=mode).values():
             sample = golden_sample(task.name, *identities(task.name)[0])
@@ -96,7 +96,7 @@ def score_outputs() -> Iterator[Output]:
 
 
 def answers(sample: Sample) -> dict[str, str]:
-    """Return answers to a sample by what they are like."""
+    """Return answers of many kinds to a sample, by kind."""
     perfect = TASKS[sample.task].perfect_answer(sample)
     words = perfect.split()
     references = sample.references
@@ -159,14 +159,14 @@ def _tokenizer(chat_template: str | None) -> Any:
 def judge_outputs() -> Iterator[Output]:
     """Yield the requests to a judge and the verdicts read from replies."""
     points = ("a ship sinks", "a man survives")
-    asked: dict[str, Judged[Any]] = {
+    texts: dict[str, Judged[Any]] = {
         "answer": JudgedAnswer(question="Where did she go?", references=("the North Sea",), answer="To the sea."),
         "summary": JudgedSummary(subject="a novel", key_points=points, reference="It sinks.", summary="A ship sank."),
         "claim": JudgedClaim(premise="The ship sank in 1801.", claim="It sank."),
         "long answer": JudgedAnswer(question="Who?", references=("Ann", "Anne"), answer="word " * 9000),
     }
     values: dict[str, Any] = {}
-    for name, judged in asked.items():
+    for name, judged in texts.items():
         for number, question in enumerate(judged.questions()):
             request = request_of(JudgeSettings(model="judge-1"), question.text)
             values[f"question {name} {number}"] = digest(json.dumps([request, question.again, question.rubric]))
@@ -182,7 +182,7 @@ def judge_outputs() -> Iterator[Output]:
 
 
 def calibration_outputs() -> Iterator[Output]:
-    """Yield what calibration checkpoints say of themselves, and their tokenizer."""
+    """Yield the descriptions of calibration checkpoints, and their tokenizer."""
     for spec in ("full", "4k", "graded", "4k-blind=0.1", "full-step=3000", "full-chat"):
         yield Output(
             name=spec,

@@ -60,7 +60,7 @@ def _published_samples(task: str, corpora: Corpora) -> Iterator[Output]:
 
 
 def _assisted_scores(sample: Sample) -> Iterator[Output]:
-    """Yield the scores of two answers by assistants whose decisions follow from the length of what they read."""
+    """Yield the scores of two answers by assistants that decide by the length of the texts."""
     assistants: Any = Assistants(judge=_Judge(), entails=lambda premise, claim: len(premise + claim) % 3 > 0)  # type: ignore[arg-type]  # decides without a server
     names = " and ".join(sample.references)
     for mode in ("strict", "paper"):

@@ -12,9 +12,9 @@ from tests.golden.outputs import OUTPUTS
 
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_outputs_are_as_recorded_for_their_version(kind: str) -> None:
-    recorded, found = read_recorded(kind), list(OUTPUTS[kind]())
-    assert [problem for output in found if (problem := difference(output, recorded))] == []
-    assert recorded.keys() == {output.name for output in found}
+    recorded, current = read_recorded(kind), list(OUTPUTS[kind]())
+    assert [problem for output in current if (problem := difference(output, recorded))] == []
+    assert recorded.keys() == {output.name for output in current}
 
 
 def test_every_task_and_metric_has_a_version() -> None:

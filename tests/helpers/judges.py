@@ -1,4 +1,4 @@
-"""A judge before a local server, and what it is asked."""
+"""A judge with a local server, and texts to judge."""
 
 from __future__ import annotations
 

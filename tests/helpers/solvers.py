@@ -1,4 +1,4 @@
-"""Solvers that only match words: what a task must not be solved by; and how often anybody is right."""
+"""Solvers that only match words, which must not solve a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ YEAR = re.compile(r"\b1\d{3}\b")
 
 
 def first_of_type(question: str, text: str) -> str:
-    """The first year where a time is asked for, else the first name that the question does not hold."""
+    """Return the first year for a question about a time, else the first name that the question does not contain."""
     if re.search(r"\b[Ww]hen\b|year", question):
         return next(iter(YEAR.findall(text)), "")
     names = (name for name in NAME.findall(text) if not set(name.split()) & set(re.findall(r"\w+", question)))

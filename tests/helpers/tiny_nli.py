@@ -21,7 +21,7 @@ LIMIT = 128
 
 
 def word_tokenizer(**special: Any) -> Any:
-    """One id for each word; a pair stands between three ends, as BERT has it."""
+    """Return a tokenizer with one id per word and with BERT's form of a pair, between three end tokens."""
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     end = ("</s>", END)
@@ -32,7 +32,7 @@ def word_tokenizer(**special: Any) -> Any:
 
 
 def save_classifier(path: Path, labels: Sequence[str], *, yes: int, no: int, keys: int = 1) -> Path:
-    """BERT that averages what it reads: label `yes` wins with KEY anywhere in the input, else label `no`.
+    """Save a BERT that averages its input: label `yes` wins with KEY anywhere in the input, else label `no`.
 
     With two `keys` it takes TOO as well.
     """
@@ -65,7 +65,7 @@ def save_classifier(path: Path, labels: Sequence[str], *, yes: int, no: int, key
 
 
 def save_writer(path: Path, *, dtype: torch.dtype = torch.float32) -> Path:
-    """T5 that writes 1 and ends with KEY anywhere in its input, else 0."""
+    """Save a T5 that writes 1 and ends if KEY is anywhere in its input, else 0."""
     sizes: Any = {"d_model": WIDTH, "d_kv": WIDTH, "d_ff": WIDTH, "num_layers": 1, "num_heads": 1}
     config = T5Config(vocab_size=len(WORDS), **sizes)
     model: Any = T5ForConditionalGeneration(config)

@@ -1,4 +1,4 @@
-"""Small tokenizers of the kinds that checkpoints bring along, and samples made with them."""
+"""Small tokenizers of the kinds that checkpoints use, and samples made with them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fixtures.tokenization.prompts import PromptFormatter
 BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
 TOKENS = 10_000
 GENERATED = Corpora()
-# RULER's, and whatever a team adds: HELMET has tests of its own.
+# RULER's tasks and those that a team adds. HELMET has tests of its own.
 RULER = {name: task for name, task in TASKS.items() if task.suite != "helmet"}
 HELMET = {name: task for name, task in TASKS.items() if task.suite == "helmet"}
 
 
 class Pieces:
-    """Up to four letters or digits a token, counted without any trained table: the same for ever."""
+    """A tokenizer with up to four letters or digits per token. It has no trained table, so it never changes."""
 
     pattern = r" ?[A-Za-z0-9]{1,4}|\s|."
     bos_token_id = 1
@@ -53,7 +53,7 @@ class Pieces:
 
 
 def byte_level() -> PreTrainedTokenizerFast:
-    """Byte-level BPE, as GPT-2, Llama 3 and Qwen have it."""
+    """Return a byte-level BPE like those of GPT-2, Llama 3 and Qwen."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -63,7 +63,7 @@ def byte_level() -> PreTrainedTokenizerFast:
 
 
 def llama_like() -> PreTrainedTokenizerFast:
-    """BPE over whole texts whose spaces are visible, with bytes for the rest, as Llama 2 has it."""
+    """Return a BPE over whole texts with visible spaces and byte fallback, like that of Llama 2."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     _train(tokenizer, trainers.BpeTrainer(vocab_size=TOKENS, **_special(*(f"<0x{byte:02X}>" for byte in range(256)))))
@@ -75,7 +75,7 @@ def llama_like() -> PreTrainedTokenizerFast:
 
 
 def unigram() -> PreTrainedTokenizerFast:
-    """A unigram model that drops line ends, as T5 has it."""
+    """Return a unigram model that drops line ends, like that of T5."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -93,7 +93,10 @@ KINDS: Mapping[str, Callable[[], Any]] = {
 
 
 def wrapped(tokenizer: Tokenizer, *, lead: tuple[str, ...] = (BOS,)) -> PreTrainedTokenizerFast:
-    """As transformers loads it; the tokens of `lead` open every text, the first is the BOS if it is `<s>`."""
+    """Return the tokenizer as transformers loads it.
+
+    The tokens of `lead` open every text. The first one is the BOS if it is `<s>`.
+    """
     ids = [(token, tokenizer.token_to_id(token) or 0) for token in lead]
     if lead:
         tokenizer.post_processor = processors.TemplateProcessing(single=f"{' '.join(lead)} $A", special_tokens=ids)
@@ -103,22 +106,22 @@ def wrapped(tokenizer: Tokenizer, *, lead: tuple[str, ...] = (BOS,)) -> PreTrain
 
 @cache
 def formatter(kind: str = "byte level") -> PromptFormatter:
-    """One of KINDS, framed without a chat template; trained once per process."""
+    """Return the formatter of one of KINDS, without a chat template; trained once per process."""
     return PromptFormatter(KINDS[kind]())
 
 
 @cache
-def sample(task: str, length: int = 4096, index: int = 0, *, seed: int = 0, kind: str = "byte level") -> Sample:
-    """A sample of generated text; made once per process."""
+def make_sample(task: str, length: int = 4096, index: int = 0, *, seed: int = 0, kind: str = "byte level") -> Sample:
+    """Return a sample of generated text, made once per process."""
     return TASKS[task].sample(length, index, seed=seed, tokenizer=formatter(kind), corpora=GENERATED)
 
 
-def samples(task: str, count: int, length: int = 4096) -> list[Sample]:
-    return [sample(task, length, index) for index in range(count)]
+def make_samples(task: str, count: int, length: int = 4096) -> list[Sample]:
+    return [make_sample(task, length, index) for index in range(count)]
 
 
-def draft(task: str, index: int, *, room: int, length: int = 1024) -> Draft:
-    """A sample before it is fitted: what its draws are, for a fraction of the time."""
+def draft(task: str, index: int, *, token_budget: int, length: int = 1024) -> Draft:
+    """Return a sample before it is fitted. That takes a fraction of the time and shows all draws."""
     chosen = TASKS[task]
     spec = SampleSpec(
         task=task,
@@ -130,11 +133,11 @@ def draft(task: str, index: int, *, room: int, length: int = 1024) -> Draft:
         corpora=GENERATED,
         prompts=chosen.prompts,
     )
-    return chosen.compose(spec)(room)
+    return chosen.compose(spec)(token_budget)
 
 
-def drafts(task: str, count: int, *, room: int, length: int = 1024) -> list[Draft]:
-    return [draft(task, index, room=room, length=length) for index in range(count)]
+def drafts(task: str, count: int, *, token_budget: int, length: int = 1024) -> list[Draft]:
+    return [draft(task, index, token_budget=token_budget, length=length) for index in range(count)]
 
 
 def _special(*more: str) -> dict[str, Any]:

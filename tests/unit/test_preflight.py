@@ -14,7 +14,7 @@ from fixtures.preflight import depth_problems, fill_ratio, inspect_case, sample_
 from fixtures.records import Case, Sample, Score
 from fixtures.tasks import TASKS
 from fixtures.tokenization.prompts import PromptFormatter
-from tests.helpers.tiny_tokenizers import BOS, GENERATED, RULER, drafts, formatter, sample, samples
+from tests.helpers.tiny_tokenizers import BOS, GENERATED, RULER, drafts, formatter, make_sample, make_samples
 
 NEEDLE = "niah_single_2"
 # test_helmet_tasks.py checks HELMET's samples in the same way, at lengths that they fit.
@@ -61,7 +61,7 @@ def chat_problems(template: str) -> list[str]:
 @every_ruler_task
 @pytest.mark.parametrize("length", [1024, 4096])
 def test_sound_samples_have_no_problems(task: str, length: int) -> None:
-    tested = samples(task, 8, length)
+    tested = make_samples(task, 8, length)
     inspection = inspect_case(case_of(tested[0], 8), tested, TASKS[task], formatter())
     assert inspection.problems == ()
     assert inspection.samples == 8
@@ -72,12 +72,12 @@ def test_sound_samples_have_no_problems(task: str, length: int) -> None:
 
 @pytest.mark.parametrize("task", ["niah_single_1", "niah_multikey_1", "niah_multikey_2"])
 def test_sixty_sound_samples_have_uniform_depths(task: str) -> None:
-    drawn_samples = (sample(task, 1024, index) for index in range(60))
-    assert inspect_case(case_of(sample(task, 1024), 60), drawn_samples, TASKS[task], formatter()).problems == ()
+    drawn_samples = (make_sample(task, 1024, index) for index in range(60))
+    assert inspect_case(case_of(make_sample(task, 1024), 60), drawn_samples, TASKS[task], formatter()).problems == ()
 
 
 def test_an_inspection_collects_the_problems_of_all_samples() -> None:
-    sound, short = samples(NEEDLE, 2)
+    sound, short = make_samples(NEEDLE, 2)
     broken = replace(short, prompt=replace(short.prompt, length_tokens=100))
     inspection = inspect_case(case_of(sound, 2), [sound, broken], TASKS[NEEDLE], formatter())
     assert inspection.problems == ("sample 1: prompt and answer fill only 228 tokens of 4096",)
@@ -112,7 +112,7 @@ def test_a_second_bos_is_reported() -> None:
 
 @pytest.mark.parametrize("change", ["none", "late", "twice"])
 def test_ids_without_exactly_one_bos_at_their_start_are_reported(change: str) -> None:
-    sound = sample(NEEDLE)
+    sound = make_sample(NEEDLE)
     bos, *rest = sound.prompt.token_ids
     ids = {"none": rest, "late": [*rest, bos], "twice": [bos, bos, *rest]}[change]
     count = {"none": 0, "late": 1, "twice": 2}[change]
@@ -121,13 +121,13 @@ def test_ids_without_exactly_one_bos_at_their_start_are_reported(change: str) ->
 
 
 def test_a_prompt_without_its_answer_prefix_is_reported() -> None:
-    sound = sample(NEEDLE)
+    sound = make_sample(NEEDLE)
     broken = replace(sound, prompt=replace(sound.prompt, text=sound.prompt.text.removesuffix(" is")))
     assert "changed or cut the text" in problems(broken)
 
 
 def test_an_overlong_prompt_is_reported() -> None:
-    sound = sample(NEEDLE)
+    sound = make_sample(NEEDLE)
     broken = replace(sound, prompt=replace(sound.prompt, length_tokens=4096 - 127))
     assert problems(broken) == "prompt and answer take 4097 tokens of 4096"
     assert problems(replace(sound, prompt=replace(sound.prompt, length_tokens=4096 - 128))) == ""
@@ -138,7 +138,7 @@ def test_an_overlong_prompt_is_reported() -> None:
     [(NEEDLE, 4096, 0.97), ("cwe", 4096, 0.93), (NEEDLE, 2048, 0.94), ("qa_1", 1024, 0.72)],
 )
 def test_an_underfilled_prompt_is_reported(task: str, length: int, fill_share: float) -> None:
-    sound = sample(task, length)
+    sound = make_sample(task, length)
     least = round(fill_share * length) + 1 - sound.prompt.generation_tokens
     assert problems(replace(sound, prompt=replace(sound.prompt, length_tokens=least))) == ""
     broken = replace(sound, prompt=replace(sound.prompt, length_tokens=least - 3))
@@ -150,7 +150,7 @@ def test_an_underfilled_prompt_is_reported(task: str, length: int, fill_share: f
 
 @every_ruler_task
 def test_an_answer_in_the_question_or_prefix_is_reported(task: str) -> None:
-    sound = sample(task)
+    sound = make_sample(task)
     leak = f"Is it {sound.references[0]}?"
     for broken in (replace(sound, question=leak), replace(sound, answer_prefix=leak)):
         assert f"the reference {sound.references[0]!r} occurs in the question" in problems(broken)
@@ -158,7 +158,7 @@ def test_an_answer_in_the_question_or_prefix_is_reported(task: str) -> None:
 
 @every_ruler_task
 def test_a_missing_answer_is_reported(task: str) -> None:
-    sound = sample(task)
+    sound = make_sample(task)
     context = sound.context
     for reference in sound.references:
         context = re.sub(re.escape(reference), "nothing", context, flags=re.IGNORECASE)
@@ -168,7 +168,7 @@ def test_a_missing_answer_is_reported(task: str) -> None:
 
 @pytest.mark.parametrize("task", [task for task in TASKS if TASKS[task].metric == "string_match_all"])
 def test_one_missing_answer_of_several_is_reported(task: str) -> None:
-    sound = sample(task)
+    sound = make_sample(task)
     assert "the reference is not in the context" in problems(
         replace(sound, context=sound.context.replace(sound.references[-1], "nothing"))
     )
@@ -176,7 +176,7 @@ def test_one_missing_answer_of_several_is_reported(task: str) -> None:
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task.startswith("niah_")])
 def test_a_value_that_occurs_twice_is_reported(task: str) -> None:
-    sound = sample(task)
+    sound = make_sample(task)
     value = sound.references[-1]
     assert f"the reference {value!r} occurs 2 times in the context" in problems(
         replace(sound, context=f"{sound.context} {value}")
@@ -184,13 +184,13 @@ def test_a_value_that_occurs_twice_is_reported(task: str) -> None:
 
 
 def test_a_reference_that_occurs_twice_is_reported() -> None:
-    sound = sample("niah_multivalue")
+    sound = make_sample("niah_multivalue")
     broken = replace(sound, references=(*sound.references[:3], sound.references[0]))
     assert "a reference occurs twice" in problems(broken)
 
 
 def test_a_metric_that_does_not_reward_the_right_answer_is_reported() -> None:
-    sound = sample(NEEDLE)
+    sound = make_sample(NEEDLE)
     line = "the right answer does not score 100, or an empty one does not score 0"
     for value, more in ((0.0, []), (1.0, ["the question scores as an answer"])):
         constant = replace(TASKS[NEEDLE], grade=always(value))
@@ -213,7 +213,7 @@ def test_uniform_depths_pass_with_any_number_of_positions(positions: int) -> Non
 
 
 def test_the_ranks_of_few_paragraphs_pass() -> None:
-    ranks = [draft.rank for draft in drafts("qa_1", 120, room=600) if draft.rank is not None]
+    ranks = [draft.rank for draft in drafts("qa_1", 120, token_budget=600) if draft.rank is not None]
     assert max(positions for _, positions in ranks) < 12
     assert depth_problems(ranks) == []
 
@@ -243,7 +243,7 @@ def test_depths_are_not_tested_on_few_samples_or_on_samples_without_a_choice() -
 
 
 def test_a_case_whose_needle_never_moves_is_reported() -> None:
-    one = sample(NEEDLE)
+    one = make_sample(NEEDLE)
     stuck = [replace(one, index=index, rank=(0, 40)) for index in range(50)]
     inspection = inspect_case(case_of(one, 50), stuck, TASKS[NEEDLE], formatter())
     assert inspection.problems == ("depths are not uniform: [50, 0, 0, 0, 0] in fifths",)

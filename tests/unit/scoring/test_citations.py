@@ -40,11 +40,11 @@ def entails(text: str, claim: str) -> bool:
     return all(fact in text for fact in FACTS if fact in claim)
 
 
-def by_the_book(found: Sequence[str], premises: Sequence[str]) -> tuple[float, float]:
+def by_definition(units: Sequence[str], premises: Sequence[str]) -> tuple[float, float]:
     """ALCE's recall and precision, one statement at a time (Gao et al. 2023, §3.2)."""
     recall: list[bool] = []
     right, cited = 0, 0
-    for statement in found:
+    for statement in units:
         numbers = [int(digits) - 1 for digits in re.findall(r"\[([0-9]+)", statement)]
         claim = re.sub(r"\[[0-9]+", "", re.sub(r" \[[0-9]+", "", statement)).replace(" |", "").replace("]", "").strip()
         if not numbers or max(numbers) >= len(premises):
@@ -75,16 +75,16 @@ def judged(
 @given(OUTPUTS)
 @example("It says owl and elk [1][2]. It says fox [0].")
 def test_sentences_are_judged_by_the_book(output: str) -> None:
-    found = [each for each in sentences(re.sub("\n+", " ", output)) if len(each.strip()) >= 5]
-    expected = pytest.approx(by_the_book(found, PREMISES)) if found else None
+    units = [sentence for sentence in sentences(re.sub("\n+", " ", output)) if len(sentence.strip()) >= 5]
+    expected = pytest.approx(by_definition(units, PREMISES)) if units else None
     assert judged(output) == expected
 
 
 @given(LISTS)
 @example("It says owl [1],.")
 def test_items_are_judged_by_the_book_with_the_question(output: str) -> None:
-    found = [f"Which owl? {item.strip()}" for item in output.rstrip().rstrip(".").rstrip(",").split(",")]
-    assert judged(output, question="Which owl?") == pytest.approx(by_the_book(found, PREMISES))
+    units = [f"Which owl? {item.strip()}" for item in output.rstrip().rstrip(".").rstrip(",").split(",")]
+    assert judged(output, question="Which owl?") == pytest.approx(by_definition(units, PREMISES))
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ def test_strict_recall_never_gives_more(output: str, shown: int) -> None:
 
 @FIRST_LOADS
 @given(OUTPUTS)
-def test_nothing_is_asked_twice(output: str) -> None:
-    asked: list[tuple[str, str]] = []
+def test_no_pair_is_decided_twice(output: str) -> None:
+    pairs: list[tuple[str, str]] = []
 
     def asking(text: str, claim: str) -> bool:
-        asked.append((text, claim))
+        pairs.append((text, claim))
         return entails(text, claim)
 
     citation_scores(output, PREMISES, asking)
-    assert len(asked) == len(set(asked))
+    assert len(pairs) == len(set(pairs))
 
 
 def test_an_entailment_that_fails_is_an_error_and_no_score() -> None:
@@ -173,7 +173,7 @@ def test_an_entailment_that_fails_is_an_error_and_no_score() -> None:
         citation_scores("It says owl [1].", PREMISES, broken)
 
 
-def test_short_sentences_can_be_kept_as_alce_itself_does() -> None:
+def test_short_sentences_can_count_as_in_alces_own_scorer() -> None:
     output = "It says owl [1]. Yes."
     assert citation_scores(output, PREMISES, entails) == CitationScores(recall=1, precision=1)
     assert citation_scores(output, PREMISES, entails, min_characters=1) == CitationScores(recall=0.5, precision=1)
@@ -183,7 +183,7 @@ def test_short_sentences_can_be_kept_as_alce_itself_does() -> None:
 
 
 @given(st.lists(st.sampled_from([*"[] |x12", " [1", "[12]", "\u0663", "\n"])).map("".join))
-def test_citations_are_taken_out_with_the_space_before_them(text: str) -> None:
+def test_citations_are_removed_with_the_space_before_them(text: str) -> None:
     in_two_steps = re.sub(r"\[\d+", "", re.sub(r" \[\d+", "", text)).replace(" |", "").replace("]", "")
     assert without_citations(text) == in_two_steps
 
@@ -205,7 +205,7 @@ def test_citations_are_read_as_written() -> None:
     ],
 )
 def test_sentences_are_split_as_nltk_does(text: str, expected: tuple[str, ...]) -> None:
-    """As NLTK 3.10 splits them with its own punkt_tab, the citation after a full stop included."""
+    """The expected sentences are those of NLTK 3.10 with its own punkt_tab."""
     assert sentences(text) == expected
 
 
@@ -227,7 +227,7 @@ def test_the_output_is_read_as_one_line() -> None:
     assert statements("1.\nOne is [1].\nNo", min_characters=5) == ("One is [1].",)
 
 
-# --- what the answers say ---
+# --- correctness ---
 
 NAMES = st.lists(st.lists(st.sampled_from(["Paris", "rome", "The owl", "Oslo", "", "Lima"]), max_size=3), min_size=1)
 

@@ -1,4 +1,4 @@
-"""A judge before a server that fails in every way that servers do: it is asked again, or given up in one line."""
+"""Failures of the judge's server: the request is repeated, or the judge gives up with an error of one line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def server() -> Iterator[ChatServer]:
         pytest.param(completion('{"fluency": 1, "correctness": 3}, or', finish="length"), id="cut off"),
     ],
 )
-def test_what_fails_once_is_asked_again_and_leaves_no_trace_in_the_score(server: ChatServer, failing: Response) -> None:
+def test_a_request_that_fails_once_is_repeated_and_scores_the_same(server: ChatServer, failing: Response) -> None:
     server.queue = [failing, RIGHT]
     assert decided(server).value == pytest.approx(2 / 3)
     assert len(server.requests) == 2
@@ -73,7 +73,7 @@ def test_what_fails_once_is_asked_again_and_leaves_no_trace_in_the_score(server:
         (completion("", finish="content_filter"), "content_filter", 2),
     ],
 )
-def test_what_goes_on_failing_is_one_line_after_a_bounded_number_of_calls(
+def test_a_lasting_failure_is_one_line_after_a_bounded_number_of_calls(
     server: ChatServer, failing: Response, says: str, calls: int
 ) -> None:
     server.answer = lambda _: failing
@@ -95,7 +95,7 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
     assert "start the server, or correct --judge-url" in refused(gone, retries=0)
 
 
-def test_a_reply_that_comes_too_late_is_asked_for_again(server: ChatServer) -> None:
+def test_a_request_that_times_out_is_repeated(server: ChatServer) -> None:
     server.queue = [completion("late", delay_seconds=30), RIGHT]
     assert decided(server, timeout_seconds=0.3).value == pytest.approx(2 / 3)
     assert len(server.requests) == 2
@@ -108,7 +108,7 @@ def test_replies_that_go_on_coming_too_late_are_one_line(server: ChatServer) -> 
 
 
 @pytest.mark.parametrize("dated", [False, True], ids=["seconds", "date"])
-def test_a_server_that_says_how_long_to_wait_is_waited_for(server: ChatServer, dated: bool) -> None:
+def test_retry_after_is_respected(server: ChatServer, dated: bool) -> None:
     # A date has whole seconds, so up to one of them is lost.
     wait = email.utils.formatdate(time.time() + 2, usegmt=True) if dated else "1"
     server.queue = [in_json({"error": "busy"}, status=429, Retry_After=wait), RIGHT]

@@ -64,7 +64,7 @@ def test_the_key_comes_from_the_environment(
         ("https://example.org/https://api.openai.com/v1", "Bearer none"),
     ],
 )
-def test_openais_key_is_kept_for_openai(monkeypatch: pytest.MonkeyPatch, url: str | None, sent: str) -> None:
+def test_openais_key_is_sent_to_openai_only(monkeypatch: pytest.MonkeyPatch, url: str | None, sent: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     client = ChatClient(JudgeSettings(model="m", url=url))
     try:
@@ -73,7 +73,7 @@ def test_openais_key_is_kept_for_openai(monkeypatch: pytest.MonkeyPatch, url: st
         client.close()
 
 
-def test_openai_itself_is_not_asked_without_a_key() -> None:
+def test_openai_gets_no_request_without_a_key() -> None:
     with pytest.raises(JudgeError, match=r"no key for https://api\.openai\.com/v1; set LONGCTX_JUDGE_KEY"):
         Judge(JudgeSettings(model="gpt"))
 
@@ -149,8 +149,8 @@ def test_the_key_is_nowhere_but_in_the_request(
             error, at = raised.value, raised.value.__traceback__
             assert at is not None
             # The first frame is this test, which knows the key.
-            told = traceback.TracebackException(type(error), error, at.tb_next, capture_locals=True)
-            said += [*told.format(), repr(error), repr(judge), repr(judge.settings), repr(vars(judge))]
+            report = traceback.TracebackException(type(error), error, at.tb_next, capture_locals=True)
+            said += [*report.format(), repr(error), repr(judge), repr(judge.settings), repr(vars(judge))]
     server.answer = lambda _: completion(f'You sent {KEY}. {{"fluency": 1, "correctness": 3}}')
     assert decided(server, store=JudgeReplies(tmp_path, "two")).value == 1
     assert server.requests[-1].authorization == f"Bearer {KEY}"

@@ -1,4 +1,4 @@
-"""A judge's reply is found leniently and held to the letter."""
+"""The verdict in a judge's reply is searched leniently and validated strictly."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from fixtures.scoring.judge.settings import UnreadableReply
 LIMITS = {"fluency": 1, "correctness": 3}
 COUNTS: dict[str, int | str] = {"supported": "sentences", "sentences": 10_000}
 SCALARS = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text()
-VALUES = st.recursive(SCALARS, lambda each: st.lists(each) | st.dictionaries(st.text(), each), max_leaves=8)
+VALUES = st.recursive(SCALARS, lambda values: st.lists(values) | st.dictionaries(st.text(), values), max_leaves=8)
 OBJECTS = st.dictionaries(st.text(), VALUES, max_size=4)
 WORDS = st.text().filter(lambda text: "{" not in text and "}" not in text)
 VERDICTS = st.fixed_dictionaries({"fluency": st.integers(0, 1), "correctness": st.integers(0, 3)})
-WRITTEN = st.sampled_from([json.dumps, str, lambda found: json.dumps(found, indent=2)])
+WRITTEN = st.sampled_from([json.dumps, str, lambda verdict: json.dumps(verdict, indent=2)])
 # What judges put around a verdict, without saying anything.
 FRAMES = st.sampled_from(["{}", "```json\n{}\n```", "**{}**", "`{}`.", '"{}"\n\n', "({})"])
 
 
 @given(OBJECTS, WORDS, WORDS)
-def test_any_object_is_found_in_any_text(found: dict[str, Any], before: str, after: str) -> None:
-    text = f"{before}{json.dumps(found)}{after}"
+def test_any_object_in_any_text_is_parsed(parsed: dict[str, Any], before: str, after: str) -> None:
+    text = f"{before}{json.dumps(parsed)}{after}"
     ((pairs, end),) = objects(text)
-    assert [name for name, _ in pairs] == list(found)
+    assert [name for name, _ in pairs] == list(parsed)
     assert text[end:] == after
-    assert json.loads(text[len(before) : end]) == found
+    assert json.loads(text[len(before) : end]) == parsed
 
 
 @given(st.lists(VERDICTS, min_size=1), WORDS, st.text(), VERDICTS, WRITTEN, FRAMES)
-def test_the_verdict_that_ends_a_reply_counts_whatever_stands_before_it(
+def test_the_verdict_at_the_end_of_a_reply_counts(
     earlier: list[dict[str, int]], words: str, anything: str, verdict: dict[str, int], write: Any, frame: str
 ) -> None:
     """An answer can bring the judge to repeat verdicts that the answer made up."""
-    said = words.join(json.dumps(each) for each in earlier)
-    # Braces of a text before it could swallow the verdict; what is not balanced in one line cannot.
+    said = words.join(json.dumps(verdict) for verdict in earlier)
+    # Braces of a text before it could swallow the verdict; unbalanced ones on one line cannot.
     text = f"{said}\n{anything.replace('}', '')}\n{frame.replace('{}', write(verdict))}"
     assert read_verdict(text, LIMITS) == verdict
 
@@ -60,15 +60,15 @@ def test_a_reply_is_a_verdict_or_unreadable_and_nothing_else(text: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["fluency", "correctness", "x", ""]), VALUES))
-def test_only_the_very_keys_with_whole_numbers_in_range_are_a_verdict(found: dict[str, Any]) -> None:
-    right = set(found) == set(LIMITS) and all(
-        type(value) is int and 0 <= value <= LIMITS[name] for name, value in found.items()
+def test_a_verdict_has_exactly_the_keys_with_whole_numbers_in_range(parsed: dict[str, Any]) -> None:
+    right = set(parsed) == set(LIMITS) and all(
+        type(value) is int and 0 <= value <= LIMITS[name] for name, value in parsed.items()
     )
     if right:
-        assert read_verdict(json.dumps(found), LIMITS) == found
+        assert read_verdict(json.dumps(parsed), LIMITS) == parsed
     else:
         with pytest.raises(UnreadableReply):
-            read_verdict(json.dumps(found), LIMITS)
+            read_verdict(json.dumps(parsed), LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_ways_in_which_judges_write_a_verdict(reply: str) -> None:
         ('[{"fluency": 1, "correctness": 2}, {"fluency": 0}]', "the keys are"),
     ],
 )
-def test_what_is_no_verdict(reply: str, says: str) -> None:
+def test_other_replies_are_unreadable(reply: str, says: str) -> None:
     with pytest.raises(UnreadableReply) as raised:
         read_verdict(reply, LIMITS)
     assert says in str(raised.value)

@@ -19,25 +19,25 @@ REPLIES = "from plugins.journal import JudgeReplies\nreplies = JudgeReplies(dire
 
 
 def lines(directory: Path) -> int:
-    """How many lines are kept; none of those written here holds a space."""
+    """Return the number of stored lines. Lines that these tests write contain no space."""
     return sum(len(path.read_bytes().split()) for path in (directory / "judge").glob("judge-*.jsonl"))
 
 
 @settings(max_examples=25)  # Each is written and synced.
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=4))
-def test_what_was_put_is_found_by_whoever_comes(replies: dict[str, str]) -> None:
+def test_stored_replies_can_be_read_by_every_process(replies: dict[str, str]) -> None:
     with TemporaryDirectory() as place:
         ours = JudgeReplies(Path(place), "one")
         for key, reply in replies.items():
             ours.put(key, reply)
         ours.close()
-        found = JudgeReplies(Path(place), None)
-        assert {key: found.get(key) for key in replies} == replies
-        assert found.get("another") is None
+        stored = JudgeReplies(Path(place), None)
+        assert {key: stored.get(key) for key in replies} == replies
+        assert stored.get("another") is None
 
 
-def test_a_reply_of_another_process_is_found_when_it_is_asked_for(tmp_path: Path) -> None:
-    """A process that found nothing at first looks again."""
+def test_a_reply_of_another_process_is_read_on_demand(tmp_path: Path) -> None:
+    """A process that reads too early reads again."""
     ours, theirs = JudgeReplies(tmp_path, "one"), JudgeReplies(tmp_path, "two")
     assert ours.get("a") is None
     ours.put("b", "ours")
@@ -56,11 +56,11 @@ print(heartbeat.name)
 """
     workers = [start_worker(REPLIES + script, tmp_path) for _ in range(3)]
     names = [worker_output(worker).strip() for worker in workers]
-    found = JudgeReplies(tmp_path, None)
+    stored = JudgeReplies(tmp_path, None)
     for name in names:
         for number in range(30):
-            assert found.get(f"{name} {number}") == f"reply {number} " + "x" * number
-    assert found.get("shared") in names
+            assert stored.get(f"{name} {number}") == f"reply {number} " + "x" * number
+    assert stored.get("shared") in names
 
 
 def test_a_killed_process_leaves_every_reply_that_it_had_put(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ for number in range(10**6):
     last = [int(worker.stdout.readline()) for _ in range(20)][-1]
     worker.kill()
     worker.communicate()
-    found = JudgeReplies(tmp_path, "two")
-    assert [found.get(str(number)) for number in range(last + 1)] == ["reply"] * (last + 1)
+    stored = JudgeReplies(tmp_path, "two")
+    assert [stored.get(str(number)) for number in range(last + 1)] == ["reply"] * (last + 1)
 
 
 def test_threads_put_whole_lines_and_a_key_once(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_threads_put_whole_lines_and_a_key_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: replies.put(str(number % 40), "x" * number), range(200)))
     assert lines(tmp_path) == 40
-    found = JudgeReplies(tmp_path, None)
-    assert all(found.get(str(number)) == replies.get(str(number)) for number in range(40))
+    stored = JudgeReplies(tmp_path, None)
+    assert all(stored.get(str(number)) == replies.get(str(number)) for number in range(40))
 
 
 def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
@@ -106,21 +106,21 @@ def test_a_process_of_the_same_name_goes_on_behind_a_torn_line(tmp_path: Path) -
     again = JudgeReplies(tmp_path, "one")
     assert again.get("a") == "first"
     again.put("b", "second")
-    found = JudgeReplies(tmp_path, None)
-    assert (found.get("a"), found.get("b"), found.get("torn")) == ("first", "second", None)
+    stored = JudgeReplies(tmp_path, None)
+    assert (stored.get("a"), stored.get("b"), stored.get("torn")) == ("first", "second", None)
 
 
 @pytest.mark.parametrize(
     "noise", [b"\n", b"[]\n", b'{"key":"k"}\n', b'{"key":1,"reply":"x"}\n', b"\xff\n", b"[" * 9999 + b"\n", b"null\n"]
 )
-def test_lines_that_say_something_else_are_passed_over(tmp_path: Path, noise: bytes) -> None:
+def test_other_lines_are_skipped(tmp_path: Path, noise: bytes) -> None:
     JudgeReplies(tmp_path, "one").put("a", "first")
     (tmp_path / "judge" / "judge-0.jsonl").write_bytes(noise + b'{"key":"b","reply":"second"}\n')
-    found = JudgeReplies(tmp_path, None)
-    assert (found.get("a"), found.get("b"), found.get("k")) == ("first", "second", None)
+    stored = JudgeReplies(tmp_path, None)
+    assert (stored.get("a"), stored.get("b"), stored.get("k")) == ("first", "second", None)
 
 
-def test_who_has_no_name_writes_nothing(tmp_path: Path) -> None:
+def test_a_store_without_a_name_writes_nothing(tmp_path: Path) -> None:
     reader = JudgeReplies(tmp_path, None)
     reader.put("a", "first")
     assert reader.get("a") == "first"
@@ -139,13 +139,13 @@ def test_replies_are_no_subject_of_the_journal(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge" / "judge-one.jsonl").symlink_to("/dev/full")
-    told = rf"^--journal: cannot write {tmp_path}/judge \(No space left on device\); make room"
+    message = rf"^--journal: cannot write {tmp_path}/judge \(No space left on device\); make room"
     replies = JudgeReplies(tmp_path, "one")
-    with pytest.raises(JournalError, match=told):
+    with pytest.raises(JournalError, match=message):
         replies.put("a", "first")
 
 
-def test_a_reply_that_fits_in_part_is_taken_away_again(tmp_path: Path) -> None:
+def test_a_partly_written_reply_is_removed(tmp_path: Path) -> None:
     """The file may grow no further than 2000 bytes; then room is made and the process goes on."""
     script = """
 import resource
@@ -160,8 +160,8 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 replies.put("c", "third")
 """
     assert "cannot write" in worker_output(start_worker(REPLIES + script, tmp_path))
-    found = JudgeReplies(tmp_path, None)
-    assert (found.get("a"), found.get("b"), found.get("c")) == ("first", None, "third")
+    stored = JudgeReplies(tmp_path, None)
+    assert (stored.get("a"), stored.get("b"), stored.get("c")) == ("first", None, "third")
     assert lines(tmp_path) == 2
 
 

@@ -1,4 +1,4 @@
-"""What a judge asks: the calls that a score takes, never one twice, never more at once than allowed."""
+"""Requests of a judge: the calls that a score takes, never one twice, never more at once than allowed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_summary_takes_three_calls_and_scores_fluency_times_f1(server: ChatSer
     assert len(server.requests) == 3
 
 
-def test_a_kept_reply_is_not_asked_for_again(server: ChatServer, tmp_path: Path) -> None:
+def test_a_stored_reply_needs_no_request(server: ChatServer, tmp_path: Path) -> None:
     server.queue = [completion("Fine."), RIGHT]
     first = decided(server, store=JudgeReplies(tmp_path, "one"))
     # Another process, another run; the server would answer without a verdict.
@@ -72,7 +72,7 @@ def test_a_kept_reply_is_not_asked_for_again(server: ChatServer, tmp_path: Path)
     ],
     ids=["model", "reply tokens", "answer", "references"],
 )
-def test_a_reply_is_kept_for_its_own_question_only(
+def test_a_reply_is_stored_for_its_own_question_only(
     server: ChatServer, tmp_path: Path, changes: dict[str, Any], judged: JudgedAnswer
 ) -> None:
     server.answer = lambda _: RIGHT
@@ -82,7 +82,7 @@ def test_a_reply_is_kept_for_its_own_question_only(
     assert len(server.requests) == 2
 
 
-def test_a_reply_that_could_not_be_read_is_not_kept(server: ChatServer, tmp_path: Path) -> None:
+def test_an_unreadable_reply_is_not_stored(server: ChatServer, tmp_path: Path) -> None:
     store = JudgeReplies(tmp_path, "one")
     server.answer = lambda _: completion("Fine.")
     with pytest.raises(JudgeError):
@@ -91,13 +91,13 @@ def test_a_reply_that_could_not_be_read_is_not_kept(server: ChatServer, tmp_path
     assert decided(server, store=store).value == pytest.approx(2 / 3)
 
 
-def test_the_same_question_is_asked_once_and_a_failed_one_again(server: ChatServer) -> None:
+def test_the_same_question_is_sent_once_and_a_failed_one_again(server: ChatServer) -> None:
     server.queue = [in_json({}, status=400)]
     server.answer = lambda _: replace(RIGHT, delay_seconds=0.05)
     with Judge(settings_for(server)) as judge:
         with pytest.raises(JudgeError):
             judge.decide(ANSWER)
-        scores = [each.result() for each in [judge.submit(ANSWER) for _ in range(5)]]
+        scores = [decision.result() for decision in [judge.submit(ANSWER) for _ in range(5)]]
         judge.decide(ANSWER)
     assert len({score.value for score in scores}) == 1
     assert len(server.requests) == 2
@@ -108,19 +108,19 @@ def test_never_more_calls_at_once_than_allowed(server: ChatServer, most: int) ->
     server.answer = lambda _: replace(RIGHT, delay_seconds=0.02)
     many = [replace(ANSWER, answer=f"answer {index}") for index in range(9)]
     with Judge(settings_for(server, concurrency=most)) as judge:
-        pending = [judge.submit(each) for each in many]
-        assert [each.result().value for each in pending] == [pytest.approx(2 / 3)] * 9
+        pending = [judge.submit(judged) for judged in many]
+        assert [decision.result().value for decision in pending] == [pytest.approx(2 / 3)] * 9
     assert server.most_at_once == most
 
 
-def test_each_question_has_its_own_decision_and_one_without_raises(server: ChatServer) -> None:
+def test_every_question_has_its_own_decision_and_one_without_raises(server: ChatServer) -> None:
     def by_answer(text: str) -> Response:
         return completion(f'{{"fluency": 1, "correctness": {re.findall("^answer ([0-9])$", text, re.MULTILINE)[0]}}}')
 
     server.answer = lambda request: by_answer(request.text)
     many = [replace(ANSWER, answer=f"answer {index}") for index in (3, 0, 2, 7, 1)]
     with Judge(settings_for(server)) as judge:
-        pending = [judge.submit(each) for each in many]
+        pending = [judge.submit(judged) for judged in many]
         assert [pending[at].result().parts["correctness"] for at in (0, 1, 2, 4)] == pytest.approx([1, 0, 2 / 3, 1 / 3])
         with pytest.raises(JudgeError, match="correctness is '7' instead of 0 to 3"):
             pending[3].result()
@@ -137,7 +137,7 @@ def test_a_closed_judge_asks_nothing_more(server: ChatServer) -> None:
     assert all(decision.verdicts[0].cancelled() for decision in pending[2:])
 
 
-def test_nothing_said_scores_0_without_a_call(server: ChatServer) -> None:
+def test_an_answer_without_words_scores_0_without_a_call(server: ChatServer) -> None:
     assert decided(server, replace(ANSWER, answer=" \n…")).value == 0
     assert decided(server, replace(SUMMARY, summary="")).value == 0
     assert server.requests == []

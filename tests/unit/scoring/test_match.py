@@ -33,8 +33,8 @@ LETTERS = st.sampled_from("ABCD")
 
 def plainly_normal(text: str) -> str:
     """The definition, one character and one word at a time."""
-    kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    without = re.split(r"(\w+)", kept)
+    letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    without = re.split(r"(\w+)", letters)
     return " ".join("".join(" " if part in ("a", "an", "the") else part for part in without).split())
 
 
@@ -68,7 +68,7 @@ def test_matches_are_the_best_over_the_references(output: str, references: list[
     assert exact_match(output, references) == float(answer in names)
     assert substring_match(output, references) == float(any(answer.find(name) >= 0 for name in names))
     assert token_f1(output, references) == pytest.approx(
-        max(plainly_f1(output, each) for each in references), abs=1e-12
+        max(plainly_f1(output, reference) for reference in references), abs=1e-12
     )
 
 

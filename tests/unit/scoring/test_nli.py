@@ -69,8 +69,8 @@ def saved(path: Path, model: Any) -> Path:
 
 def edited(path: Path, name: str, **changes: Any) -> None:
     """Entries of a JSON file replaced; None takes one away."""
-    found = json.loads((path / name).read_text()) | changes
-    (path / name).write_text(json.dumps({key: value for key, value in found.items() if value is not None}))
+    config = json.loads((path / name).read_text()) | changes
+    (path / name).write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
 
 
 def refused(path: Path, premise: str = "w w", claim: str = "w") -> str:
@@ -82,7 +82,7 @@ def refused(path: Path, premise: str = "w w", claim: str = "w") -> str:
     return message
 
 
-def test_both_kinds_know_what_entails_a_claim(model: NliModel) -> None:
+def test_both_kinds_of_models_decide_entailment(model: NliModel) -> None:
     assert model.entails("w w KEY w", "w w")
     assert not model.entails("w w w", "w w")
 
@@ -94,54 +94,54 @@ def test_without_words_nothing_is_entailed_and_a_pair_is_answered_the_same_again
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_the_label_of_entailment_is_found_by_its_name(tmp_path: Path, order: tuple[int, int, int]) -> None:
+def test_the_label_of_entailment_is_recognized_by_its_name(tmp_path: Path, order: tuple[int, int, int]) -> None:
     labels = [LABELS[index].upper() if index == 2 else LABELS[index] for index in order]
     path = save_classifier(tmp_path, labels, yes=order.index(2), no=order.index(0))
-    found = NliModel(str(path), device="cpu")
-    assert found.entails("w KEY", "w")
-    assert not found.entails("w", "w")
+    model = NliModel(str(path), device="cpu")
+    assert model.entails("w KEY", "w")
+    assert not model.entails("w", "w")
 
 
 def test_two_labels_will_do(tmp_path: Path) -> None:
-    found = NliModel(str(save_classifier(tmp_path, ("entailment", "not_entailment"), yes=0, no=1)), device="cpu")
-    assert found.entails("w KEY", "w")
-    assert not found.entails("w", "w")
+    model = NliModel(str(save_classifier(tmp_path, ("entailment", "not_entailment"), yes=0, no=1)), device="cpu")
+    assert model.entails("w KEY", "w")
+    assert not model.entails("w", "w")
 
 
 @pytest.mark.parametrize(
     "labels", [("LABEL_0", "LABEL_1"), ("entailment", "Entailment"), ("entailment",), ("not_entailment", "neutral")]
 )
-def test_labels_that_do_not_say_which_is_entailment_are_refused(tmp_path: Path, labels: tuple[str, ...]) -> None:
+def test_labels_without_one_for_entailment_are_refused(tmp_path: Path, labels: tuple[str, ...]) -> None:
     path = save_classifier(tmp_path, labels, yes=0, no=len(labels) - 1)
     assert "id2label is" in refused(path)
 
 
 @pytest.mark.parametrize("length", [WHOLE - 1, WHOLE, WHOLE + 1, 400])
 def test_nothing_of_a_long_premise_is_cut_off(classifier: Path, length: int) -> None:
-    """Whatever the window, each word of the premise is read in one."""
-    found = NliModel(str(classifier), device="cpu")
-    assert not found.entails(" ".join(["w"] * length), "w w")
+    """Every word of the premise is in a window."""
+    model = NliModel(str(classifier), device="cpu")
+    assert not model.entails(" ".join(["w"] * length), "w w")
     for place in (0, length // 3, length // 2, min(LIMIT - 8, length - 1), length - 1):
         words = ["w"] * length
         words[place] = "KEY"
-        assert found.entails(" ".join(words), "w w"), place
+        assert model.entails(" ".join(words), "w w"), place
 
 
-def test_what_stands_close_together_is_read_together(tmp_path: Path) -> None:
+def test_words_close_together_share_a_window(tmp_path: Path) -> None:
     """Windows that only touched would part some neighbours."""
-    found = NliModel(str(save_classifier(tmp_path, LABELS, yes=2, no=1, keys=2)), device="cpu")
-    assert not found.entails("w KEY w w", "w w")
+    model = NliModel(str(save_classifier(tmp_path, LABELS, yes=2, no=1, keys=2)), device="cpu")
+    assert not model.entails("w KEY w w", "w w")
     for place in range(100, 140):
         words = ["w"] * 300
         words[place : place + 2] = ["KEY", "TOO"]
-        assert found.entails(" ".join(words), "w w"), place
+        assert model.entails(" ".join(words), "w w"), place
 
 
 def test_a_model_with_relative_positions_reads_a_long_premise_whole(writer: Path) -> None:
-    found = NliModel(str(writer), device="cpu")
+    model = NliModel(str(writer), device="cpu")
     for place in (0, 999):
-        assert found.entails(" ".join(["w"] * place + ["KEY"] + ["w"] * (999 - place)), "w")
-    assert not found.entails(" ".join(["w"] * 1000), "w")
+        assert model.entails(" ".join(["w"] * place + ["KEY"] + ["w"] * (999 - place)), "w")
+    assert not model.entails(" ".join(["w"] * 1000), "w")
 
 
 def test_a_model_that_writes_and_has_a_longest_input_reads_no_longer_one(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_model_that_writes_and_has_a_longest_input_reads_no_longer_one(tmp_pat
     assert f"reads {LIMIT} tokens, and a pair has 205" in refused(path, " ".join(["w"] * 200), "w w")
 
 
-def test_a_claim_that_leaves_no_room_for_a_premise_is_an_error(classifier: Path) -> None:
+def test_a_claim_that_leaves_too_few_tokens_for_a_premise_is_an_error(classifier: Path) -> None:
     assert f"reads {LIMIT} tokens" in refused(classifier, " ".join(["w"] * 100), " ".join(["w"] * (LIMIT - 40)))
 
 
@@ -160,9 +160,9 @@ def test_positions_that_begin_behind_the_padding_are_counted(tmp_path: Path) -> 
     """RoBERTa's table is longer than its input; one position too many would be an index error."""
     labels: Any = {"id2label": dict(enumerate(LABELS)), "label2id": {label: at for at, label in enumerate(LABELS)}}
     roberta = RobertaForSequenceClassification(RobertaConfig(**SIZES, max_position_embeddings=LIMIT + 1, **labels))
-    found = NliModel(str(saved(tmp_path, roberta)), device="cpu")
+    model = NliModel(str(saved(tmp_path, roberta)), device="cpu")
     for length in (WHOLE, WHOLE + 1, WHOLE + 2):
-        found.entails(" ".join(["w"] * length), "w")
+        model.entails(" ".join(["w"] * length), "w")
 
 
 @pytest.mark.parametrize("wins", range(3))
@@ -176,19 +176,19 @@ def test_a_deberta_answers_by_its_bias(tmp_path: Path, wins: int) -> None:
     assert NliModel(str(saved(tmp_path, deberta)), device="cpu").entails("w", "w") == (wins == 2)
 
 
-def test_a_checkpoints_own_generation_settings_have_no_say(tmp_path: Path) -> None:
+def test_a_checkpoints_own_generation_settings_do_not_matter(tmp_path: Path) -> None:
     settings = {"do_sample": True, "temperature": 90.0, "min_length": 9, "forced_bos_token_id": 3, "num_beams": 4}
     save_writer(tmp_path)
     edited(tmp_path, "generation_config.json", **settings)
-    found = NliModel(str(tmp_path), device="cpu")
-    assert found.entails("w KEY", "w")
-    assert not found.entails("w", "w")
+    model = NliModel(str(tmp_path), device="cpu")
+    assert model.entails("w KEY", "w")
+    assert not model.entails("w", "w")
 
 
 def test_half_precision_answers_the_same(tmp_path: Path) -> None:
-    found = NliModel(str(save_writer(tmp_path, dtype=torch.bfloat16)), device="cpu")
-    assert found.entails("w KEY", "w")
-    assert not found.entails("w", "w")
+    model = NliModel(str(save_writer(tmp_path, dtype=torch.bfloat16)), device="cpu")
+    assert model.entails("w KEY", "w")
+    assert not model.entails("w", "w")
 
 
 def test_a_model_that_writes_something_else_is_an_error_and_not_a_no(tmp_path: Path) -> None:
@@ -235,9 +235,9 @@ def test_a_directory_that_is_not_there_names_the_option(tmp_path: Path) -> None:
 
 
 def test_nothing_is_loaded_before_the_first_pair(tmp_path: Path) -> None:
-    found = NliModel(str(save_classifier(tmp_path, LABELS, yes=2, no=1)), device="cpu")
-    assert len(found.fingerprint) > 8
+    model = NliModel(str(save_classifier(tmp_path, LABELS, yes=2, no=1)), device="cpu")
+    assert len(model.fingerprint) > 8
     (tmp_path / "model.safetensors").unlink()
-    assert not found.entails("", "w")
+    assert not model.entails("", "w")
     with pytest.raises(EngineError, match="cannot be loaded"):
-        found.entails("w", "w")
+        model.entails("w", "w")

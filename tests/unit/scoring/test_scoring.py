@@ -37,7 +37,7 @@ def test_a_score_counts_the_references_that_occur(output: str, references: list[
 
 
 @given(TEXT, TEXT, REFERENCES)
-def test_saying_more_never_lowers_a_score(output: str, more: str, references: list[str]) -> None:
+def test_a_longer_answer_never_lowers_a_score(output: str, more: str, references: list[str]) -> None:
     for score in (string_match_all, string_match_any):
         assert score(output, references) <= score(f"{more}{output}{more}", references)
 
@@ -69,12 +69,12 @@ def test_all_references_score_1_and_nothing_scores_0(references: list[str]) -> N
         ("", "a", False),
     ],
 )
-def test_a_value_is_stated_as_whole_words(text: str, value: str, stated: bool) -> None:
+def test_contains_words_matches_whole_words(text: str, value: str, stated: bool) -> None:
     assert contains_words(text, value) is stated
 
 
 @given(TEXT, st.text(alphabet="ab1", min_size=1, max_size=3))
-def test_what_is_stated_is_found(text: str, value: str) -> None:
+def test_contained_words_are_reference_hits(text: str, value: str) -> None:
     assert contains_words(text, value) <= bool(reference_hits(text, [value])[0])
 
 

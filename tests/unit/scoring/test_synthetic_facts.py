@@ -58,7 +58,7 @@ CITED = [
     ("Ora Tolle commanded the one of 1752 [1]. Hedric Vaun commanded that of 1790 [2].", 1, 1),
     ("Ora Tolle commanded the one of 1752 [1]. Hedric Vaun commanded that of 1790 [3].", 0.5, 0.5),
     ("Ora Tolle commanded the one of 1752 [1]. Hedric Vaun commanded that of 1790.", 0.5, 1),
-    ("Here is what I found. Ora Tolle commanded the one of 1752 [1].", 0.5, 1),
+    ("Here is what I scores. Ora Tolle commanded the one of 1752 [1].", 0.5, 1),
     ("Ora Tolle commanded the one of 1752. [1] Hedric Vaun that of 1790. [2]", 1, 1),
     ("Ora Tolle of Port Ammel commanded the ship of 1752 [1].", 0, 0),
     ("Hedric Vaun of Port Ammel commanded the ship of 1790 [2].", 1, 1),
@@ -70,8 +70,8 @@ CITED = [
 
 @pytest.mark.parametrize(("answer", "recall", "precision"), CITED)
 def test_citations_are_scored_as_by_hand(answer: str, recall: float, precision: float) -> None:
-    found = citation_score(split_sentences(answer), CLAIMS, SHOWN, QUESTION)
-    assert [found.recall, found.precision] == pytest.approx([recall, precision])
+    scores = citation_score(split_sentences(answer), CLAIMS, SHOWN, QUESTION)
+    assert [scores.recall, scores.precision] == pytest.approx([recall, precision])
 
 
 LIST_CLAIMS = (
@@ -97,8 +97,8 @@ LISTED = [
 
 @pytest.mark.parametrize(("answer", "recall", "precision"), LISTED)
 def test_lists_are_scored_as_by_hand(answer: str, recall: float, precision: float) -> None:
-    found = citation_score(split_items(answer), LIST_CLAIMS, LIST_SHOWN, "Which books were written by Ora Tolle?")
-    assert [found.recall, found.precision] == pytest.approx([recall, precision])
+    scores = citation_score(split_items(answer), LIST_CLAIMS, LIST_SHOWN, "Which books were written by Ora Tolle?")
+    assert [scores.recall, scores.precision] == pytest.approx([recall, precision])
 
 
 def person(name: str, *more: str) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def test_sentences_tell_the_events_that_a_reader_finds(sentence: str, events: se
     assert {event.id for event in EVENTS if tells(sentence, event)} == events
 
 
-def test_a_pronoun_stands_for_whom_the_sentence_before_names() -> None:
+def test_a_pronoun_stands_for_a_name_in_the_previous_sentence() -> None:
     assert tells("She sued Vaun in 1753.", EVENTS[2], "Ora Tolle was furious.")
     assert not tells("She sued Vaun in 1753.", EVENTS[2], "Mirel Dost was furious.")
     assert not tells("Nobody sued Vaun in 1753.", EVENTS[2], "Ora Tolle was furious.")
@@ -201,9 +201,9 @@ SUMMARIES = [
 
 @pytest.mark.parametrize(("summary", "recall", "precision", "fluency"), SUMMARIES)
 def test_summaries_are_scored_as_by_hand(summary: str, recall: float, precision: float, fluency: float) -> None:
-    found = summary_score(summary, EVENTS, (*EVENTS, *MINOR))
-    assert [found.recall, found.precision, found.fluency] == pytest.approx([recall, precision, fluency])
-    assert found.value == pytest.approx(
+    scores = summary_score(summary, EVENTS, (*EVENTS, *MINOR))
+    assert [scores.recall, scores.precision, scores.fluency] == pytest.approx([recall, precision, fluency])
+    assert scores.value == pytest.approx(
         fluency * 2 * recall * precision / (recall + precision) if recall + precision else 0.0
     )
 
@@ -229,7 +229,7 @@ def test_a_claim_of_nothing_is_empty_and_a_false_one_is_none() -> None:
     assert claims_of("Hedric Vaun led it.", CLAIMS) == frozenset(("v2",))
 
 
-def test_a_year_that_is_asked_for_is_its_own_cue() -> None:
+def test_a_year_in_the_question_is_its_own_cue() -> None:
     years = (("First", "1750"), ("Second", "1760"))
     claims = [Claim(id=f"e{i}", values=(year,), cues=(name,)) for i, (name, year) in enumerate(years)]
     assert claims_of("The First set out in 1750, the Second in 1760.", claims) == frozenset(("e0", "e1"))

@@ -25,10 +25,10 @@ BY_RULE = (
 def published() -> Corpora:
     """The files of LONGCTX_DATA_DIR, or of shared/data beside the repository."""
     places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
-    found = [place for place in places if place and Path(place).is_dir()]
-    if not found:
+    drawn = [place for place in places if place and Path(place).is_dir()]
+    if not drawn:
         pytest.skip("no published data: set LONGCTX_DATA_DIR")
-    return load_corpora(found[0])
+    return load_corpora(drawn[0])
 
 
 @pytest.mark.parametrize("name", BY_RULE)
@@ -37,12 +37,12 @@ def test_published_samples_are_sound_and_can_be_answered(name: str, published: C
         pytest.skip(f"no files of {name}")
     task = TASKS[name]
     for index in (0, 1, task.group):
-        found = task.sample(LENGTH, index, seed=0, tokenizer=formatter(), corpora=published)
-        assert found.source == "published"
-        assert sample_problems(found, task, formatter()) == []
-        assert task.score(found, task.perfect_answer(found)).value == 1
-        assert task.score(found, "").value == 0
-        assert task.paper_variant.score(found, task.perfect_answer(found)).value == 1
+        sample = task.sample(LENGTH, index, seed=0, tokenizer=formatter(), corpora=published)
+        assert sample.source == "published"
+        assert sample_problems(sample, task, formatter()) == []
+        assert task.score(sample, task.perfect_answer(sample)).value == 1
+        assert task.score(sample, "").value == 0
+        assert task.paper_variant.score(sample, task.perfect_answer(sample)).value == 1
 
 
 def test_published_citations_are_checked_by_entailment(published: Corpora) -> None:
@@ -50,24 +50,24 @@ def test_published_citations_are_checked_by_entailment(published: Corpora) -> No
         pytest.skip("no files of asqa")
     task = TASKS["asqa"]
     assert task.assisted_grade is not None
-    found = task.sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=published)
-    assert sample_problems(found, task, formatter()) == []
-    said = f"{' and '.join(found.references)} [1]."
-    asked: list[tuple[str, str]] = []
+    sample = task.sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=published)
+    assert sample_problems(sample, task, formatter()) == []
+    said = f"{' and '.join(sample.references)} [1]."
+    pairs: list[tuple[str, str]] = []
 
     def entails(premise: str, claim: str) -> bool:
-        asked.append((premise, claim))
+        pairs.append((premise, claim))
         return True
 
-    score = task.assisted_grade(found, said, Assistants(entails=entails))
+    score = task.assisted_grade(sample, said, Assistants(entails=entails))
     assert score.parts == {"correct": 1.0, "citation recall": 1.0, "citation precision": 1.0}
-    assert found.truth.passages[0].text in asked[0][0]
-    none = task.assisted_grade(found, said, Assistants(entails=lambda premise, claim: False))
+    assert sample.truth.passages[0].text in pairs[0][0]
+    none = task.assisted_grade(sample, said, Assistants(entails=lambda premise, claim: False))
     assert none.parts == {"correct": 1.0, "citation recall": 0.0, "citation precision": 0.0}
 
 
 @pytest.mark.parametrize("name", ["infbench_qa", "infbench_mc"])
-def test_a_question_is_asked_on_as_much_of_a_book_as_fits(name: str, published: Corpora, tmp_path: Path) -> None:
+def test_a_question_comes_with_as_much_of_a_book_as_fits(name: str, published: Corpora, tmp_path: Path) -> None:
     if "books" not in published.published:
         pytest.skip("no books")
     books = published.collection("books")
@@ -82,9 +82,9 @@ def test_a_question_is_asked_on_as_much_of_a_book_as_fits(name: str, published: 
     (tmp_path / "infbench" / file).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     corpora, task = load_corpora(tmp_path), TASKS[name]
     for index in range(3):
-        found = task.sample(LENGTH, index, seed=0, tokenizer=formatter(), corpora=corpora)
-        assert found.source == "published"
-        assert sample_problems(found, task, formatter()) == []
-        assert any(books[at].text.startswith(found.context) for at in range(3))
-        assert fill_ratio(found) >= 0.97
-        assert task.score(found, task.perfect_answer(found)).value == 1
+        sample = task.sample(LENGTH, index, seed=0, tokenizer=formatter(), corpora=corpora)
+        assert sample.source == "published"
+        assert sample_problems(sample, task, formatter()) == []
+        assert any(books[at].text.startswith(sample.context) for at in range(3))
+        assert fill_ratio(sample) >= 0.97
+        assert task.score(sample, task.perfect_answer(sample)).value == 1

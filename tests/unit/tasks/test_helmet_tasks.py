@@ -1,4 +1,4 @@
-"""HELMET's tasks on generated text: a sample fits, is full, is a function of its identity, and shares what it shall."""
+"""HELMET's tasks on generated text: samples fit, are full, depend on their identity alone, and share their contexts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.helpers.tiny_tokenizers import (
     Pieces,
     drafts,
     formatter,
-    sample,
-    samples,
+    make_sample,
+    make_samples,
     wrapped,
 )
 from tests.helpers.workers import options_of
@@ -51,8 +51,8 @@ def chat_framing() -> PromptFormatter:
     return PromptFormatter(tokenizer)
 
 
-def passages(found: Sample) -> list[str]:
-    return found.context.split("\n\n")
+def passages(sample: Sample) -> list[str]:
+    return sample.context.split("\n\n")
 
 
 # --- length and fill ---
@@ -64,17 +64,17 @@ def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str) -> None:
     lengths = (4096, 5003, 8192) if kind == "pieces" else (8192 if task == "infbench_sum" else 4096, 5003)
     for length in lengths:
         for index in range(2 if kind == "pieces" else 1):
-            found = sample(task, length, index, kind=kind)
-            assert found.prompt.generation_tokens == HELMET[task].generation_tokens
-            assert (0.96 if task in SMALL_UNITS else 0.9) <= fill_ratio(found) <= 1
-            assert (found.source, found.capped) == ("archive", False)
-            assert sample_problems(found, HELMET[task], formatter(kind)) == []
+            sample = make_sample(task, length, index, kind=kind)
+            assert sample.prompt.generation_tokens == HELMET[task].generation_tokens
+            assert (0.96 if task in SMALL_UNITS else 0.9) <= fill_ratio(sample) <= 1
+            assert (sample.source, sample.capped) == ("archive", False)
+            assert sample_problems(sample, HELMET[task], formatter(kind)) == []
 
 
 @every_task
 def test_a_longer_sample_is_fuller(task: str) -> None:
-    found = sample(task, 32768, kind="pieces")
-    assert (0.99 if task in SMALL_UNITS else 0.97) <= fill_ratio(found) <= 1
+    sample = make_sample(task, 32768, kind="pieces")
+    assert (0.99 if task in SMALL_UNITS else 0.97) <= fill_ratio(sample) <= 1
 
 
 @every_task
@@ -87,9 +87,9 @@ def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str
 @pytest.mark.parametrize("task", ["narrativeqa", "infbench_qa", "infbench_mc", *SUMMARIES])
 @pytest.mark.parametrize("kind", ["llama like", "unigram"])
 def test_no_document_of_many_stays_short(task: str, kind: str) -> None:
-    """A question asked of another part of a document is of another length, which counts too."""
+    """A question about another part of a document has another length, which counts too."""
     length = 8192 if task == "infbench_sum" else 4096
-    assert min(fill_ratio(sample(task, length, index, kind=kind)) for index in range(12)) >= 0.9
+    assert min(fill_ratio(make_sample(task, length, index, kind=kind)) for index in range(12)) >= 0.9
 
 
 # --- identity ---
@@ -98,10 +98,10 @@ def test_no_document_of_many_stays_short(task: str, kind: str) -> None:
 @every_task
 def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
     def drawn(order: list[int], used: PromptFormatter) -> dict[int, Sample]:
-        found = {}
+        results = {}
         for index in order:
-            found[index] = HELMET[task].sample(5003, index, seed=7, tokenizer=used, corpora=Corpora())
-        return found
+            results[index] = HELMET[task].sample(5003, index, seed=7, tokenizer=used, corpora=Corpora())
+        return results
 
     upwards = drawn([0, 1, 7], PromptFormatter(Pieces()))
     assert drawn([7, 0], formatter("pieces")) == {index: upwards[index] for index in (0, 7)}
@@ -109,11 +109,11 @@ def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
 
 @every_task
 def test_another_identity_gives_another_sample(task: str) -> None:
-    own = sample(task, 5003, 0, kind="pieces")
+    own = make_sample(task, 5003, 0, kind="pieces")
     others = [
-        sample(task, 5003, HELMET[task].group, kind="pieces"),
-        sample(task, 5003, 0, seed=1, kind="pieces"),
-        sample(task, 4096, 0, kind="pieces"),
+        make_sample(task, 5003, HELMET[task].group, kind="pieces"),
+        make_sample(task, 5003, 0, seed=1, kind="pieces"),
+        make_sample(task, 4096, 0, kind="pieces"),
     ]
     assert len({one.context for one in (own, *others)}) == 4
     assert len({(one.question, one.context) for one in (own, *others)}) == 4
@@ -135,120 +135,121 @@ def test_a_sample_does_not_depend_on_the_process() -> None:
 
 def digest_of_all() -> str:
     """In reverse order of the registry, so that no task can lean on one before it."""
-    drawn = [sample(task, 5003, 1, kind="pieces") for task in sorted(HELMET, reverse=True)]
-    texts = ["\x1f".join((found.prompt.text, *found.references)) for found in drawn]
+    drawn = [make_sample(task, 5003, 1, kind="pieces") for task in sorted(HELMET, reverse=True)]
+    texts = ["\x1f".join((sample.prompt.text, *sample.references)) for sample in drawn]
     return sha256("".join(texts).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*NEEDLES, "json_kv"}))
 def test_every_length_asks_the_same_questions_of_passages_and_classes(task: str) -> None:
-    """So that scores at two lengths differ by the length alone; what a document holds is asked of that document."""
+    """Scores at two lengths then differ by the length alone. Questions on a document depend on its content."""
     if HELMET[task].category in ("longqa", "summ"):
-        starts = {sample(task, length, kind="pieces").context[:500] for length in (8192, 32768)}
+        starts = {make_sample(task, length, kind="pieces").context[:500] for length in (8192, 32768)}
         assert len(starts) == 1
     else:
-        assert len({sample(task, length, kind="pieces").question for length in (4096, 8192, 32768)}) == 1
+        assert len({make_sample(task, length, kind="pieces").question for length in (4096, 8192, 32768)}) == 1
 
 
 def test_a_case_has_the_papers_questions_at_most() -> None:
     cases = plan(options_of("/m", suite="helmet", lengths=(8192,), samples=10_000), HELMET, GENERATED)
-    found = {case.task: case.samples for case in cases}
+    results = {case.task: case.samples for case in cases}
     groups = dict.fromkeys((*RAG, "json_kv"), 6) | dict.fromkeys(("hotpotqa", "msmarco"), 3)
-    assert found == {task: 500 if task in ICL else 100 * groups.get(task, 1) for task in HELMET}
+    assert results == {task: 500 if task in ICL else 100 * groups.get(task, 1) for task in HELMET}
 
 
-# --- what consecutive samples share ---
+# --- contexts of consecutive samples ---
 
 
 @pytest.mark.parametrize("task", RAG)
 def test_six_samples_ask_one_question_with_its_passage_at_six_depths(task: str) -> None:
-    group = samples(task, 6)
-    assert len({found.question for found in group}) == 1
-    (gold,) = {passages(found)[round(found.depths[0] * (len(passages(found)) - 1))] for found in group}
-    shared = [[each for each in passages(found) if each != gold] for found in group]
+    group = make_samples(task, 6)
+    assert len({sample.question for sample in group}) == 1
+    (gold,) = {passages(sample)[round(sample.depths[0] * (len(passages(sample)) - 1))] for sample in group}
+    shared = [[passage for passage in passages(sample) if passage != gold] for sample in group]
     assert all(shared[0] == other for other in shared)
     assert len(shared[0]) >= 5
     step = 1 / len(shared[0])
-    assert [found.depths[0] for found in group] == pytest.approx(DEPTHS, abs=step / 2 + 1e-9)
-    assert sample(task, 4096, 6).question != group[0].question
+    assert [sample.depths[0] for sample in group] == pytest.approx(DEPTHS, abs=step / 2 + 1e-9)
+    assert make_sample(task, 4096, 6).question != group[0].question
 
 
 @pytest.mark.parametrize("task", ["hotpotqa", "msmarco"])
 def test_three_samples_show_the_same_passages_in_three_orders(task: str) -> None:
-    group = samples(task, 3)
-    assert len({found.question for found in group}) == 1
-    assert len({frozenset(passages(found)) for found in group}) == 1
-    assert len({tuple(passages(found)) for found in group}) == 3
-    assert sample(task, 4096, 3).question != group[0].question
+    group = make_samples(task, 3)
+    assert len({sample.question for sample in group}) == 1
+    assert len({frozenset(passages(sample)) for sample in group}) == 1
+    assert len({tuple(passages(sample)) for sample in group}) == 3
+    assert make_sample(task, 4096, 3).question != group[0].question
 
 
 def test_six_samples_ask_one_object_for_six_keys() -> None:
-    group = samples("json_kv", 6)
-    (context,) = {found.context for found in group}
+    group = make_samples("json_kv", 6)
+    (context,) = {sample.context for sample in group}
     pairs = list(json.loads(context).items())
-    asked = [pairs.index((found.question, found.references[0])) for found in group]
-    assert asked == [round(depth * (len(pairs) - 1)) for depth in DEPTHS]
+    places = [pairs.index((sample.question, sample.references[0])) for sample in group]
+    assert places == [round(depth * (len(pairs) - 1)) for depth in DEPTHS]
     assert len({*dict(pairs), *dict(pairs).values()}) == 2 * len(pairs)
-    assert sample("json_kv", 4096, 6).context != context
+    assert make_sample("json_kv", 4096, 6).context != context
 
 
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*RAG, "hotpotqa", "msmarco", "json_kv"}))
 def test_all_other_samples_stand_alone(task: str) -> None:
     assert HELMET[task].group == 1
-    assert len({found.context for found in samples(task, 2, 8192)}) == 2
+    assert len({sample.context for sample in make_samples(task, 2, 8192)}) == 2
 
 
 @pytest.mark.parametrize("task", ICL)
 def test_shots_come_in_rounds_with_numbers_of_their_own_in_every_sample(task: str) -> None:
     classes = len(GENERATED.classification_set(task).labels)
-    first, second = (sample(task, 8192, index, kind="pieces") for index in range(2))
+    first, second = (make_sample(task, 8192, index, kind="pieces") for index in range(2))
     shown = [
         [int(number) for number in re.findall(r"^label: (\d+)$", one.context, re.MULTILINE)] for one in (first, second)
     ]
     for numbers in shown:
         assert set(numbers) == set(range(classes))
         rounds = [numbers[start : start + classes] for start in range(0, len(numbers) - classes + 1, classes)]
-        # The very text that is asked for is left out where it comes up.
+        # The text to classify is left out of the shots.
         assert sum(set(one) == set(range(classes)) for one in rounds) >= len(rounds) - 1
-    assert len({drawn.question for drawn in drafts(task, 12, room=0, length=8192)}) == 12
-    for found in (first, second):
-        assert found.question not in found.context.split("\n")
+    assert len({drawn.question for drawn in drafts(task, 12, token_budget=0, length=8192)}) == 12
+    for sample in (first, second):
+        assert sample.question not in sample.context.split("\n")
 
 
 # --- demonstrations ---
 
 
-def demonstrations(found: Sample) -> str:
-    """What stands before the context, without the instruction."""
-    before = found.prompt.text.partition(found.context)[0]
+def demonstrations(sample: Sample) -> str:
+    """Return the text before the context, without the instruction."""
+    before = sample.prompt.text.partition(sample.context)[0]
     return before.partition("\n\n")[2]
 
 
-def solved(found: Sample) -> int:
-    """How many answers are shown, after their mark at the start of a line."""
-    return len(re.findall(rf"^{re.escape(found.answer_prefix)} \S", demonstrations(found), re.MULTILINE))
+def solved(sample: Sample) -> int:
+    """Return the number of answers shown, after their prefix at the start of a line."""
+    return len(re.findall(rf"^{re.escape(sample.answer_prefix)} \S", demonstrations(sample), re.MULTILINE))
 
 
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*ICL, *NEEDLES}))
-def test_two_solved_questions_come_first_and_never_the_asked_one(task: str) -> None:
+def test_two_solved_questions_come_first_and_never_the_samples_own(task: str) -> None:
     group = HELMET[task].group
     for length, counts in ((4096 if task != "infbench_sum" else 5003, {0, 1, 2}), (8192, {2})):
-        found = [sample(task, length, index) for index in range(0, 4 * group, max(1, group - 1))]
-        assert {solved(one) for one in found} <= counts
-        assert not any(one.question and one.question in demonstrations(one) for one in found)
-        assert len({demonstrations(one) for one in found}) == len({one.index // group for one in found})
+        drawn = [make_sample(task, length, index) for index in range(0, 4 * group, max(1, group - 1))]
+        assert {solved(one) for one in drawn} <= counts
+        assert not any(one.question and one.question in demonstrations(one) for one in drawn)
+        assert len({demonstrations(one) for one in drawn}) == len({one.index // group for one in drawn})
 
 
 @pytest.mark.parametrize("task", sorted({*ICL, *NEEDLES}))
 def test_shots_and_needles_have_no_demonstrations(task: str) -> None:
-    assert solved(sample(task, 8192)) == 0
+    assert solved(make_sample(task, 8192)) == 0
 
 
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*ICL, *NEEDLES, "json_kv"}))
 def test_demonstrations_are_chosen_by_the_question(task: str) -> None:
     """Not by how many samples there are, nor by how long they are."""
     first, longer = (
-        re.findall(r"^(?:Question|Query): .*$", demonstrations(sample(task, n)), re.MULTILINE) for n in (8192, 16384)
+        re.findall(r"^(?:Question|Query): .*$", demonstrations(make_sample(task, n)), re.MULTILINE)
+        for n in (8192, 16384)
     )
     assert first == longer
 
@@ -260,22 +261,22 @@ def test_demonstrations_are_chosen_by_the_question(task: str) -> None:
 def test_the_answer_begins_in_the_models_turn(task: str) -> None:
     chat = chat_framing()
     length = 8192 if task == "infbench_sum" else 4096
-    found = HELMET[task].sample(length, 0, seed=0, tokenizer=chat, corpora=GENERATED)
-    assert found.prompt.text.startswith(f"{BOS}<user>")
-    assert re.search(rf"<end><answer> ?{re.escape(found.answer_prefix)}$", found.prompt.text)
-    assert found.prompt.text.count("<answer>") == 1
-    assert sample_problems(found, HELMET[task], chat) == []
+    sample = HELMET[task].sample(length, 0, seed=0, tokenizer=chat, corpora=GENERATED)
+    assert sample.prompt.text.startswith(f"{BOS}<user>")
+    assert re.search(rf"<end><answer> ?{re.escape(sample.answer_prefix)}$", sample.prompt.text)
+    assert sample.prompt.text.count("<answer>") == 1
+    assert sample_problems(sample, HELMET[task], chat) == []
 
 
 @every_task
 def test_without_a_chat_template_the_prefix_stands_on_a_line_of_its_own(task: str) -> None:
-    found = sample(task, 8192)
+    sample = make_sample(task, 8192)
     separator = " " if task in NEEDLES else "\n"
-    assert found.prompt.text.endswith(f"{separator}{found.answer_prefix}")
-    assert not found.prompt.text.removesuffix(f"{separator}{found.answer_prefix}").endswith(("\n", " "))
+    assert sample.prompt.text.endswith(f"{separator}{sample.answer_prefix}")
+    assert not sample.prompt.text.removesuffix(f"{separator}{sample.answer_prefix}").endswith(("\n", " "))
 
 
 @every_task
 def test_answers_of_one_line_end_with_it(task: str) -> None:
     one_line = HELMET[task].category in ("rag", "icl", "rerank")
-    assert sample(task, 8192).prompt.stop == (("\n",) if one_line else ())
+    assert make_sample(task, 8192).prompt.stop == (("\n",) if one_line else ())

@@ -1,4 +1,4 @@
-"""--prompts FILE: a team's own wording, and what is said of a file that cannot be used."""
+"""--prompts FILE: a team's own wording, and the errors for unusable files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fixtures.tasks import TASKS, load_tasks
 from fixtures.tasks.prompt_files import PromptsError, placeholders
 from fixtures.tasks.ruler.registry import PROMPTS
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.tiny_tokenizers import GENERATED, RULER, formatter, sample
+from tests.helpers.tiny_tokenizers import GENERATED, RULER, formatter, make_sample
 
 Write = Callable[[str | bytes], Path]
 
@@ -72,10 +72,10 @@ def test_an_override_changes_the_prompt_of_its_task_alone(write: Write) -> None:
         own = task.sample(1024, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
         if name == "niah_single_2":
             assert own.prompt.text.endswith(f" For {own.question} it is")
-            assert own.references == sample(name, 1024).references
+            assert own.references == make_sample(name, 1024).references
             assert task.prompts == {**TASKS[name].prompts, "answer_prefix": "For {query} it is"}
         else:
-            assert own == sample(name, 1024)
+            assert own == make_sample(name, 1024)
 
 
 def test_braces_of_the_text_are_written_double_everywhere(write: Write) -> None:
@@ -92,15 +92,15 @@ def test_braces_of_the_text_are_written_double_everywhere(write: Write) -> None:
     )
     for name, part in places:
         path = write(f"[{name}]\n{part} = {json.dumps(PROMPTS[name][part] + ' {{x}}')}")
-        found = load_tasks(str(path))[name].sample(1024, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
-        assert " {x}" in found.prompt.text
-        assert "{{" not in found.prompt.text
+        sample = load_tasks(str(path))[name].sample(1024, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
+        assert " {x}" in sample.prompt.text
+        assert "{{" not in sample.prompt.text
 
 
 def test_an_answer_prefix_may_be_left_empty(write: Write) -> None:
     tasks = load_tasks(str(write("[fwe]\nanswer_prefix = ''")))
-    found = tasks["fwe"].sample(1024, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
-    assert found.prompt.text.rstrip().endswith("in the above coded text?")
+    sample = tasks["fwe"].sample(1024, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
+    assert sample.prompt.text.rstrip().endswith("in the above coded text?")
 
 
 def test_the_files_own_tables_are_accepted() -> None:
@@ -109,5 +109,5 @@ def test_the_files_own_tables_are_accepted() -> None:
     assert list(PROMPTS) == list(RULER)
 
 
-def test_placeholders_are_what_stands_in_braces() -> None:
+def test_placeholders_are_the_names_in_braces() -> None:
     assert placeholders("{a} {{b}} {c!r} {d:>8} {}") == {"a", "c!r", "d:>8", ""}

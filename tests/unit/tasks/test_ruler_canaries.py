@@ -1,4 +1,4 @@
-"""Answers that need no reading: whoever knows the references scores 1, whoever says anything else about 0."""
+"""Answers without reading the text: the references score 1, and any other answer scores about 0."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from fixtures.corpora.words import vocabulary
 from fixtures.records import Sample
-from tests.helpers.tiny_tokenizers import RULER, formatter, sample, samples
+from tests.helpers.tiny_tokenizers import RULER, formatter, make_sample, make_samples
 
 SAMPLES = 24
 LENGTH = 4096
@@ -32,33 +32,33 @@ def encoded(text: str) -> list[int]:
     return list(formatter().tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def first_tokens(found: Sample) -> str:
-    return decoded(encoded(found.context)[: found.prompt.generation_tokens])
+def first_tokens(sample: Sample) -> str:
+    return decoded(encoded(sample.context)[: sample.prompt.generation_tokens])
 
 
-def last_tokens(found: Sample) -> str:
-    return decoded(list(found.prompt.token_ids[-found.prompt.generation_tokens :]))
+def last_tokens(sample: Sample) -> str:
+    return decoded(list(sample.prompt.token_ids[-sample.prompt.generation_tokens :]))
 
 
-def end_of_context(found: Sample) -> str:
-    return decoded(encoded(found.context)[-found.prompt.generation_tokens :])
+def end_of_context(sample: Sample) -> str:
+    return decoded(encoded(sample.context)[-sample.prompt.generation_tokens :])
 
 
-def said_anew(found: Sample, alphabet: str, size: int) -> str:
-    random = Random(found.index)
-    return " ".join("".join(random.choices(alphabet, k=size)) for _ in range(found.prompt.generation_tokens))
+def said_anew(sample: Sample, alphabet: str, size: int) -> str:
+    random = Random(sample.index)
+    return " ".join("".join(random.choices(alphabet, k=size)) for _ in range(sample.prompt.generation_tokens))
 
 
 GUESSES: dict[str, Callable[[Sample], str]] = {
-    "nothing": lambda found: "",
-    "blanks": lambda found: " \n\t",
-    "dots": lambda found: "... ..." * 10,
-    "the question": lambda found: f"{found.question} {found.answer_prefix}",
-    "random words": lambda found: " ".join(Random(found.index).choices(vocabulary(), k=30)),
-    "random names": lambda found: said_anew(found, ascii_uppercase, 5),
-    "random codes": lambda found: said_anew(found, ascii_lowercase, 6),
-    "random numbers": lambda found: said_anew(found, digits, 7),
-    "the distractors": lambda found: " ".join(found.distractors),
+    "nothing": lambda sample: "",
+    "blanks": lambda sample: " \n\t",
+    "dots": lambda sample: "... ..." * 10,
+    "the question": lambda sample: f"{sample.question} {sample.answer_prefix}",
+    "random words": lambda sample: " ".join(Random(sample.index).choices(vocabulary(), k=30)),
+    "random names": lambda sample: said_anew(sample, ascii_uppercase, 5),
+    "random codes": lambda sample: said_anew(sample, ascii_lowercase, 6),
+    "random numbers": lambda sample: said_anew(sample, digits, 7),
+    "the distractors": lambda sample: " ".join(sample.distractors),
 }
 ECHOES: dict[str, Callable[[Sample], str]] = {
     "first tokens of the context": first_tokens,
@@ -69,40 +69,40 @@ ECHOES: dict[str, Callable[[Sample], str]] = {
 
 @every_task
 def test_the_references_score_1_in_any_form(task: str) -> None:
-    for found in samples(task, SAMPLES):
+    for sample in make_samples(task, SAMPLES):
         for answer in (
-            " ".join(found.references),
-            ", ".join(found.references).upper(),
-            " ".join(f"{number}. {reference}" for number, reference in enumerate(found.references, start=1)),
-            f"Sure! {found.answer_prefix} " + " and ".join(reversed(found.references)),
+            " ".join(sample.references),
+            ", ".join(sample.references).upper(),
+            " ".join(f"{number}. {reference}" for number, reference in enumerate(sample.references, start=1)),
+            f"Sure! {sample.answer_prefix} " + " and ".join(reversed(sample.references)),
         ):
-            score = RULER[task].score(found, answer)
+            score = RULER[task].score(sample, answer)
             assert (score.value, score.failure) == (1, None), answer
 
 
 @every_task
 @pytest.mark.parametrize("guess", GUESSES)
 def test_a_guess_scores_about_0(task: str, guess: str) -> None:
-    # Of many numbers one holds the year that is asked for, now and then.
+    # Among many numbers is the right year now and then.
     count = 4 * SAMPLES if RULER[task].category == "qa" else SAMPLES
-    scores = [RULER[task].score(found, GUESSES[guess](found)).value for found in samples(task, count)]
+    scores = [RULER[task].score(sample, GUESSES[guess](sample)).value for sample in make_samples(task, count)]
     assert mean(scores) <= 0.02
 
 
 @every_task
 @pytest.mark.parametrize("echo", ECHOES)
 def test_an_echo_scores_no_more_than_chance_puts_there(task: str, echo: str) -> None:
-    scores = [RULER[task].score(found, ECHOES[echo](found)).value for found in samples(task, SAMPLES)]
+    scores = [RULER[task].score(sample, ECHOES[echo](sample)).value for sample in make_samples(task, SAMPLES)]
     assert mean(scores) <= 0.05 + ECHO_FLOOR[RULER[task].category]
 
 
 # --- word lists, whose answers stand all over the context ---
 
 
-def windows(found: Sample) -> Iterator[str]:
-    """Runs of the prompt, as long as an answer may be, that begin and end anywhere, also inside a word."""
-    ids = list(found.prompt.token_ids)
-    size = found.prompt.generation_tokens
+def windows(sample: Sample) -> Iterator[str]:
+    """Yield runs of the prompt with the length of an answer. They start and end anywhere, even inside a word."""
+    ids = list(sample.prompt.token_ids)
+    size = sample.prompt.generation_tokens
     for start in range(1, len(ids) - size, (len(ids) - size) // EDGE - 1):
         yield decoded(ids[start : start + size])
 
@@ -112,10 +112,10 @@ def windows(found: Sample) -> Iterator[str]:
 def test_no_run_of_a_word_list_scores(task: str, length: int) -> None:
     """In the public scorer a run of a short list scores up to 100."""
     contained = 0
-    for found in samples(task, 4, length):
-        for echo in windows(found):
-            contained += any(reference in echo for reference in found.references)
-            score = RULER[task].score(found, echo)
+    for sample in make_samples(task, 4, length):
+        for echo in windows(sample):
+            contained += any(reference in echo for reference in sample.references)
+            score = RULER[task].score(sample, echo)
             assert score.value == 0, echo
             assert score.failure == ("copied" if re.search(r"\w", echo) else "empty")
             assert set(score.parts.values()) == {0.0}
@@ -124,24 +124,24 @@ def test_no_run_of_a_word_list_scores(task: str, length: int) -> None:
 
 @pytest.mark.parametrize("length", [1024, 4096])
 def test_a_run_of_a_list_that_is_numbered_anew_scores_nothing_either(length: int) -> None:
-    for found in samples("cwe", 4, length):
-        words = found.context.split()[1::2]
+    for sample in make_samples("cwe", 4, length):
+        words = sample.context.split()[1::2]
         for start in range(0, len(words) - 12, 12):
             run = words[start : start + 12]
             for echo in (" ".join(run), " ".join(f"{number}. {word}" for number, word in enumerate(run, start=1))):
-                assert RULER["cwe"].score(found, echo).value == 0, echo
+                assert RULER["cwe"].score(sample, echo).value == 0, echo
 
 
 def test_a_right_answer_may_be_long_and_repeat_itself() -> None:
     for task in ("cwe", "fwe"):
-        found = sample(task)
-        listed = " ".join(f"{number}. {word}" for number, word in enumerate(found.references, start=1))
-        for answer in (f"{listed}\n{listed}\n{listed}", f"{found.answer_prefix} {listed}", f"{listed} 11. aardvark"):
-            assert RULER[task].score(found, answer).value == 1
+        sample = make_sample(task)
+        listed = " ".join(f"{number}. {word}" for number, word in enumerate(sample.references, start=1))
+        for answer in (f"{listed}\n{listed}\n{listed}", f"{sample.answer_prefix} {listed}", f"{listed} 11. aardvark"):
+            assert RULER[task].score(sample, answer).value == 1
 
 
 def test_half_the_words_score_half() -> None:
-    found = sample("cwe")
-    score = RULER["cwe"].score(found, " ".join((*found.references[:5], "aardvark", "nothing")))
+    sample = make_sample("cwe")
+    score = RULER["cwe"].score(sample, " ".join((*sample.references[:5], "aardvark", "nothing")))
     assert (score.value, score.failure) == (0.5, "incomplete")
     assert list(score.parts.values()) == [1.0] * 5 + [0.0] * 5

@@ -1,4 +1,4 @@
-"""RULER's own prepared samples are asked as their files have them."""
+"""RULER's own prepared samples are used exactly as in their files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def corpora_of(folder: Path, task: str, record: dict[str, object]) -> Corpora:
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "prompt"),
     [
         ({"input": TEXT + PREFIX}, TEXT + PREFIX + " "),
         ({"input": TEXT, "answer_prefix": PREFIX}, TEXT + PREFIX),
@@ -34,13 +34,13 @@ def corpora_of(folder: Path, task: str, record: dict[str, object]) -> Corpora:
     ],
     ids=["one text", "prefix apart", "prefix in both"],
 )
-def test_a_prepared_sample_is_asked_byte_for_byte(tmp_path: Path, record: dict[str, object], told: str) -> None:
+def test_a_prepared_sample_is_used_byte_for_byte(tmp_path: Path, record: dict[str, object], prompt: str) -> None:
     corpora, task = corpora_of(tmp_path, "niah_single_2", record), TASKS["niah_single_2"]
-    found = task.sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=corpora)
-    assert found.prompt.text == told
-    assert found.source == task.source(corpora, LENGTH) == "published"
-    assert sample_problems(found, task, formatter()) == []
-    assert task.score(found, " 4812207").value == 1
+    sample = task.sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=corpora)
+    assert sample.prompt.text == prompt
+    assert sample.source == task.source(corpora, LENGTH) == "published"
+    assert sample_problems(sample, task, formatter()) == []
+    assert task.score(sample, " 4812207").value == 1
     assert task.question_count is not None
     assert task.question_count(corpora, LENGTH) == 1
 

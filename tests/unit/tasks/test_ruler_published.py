@@ -19,25 +19,25 @@ ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue"
 def published() -> Corpora:
     """The files of LONGCTX_DATA_DIR, or of shared/data beside the repository."""
     places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
-    found = [load_corpora(place) for place in places if place and Path(place).is_dir()]
-    if not found or "archive" in found[0].sources.values():
+    drawn = [load_corpora(place) for place in places if place and Path(place).is_dir()]
+    if not drawn or "archive" in drawn[0].sources.values():
         pytest.skip("no published data: set LONGCTX_DATA_DIR")
-    return found[0]
+    return drawn[0]
 
 
 @pytest.mark.parametrize("task", RULER)
 def test_samples_of_published_texts_are_sound(task: str, published: Corpora) -> None:
     for index in range(4):
-        found = RULER[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=published)
-        assert sample_problems(found, RULER[task], formatter()) == []
-        assert found.source == ("published" if task in (*ESSAYS, "qa_1", "qa_2") else "archive")
+        sample = RULER[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=published)
+        assert sample_problems(sample, RULER[task], formatter()) == []
+        assert sample.source == ("published" if task in (*ESSAYS, "qa_1", "qa_2") else "archive")
 
 
 @pytest.mark.parametrize("task", ["qa_1", "qa_2"])
-def test_no_published_question_that_is_asked_holds_its_answer(task: str, published: Corpora) -> None:
+def test_no_published_question_contains_its_answer(task: str, published: Corpora) -> None:
     """Some do: to give such a question back would score as an answer."""
     questions = published.squad if task == "qa_1" else published.hotpot
     for index in range(min(60, len(questions.questions))):
-        found, _ = RULER[task].shortest_draft(4096, index, seed=0, tokenizer=formatter(), corpora=published)
-        echo = f"{found.question} {found.answer_prefix}".lower()
-        assert not any(answer.lower() in echo for answer in found.references)
+        sample, _ = RULER[task].shortest_draft(4096, index, seed=0, tokenizer=formatter(), corpora=published)
+        echo = f"{sample.question} {sample.answer_prefix}".lower()
+        assert not any(answer.lower() in echo for answer in sample.references)

@@ -22,7 +22,7 @@ from fixtures.tasks import TASKS
 from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tasks.ruler.qa import SPARE_TOKENS_PER_JOIN, FittingQuestions, QuestionTokens
 from fixtures.tokenization.prompts import PromptFormatter
-from tests.helpers.tiny_tokenizers import GENERATED, formatter, samples
+from tests.helpers.tiny_tokenizers import GENERATED, formatter, make_samples
 
 
 def documents_of(context: str) -> list[str]:
@@ -32,23 +32,23 @@ def documents_of(context: str) -> list[str]:
 
 
 @pytest.mark.parametrize("task", ["qa_1", "qa_2"])
-def test_gold_paragraphs_stand_once_and_no_other_states_the_answer(task: str) -> None:
+def test_gold_paragraphs_occur_once_and_no_other_contains_the_answer(task: str) -> None:
     questions = GENERATED.squad if task == "qa_1" else GENERATED.hotpot
     golds = {question.question: question.gold for question in questions.questions}
-    for found in samples(task, 6):
-        documents = documents_of(found.context)
-        expected = [questions.paragraphs[place] for place in golds[found.question]]
+    for sample in make_samples(task, 6):
+        documents = documents_of(sample.context)
+        expected = [questions.paragraphs[place] for place in golds[sample.question]]
         assert [documents.count(paragraph) for paragraph in expected] == [1] * len(expected)
         assert len(set(documents)) == len(documents)
         others = [document for document in documents if document not in expected]
-        assert not any(contains_words(document, answer) for document in others for answer in found.references)
+        assert not any(contains_words(document, answer) for document in others for answer in sample.references)
 
 
 def test_samples_of_a_block_share_their_paragraphs_in_one_order() -> None:
-    """What a model has read for one it need not read for the next; another block has other paragraphs."""
-    asked = samples("qa_1", 17)
-    texts = [documents_of(found.context) for found in asked]
-    golds = {of[found.rank[0]] for found, of in zip(asked, texts, strict=True) if found.rank}
+    """An engine may reuse the paragraphs of one sample for the next. Another block has other paragraphs."""
+    block = make_samples("qa_1", 17)
+    texts = [documents_of(sample.context) for sample in block]
+    golds = {of[sample.rank[0]] for sample, of in zip(block, texts, strict=True) if sample.rank}
     for one, other in pairwise(texts[:16]):
         common = [text for text in one if text in other and text not in golds]
         assert common == [text for text in other if text in one and text not in golds]
@@ -87,22 +87,24 @@ def small_set(tmp_path: Path) -> Corpora:
     return load_corpora(tmp_path)
 
 
-def test_gold_stands_once_where_a_small_set_has_to_be_repeated(small_set: Corpora) -> None:
-    asked = set()
+def test_gold_occurs_once_in_a_repeated_small_set(small_set: Corpora) -> None:
+    seen = set()
     for index in range(8):
-        found = TASKS["qa_1"].sample(4096, index, seed=0, tokenizer=formatter(), corpora=small_set)
-        documents = documents_of(found.context)
-        stating = [document for document in documents if any(contains_words(document, one) for one in found.references)]
-        assert len(stating) == 1
+        sample = TASKS["qa_1"].sample(4096, index, seed=0, tokenizer=formatter(), corpora=small_set)
+        documents = documents_of(sample.context)
+        with_answer = [
+            document for document in documents if any(contains_words(document, form) for form in sample.references)
+        ]
+        assert len(with_answer) == 1
         assert len(documents) > 100
         assert 2 <= len(set(documents)) <= 5
-        assert 4096 * 0.93 < found.prompt.length_tokens + 32 <= 4096
-        assert found.source == "published"
-        asked.add(found.question)
-    assert len(asked) == 4
+        assert 4096 * 0.93 < sample.prompt.length_tokens + 32 <= 4096
+        assert sample.source == "published"
+        seen.add(sample.question)
+    assert len(seen) == 4
 
 
-def test_a_gold_paragraph_without_the_answer_stands_once_too(tmp_path: Path) -> None:
+def test_a_gold_paragraph_without_the_answer_occurs_once_too(tmp_path: Path) -> None:
     """The first of two hops states no answer, so only its place in the set tells that it is gold."""
     context = [["Mill", ["Ida built the mill."]], ["Ida", ["Ida was born in Aln."]], ["Fog", ["Fog is wet."]]]
     item = {
@@ -113,14 +115,14 @@ def test_a_gold_paragraph_without_the_answer_stands_once_too(tmp_path: Path) -> 
         "supporting_facts": [["Mill", 0], ["Ida", 0]],
     }
     (tmp_path / "hotpotqa.json").write_text(json.dumps([item]), encoding="utf-8")
-    found = TASKS["qa_2"].sample(2048, 0, seed=0, tokenizer=formatter(), corpora=load_corpora(tmp_path))
-    counts = Counter(documents_of(found.context))
+    sample = TASKS["qa_2"].sample(2048, 0, seed=0, tokenizer=formatter(), corpora=load_corpora(tmp_path))
+    counts = Counter(documents_of(sample.context))
     assert counts["Mill\nIda built the mill."] == counts["Ida\nIda was born in Aln."] == 1
     assert counts["Fog\nFog is wet."] == counts.total() - 2 > 50
 
 
 @pytest.mark.parametrize("order", [(0, 5, 2), (30, 2, 5, 0), (5, 5, 0, 2)])
-def test_a_question_does_not_depend_on_which_were_asked_before(small_set: Corpora, order: tuple[int, ...]) -> None:
+def test_a_question_does_not_depend_on_earlier_samples(small_set: Corpora, order: tuple[int, ...]) -> None:
     """Also where the index is past the last question that fits; four of five do."""
     fresh = PromptFormatter(formatter().tokenizer)
 
@@ -128,12 +130,12 @@ def test_a_question_does_not_depend_on_which_were_asked_before(small_set: Corpor
         draft, _ = TASKS["qa_1"].shortest_draft(1024, index, seed=3, tokenizer=fresh, corpora=small_set)
         return draft.question
 
-    asked = {index: question(index) for index in order}
+    questions = {index: question(index) for index in order}
     alone = [
         TASKS["qa_1"].shortest_draft(1024, index, seed=3, tokenizer=formatter(), corpora=small_set)
         for index in range(4)
     ]
-    assert asked == {index: alone[index % 4][0].question for index in order}
+    assert questions == {index: alone[index % 4][0].question for index in order}
     assert len({draft.question for draft, _ in alone}) == 4
 
 
@@ -161,18 +163,18 @@ def test_nothing_is_counted_twice(small_set: Corpora) -> None:
 
 @given(
     texts=st.lists(st.text("ab .", max_size=30), min_size=1, max_size=6, unique=True),
-    asked=st.lists(st.tuples(st.text("ab ?", min_size=1, max_size=20), st.sets(st.integers(0, 5), min_size=1)),
+    drawn=st.lists(st.tuples(st.text("ab ?", min_size=1, max_size=20), st.sets(st.integers(0, 5), min_size=1)),
                    min_size=1, max_size=8),
-    room=st.integers(0, 120),
+    token_budget=st.integers(0, 120),
     order=st.randoms(use_true_random=False),
 )  # fmt: skip
-def test_those_that_fit_are_asked_in_turn_and_else_the_one_that_takes_least(
-    texts: list[str], asked: list[tuple[str, set[int]]], room: int, order: Random
+def test_fitting_questions_come_in_turn_and_else_the_shortest(
+    texts: list[str], drawn: list[tuple[str, set[int]]], token_budget: int, order: Random
 ) -> None:
-    """As found by counting all of them whole."""
+    """As sample by counting all of them whole."""
     questions = [
         Question(f"q{at}", text, ("aab",), tuple(sorted({place % len(texts) for place in golds})))
-        for at, (text, golds) in enumerate(asked)
+        for at, (text, golds) in enumerate(drawn)
     ]
     places = order.sample(range(len(questions)), len(questions))
 
@@ -184,19 +186,20 @@ def test_those_that_fit_are_asked_in_turn_and_else_the_one_that_takes_least(
     fit = [
         question
         for question in in_order
-        if tokens(question) + SPARE_TOKENS_PER_JOIN * len(question.gold) <= room and "aab" not in question.question
+        if tokens(question) + SPARE_TOKENS_PER_JOIN * len(question.gold) <= token_budget
+        and "aab" not in question.question
     ]
     expected = fit or [min(in_order, key=tokens)]
     asked_of = QuestionSet(texts, questions, "archive")
     sizes = QuestionTokens(asked_of, formatter(), "Document {number}: {text}")
-    fitting = FittingQuestions(asked_of, places, sizes, token_budget=room, prefix="Answer:")
+    fitting = FittingQuestions(asked_of, places, sizes, token_budget=token_budget, prefix="Answer:")
     for index in (2, 0, 5, 1, 9):
         assert fitting.question(index) == expected[index % len(expected)]
 
 
-def test_a_question_that_holds_its_answer_is_never_asked(small_set: Corpora) -> None:
+def test_a_question_that_contains_its_answer_is_never_used(small_set: Corpora) -> None:
     """To give such a question back would score as an answer."""
     for index in range(12):
-        found = TASKS["qa_1"].sample(1024, index, seed=1, tokenizer=formatter(), corpora=small_set)
-        assert "lean" not in found.question
-        assert TASKS["qa_1"].score(found, f"{found.question} {found.answer_prefix}").value == 0
+        sample = TASKS["qa_1"].sample(1024, index, seed=1, tokenizer=formatter(), corpora=small_set)
+        assert "lean" not in sample.question
+        assert TASKS["qa_1"].score(sample, f"{sample.question} {sample.answer_prefix}").value == 0

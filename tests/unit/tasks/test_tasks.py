@@ -22,12 +22,12 @@ from fixtures.tasks.fit_to_length import CannotFit, UnitStream
 from fixtures.tasks.sample_spec import Draft
 from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, formatter, sample
+from tests.helpers.tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, formatter, make_sample
 
 QA = ("qa_1", "qa_2")
 # Their smallest unit is a word in all its repetitions, or a paragraph.
 COARSE = ("cwe", "fwe", *QA)
-# Of sample(4096, 0, seed=0) with the tokenizer Pieces. A digest that changes means that scores can no longer be
+# Of make_sample(4096, 0, seed=0) with the tokenizer Pieces. A digest that changes means that scores can no longer be
 # compared with those measured before: it wants a line in the changelog.
 DIGESTS = {
     "niah_single_1": "32c46283cd809385",
@@ -49,12 +49,12 @@ every_task = pytest.mark.parametrize("task", RULER)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def digest(found: Sample) -> str:
-    return sha256("\x1f".join((found.prompt.text, *found.references)).encode()).hexdigest()[:16]
+def digest(sample: Sample) -> str:
+    return sha256("\x1f".join((sample.prompt.text, *sample.references)).encode()).hexdigest()[:16]
 
 
 def ids_of(kind: str, text: str) -> tuple[int, ...]:
-    """What the tokenizer itself makes of a text, its BOS included."""
+    """Return the tokenizer's own ids of a text, with its BOS."""
     return tuple(formatter(kind).tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"])
 
 
@@ -66,19 +66,19 @@ def ids_of(kind: str, text: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("length", [1024, 2048, 4096, 5000])
 def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str, length: int) -> None:
     for index in range(2):
-        found = sample(task, length, index, kind=kind)
-        assert found.prompt.length_tokens == len(found.prompt.token_ids)
-        assert found.prompt.token_ids == ids_of(kind, found.prompt.text)
-        assert found.prompt.token_ids.count(formatter(kind).tokenizer.bos_token_id) == 1
-        assert found.prompt.generation_tokens == RULER[task].generation_tokens
-        assert fill_ratio(found) <= 1
+        sample = make_sample(task, length, index, kind=kind)
+        assert sample.prompt.length_tokens == len(sample.prompt.token_ids)
+        assert sample.prompt.token_ids == ids_of(kind, sample.prompt.text)
+        assert sample.prompt.token_ids.count(formatter(kind).tokenizer.bos_token_id) == 1
+        assert sample.prompt.generation_tokens == RULER[task].generation_tokens
+        assert fill_ratio(sample) <= 1
         if length >= 4096:
-            assert fill_ratio(found) >= (0.93 if task in COARSE else 0.97)
+            assert fill_ratio(sample) >= (0.93 if task in COARSE else 0.97)
 
 
 @every_task
 def test_a_long_sample_is_almost_full(task: str) -> None:
-    assert 0.985 <= fill_ratio(sample(task, 32768)) <= 1
+    assert 0.985 <= fill_ratio(make_sample(task, 32768)) <= 1
 
 
 class Spanning(Pieces):
@@ -97,33 +97,33 @@ class Blocks(Pieces):
 @pytest.mark.parametrize("task", ["niah_single_1", "niah_single_2", "niah_multikey_2", "vt", "cwe", "fwe", "qa_1"])
 def test_a_sample_is_full_where_counts_do_not_add_up(task: str, tokenizer: Pieces) -> None:
     for index in range(3):
-        found = RULER[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
-        assert RULER[task].least_fill <= fill_ratio(found) <= 1
+        sample = RULER[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
+        assert RULER[task].least_fill <= fill_ratio(sample) <= 1
 
 
 def test_a_sample_of_large_units_is_full_where_small_steps_change_nothing() -> None:
-    """What is 150 tokens short takes one unit too many from there on, and the step before it is far."""
-    asked = replace(TASKS["vt"], compose=lambda spec: partial(stepped, spec.input_tokens - 2))
-    found = asked.sample(4096, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
-    assert found.prompt.length_tokens == 4096 - asked.generation_tokens - 40
+    """The second attempt is one unit too long, and only a large step back from there changes anything."""
+    task = replace(TASKS["vt"], compose=lambda spec: partial(stepped, spec.input_tokens - 2))
+    sample = task.sample(4096, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
+    assert sample.prompt.length_tokens == 4096 - task.generation_tokens - 40
 
 
-def stepped(most: int, room: int) -> Draft:
-    """A prompt that is 150 tokens short when asked for all there is, then 40, then one over; the start takes one."""
-    short = 150 if room < most + 70 else 40 if room < most + 110 else -1
-    text = " a" * (most - short if room else 1)
+def stepped(most: int, token_budget: int) -> Draft:
+    """Return a prompt that is 150 tokens short for the whole budget, 40 for a larger one, and too long beyond that."""
+    short = 150 if token_budget < most + 70 else 40 if token_budget < most + 110 else -1
+    text = " a" * (most - short if token_budget else 1)
     return Draft(context=text, question="", user_text=text, answer_prefix="", references=("a",))
 
 
 def test_no_sample_of_many_is_short() -> None:
     """At 4096 tokens the public generator leaves most samples of several needles under 0.9."""
-    fills = [fill_ratio(sample("niah_multikey_1", 4096, index)) for index in range(24)]
+    fills = [fill_ratio(make_sample("niah_multikey_1", 4096, index)) for index in range(24)]
     assert 0.97 <= min(fills) <= max(fills) <= 1
 
 
-@given(random=st.randoms(use_true_random=False), rooms=st.lists(st.integers(-5, 9000), min_size=1, max_size=4))
-def test_a_stock_fills_any_room_first_come_first_taken_and_counts_each_unit_once(
-    random: Random, rooms: list[int]
+@given(random=st.randoms(use_true_random=False), token_budgets=st.lists(st.integers(-5, 9000), min_size=1, max_size=4))
+def test_a_stream_fills_any_budget_in_order_and_counts_every_unit_once(
+    random: Random, token_budgets: list[int]
 ) -> None:
     costs = random.choices(range(1, 101), k=random.choice((10, 400)))
     counted: list[int] = []
@@ -132,28 +132,28 @@ def test_a_stock_fills_any_room_first_come_first_taken_and_counts_each_unit_once
         counted.extend(block)
         return [costs[unit] for unit in block]
 
-    stock = UnitStream(iter(range(len(costs))), count)
-    for room in rooms:
-        assert stock.fill(room) == greedily(costs, room)
+    stream = UnitStream(iter(range(len(costs))), count)
+    for token_budget in token_budgets:
+        assert stream.fill(token_budget) == greedily(costs, token_budget)
     assert counted == list(range(len(counted)))
 
 
-def greedily(costs: list[int], room: int) -> list[int]:
+def greedily(costs: list[int], token_budget: int) -> list[int]:
     """The same, plainly: up to 64 units may be passed over."""
-    taken: list[int] = []
-    passed_over = 0
+    chosen: list[int] = []
+    skipped = 0
     for unit, cost in enumerate(costs):
-        if cost <= room:
-            taken.append(unit)
-            room -= cost
+        if cost <= token_budget:
+            chosen.append(unit)
+            token_budget -= cost
         else:
-            passed_over += 1
-        if room <= 0 or passed_over == 64:
+            skipped += 1
+        if token_budget <= 0 or skipped == 64:
             break
-    return taken
+    return chosen
 
 
-# --- what cannot fit ---
+# --- samples that cannot fit ---
 
 
 @every_task
@@ -166,8 +166,8 @@ def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str
     assert str(caught.value).startswith(f"{task} at {length} tokens cannot fit: ")
     assert f"--lengths {needed}" in str(caught.value)
     # Another length draws other words, which may take a few tokens more.
-    found = RULER[task].sample(needed + needed // 5, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
-    assert found.prompt.length_tokens + found.prompt.generation_tokens <= found.length
+    sample = RULER[task].sample(needed + needed // 5, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
+    assert sample.prompt.length_tokens + sample.prompt.generation_tokens <= sample.length
 
 
 def case(task: str, length: int, samples: int) -> Case:
@@ -185,16 +185,16 @@ def case(task: str, length: int, samples: int) -> Case:
 
 def test_cases_that_cannot_fit_are_known_before_the_run() -> None:
     cases = [case(name, length, 2) for name in RULER for length in (150, 2048)]
-    found = cases_that_cannot_fit(cases, RULER, seed=0, formatter=formatter(), corpora=GENERATED)
-    assert list(found) == [case.id for case in cases if case.length == 150]
+    reasons = cases_that_cannot_fit(cases, RULER, seed=0, formatter=formatter(), corpora=GENERATED)
+    assert list(reasons) == [case.id for case in cases if case.length == 150]
     assert all(
-        line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(RULER, found.values(), strict=True)
+        line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(RULER, reasons.values(), strict=True)
     )
 
 
 @every_task
 def test_a_case_is_known_not_to_fit_if_any_of_its_samples_does_not(task: str) -> None:
-    """At lengths around what the first sample takes, of which some fit and others do not."""
+    """At lengths around that of the first sample, where some samples fit and others do not."""
     counted = formatter("pieces")
 
     def fits(length: int, index: int) -> bool:
@@ -218,10 +218,10 @@ def test_a_case_is_known_not_to_fit_if_any_of_its_samples_does_not(task: str) ->
 @every_task
 def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
     def drawn(order: list[int], used: PromptFormatter) -> dict[int, Sample]:
-        found = {}
+        results = {}
         for index in order:
-            found[index] = RULER[task].sample(2048, index, seed=7, tokenizer=used, corpora=GENERATED)
-        return found
+            results[index] = RULER[task].sample(2048, index, seed=7, tokenizer=used, corpora=GENERATED)
+        return results
 
     upwards = drawn([0, 1, 2], PromptFormatter(Pieces()))
     downwards = drawn([2, 0], formatter("pieces"))
@@ -231,7 +231,7 @@ def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
 @every_task
 def test_a_plain_tokenizer_is_framed_as_the_options_default_to(task: str) -> None:
     plain = RULER[task].sample(2048, 0, seed=0, tokenizer=Pieces(), corpora=GENERATED)
-    assert plain == sample(task, 2048, kind="pieces")
+    assert plain == make_sample(task, 2048, kind="pieces")
 
 
 def test_a_sample_does_not_depend_on_the_process() -> None:
@@ -250,33 +250,33 @@ def test_a_sample_does_not_depend_on_the_process() -> None:
 
 def digest_of_all() -> str:
     """In reverse order of the registry, so that no task can lean on one before it."""
-    texts = [digest(sample(task, 1024, 3, kind="pieces")) for task in sorted(RULER, reverse=True)]
+    texts = [digest(make_sample(task, 1024, 3, kind="pieces")) for task in sorted(RULER, reverse=True)]
     return sha256("".join(texts).encode()).hexdigest()
 
 
 @every_task
 def test_another_identity_gives_another_sample(task: str) -> None:
-    own = sample(task, 2048, 0, kind="pieces")
+    own = make_sample(task, 2048, 0, kind="pieces")
     others = [
-        sample(task, 2048, 1, kind="pieces"),
-        sample(task, 2048, 0, seed=1, kind="pieces"),
-        sample(task, 4096, 0, kind="pieces"),
+        make_sample(task, 2048, 1, kind="pieces"),
+        make_sample(task, 2048, 0, seed=1, kind="pieces"),
+        make_sample(task, 4096, 0, kind="pieces"),
     ]
     assert len({one.context for one in (own, *others)}) == 4
     assert len({one.references for one in (own, *others)}) == (3 if task in QA else 4)
 
 
 def test_tasks_of_one_kind_share_no_draws() -> None:
-    needles = [sample(task, 2048, kind="pieces") for task in RULER if task.startswith("niah_")]
-    assert len({found.references for found in needles}) == len(needles)
-    assert len({found.context for found in needles}) == len(needles)
+    needles = [make_sample(task, 2048, kind="pieces") for task in RULER if task.startswith("niah_")]
+    assert len({sample.references for sample in needles}) == len(needles)
+    assert len({sample.context for sample in needles}) == len(needles)
 
 
 @pytest.mark.parametrize("task", QA)
 def test_every_length_asks_the_same_questions(task: str) -> None:
     """So that scores at two lengths differ by the length alone."""
-    assert len({sample(task, length, kind="pieces").question for length in (2048, 4096, 16384)}) == 1
+    assert len({make_sample(task, length, kind="pieces").question for length in (2048, 4096, 16384)}) == 1
 
 
 def test_samples_are_those_of_the_last_release() -> None:
-    assert {task: digest(sample(task, kind="pieces")) for task in RULER} == DIGESTS
+    assert {task: digest(make_sample(task, kind="pieces")) for task in RULER} == DIGESTS

@@ -1,4 +1,4 @@
-"""Where the things asked for stand: everywhere, equally often, and where the sample says they do."""
+"""Depths of needles and gold paragraphs: all places, equally often, and as the sample reports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from fixtures.engines.prefix_order import prefill_token_counts
 from fixtures.scoring.match import contains_words
 from fixtures.tasks.sample_spec import Draft
-from tests.helpers.tiny_tokenizers import GENERATED, drafts, sample, samples
+from tests.helpers.tiny_tokenizers import GENERATED, drafts, make_sample, make_samples
 
 ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 TOGETHER = ("niah_multivalue", "niah_multiquery")
@@ -25,7 +25,7 @@ DEVIATIONS = 4.26
 
 
 def is_even(ranks: Iterable[tuple[int, int]]) -> bool:
-    """Whether ranks are uniform draws from their numbers of places: chi-square, Wilson and Hilferty's limit."""
+    """Return True if ranks are uniform draws from their places: chi-square, Wilson and Hilferty's limit."""
     groups: dict[int, Counter[int]] = defaultdict(Counter)
     for rank, places in ranks:
         assert 0 <= rank < places
@@ -39,8 +39,8 @@ def is_even(ranks: Iterable[tuple[int, int]]) -> bool:
     return chi_square < freedom * (1 - spread + DEVIATIONS * math.sqrt(spread)) ** 3
 
 
-def ranks_of(found: Iterable[Draft]) -> list[tuple[int, int]]:
-    return [draft.rank for draft in found if draft.rank is not None]
+def ranks_of(drawn: Iterable[Draft]) -> list[tuple[int, int]]:
+    return [draft.rank for draft in drawn if draft.rank is not None]
 
 
 def test_the_measure_of_evenness_tells_uneven_ranks() -> None:
@@ -56,56 +56,56 @@ def test_the_measure_of_evenness_tells_uneven_ranks() -> None:
 
 @pytest.mark.parametrize("task", ["niah_single_2", "niah_multikey_1"])
 def test_a_needle_among_essays_stands_at_one_of_forty_depths(task: str) -> None:
-    found = drafts(task, 400, room=0)
-    assert {draft.rank[1] for draft in found if draft.rank} == {40}
-    assert is_even(ranks_of(found))
-    assert {draft.depths[0] for draft in found} == {step / 39 for step in range(40)}
+    drawn = drafts(task, 400, token_budget=0)
+    assert {draft.rank[1] for draft in drawn if draft.rank} == {40}
+    assert is_even(ranks_of(drawn))
+    assert {draft.depths[0] for draft in drawn} == {step / 39 for step in range(40)}
 
 
 @pytest.mark.parametrize(("task", "others"), [("niah_single_2", 0), ("niah_multikey_1", 3), ("niah_single_1", 0)])
 def test_the_depths_of_sixteen_samples_cover_the_whole_text(task: str, others: int) -> None:
-    """Up to the places that are taken by needles which nobody asks for."""
+    """Except for the places of needles that are not queried."""
     slack = others / 40
-    found = drafts(task, 64, room=1500)
+    drawn = drafts(task, 64, token_budget=1500)
     for start in range(0, 64, 16):
-        ranks = sorted(draft.rank[0] / draft.rank[1] for draft in found[start : start + 16] if draft.rank)
+        ranks = sorted(draft.rank[0] / draft.rank[1] for draft in drawn[start : start + 16] if draft.rank)
         assert len(ranks) == 16
         assert all(-0.03 - slack <= rank - place / 16 <= 1 / 16 + slack for place, rank in enumerate(ranks))
-    assert [draft.rank for draft in found[:16]] != [draft.rank for draft in found[16:32]]
+    assert [draft.rank for draft in drawn[:16]] != [draft.rank for draft in drawn[16:32]]
 
 
 def test_sixteen_samples_share_the_text_around_their_needles() -> None:
     texts = [
         re.sub(f" ?{NEEDLE.pattern}", "", draft.context).strip()[:400]
-        for draft in drafts("niah_single_2", 48, room=1500)
+        for draft in drafts("niah_single_2", 48, token_budget=1500)
     ]
     assert [len(set(texts[start : start + 16])) for start in (0, 16, 32)] == [1, 1, 1]
     assert len(set(texts)) == 3
 
 
 def test_sixteen_samples_share_the_needles_that_nobody_asks_for() -> None:
-    found = drafts("niah_multikey_1", 48, room=1500)
+    drawn = drafts("niah_multikey_1", 48, token_budget=1500)
     for start in range(0, 48, 16):
-        block = found[start : start + 16]
+        block = drawn[start : start + 16]
         without = {re.sub(rf"(^| )[^.]+ for {draft.question} is: \d+\.", "", draft.context).strip() for draft in block}
         assert len(without) == 1
         assert len({draft.distractors for draft in block}) == 1
         assert len({draft.references for draft in block}) == len({draft.question for draft in block}) == 16
-    assert len({draft.distractors for draft in found}) == 3
+    assert len({draft.distractors for draft in drawn}) == 3
 
 
 @pytest.mark.parametrize("task", TOGETHER)
 def test_two_samples_share_all_needles_but_the_deepest_and_the_text_before_it(task: str) -> None:
-    """Also the text: what a model has computed for one is the other's up to there."""
-    found = drafts(task, 32, room=1500)
-    hidden = [NEEDLE.findall(draft.context) for draft in found]
+    """They share the text too, so an engine can reuse the computation for one up to there."""
+    drawn = drafts(task, 32, token_budget=1500)
+    hidden = [NEEDLE.findall(draft.context) for draft in drawn]
     for one in range(0, 32, 2):
         shared, (own, other) = hidden[one][:3], (hidden[one][3], hidden[one + 1][3])
         assert hidden[one + 1][:3] == shared
         assert own[1] != other[1]
         before = [
             draft.context[: draft.context.index(value)].rpartition("One of")[0]
-            for draft, (_, value) in zip(found[one : one + 2], (own, other), strict=True)
+            for draft, (_, value) in zip(drawn[one : one + 2], (own, other), strict=True)
         ]
         shallower, deeper = sorted(before, key=len)
         assert deeper.startswith(shallower)
@@ -119,51 +119,51 @@ def test_any_four_depths_are_as_likely_as_any_others(task: str) -> None:
     """In the first and in the second sample of a pair; subsets are numbered from both ends."""
     many = comb(40, 4)
     for second in (0, 1):
-        steps = [sorted(round(depth * 39) for depth in each.depths) for each in one_of_each_pair(task, 500, second)]
+        steps = [sorted(round(depth * 39) for depth in draft.depths) for draft in one_of_each_pair(task, 500, second)]
         for ranked in (steps, [[39 - step for step in reversed(four)] for four in steps]):
             numbers = [sum(comb(step, at) for at, step in enumerate(four, start=1)) for four in ranked]
             assert is_even((number * 38 // many, 38) for number in numbers)
 
 
 @pytest.mark.parametrize("task", TOGETHER)
-def test_needles_are_asked_for_in_any_order(task: str) -> None:
-    found = one_of_each_pair(task, 250, second=1)
+def test_needles_are_queried_in_any_order(task: str) -> None:
+    drawn = one_of_each_pair(task, 250, second=1)
     for place in range(4):
-        assert is_even((sorted(draft.depths).index(draft.depths[place]), 4) for draft in found)
-    assert all(len(set(draft.depths)) == 4 for draft in found)
+        assert is_even((sorted(draft.depths).index(draft.depths[place]), 4) for draft in drawn)
+    assert all(len(set(draft.depths)) == 4 for draft in drawn)
 
 
 def one_of_each_pair(task: str, pairs: int, second: int) -> list[Draft]:
     """Samples of which none shares a needle with another."""
-    return drafts(task, 2 * pairs, room=0)[second::2]
+    return drafts(task, 2 * pairs, token_budget=0)[second::2]
 
 
 @pytest.mark.parametrize("task", ESSAYS)
 def test_no_text_of_a_case_comes_twice(task: str) -> None:
-    assert len({draft.context for draft in drafts(task, 200, room=0)}) == 200
+    assert len({draft.context for draft in drafts(task, 200, token_budget=0)}) == 200
 
 
 @pytest.mark.parametrize("task", ESSAYS)
 def test_samples_of_a_case_compute_two_thirds_of_their_tokens(task: str) -> None:
-    ids = [sample(task, 2048, index, kind="pieces").prompt.token_ids for index in range(32)]
+    ids = [make_sample(task, 2048, index, kind="pieces").prompt.token_ids for index in range(32)]
     counts = prefill_token_counts(ids)
-    assert sum(each.computed for each in counts) <= 0.65 * sum(map(len, ids))
+    assert sum(count.computed for count in counts) <= 0.65 * sum(map(len, ids))
 
 
 @pytest.mark.parametrize("task", ESSAYS)
-def test_a_needle_among_essays_stands_where_its_depth_says(task: str) -> None:
-    for found in samples(task, 6):
-        for reference, depth in zip(found.references, found.depths, strict=True):
-            before, _, after = found.context.partition(reference)
+def test_a_needle_among_essays_is_at_its_depth(task: str) -> None:
+    for sample in make_samples(task, 6):
+        for reference, depth in zip(sample.references, sample.depths, strict=True):
+            before, _, after = sample.context.partition(reference)
             assert len(before) / len(before + after) == pytest.approx(depth, abs=0.06)
             opening = before[: before.rindex("One of the special magic")]
             assert opening == "" or re.search(r"[.?!] $", opening), "needles stand between sentences"
 
 
 @pytest.mark.parametrize("task", ["niah_single_1", "niah_single_2", "niah_multikey_1", *NEEDLES_ONLY])
-def test_the_needle_asked_for_can_stand_first_and_last(task: str) -> None:
+def test_the_queried_needle_can_be_first_and_last(task: str) -> None:
     firsts = lasts = 0
-    for draft in drafts(task, 100, room=400 if task in NEEDLES_ONLY else 150):
+    for draft in drafts(task, 100, token_budget=400 if task in NEEDLES_ONLY else 150):
         assert len(draft.context) > 200
         firsts += re.match(rf"One of the special magic \w+ for {draft.question} is", draft.context) is not None
         lasts += draft.context.endswith(f"{draft.question} is: {draft.references[0]}.")
@@ -171,11 +171,11 @@ def test_the_needle_asked_for_can_stand_first_and_last(task: str) -> None:
     assert 0 < lasts < 50
 
 
-@pytest.mark.parametrize("room", [0, 250])
-def test_the_key_asked_for_has_any_rank_among_the_four(room: int) -> None:
+@pytest.mark.parametrize("token_budget", [0, 250])
+def test_the_queried_key_has_any_rank_among_the_four(token_budget: int) -> None:
     """Also in a text of few sentences, where two depths can mean the same place."""
     ranks = []
-    for draft in drafts("niah_multikey_1", 200, room=room):
+    for draft in drafts("niah_multikey_1", 200, token_budget=token_budget):
         keys = [key for key, _ in NEEDLE.findall(draft.context)]
         ranks.append((keys.index(draft.question), len(keys)))
     assert {places for _, places in ranks} == {4}
@@ -183,15 +183,15 @@ def test_the_key_asked_for_has_any_rank_among_the_four(room: int) -> None:
 
 
 def test_needles_follow_each_other_by_their_depths() -> None:
-    for draft in drafts("niah_multivalue", 100, room=100):
+    for draft in drafts("niah_multivalue", 100, token_budget=100):
         by_depth = [value for _, value in sorted(zip(draft.depths, draft.references, strict=True))]
         assert [value for _, value in NEEDLE.findall(draft.context)] == by_depth
 
 
 def test_a_needle_among_noise_stands_in_any_gap() -> None:
-    found = drafts("niah_single_1", 400, room=500)
-    assert is_even(ranks_of(found))
-    for draft in found[:50]:
+    drawn = drafts("niah_single_1", 400, token_budget=500)
+    assert is_even(ranks_of(drawn))
+    for draft in drawn[:50]:
         lines = draft.context.split("\n")
         [place] = [at for at, line in enumerate(lines) if draft.references[0] in line]
         assert draft.rank == (place, len(lines))
@@ -200,9 +200,9 @@ def test_a_needle_among_noise_stands_in_any_gap() -> None:
 
 @pytest.mark.parametrize("task", NEEDLES_ONLY)
 def test_a_needle_among_needles_has_any_rank(task: str) -> None:
-    found = drafts(task, 200, room=400)
-    assert is_even(ranks_of(found))
-    for draft in found[:50]:
+    drawn = drafts(task, 200, token_budget=400)
+    assert is_even(ranks_of(drawn))
+    for draft in drawn[:50]:
         keys = [key for key, _ in NEEDLE.findall(draft.context)]
         assert draft.rank == (keys.index(draft.question), len(keys))
         assert draft.depths == (draft.rank[0] / (draft.rank[1] - 1),)
@@ -212,9 +212,9 @@ def test_a_needle_among_needles_has_any_rank(task: str) -> None:
 
 
 def test_the_paragraph_with_the_answer_has_any_rank() -> None:
-    found = drafts("qa_1", 100, room=600)
-    assert is_even(ranks_of(found))
-    for draft in found[:50]:
+    drawn = drafts("qa_1", 100, token_budget=600)
+    assert is_even(ranks_of(drawn))
+    for draft in drawn[:50]:
         documents = re.split(r"\n*Document \d+:\n", draft.context)[1:]
         [place] = [
             at for at, text in enumerate(documents) if any(contains_words(text, form) for form in draft.references)
@@ -226,14 +226,14 @@ def test_two_gold_paragraphs_have_any_two_ranks_in_any_order() -> None:
     """An answer stands in the second paragraph of a chain, which is therefore first as often as last."""
     questions, pairs, firsts = GENERATED.hotpot, [], []
     paragraphs, gold = questions.paragraphs, {one.question: one.gold for one in questions.questions}
-    for draft in drafts("qa_2", 120, room=600):
+    for draft in drafts("qa_2", 120, token_budget=600):
         documents = re.split(r"\n*Document \d+:\n", draft.context)[1:]
         golds = [paragraphs[place] for place in gold[draft.question]]
-        linking, told = map(documents.index, golds)
-        low, high = sorted((told, linking))
+        linking, answering = map(documents.index, golds)
+        low, high = sorted((answering, linking))
         assert low < high
         pairs.append((high * (high - 1) // 2 + low, len(documents) * (len(documents) - 1) // 2))
-        firsts.append((int(told < linking), 2))
+        firsts.append((int(answering < linking), 2))
     assert is_even(pairs)
     assert is_even(firsts)
 
@@ -243,7 +243,7 @@ def test_two_gold_paragraphs_have_any_two_ranks_in_any_order() -> None:
 
 def test_the_statements_of_a_chain_stand_in_order_and_anywhere() -> None:
     places = []
-    for draft in drafts("vt", 200, room=600):
+    for draft in drafts("vt", 200, token_budget=600):
         lines = draft.context.split("\n")
         order = [line.split()[1] for line in lines if line.startswith("VAR ")]
         assert tuple(order) == draft.references
@@ -274,8 +274,8 @@ def test_the_first_words_of_a_text_are_not_the_answer(
 ) -> None:
     """In the public generators answers are the first words, or always in the same slots. Of the coded
     words the three most frequent ones are so frequent that they sometimes come first by chance."""
-    found = drafts(task, 60, room=700)
-    hits = [first_different(words(draft), len(draft.references)) == set(draft.references) for draft in found]
+    drawn = drafts(task, 60, token_budget=700)
+    hits = [first_different(words(draft), len(draft.references)) == set(draft.references) for draft in drawn]
     assert least <= mean(hits) <= most
 
 
@@ -283,10 +283,10 @@ def test_the_first_words_of_a_text_are_not_the_answer(
 def test_answers_stand_in_other_slots_in_every_sample(task: str, words: Callable[[Draft], list[str]]) -> None:
     slots = [
         tuple(at for at, word in enumerate(words(draft)) if word in draft.references)
-        for draft in drafts(task, 60, room=700)
+        for draft in drafts(task, 60, token_budget=700)
     ]
     assert len(set(slots)) == len(slots)
     # Each of the first slots is an answer's in as many samples as the answers' share of the list leads one to expect.
-    share = mean(len(one) for one in slots) / mean(len(words(draft)) for draft in drafts(task, 60, room=700))
+    share = mean(len(one) for one in slots) / mean(len(words(draft)) for draft in drafts(task, 60, token_budget=700))
     for slot in range(10):
         assert mean(slot in one for one in slots) == pytest.approx(share, abs=0.28)

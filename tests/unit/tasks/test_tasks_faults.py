@@ -13,7 +13,7 @@ from fixtures.corpora.words import vocabulary
 from fixtures.records import Sample
 from fixtures.tasks import TASKS
 from fixtures.tasks.ruler.cwe_fwe import standalone_words, zeta_counts
-from tests.helpers.tiny_tokenizers import draft, sample, samples
+from tests.helpers.tiny_tokenizers import draft, make_sample, make_samples
 
 NEEDLE = re.compile(r"One of the special magic \w+ for (\S+) is: ([^.]+)\.")
 WORD_KEYS = tuple(task for task in TASKS if task.startswith("niah_") and task != "niah_multikey_3")
@@ -25,8 +25,8 @@ FORMS = {
 }
 
 
-def needles_of(found: Sample) -> list[tuple[str, str]]:
-    return NEEDLE.findall(found.context)
+def needles_of(sample: Sample) -> list[tuple[str, str]]:
+    return NEEDLE.findall(sample.context)
 
 
 def listed(text: str) -> list[str]:
@@ -54,30 +54,30 @@ def listed(text: str) -> list[str]:
     ],
 )
 def test_needles_are_those_of_the_paper(task: str, key: str, value: str, keys: int | None, values: int) -> None:
-    for found in samples(task, 4):
-        counts = Counter(name for name, _ in needles_of(found))
+    for sample in make_samples(task, 4):
+        counts = Counter(name for name, _ in needles_of(sample))
         assert set(counts.values()) == {values}
         assert len(counts) == keys if keys else len(counts) > 40
         assert all(re.fullmatch(FORMS[key], name) for name in counts)
-        assert all(re.fullmatch(FORMS[value], said) for _, said in needles_of(found))
+        assert all(re.fullmatch(FORMS[value], said) for _, said in needles_of(sample))
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task.startswith("niah_")])
-def test_the_references_are_exactly_the_values_of_the_keys_asked_for(task: str) -> None:
+def test_the_references_are_exactly_the_values_of_the_queried_keys(task: str) -> None:
     """A distractor key that equals the queried one, or a value that occurs twice, would show here."""
-    for found in samples(task, 12):
-        needles = needles_of(found)
-        asked = re.split(r", (?:and )?", found.question)
-        assert sorted(value for key, value in needles if key in asked) == sorted(found.references)
-        assert sorted(value for key, value in needles if key not in asked) == sorted(found.distractors)
+    for sample in make_samples(task, 12):
+        needles = needles_of(sample)
+        queried = re.split(r", (?:and )?", sample.question)
+        assert sorted(value for key, value in needles if key in queried) == sorted(sample.references)
+        assert sorted(value for key, value in needles if key not in queried) == sorted(sample.distractors)
         assert len({value for _, value in needles}) == len(needles)
-        assert all(found.context.count(value) == 1 for value in found.references)
-        assert not any(value in found.prompt.text.replace(found.context, "") for _, value in needles)
-        assert all(found.prompt.text.count(key) >= 2 for key in asked)
+        assert all(sample.context.count(value) == 1 for value in sample.references)
+        assert not any(value in sample.prompt.text.replace(sample.context, "") for _, value in needles)
+        assert all(sample.prompt.text.count(key) >= 2 for key in queried)
 
 
 def test_keys_and_values_are_distinct_where_thousands_are_drawn() -> None:
-    needles = needles_of(sample("niah_multikey_2", 131072))
+    needles = needles_of(make_sample("niah_multikey_2", 131072))
     assert len(needles) > 3000
     assert len({key for key, _ in needles}) == len({value for _, value in needles}) == len(needles)
 
@@ -85,7 +85,7 @@ def test_keys_and_values_are_distinct_where_thousands_are_drawn() -> None:
 @pytest.mark.parametrize("task", ESSAYS)
 def test_every_block_of_samples_has_another_text_around_its_needles(task: str) -> None:
     """Sixteen share one, so that a model reads it once; RULER's own script has one for all."""
-    texts = [NEEDLE.sub("", sample(task, index=index).context).split(". ") for index in range(0, 96, 16)]
+    texts = [NEEDLE.sub("", make_sample(task, index=index).context).split(". ") for index in range(0, 96, 16)]
     assert all(len(set(text)) > 0.95 * len(text) for text in texts)
     assert all(len(set(one) & set(other)) < 0.1 * len(one) for one, other in combinations(texts, 2))
 
@@ -93,7 +93,7 @@ def test_every_block_of_samples_has_another_text_around_its_needles(task: str) -
 def test_the_question_is_put_in_the_number_of_the_answer() -> None:
     for task in WORD_KEYS:
         several = task in ("niah_multivalue", "niah_multiquery")
-        text = sample(task).prompt.text
+        text = make_sample(task).prompt.text
         assert text.startswith("Some special magic " if several else "A special magic ")
         assert (" are all the special magic numbers for " in text) == several
         assert text.endswith(" are" if several else " is")
@@ -103,29 +103,29 @@ def test_the_question_is_put_in_the_number_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("length", [1024, 4096])
-def test_the_chain_is_what_tracing_the_assignments_gives(length: int) -> None:
-    for found in samples("vt", 12, length):
+def test_tracing_the_assignments_gives_the_chain(length: int) -> None:
+    for sample in make_samples("vt", 12, length):
         assigned: dict[str, str] = {}
-        for line in found.context.split("\n"):
+        for line in sample.context.split("\n"):
             if match := re.fullmatch(r"VAR (\w+) = (?:VAR )?(\w+)", line):
                 assert match[1] not in assigned
                 assigned[match[1]] = assigned.get(match[2], match[2])
-        traced = [name for name, value in assigned.items() if value == found.question]
-        assert tuple(traced) == found.references == tuple(assigned)
+        traced = [name for name, value in assigned.items() if value == sample.question]
+        assert tuple(traced) == sample.references == tuple(assigned)
         assert len(traced) == 5
         assert all(re.fullmatch("[A-Z]{5}", name) for name in traced)
-        assert re.fullmatch(r"[1-9]\d{4}", found.question)
+        assert re.fullmatch(r"[1-9]\d{4}", sample.question)
 
 
 def test_the_solved_example_of_a_chain_shares_nothing_with_the_task() -> None:
-    for found in samples("vt", 12):
-        example, _, task = found.prompt.text.partition("\n\nMemorize and track")
+    for sample in make_samples("vt", 12):
+        example, _, task = sample.prompt.text.partition("\n\nMemorize and track")
         shown = re.findall(r"VAR ([A-Z]{5}) = ", example)
-        assert tuple(shown) == found.distractors
+        assert tuple(shown) == sample.distractors
         assert example.endswith(" ".join(shown))
         assert not set(shown) & set(re.findall("[A-Z]{5}", task))
-        assert found.question not in example
-        assert len(set(found.references)) == 5
+        assert sample.question not in example
+        assert len(set(sample.references)) == 5
 
 
 # --- word lists ---
@@ -138,32 +138,32 @@ def test_the_solved_example_of_a_chain_shares_nothing_with_the_task() -> None:
 def test_words_are_repeated_as_often_as_the_paper_says(
     length: int, common: int, other: int, example_words: int, example_common: int, example_other: int
 ) -> None:
-    for found in samples("cwe", 3, length):
-        counts = Counter(listed(found.context))
-        assert {word for word, count in counts.items() if count == common} == set(found.references)
+    for sample in make_samples("cwe", 3, length):
+        counts = Counter(listed(sample.context))
+        assert {word for word, count in counts.items() if count == common} == set(sample.references)
         assert set(counts.values()) == {common, other}
-        _, example, solved, _, context, _ = found.prompt.text.split("\n")
-        assert context == found.context
+        _, example, solved, _, context, _ = sample.prompt.text.split("\n")
+        assert context == sample.context
         shown = Counter(listed(example))
         assert len(shown) == example_words
         answer = listed(solved.partition(" are: ")[2])
         assert set(answer) == {word for word, count in shown.items() if count == example_common}
-        assert set(answer) == set(found.distractors)
+        assert set(answer) == set(sample.distractors)
         assert set(shown.values()) == {example_common, example_other}
         assert not set(shown) & set(counts)
 
 
 def test_a_common_word_is_part_of_no_other_word_of_the_prompt() -> None:
-    for found in samples("cwe", 8):
-        assert {*found.references, *found.distractors} <= set(standalone_words())
-        words = re.findall(r"[a-z]+(?:-[a-z]+)*", found.prompt.text.lower())
-        for reference in found.references:
+    for sample in make_samples("cwe", 8):
+        assert {*sample.references, *sample.distractors} <= set(standalone_words())
+        words = re.findall(r"[a-z]+(?:-[a-z]+)*", sample.prompt.text.lower())
+        for reference in sample.references:
             assert {word for word in words if reference in word} == {reference}
 
 
 def test_a_list_holds_as_many_other_words_as_common_ones_at_least() -> None:
-    """Where a length leaves room for the common words alone, naming any ten words would be right."""
-    assert len(set(listed(draft("cwe", 0, room=0).context))) == 20
+    """If a list contained the common words alone, naming any ten words would be right."""
+    assert len(set(listed(draft("cwe", 0, token_budget=0).context))) == 20
 
 
 def test_words_that_are_part_of_others_are_never_common() -> None:
@@ -176,7 +176,7 @@ def test_words_that_are_part_of_others_are_never_common() -> None:
 
 
 def test_a_list_longer_than_the_vocabulary_repeats_no_word_more_than_planned() -> None:
-    counts = Counter(listed(draft("cwe", 0, room=250_000, length=262144).context))
+    counts = Counter(listed(draft("cwe", 0, token_budget=250_000, length=262144).context))
     assert len(counts) > len(vocabulary())
     assert sorted(set(counts.values())) == [3, 30]
 
@@ -185,8 +185,8 @@ def test_a_list_longer_than_the_vocabulary_repeats_no_word_more_than_planned() -
 def test_word_lists_are_shuffled_anew_in_every_sample(task: str) -> None:
     """A shuffle with a fixed seed would give every sample the same pattern of repeated words."""
     patterns = set()
-    for found in samples(task, 8):
-        words = [word for word in found.context.split() if not re.fullmatch(r"\d+\.", word)][:60]
+    for drawn_sample in make_samples(task, 8):
+        words = [word for word in drawn_sample.context.split() if not re.fullmatch(r"\d+\.", word)][:60]
         patterns.add(tuple(words.index(word) for word in words))
     assert len(patterns) == 8
 
@@ -196,11 +196,11 @@ def test_word_lists_are_shuffled_anew_in_every_sample(task: str) -> None:
 
 @pytest.mark.parametrize("length", [1024, 4096, 32768])
 def test_coded_words_are_as_frequent_as_the_zeta_distribution_says(length: int) -> None:
-    for found in samples("fwe", 2, length):
-        counts = Counter(found.context.split()).most_common()
+    for sample in make_samples("fwe", 2, length):
+        counts = Counter(sample.context.split()).most_common()
         assert counts[0][0] == "..."
-        assert tuple(word for word, _ in counts[1:4]) == found.references
-        assert {word for word, _ in counts[4:]} == set(found.distractors)
+        assert tuple(word for word, _ in counts[1:4]) == sample.references
+        assert {word for word, _ in counts[4:]} == set(sample.distractors)
         assert all(re.fullmatch("[a-z]{6}", word) for word, _ in counts[1:])
         assert len(counts) <= max(6, (length - 50) // 50)
         zeta = math.pi**2 / 6
@@ -211,10 +211,10 @@ def test_coded_words_are_as_frequent_as_the_zeta_distribution_says(length: int) 
 
 
 def test_no_coded_word_ties_with_one_of_the_top_three() -> None:
-    """Nor do these tie with each other, in a text of any length."""
-    shortest = draft("fwe", 0, room=0).context.split()
+    """The first ranks never tie, in a text of any length."""
+    shortest = draft("fwe", 0, token_budget=0).context.split()
     for total in range(len(shortest), 30_000):
         assert len(set(zeta_counts(total, 6)[:5])) == 5, total
     for index in range(20):
-        counts = Counter(draft("fwe", index, room=17 * index).context.split()).most_common(5)
+        counts = Counter(draft("fwe", index, token_budget=17 * index).context.split()).most_common(5)
         assert len({count for _, count in counts}) == 5

@@ -1,4 +1,4 @@
-"""Assembled ids are the tokenizer's own: over kinds of tokenizers, texts made to break seams, and whole samples."""
+"""Incremental ids equal the tokenizer's own, for kinds of tokenizers, texts that attack split points, and samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# Of GPT-4o: what is shortened stays with the word before it.
+# GPT-4o's expression keeps contractions with the word before them.
 GPT4O = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -46,7 +46,7 @@ TEMPLATE = "{{ bos_token }}<|user|>{{ messages[0]['content'] }}<|end|>\n<|assist
 TURNS = ("<|user|>", "<|end|>", "<|assistant|>")
 MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "o n", "r e", ". Ċ", "Ġ 1", "1 2", "- a")
 # Pieces that no word may be cut into where the expression keeps them in one.
-OVER_SEAMS = ("4 b", "1 d", "d 9", "x '", "' s", "A .", ". B", "- d", "3 4", "34 5", "9 n", "a n")
+OVER_SPLIT_POINTS = ("4 b", "1 d", "d 9", "x '", "' s", "A .", ". B", "- d", "3 4", "34 5", "9 n", "a n")
 # Of prompt.text and prompt.token_ids of sample(LENGTH, index, seed=5) with `bytes_of(LLAMA3)`, from before ids were
 # assembled, or from when the task last drew something else: neither may change.
 DIGESTS = {
@@ -104,14 +104,14 @@ def metaspace(scheme: Any, *, split: bool) -> Any:
     return wrapped(tokenizer)
 
 
-ASSEMBLED: dict[str, Callable[[], Any]] = {
+INCREMENTAL: dict[str, Callable[[], Any]] = {
     "llama 3": lambda: bytes_of(LLAMA3),
-    "gpt 4o": lambda: bytes_of(GPT4O, merges=OVER_SEAMS),
-    "a digit with letters": lambda: bytes_of(DIGIT_AND_LETTERS, merges=OVER_SEAMS),
-    "digits first": lambda: bytes_of(DIGITS_FIRST, DIGIT_AND_LETTERS, merges=OVER_SEAMS),
+    "gpt 4o": lambda: bytes_of(GPT4O, merges=OVER_SPLIT_POINTS),
+    "a digit with letters": lambda: bytes_of(DIGIT_AND_LETTERS, merges=OVER_SPLIT_POINTS),
+    "digits first": lambda: bytes_of(DIGITS_FIRST, DIGIT_AND_LETTERS, merges=OVER_SPLIT_POINTS),
     "normalized": lambda: bytes_of(LLAMA3, normalizer=normalizers.Sequence([normalizers.NFKC()])),
     "lower case": lambda: bytes_of(LLAMA3, normalizer=normalizers.Lowercase()),
-    "space before each piece": lambda: bytes_of(LLAMA3, prefix=True),
+    "space before every piece": lambda: bytes_of(LLAMA3, prefix=True),
     "gpt 2": lambda: gpt2(prefix=False),
     "gpt 2 with a space before": lambda: gpt2(prefix=True),
     "metaspace": lambda: metaspace("always", split=True),
@@ -158,33 +158,33 @@ TEXTS = st.lists(WORDS, max_size=12).flatmap(
 
 @cache
 def tokenizer_of(name: str) -> Any:
-    return {**ASSEMBLED, **WHOLE}[name]()
+    return {**INCREMENTAL, **WHOLE}[name]()
 
 
-@pytest.mark.parametrize("name", ASSEMBLED)
-def test_a_tokenizer_with_seams_is_asked_for_words(name: str) -> None:
+@pytest.mark.parametrize("name", INCREMENTAL)
+def test_a_tokenizer_with_split_points_encodes_words(name: str) -> None:
     assert isinstance(encoder_for(tokenizer_of(name), max_cached=1000), WordEncoder)
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_tokenizer_without_seams_is_given_whole_texts(name: str) -> None:
+def test_a_tokenizer_without_split_points_encodes_whole_texts(name: str) -> None:
     assert isinstance(encoder_for(tokenizer_of(name), max_cached=1000), WholeTextEncoder)
 
 
-@pytest.mark.parametrize("name", [*ASSEMBLED, *WHOLE])
+@pytest.mark.parametrize("name", [*INCREMENTAL, *WHOLE])
 @given(texts=st.lists(TEXTS, min_size=1, max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_assembled_ids_are_those_of_the_whole_text(name: str, texts: list[str]) -> None:
+def test_incremental_ids_are_those_of_the_whole_text(name: str, texts: list[str]) -> None:
     tokenizer = tokenizer_of(name)
-    reader = encoder_for(tokenizer, max_cached=8) if name == "no fast tokenizer" else _reader(name)
+    encoder = encoder_for(tokenizer, max_cached=8) if name == "no fast tokenizer" else _encoder(name)
     whole = plain_ids(tokenizer, texts)
-    assert [list(reader.ids(text)) for text in texts] == whole
-    assert reader.lengths(texts) == [len(ids) for ids in whole]
+    assert [list(encoder.ids(text)) for text in texts] == whole
+    assert encoder.lengths(texts) == [len(ids) for ids in whole]
 
 
 @cache
-def _reader(name: str) -> Any:
-    """IdCache between examples, so that what one text taught is used for the next."""
+def _encoder(name: str) -> Any:
+    """Return an encoder that keeps its cache between examples."""
     return encoder_for(tokenizer_of(name), max_cached=8)
 
 
@@ -192,18 +192,18 @@ def _reader(name: str) -> Any:
 @pytest.mark.parametrize("name", ["llama 3", "gpt 2", "metaspace", "llama 2", "unigram"])
 @pytest.mark.parametrize("task", TASKS)
 def test_samples_hold_the_tokenizers_own_ids(task: str, name: str, chat: bool) -> None:
-    formatter = _framing(name, chat)
+    formatter = _formatter(name, chat)
     tokenizer, counter = formatter.tokenizer, formatter.length_tokenizer
     # Index 1, so that nothing compares them but this test.
-    found = TASKS[task].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt
-    text = found.text.removeprefix(BOS)
-    assert found.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, [text])[0])
-    assert found.length_tokens == len(plain_ids(counter, [found.text])[0] if counter else found.token_ids)
+    prompt = TASKS[task].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt
+    text = prompt.text.removeprefix(BOS)
+    assert prompt.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, [text])[0])
+    assert prompt.length_tokens == len(plain_ids(counter, [prompt.text])[0] if counter else prompt.token_ids)
 
 
 @cache
-def _framing(name: str, chat: bool) -> PromptFormatter:
-    """IdCache between tasks, as a run keeps it, so that what one task taught is used for the next."""
+def _formatter(name: str, chat: bool) -> PromptFormatter:
+    """Return a formatter that keeps its cache between tasks, as in a run."""
     tokenizer = deepcopy(tokenizer_of(name))
     tokenizer.chat_template = TEMPLATE if chat else None
     counter = tokenizer_of("llama 2" if name != "llama 2" else "gpt 2")
@@ -211,17 +211,17 @@ def _framing(name: str, chat: bool) -> PromptFormatter:
 
 
 @pytest.mark.parametrize("task", DIGESTS)
-def test_prompts_are_those_of_before(task: str) -> None:
+def test_prompts_are_those_recorded_earlier(task: str) -> None:
     formatter = PromptFormatter(tokenizer_of("llama 3"))
-    found = [TASKS[task].sample(LENGTH, at, seed=5, tokenizer=formatter, corpora=GENERATED).prompt for at in (0, 1)]
-    assert digest(found) == DIGESTS[task]
+    prompts = [TASKS[task].sample(LENGTH, at, seed=5, tokenizer=formatter, corpora=GENERATED).prompt for at in (0, 1)]
+    assert digest(prompts) == DIGESTS[task]
 
 
 def digest(prompts: list[Prompt]) -> str:
     return sha256(repr([(prompt.text, prompt.token_ids) for prompt in prompts]).encode()).hexdigest()[:16]
 
 
-def test_a_prompt_that_does_not_hold_ends_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_that_fails_verification_ends_incremental_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Should the argument be wrong for some tokenizer, the first sample of a case finds it."""
     formatter = PromptFormatter(tokenizer_of("llama 3"))
     sound = TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=formatter, corpora=GENERATED)
@@ -237,7 +237,7 @@ def test_a_prompt_that_does_not_hold_ends_assembly(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_what_others_set_on_the_fast_tokenizer_cuts_no_prompt() -> None:
+def test_settings_of_the_fast_tokenizer_cut_no_prompt() -> None:
     tokenizer = bytes_of(LLAMA3)
     formatter = PromptFormatter(tokenizer)
     expected = formatter.prompt("A number of words.", "It is", generation_tokens=1)
@@ -251,17 +251,17 @@ def test_texts_read_again_are_encoded_once() -> None:
     """The words of a paragraph, those of another one, and uuids of runs that came before."""
     encoded: list[str] = []
     tokenizer = bytes_of(LLAMA3)
-    seams = find_split_points(tokenizer.backend_tokenizer)
-    assert seams is not None
-    reader = WordEncoder(Counting(tokenizer.backend_tokenizer, encoded), seams, max_cached=1000)
-    reader.ids("Document 1:\nThe end of 12ab-34cd. and 34ab-12ab.\n\nDocument 2:\nA tall tree.")
+    split_points = find_split_points(tokenizer.backend_tokenizer)
+    assert split_points is not None
+    encoder = WordEncoder(Counting(tokenizer.backend_tokenizer, encoded), split_points, max_cached=1000)
+    encoder.ids("Document 1:\nThe end of 12ab-34cd. and 34ab-12ab.\n\nDocument 2:\nA tall tree.")
     encoded.clear()
-    reader.ids("Document 2:\nThe end of 34ab-34cd.\n\nDocument 1:\nA tall and tall tree.")
+    encoder.ids("Document 2:\nThe end of 34ab-34cd.\n\nDocument 1:\nA tall and tall tree.")
     assert encoded == []
 
 
 class Counting:
-    """A fast tokenizer that lists what it is asked for."""
+    """A fast tokenizer that lists the texts it encodes."""
 
     def __init__(self, fast: Any, encoded: list[str]) -> None:
         self._fast, self._encoded = fast, encoded
@@ -274,26 +274,26 @@ class Counting:
         return self._fast.encode(text, **options)
 
 
-def test_what_is_kept_stays_within_bounds_and_what_comes_again_stays() -> None:
+def test_the_cache_stays_within_bounds_and_keeps_repeated_texts() -> None:
     made: list[str] = []
 
     def make(text: str) -> Ids:
         made.append(text)
         return (len(text),)
 
-    kept = IdCache(make, max_units=20)
+    id_cache = IdCache(make, max_units=20)
     for new in range(500):
-        assert kept["again"] == (5,)
-        assert kept[f"new {new}"]
-        assert sum(map(len, (*kept, *kept._old))) <= 20 * UNIT_CHARACTERS
+        assert id_cache["again"] == (5,)
+        assert id_cache[f"new {new}"]
+        assert sum(map(len, (*id_cache, *id_cache._old))) <= 20 * UNIT_CHARACTERS
     assert made.count("again") == 1
     assert len(made) == 501
 
 
-def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_kept() -> None:
-    kept = IdCache(lambda text: (len(text),), max_units=100)
+def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_cached() -> None:
+    id_cache = IdCache(lambda text: (len(text),), max_units=100)
     for new in range(50):
-        assert kept[f"{new}" + " word" * 400]
-        assert sum(map(len, (*kept, *kept._old))) <= 100 * UNIT_CHARACTERS
-    assert kept["word " * 1000] == (5000,)
-    assert "word " * 1000 not in kept
+        assert id_cache[f"{new}" + " word" * 400]
+        assert sum(map(len, (*id_cache, *id_cache._old))) <= 100 * UNIT_CHARACTERS
+    assert id_cache["word " * 1000] == (5000,)
+    assert "word " * 1000 not in id_cache

@@ -38,7 +38,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=60) | st.sampled_from(
 
 
 def saved(folder: Path, kind: str, model: Mapping[str, Any] | None, **declared: Any) -> Path:
-    """A tokenizer as checkpoints keep it: a token added by name only, and what tokenizer_config.json says on top."""
+    """Save a tokenizer as checkpoints do: with a token added by name only, and settings in tokenizer_config.json."""
     formatter(kind).tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]  # a Hugging Face tokenizer
     file = folder / "tokenizer_config.json"
     said = json.loads(file.read_text()) | {"extra_special_tokens": ["<extra>"], "chat_template": TEMPLATE} | declared
@@ -53,18 +53,18 @@ def automatic(folder: Path) -> Any:
 
 
 def known(tokenizer: Any) -> Any:
-    """All that a tokenizer knows and was told."""
+    """Return everything that defines a tokenizer."""
     tokens = (tokenizer.get_added_vocab(), tokenizer.special_tokens_map, tokenizer.all_special_ids)
     turn = tokenizer.apply_chat_template(TURN, tokenize=False, add_generation_prompt=True)
-    told = {name: str(value) for name, value in tokenizer.init_kwargs.items()}
-    return type(tokenizer), tokenizer.backend_tokenizer.to_str(), tokens, turn, told
+    settings_given = {name: str(value) for name, value in tokenizer.init_kwargs.items()}
+    return type(tokenizer), tokenizer.backend_tokenizer.to_str(), tokens, turn, settings_given
 
 
 @pytest.mark.parametrize("declared", ["PreTrainedTokenizerFast", "TokenizersBackend"])
 @pytest.mark.parametrize(
     ("kind", "model"), [*(("byte level", model) for model in MODELS), *((kind, LLAMA) for kind in FAST[1:])], ids=str
 )
-def test_a_plain_tokenizer_is_what_the_automatic_class_loads(
+def test_a_plain_tokenizer_equals_that_of_the_automatic_class(
     tmp_path: Path, kind: str, model: Mapping[str, Any] | None, declared: str
 ) -> None:
     folder = saved(tmp_path, kind, model, tokenizer_class=declared)
@@ -137,7 +137,7 @@ def test_files_that_are_not_as_expected_are_left_to_the_automatic_class(
     assert not is_plain(tmp_path)
 
 
-def test_a_model_whose_declared_tokenizer_is_known_to_be_wrong_gets_that_of_its_kind(tmp_path: Path) -> None:
+def test_a_model_with_a_wrong_declared_tokenizer_gets_that_of_its_kind(tmp_path: Path) -> None:
     folder = saved(tmp_path, "byte level", {"model_type": "qwen2"}, tokenizer_class="TokenizersBackend")
     assert type(load_tokenizer(str(folder))).__name__ == type(automatic(folder)).__name__ == "Qwen2Tokenizer"
 

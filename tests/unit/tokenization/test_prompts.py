@@ -1,4 +1,4 @@
-"""From text to ids: one BOS, the answer prefix last, and counts that add up, whatever the tokenizer."""
+"""Prompts have one BOS and end in the answer prefix, and counts add up, for all tokenizers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fixtures.tasks import TASKS
 from fixtures.tokenization import prompts
 from fixtures.tokenization.load import TokenizerError, load_tokenizer
 from fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter
-from tests.helpers.tiny_tokenizers import BOS, EOS, GENERATED, KINDS, RULER, formatter, sample, wrapped
+from tests.helpers.tiny_tokenizers import BOS, EOS, GENERATED, KINDS, RULER, formatter, make_sample, wrapped
 
 TURNS = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
 OPENING = "{% if add_generation_prompt %}[assistant]\n{% endif %}"
@@ -32,7 +32,7 @@ def with_template(template: str | None) -> Any:
 
 
 def words_tokenizer(*lead: str) -> Any:
-    """Every word a token of its own kind of unknown; `lead` opens each text."""
+    """Return a tokenizer with one token per word; the tokens of `lead` open every text."""
     vocabulary = {token: at for at, token in enumerate(("<unk>", BOS, "[gMASK]", "<sop>", "a", "is", "b"))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -49,11 +49,11 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 @every_kind
 def test_a_base_model_reads_the_text_a_space_and_the_prefix_after_one_bos(kind: str) -> None:
-    found = formatter(kind).prompt("Two\nlines.", "The answer is", generation_tokens=7, stop=("\n",))
+    prompt = formatter(kind).prompt("Two\nlines.", "The answer is", generation_tokens=7, stop=("\n",))
     tokenizer = formatter(kind).tokenizer
-    assert found.text == "Two\nlines. The answer is"
-    assert found.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, found.text))
-    assert (found.length_tokens, found.generation_tokens, found.stop) == (len(found.token_ids), 7, ("\n",))
+    assert prompt.text == "Two\nlines. The answer is"
+    assert prompt.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, prompt.text))
+    assert (prompt.length_tokens, prompt.generation_tokens, prompt.stop) == (len(prompt.token_ids), 7, ("\n",))
 
 
 def test_a_tokenizer_without_bos_gets_none() -> None:
@@ -63,7 +63,7 @@ def test_a_tokenizer_without_bos_gets_none() -> None:
 
 
 def test_a_lead_of_two_tokens_opens_the_prompt_once() -> None:
-    """As GLM's tokenizers do it, whose BOS is not set."""
+    """GLM's tokenizers do this without a BOS."""
     tokenizer = words_tokenizer("[gMASK]", "<sop>")
     assert PromptFormatter(tokenizer).prompt("a", "is", generation_tokens=1).token_ids == (2, 3, 4, 5)
     tokenizer.chat_template = "[gMASK] <sop> a {{ messages[0]['content'] }} "
@@ -76,11 +76,11 @@ def test_a_lead_of_two_tokens_opens_the_prompt_once() -> None:
 @pytest.mark.parametrize("template", [TEMPLATE, TEMPLATE_WITH_BOS, "{{ bos_token }}" + TEMPLATE_WITH_BOS])
 def test_a_chat_prompt_opens_with_exactly_one_bos(template: str) -> None:
     tokenizer = with_template(template)
-    found = PromptFormatter(tokenizer).prompt("What is it?", "It is", generation_tokens=4)
-    assert found.text.removeprefix(BOS).removeprefix(BOS) == "[user] What is it?\n[assistant]\nIt is"
-    body = found.text.replace(BOS, "")
-    assert found.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, body))
-    assert found.length_tokens == len(found.token_ids)
+    prompt = PromptFormatter(tokenizer).prompt("What is it?", "It is", generation_tokens=4)
+    assert prompt.text.removeprefix(BOS).removeprefix(BOS) == "[user] What is it?\n[assistant]\nIt is"
+    body = prompt.text.replace(BOS, "")
+    assert prompt.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, body))
+    assert prompt.length_tokens == len(prompt.token_ids)
 
 
 def test_a_chat_prompt_has_no_bos_where_the_tokenizer_has_none() -> None:
@@ -93,12 +93,12 @@ def test_a_chat_prompt_has_no_bos_where_the_tokenizer_has_none() -> None:
 @pytest.mark.parametrize("task", RULER)
 def test_chat_samples_are_sound_and_end_with_their_prefix(task: str) -> None:
     chat = PromptFormatter(with_template(TEMPLATE_WITH_BOS))
-    found = TASKS[task].sample(4096, 0, seed=0, tokenizer=chat, corpora=GENERATED)
-    assert found.prompt.text.startswith(f"{BOS}[user] ")
-    assert found.prompt.text.endswith(f"\n[assistant]\n{found.answer_prefix}")
-    assert sample_problems(found, TASKS[task], chat) == []
-    base = sample(task)
-    assert (found.references, found.question) == (base.references, base.question)
+    sample = TASKS[task].sample(4096, 0, seed=0, tokenizer=chat, corpora=GENERATED)
+    assert sample.prompt.text.startswith(f"{BOS}[user] ")
+    assert sample.prompt.text.endswith(f"\n[assistant]\n{sample.answer_prefix}")
+    assert sample_problems(sample, TASKS[task], chat) == []
+    base = make_sample(task)
+    assert (sample.references, sample.question) == (base.references, base.question)
 
 
 def test_a_template_that_wants_a_system_prompt_gets_one() -> None:
@@ -135,14 +135,14 @@ def test_a_template_that_does_without_gets_no_system_prompt() -> None:
     ("chat", "template", "used"),
     [("auto", None, False), ("auto", TEMPLATE, True), ("on", TEMPLATE, True), ("off", TEMPLATE, False)],
 )
-def test_the_chat_template_is_used_as_asked(chat: ChatMode, template: str | None, used: bool) -> None:
+def test_the_chat_template_is_used_as_the_option_says(chat: ChatMode, template: str | None, used: bool) -> None:
     framed = PromptFormatter(with_template(template), chat=chat)
     text = framed.prompt("What?", "It", generation_tokens=1).text
     assert framed.chat is used
     assert text == ("[user] What?\n[assistant]\nIt" if used else "What? It")
 
 
-def test_a_chat_template_that_is_asked_for_and_missing_is_an_error() -> None:
+def test_a_required_but_missing_chat_template_is_an_error() -> None:
     with pytest.raises(TokenizerError, match=r"^--chat: 'on', but .* no chat template; use --chat auto or off$"):
         PromptFormatter(with_template(None), chat="on")
 
@@ -152,13 +152,13 @@ def test_a_chat_template_that_is_asked_for_and_missing_is_an_error() -> None:
 
 @every_kind
 @pytest.mark.parametrize("separator", [" ", "\n", "\n\n"])
-def test_counts_of_pieces_add_up_to_that_of_the_whole(kind: str, separator: str) -> None:
+def test_counts_of_units_add_up_to_that_of_the_whole(kind: str, separator: str) -> None:
     pieces = [GENERATED.haystack.sentence(index) for index in range(40)]
     whole = len(plain_ids(formatter(kind).tokenizer, separator.join(pieces)))
     assert sum(formatter(kind).count(pieces, separator=separator)) == pytest.approx(whole, rel=0.01)
 
 
-def test_a_count_does_not_depend_on_what_was_counted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_does_not_depend_on_earlier_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [GENERATED.haystack.sentence(index) for index in range(12)]
     expected = formatter().count(pieces, separator=" ")
     monkeypatch.setattr(prompts, "MAX_CACHED_UNITS", 5)
@@ -172,12 +172,12 @@ def test_a_count_does_not_depend_on_what_was_counted_before(monkeypatch: pytest.
 def test_another_tokenizer_can_define_the_length(task: str) -> None:
     counter = formatter("pieces").tokenizer
     framed = PromptFormatter(formatter("unigram").tokenizer, length_tokenizer=counter)
-    found = TASKS[task].sample(4096, 0, seed=0, tokenizer=framed, corpora=GENERATED)
-    counted = len(counter(found.prompt.text, add_special_tokens=False, verbose=False)["input_ids"])
-    assert found.prompt.length_tokens == counted
-    assert len(found.prompt.token_ids) != counted
-    assert TASKS[task].least_fill <= fill_ratio(found) <= 1
-    assert found.prompt.token_ids[1:] == tuple(plain_ids(framed.tokenizer, found.prompt.text))
+    sample = TASKS[task].sample(4096, 0, seed=0, tokenizer=framed, corpora=GENERATED)
+    counted = len(counter(sample.prompt.text, add_special_tokens=False, verbose=False)["input_ids"])
+    assert sample.prompt.length_tokens == counted
+    assert len(sample.prompt.token_ids) != counted
+    assert TASKS[task].least_fill <= fill_ratio(sample) <= 1
+    assert sample.prompt.token_ids[1:] == tuple(plain_ids(framed.tokenizer, sample.prompt.text))
 
 
 # --- loading ---
