@@ -1,4 +1,4 @@
-"""`python -m plugins.journal DIR`: list the contents of a journal; `--prune 30d`: delete what is older than that."""
+"""`python -m plugins.journal DIR`: list the contents of a journal; `--prune 30d`: delete older subjects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("directory", type=Path, metavar="DIR", help="the directory given to pytest as --journal")
     parser.add_argument("--prune", metavar="30d", help="delete subjects not written for this time (30d, 12h; 0d: all)")
     parser.add_argument("--model", metavar="NAME", help="only this model")
-    parser.add_argument("--dry-run", action="store_true", help="show what --prune would delete, delete nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show the deletions of --prune without making them")
     options = parser.parse_args(arguments)
     directory: Path = options.directory
     try:
@@ -95,15 +95,13 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
             continue
         model, checkpoint, engine, _, _, size, written = _cells(item)
         name = f"{model} {checkpoint} {engine} ({_count(item.samples, 'sample')}, {size}, written {written} ago)"
-        if item.busy:
-            sys.stdout.write(f"kept {name}: in use\n")
-        elif item.has_foreign_files:
+        if item.has_foreign_files and not item.busy:
             sys.stdout.write(f"kept {name}: {item.folder} contains files that are not the journal's\n")
-        elif dry_run or delete_subject(directory, item.folder):
+        elif item.busy or not (dry_run or delete_subject(directory, item.folder)):
+            sys.stdout.write(f"kept {name}: in use\n")
+        else:
             sys.stdout.write(f"{'would delete' if dry_run else 'deleted'} {name}\n")
             freed_bytes += item.size_bytes
-        else:
-            sys.stdout.write(f"kept {name}: in use\n")
     leftovers = leftover_files(directory)
     for file in leftovers if not dry_run else ():
         file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Claims: files that name the worker of each sample in progress."""
+"""Claims: files that name the workers of samples in progress."""
 
 from __future__ import annotations
 

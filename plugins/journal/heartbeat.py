@@ -49,7 +49,7 @@ class Lease:
         self.seconds = seconds
         self.clock = clock
         self._states: dict[str, tuple[object, float]] = {}
-        """The last state of each name, and the time at which this process first saw it."""
+        """The last state by name, and the time at which this process first saw it."""
 
     def has_expired(self, name: str, state: object) -> bool:
         """Return True if `name` has had this state for a whole lease; the first call starts the lease."""

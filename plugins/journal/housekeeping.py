@@ -1,4 +1,4 @@
-"""Listing and deleting what a journal contains."""
+"""Listing and deleting the contents of a journal."""
 
 from __future__ import annotations
 

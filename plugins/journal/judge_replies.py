@@ -48,7 +48,7 @@ class JudgeReplies:
             return self._replies.get(key)
 
     def put(self, key: str, reply: str) -> None:
-        """Store a reply so that it survives a power loss; an existing reply for `key` is kept."""
+        """Store a reply so that it survives a power loss; an existing reply for `key` stays."""
         with self._lock:
             if key in self._replies:
                 return

@@ -1,4 +1,4 @@
-"""The lines of a journal: what they contain, and their encoding with a checksum."""
+"""The lines of a journal: their content, and their encoding with a checksum."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def host_id() -> str:
-    """Return what all processes have in common that can see each other: machine, boot and process namespace."""
+    """Return the machine, boot and process namespace, which two processes share only if they can see one another."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = os.readlink("/proc/self/ns/pid")

@@ -56,8 +56,8 @@ class _FileState:
 class SubjectReader:
     """The lines of all workers of one subject.
 
-    All readers choose the same one of several results for one sample or prompt, whatever they read first: the first
-    one in the first file by name.
+    Of several results for one sample or prompt, all readers choose the first one in the first file by name, in any
+    order of reading.
     """
 
     def __init__(self, folder: Path, run: str | None, own_file: str | None):
@@ -109,7 +109,7 @@ class SubjectReader:
             if entry.position not in loaded or loaded[entry.position].key != entry.key:
                 raise JournalError(
                     f"--journal: {self.folder / entry.file} has changed at byte {entry.offset}, which no worker does; "
-                    "start again to compute what is missing"
+                    "start again to compute the missing samples"
                 )
         return [loaded[entry.position] for entry in wanted]
 

@@ -96,7 +96,7 @@ class Journal:
 
     @property
     def failures(self) -> dict[str, str]:
-        """The reason of each case that ended with an error in this run; a new run tries these cases again."""
+        """The errors of this run by case; a new run tries these cases again."""
         return self._reader.failures
 
     @property

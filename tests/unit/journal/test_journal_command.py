@@ -70,11 +70,11 @@ def test_the_list_has_every_subject_and_the_totals(tmp_path: Path, capsys: pytes
 def test_pruning_deletes_older_subjects_and_reports_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = old_subject(tmp_path)
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-    kept = old_subject(tmp_path, SUBJECT, days=29)
+    newer = old_subject(tmp_path, SUBJECT, days=29)
     assert main([str(tmp_path), "--prune", "30d"]) == 0
     assert not folder.exists()
     assert set(read_journal(tmp_path).entries) == {"aa"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([kept.name, "workers"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([newer.name, "workers"])
     assert capsys.readouterr().out.splitlines() == [
         f"deleted models/old 0123456789 hf/bfloat16 (1 sample, {size} B, written 40 d ago)", f"freed {size} B",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""If the directory fails, one line says why, and results that were written before are kept."""
+"""If the directory fails, one line says why, and results that were written before stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers share a journal: each sample is computed once, and the samples of a dead worker are claimed again."""
+"""Workers share a journal: all samples are computed once, and the samples of a dead worker are claimed again."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_workers_share_a_queue_and_compute_no_sample_twice(tmp_path: Path) -> No
     assert min(map(len, shares)) > 50
     assert list((tmp_path / FOLDER / "claims").iterdir()) == []
     assert list((tmp_path / "workers").iterdir()) == []
-    found = read_journal(tmp_path)
-    assert (set(found.entries), found.unreadable_lines) == (set(sample_keys(200)), 0)
+    journal = read_journal(tmp_path)
+    assert (set(journal.entries), journal.unreadable_lines) == (set(sample_keys(200)), 0)
 
 
 def test_samples_are_claimed_in_order_and_once(tmp_path: Path, heartbeat: Heartbeat) -> None:
