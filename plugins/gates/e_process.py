@@ -1,11 +1,11 @@
 """Evidence against a hypothesis on a mean that stays valid however often one looks at it: an e-process.
 
-An e-process against a null hypothesis starts at 1, and while the null holds its expectation is at most 1 whenever one
-stops. So it ever reaches 1/alpha with probability at most alpha, whatever made one stop (Ville's inequality).
+An e-process against a null hypothesis starts at 1, and while the null holds its expectation is at most 1 at every
+stopping time. So it ever reaches 1/alpha with probability at most alpha (Ville's inequality).
 
 The e-process here is the capital of a gambler who bets against the null before every score (Waudby-Smith and Ramdas
 2024, "Estimating means of bounded random variables by betting"; section 4 with replacement, section 5 without).
-Against "the mean is at most m", staking the share s of what is allowed, the capital after scores x_1 ... x_t is the
+Against "the mean is at most m", with the share s of the largest allowed stake, the capital after x_1 ... x_t is the
 product of 1 + s (x_i / m_i - 1). With replacement m_i = m. Without replacement from a population of N,
 m_i = (N m - x_1 - ... - x_{i-1}) / (N - i + 1), the mean of the scores still to be drawn if the null holds exactly.
 The best share is unknown, so the capital is averaged over a grid of shares; an average of e-processes is one too.
@@ -22,18 +22,18 @@ TIE_TOLERANCE = 1e-10
 BETS = 24
 # The grid is dense near 0 and 1: a mean near the threshold needs small stakes, a distant one large stakes.
 SHARES = np.sin(np.pi * (2 * np.arange(1, BETS + 1) - 1) / (4 * BETS)) ** 2
-# The product of so many factors cannot overflow or underflow: each is between 1 - max(SHARES) and 1 / TIE_TOLERANCE.
+# The product of so many factors stays within a float: a factor lies between 1 - max(SHARES) and 1 / TIE_TOLERANCE.
 BLOCK = 16
 
 Floats = NDArray[np.float64]
 
 
 def log_evidence(scores: ArrayLike, mean: ArrayLike, *, population: int | None = None) -> Floats:
-    """Return the logarithm of the e-process against "the mean is at most `mean`", after each score.
+    """Return the logarithm of the e-process against "the mean is at most `mean`", after every score.
 
     `scores` has shape (..., t), in queue order, from 0 to 1. `mean` is a number or broadcasts against the leading
     dimensions. With a `population`, the scores are drawn without replacement from so many, and the null is about
-    their mean. Without one, each score has at most the mean of the null given the scores before it, as independent
+    their mean. Without one, a score has at most the mean of the null given the scores before it, as independent
     ones do. The result has the shape of `scores`. It is +inf from the score on that makes the null impossible.
 
     For "the mean is at least m", call `log_evidence(1 - x, 1 - m)`.
@@ -68,9 +68,9 @@ def checked(values: ArrayLike, minimum: float) -> Floats:
 
 
 def _log_capital(gains: Floats) -> Floats:
-    """Return the logarithm of the mean capital over all shares after each bet.
+    """Return the logarithm of the mean capital over all shares after every bet.
 
-    `gains` holds what each bet wins per unit staked, at least -1. The factors are multiplied in blocks and the
+    `gains` holds the gain of every bet per unit staked, at least -1. The factors are multiplied in blocks and the
     logarithm is taken once per block, because a logarithm per factor would make intervals too slow.
     """
     *leading, looks = gains.shape

@@ -1,4 +1,4 @@
-"""From gates to hypotheses: the panels of a run, and the hypotheses that each of them has to test."""
+"""From gates to hypotheses: the panels of a run, and the hypotheses that a panel tests."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
     gates = [HEADLINE, *(gate for gate in thresholds.gates if gate.blocking)]
     gate_hypotheses = {key: _gate_hypotheses(gates, scope, key) for key in keys}
-    tests = sum(hypothesis.threshold is not None for found in gate_hypotheses.values() for hypothesis in found)
+    tests = sum(hypothesis.threshold is not None for group in gate_hypotheses.values() for hypothesis in group)
     error = 1 - thresholds.verdict.confidence
     non_inferiority = NonInferiority(
         drop=thresholds.regression.drop / 100,
@@ -130,12 +130,12 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
                     alpha=error / max(1, tests),
                     indifference_zone=thresholds.verdict.indifference_zone / 100,
                 )
-                for hypothesis in (*found, *_estimate_of_rest(found, scope, key, thresholds.verdict))
+                for hypothesis in (*group, *_estimate_of_rest(group, scope, key, thresholds.verdict))
             ],
             non_inferiority=non_inferiority if scope.has_baseline else None,
             full=scope.full,
         )
-        for key, found in gate_hypotheses.items()
+        for key, group in gate_hypotheses.items()
     }
 
 

@@ -127,7 +127,7 @@ def samples_until_verdict(
     control_variate: Scores | None = None,
     full: bool = False,
 ) -> Sequence[SampleRef]:
-    """Return the prefix of the queue that any verdict needs, plus `SPARE_SHARE`, whatever the missing scores are.
+    """Return the prefix of the queue that any verdict needs, plus `SPARE_SHARE`, for any missing scores.
 
     A score can only delay a verdict if it is not the best possible one for it. So no pass comes sooner than with ones
     for all missing scores, and no failure sooner than with zeros; the earlier of the two bounds the prefix.

@@ -45,7 +45,7 @@ def compared(shares: Mapping[int, float], *, given: Thresholds = COARSE, **chang
 
 
 def with_result(evaluator: GateEvaluator, changed: CaseResult | None, name: str) -> GateEvaluator:
-    results = {key: each for key, each in evaluator.measured.results.items() if key != name}
+    results = {key: old_result for key, old_result in evaluator.measured.results.items() if key != name}
     if changed is not None:
         results[name] = changed
     return GateEvaluator(evaluator.thresholds, replace(evaluator.measured, results=results))
@@ -160,7 +160,7 @@ def test_the_thresholds_file_sets_drop_and_blocking() -> None:
 
 def test_a_full_run_uses_all_pairs() -> None:
     evaluator = evaluator_of(COARSE, scope_of(MANY, has_baseline=True, full=True), SHARES, baseline=SHARES)
-    assert [(each.verdict, each.samples) for each in regression_verdicts(evaluator)] == [("pass", 300)] * 3
+    assert [(verdict.verdict, verdict.samples) for verdict in regression_verdicts(evaluator)] == [("pass", 300)] * 3
 
 
 def test_the_verdict_rests_on_the_pairs_that_stopped_the_run() -> None:
@@ -195,11 +195,11 @@ def diagnoses_by_task(
     results: list[CaseResult], floor: float | None = None, **regression: float
 ) -> dict[str, Diagnosis]:
     """Return the diagnoses of a run with these results, keyed by task."""
-    scope = scope_of([each.case for each in results], lengths=(1024,))
-    floors = {} if floor is None else {each.case.task: floor for each in results}
+    scope = scope_of([one.case for one in results], lengths=(1024,))
+    floors = {} if floor is None else {one.case.task: floor for one in results}
     given = replace(thresholds(), floors=floors, regression=RegressionSettings(**regression))  # type: ignore[arg-type]  # by name
-    evaluator = GateEvaluator(given, Measured(scope=scope, results={each.case.id: each for each in results}))
-    return {evaluator.measured.results[name].case.task: each for name, each in diagnoses(evaluator).items()}
+    evaluator = GateEvaluator(given, Measured(scope=scope, results={one.case.id: one for one in results}))
+    return {evaluator.measured.results[name].case.task: diagnosis for name, diagnosis in diagnoses(evaluator).items()}
 
 
 def test_among_cases_at_their_floor_only_the_bad_one_is_reported() -> None:
@@ -228,7 +228,7 @@ def failures(bar: float) -> int:
 
 
 def test_a_borderline_case_is_bad_alone_and_not_among_many() -> None:
-    """One in twenty is evaluator at random; the bar rises with the number of cases that are looked at."""
+    """The required e-value rises with the number of cases that are tested."""
     borderline, cases = failures(20), cases_of()
     assert log_evidence_below([0.0] * borderline, 0.5, population=100) < math.log(100)
     first, *others = cases.values()
@@ -251,7 +251,7 @@ def test_a_borderline_loss_is_bad_alone_and_not_among_many() -> None:
     alone = result(first, *[0.0] * lost, baseline=(1.0,) * lost)
     assert diagnoses_by_task([alone])[first.task].dropped
     assert not diagnoses_by_task([alone, *same])[first.task].dropped
-    # Cases that were not compared are none that could be evaluator by chance.
+    # Cases without pairs are not among the tests.
     assert diagnoses_by_task([alone, *(replace(each, baseline=()) for each in same)])[first.task].dropped
 
 
