@@ -1,0 +1,111 @@
+"""A fake of the suite for searches: checkpoints on disk whose scores are known, compared without a model."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ci.suite_process import SuiteRun
+from fixtures.checkpoints.checkpoint import read_checkpoint
+from fixtures.records import Case, Generation, Outcome, Score
+from plugins.gates.clusters import SampleRef
+from plugins.gates.panels import Panel
+from plugins.gates.sequential import NonInferiority
+from plugins.gates.statistics import paired_interval
+from plugins.journal import Entry, Subject, sample_key
+from plugins.journal.lines import encode_line, encode_subject
+from tests.helpers.checkpoints import CONFIG, TENSORS, safetensors
+
+SAMPLES = 100
+CASE = Case(
+    id="test_ruler[niah_single_2-512]", suite="ruler", category="retrieval", task="niah_single_2", length=512,
+    samples=SAMPLES, source="archive", generation_tokens=128,
+)  # fmt: skip
+PANEL = Panel("ruler", 512, [CASE], seed=0, hypotheses=())
+ORDER = [element.sample_index for element in PANEL.order]
+
+
+class Chain:
+    """A series of checkpoints on disk, and a fake of the suite that knows how many samples every one of them solves.
+
+    The fake decides like the suite's regression gate, without a model. All checkpoints hold the same weights; those in
+    `broken` have none and cannot be read.
+    """
+
+    def __init__(self, folder: Path, solved: Sequence[int], broken: Sequence[int] = ()):
+        self.folder = folder
+        self.solved = {f"step-{number}": right for number, right in enumerate(solved)}
+        self.measured: list[str] = []
+        for number in range(len(solved)):
+            checkpoint = folder / f"step-{number}"
+            checkpoint.mkdir()
+            (checkpoint / "config.json").write_text(json.dumps(CONFIG | {"step": number}))
+            (checkpoint / "tokenizer.json").write_text("{}")
+            if number not in broken:
+                (checkpoint / "model.safetensors").write_bytes(safetensors(TENSORS))
+
+    def run_suite(self, arguments: Sequence[str], *, report: Path, log: Path, **more: Any) -> SuiteRun:
+        option = dict(itertools.pairwise(arguments))
+        model, baseline = Path(option["--model"]).name, Path(option["--baseline"]).name
+        self.measured.append(model)
+        text = Path(option["--thresholds"]).read_text()
+        bounds = dict(line.split(" = ") for line in text.splitlines() if " = " in line)
+        difference = [self._right(model, sample) - self._right(baseline, sample) for sample in ORDER]
+        population = SAMPLES if bounds["population"] == "true" else None
+        pairing = NonInferiority(
+            drop=float(bounds["drop"]) / 100, clear=float(bounds.get("clear", float(bounds["drop"]) / 2)) / 100,
+            alpha=1 - float(bounds["confidence"]), finite_population=population is not None,
+        )  # fmt: skip
+        panel = Panel("ruler", 512, [CASE], seed=0, hypotheses=(), non_inferiority=pairing, full="--full" in arguments)
+        scores, other = (
+            {SampleRef(CASE.id, s): self._right(name, s) for s in range(SAMPLES)} for name in (model, baseline)
+        )
+        analysis = panel.analyze_pairs(scores, other)
+        seen = difference[: analysis.clusters]
+        mean = sum(seen) / len(seen)
+        low, high = paired_interval(seen, alpha=pairing.alpha, population=population)
+        gate = {
+            "kind": "regression", "measured": 100 * mean, "interval": [100 * low, 100 * high],
+            "samples": analysis.samples, "verdict": analysis.decision.verdict if analysis.decision else "inconclusive",
+            "reason": "",
+        }  # fmt: skip
+        shown: Mapping[str, Any] = {
+            "id": CASE.id, "task": CASE.task, "length": 512, "suite": "ruler", "category": "retrieval",
+            "score": float(self.solved[model]), "planned": SAMPLES, "error": None,
+        }  # fmt: skip
+        run = {"options": {"journal": str(self.folder / "journal")}, "samples": "s", "seed": 0}
+        for name, seen_by in ((model, analysis.samples), (baseline, analysis.samples)):
+            self._write_journal(name, ORDER[:seen_by])
+        regression = {"cases": {CASE.id: {"difference": 100 * mean}}}
+        return SuiteRun(exit_code=0, report={
+            "gates": [gate], "cases": [shown], "run": run, "model": {"execution": {}}, "regression": regression,
+        })  # fmt: skip
+
+    def _write_journal(self, name: str, samples: Sequence[int]) -> None:
+        """Append the answers to the journal, from which costs and flips are read."""
+        fingerprint = read_checkpoint(str(self.folder / name)).fingerprint
+        subject = Subject(model=name, fingerprint=fingerprint, execution={})
+        folder = self.folder / "journal" / subject.key
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "subject.json").write_bytes(encode_subject(subject))
+        lines = [encode_line(self._entry(name, sample)) for sample in samples]
+        with (folder / "worker.jsonl").open("ab") as file:
+            file.writelines(lines)
+
+    def _entry(self, name: str, sample: int) -> Entry:
+        key = sample_key("s", "", 0, CASE.task, 512, sample)
+        generation = Generation(
+            text=f"said by {name}", prompt_tokens=500, generated_tokens=10, computed_tokens=510, reused_tokens=0,
+            finish="stop", seconds=0.1,
+        )  # fmt: skip
+        outcome = Outcome(
+            index=sample, score=Score(value=self._right(name, sample)), generation=generation,
+            references=("4711",), depths=(0.5,),
+        )  # fmt: skip
+        return Entry(key=key, prompt=key, case=CASE.id, index=sample, outcome=outcome)
+
+    def _right(self, name: str, sample: int) -> float:
+        return float(sample < self.solved[name])
