@@ -1,4 +1,4 @@
-"""What a run is doing, while it does it: a line for each panel, read from the journal."""
+"""Show the progress of a run: a line for each panel, read from the journals."""
 
 from __future__ import annotations
 
@@ -17,105 +17,118 @@ from plugins.controller import CONTROLLER
 from plugins.gates.clusters import SampleRef
 from plugins.gates.hypotheses import RULER, PanelKey
 from plugins.gates.panels import Panel, PanelStatus
+from plugins.gates.points import to_points
+from plugins.gates.sequential import Hypothesis
 from plugins.gates.statistics import interval
 from plugins.journal import JournalError
 from plugins.options import RUN
 from plugins.runner.panel_state import PanelState
 
 TERMINAL_SECONDS = 1.0
-# A log keeps every line.
+# A log keeps every line, so it gets fewer.
 LOG_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What was computed of a panel while this run looked on, and how long that took."""
+    """The results added to a panel during this run, their computed tokens, and the time they took."""
 
     samples: int = 0
     tokens: int = 0
     seconds: float = 0.0
 
 
-def panel_line(panel: Panel, standing: PanelStatus, scores: Mapping[SampleRef, float], pace: Pace) -> str:
-    """Length, samples done, mean with its interval, verdicts so far, speed and the longest it can take."""
+def panel_line(panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], pace: Pace) -> str:
+    """Return one line: length, finished samples, mean, verdicts, speed and the longest remaining time."""
     planned = len(panel.order)
     name = "" if panel.family == RULER else f"{panel.family} "
     parts = [f"{name + format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
-    deciding = [rule for rule in panel.hypotheses if rule.threshold is not None]
-    for rule in deciding[:1]:
-        look = standing.analyses[rule]
-        pool = panel.queue(rule.case_ids)
-        values = pool.weighted_means(scores, look.clusters)
-        if len(values):
-            low, high = (100 * pool.scale * end for end in interval(values, alpha=0.01, population=len(pool.clusters)))
-            parts.append(f"{100 * pool.scale * values.mean():.1f} [{low:.1f}, {min(100, high):.1f}]")
-    decisions = [standing.analyses[rule].decision for rule in deciding]
-    parts += ["/".join(decision.verdict if decision else "open" for decision in decisions)] if decisions else []
-    if standing.comparison is not None:
-        decision = standing.comparison.decision
+    tests = [hypothesis for hypothesis in panel.hypotheses if hypothesis.threshold is not None]
+    if tests:
+        parts += _mean(panel, tests[0], status, scores)
+        decisions = [status.analyses[hypothesis].decision for hypothesis in tests]
+        parts.append("/".join(decision.verdict if decision else "open" for decision in decisions))
+    if status.comparison is not None:
+        decision = status.comparison.decision
         parts.append(f"regression {decision.verdict if decision else 'open'}")
     if pace.samples and pace.seconds > 0:
         parts.append(f"{pace.tokens / pace.seconds:,.0f} tokens/s")
-        if standing.next_samples:
+        if status.next_samples:
             parts.append(f"{_duration((planned - len(scores)) * pace.seconds / pace.samples)} left at most")
     return "  ".join(parts)
 
 
+def _mean(panel: Panel, hypothesis: Hypothesis, status: PanelStatus, scores: Mapping[SampleRef, float]) -> list[str]:
+    """Return the mean with its 99 % interval, in points; nothing without a finished cluster."""
+    queue = panel.queue(hypothesis.case_ids)
+    values = queue.weighted_means(scores, status.analyses[hypothesis].clusters)
+    if not len(values):
+        return []
+    ends = interval(values, alpha=0.01, population=len(queue.clusters))
+    low, high = (to_points(queue.scale * end) for end in ends)
+    return [f"{to_points(queue.scale * float(values.mean())):.1f} [{low:.1f}, {min(100, high):.1f}]"]
+
+
 @dataclass(slots=True)
-class Seen:
-    """A panel as the watcher knows it: results before it looked on, results now, when those came.
+class Growth:
+    """The growth of a panel since the watcher first read it."""
 
-    `since` is when the work on it began, None as long as nothing was added.
-    """
+    first: tuple[int, int]
+    """The numbers of results and of computed tokens at the first reading."""
 
-    before: tuple[int, int]
     samples: int
-    grew: float = -math.inf
-    since: float | None = None
+    """The number of results now."""
+
+    last_seconds: float = -math.inf
+    """The time of the clock at which the last result came."""
+
+    began_seconds: float | None = None
+    """The time at which work on the panel began; None as long as it has not grown."""
 
 
 class Watcher:
-    """Follows the journals of a run and tells what is done, and how far that is on which work goes on."""
+    """Describe the progress of a run from its journals."""
 
     def __init__(self, panel_state: PanelState, clock: Callable[[], float] = time.monotonic):
         self.panel_state = panel_state
         self.clock = clock
         self._open = dict(panel_state.panels)
-        self._seen: dict[PanelKey, Seen] = {}
-        self._grew = clock()
+        self._growth: dict[PanelKey, Growth] = {}
+        self._last_seconds = clock()
 
     def look(self) -> Iterator[tuple[str, bool]]:
-        """(line, whether the panel is done): every panel that was finished, then the one that grew last."""
+        """Yield the line of every panel that has finished, with True, then that of the panel that grew last."""
         self.panel_state.refresh()
-        waiting: list[tuple[float, str]] = []
+        unfinished: list[tuple[float, str]] = []
         shortest: int | None = None
         for key, panel in tuple(self._open.items()):
-            # Lengths are worked off one after the other, the panels of one in the order of their tests.
+            # Workers go through the lengths one after the other, and through the panels of one in the tests' order.
             if shortest is not None and panel.length > shortest:
                 break
             scores = self.panel_state.scores(panel)
-            grew, pace = self._pace(key, len(scores), self._tokens(panel))
-            standing = self.panel_state.status(panel)
-            line = panel_line(panel, standing, scores, pace)
-            if not standing.next_samples:
+            last_seconds, pace = self._pace(key, len(scores), self._tokens(panel))
+            status = self.panel_state.status(panel)
+            line = panel_line(panel, status, scores, pace)
+            if not status.next_samples:
                 del self._open[key]
                 yield line, True
                 continue
             shortest = panel.length
             if scores:
-                waiting.append((grew, line))
-        if waiting:
-            yield max(waiting, key=lambda each: each[0])[1], False
+                unfinished.append((last_seconds, line))
+        if unfinished:
+            yield max(unfinished, key=lambda timed_line: timed_line[0])[1], False
 
     def _pace(self, key: PanelKey, samples: int, tokens: int) -> tuple[float, Pace]:
-        """When the panel last grew, and how fast it does: since the panel before it grew for the last time."""
-        seen = self._seen.setdefault(key, Seen(before=(samples, tokens), samples=samples))
-        if samples > seen.samples:
-            seen.since = self._grew if seen.since is None else seen.since
-            seen.samples, seen.grew = samples, self.clock()
-            self._grew = seen.grew
-        seconds = 0.0 if seen.since is None else self.clock() - seen.since
-        return seen.grew, Pace(samples=samples - seen.before[0], tokens=tokens - seen.before[1], seconds=seconds)
+        """Return when the panel last grew, and its pace since the panel before it grew for the last time."""
+        growth = self._growth.setdefault(key, Growth(first=(samples, tokens), samples=samples))
+        if samples > growth.samples:
+            growth.began_seconds = self._last_seconds if growth.began_seconds is None else growth.began_seconds
+            growth.samples, growth.last_seconds = samples, self.clock()
+            self._last_seconds = growth.last_seconds
+        seconds = 0.0 if growth.began_seconds is None else self.clock() - growth.began_seconds
+        pace = Pace(samples=samples - growth.first[0], tokens=tokens - growth.first[1], seconds=seconds)
+        return growth.last_seconds, pace
 
     def _tokens(self, panel: Panel) -> int:
         entries = self.panel_state.journals["model"].entries
@@ -123,7 +136,7 @@ class Watcher:
 
 
 class Progress:
-    """Writes the watcher's lines beside what pytest writes: rewritten on a terminal, now and then in a log."""
+    """Write the watcher's lines between those of pytest: in place on a terminal, once a minute in a log."""
 
     def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter) -> None:
         self.config = config
@@ -140,7 +153,7 @@ class Progress:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_logreport(self) -> Generator[None, None, None]:
-        """What pytest writes begins on a clean line, and our next line on another."""
+        """Let pytest write on an empty line, and continue on another one."""
         self._clear()
         yield
         self._dirty = True
@@ -155,25 +168,25 @@ class Progress:
 
     def _follow(self) -> None:
         controller = self.config.stash[CONTROLLER]
-        # With workers, it takes a while until they have told what was selected.
+        # Workers collect the cases, which takes them a while.
         while not self._ended.wait(TERMINAL_SECONDS) and not controller.selected:
             pass
-        # A run that cannot be watched says why in its cases.
+        # Journals that cannot be read fail the cases with the reason.
         with suppress(JournalError, EngineError):
             watcher = Watcher(controller.open_journals())
-            told = time.monotonic()
+            written = time.monotonic()
             while True:
                 ended = self._ended.wait(TERMINAL_SECONDS)
-                late = self.live or time.monotonic() - told >= LOG_SECONDS
+                late = self.live or time.monotonic() - written >= LOG_SECONDS
                 for line, done in watcher.look():
                     if done or (late and not ended):
-                        told = time.monotonic()
+                        written = time.monotonic()
                         self._write(line, done=done)
                 if ended:
                     return
 
     def _write(self, line: str, *, done: bool) -> None:
-        # Without workers, a test's output is being captured while we write.
+        # Without workers, pytest captures the output of the test that is running.
         capture = self.config.pluginmanager.get_plugin("capturemanager")
         with capture.global_and_fixture_disabled() if capture else nullcontext():
             self._clear()
@@ -194,7 +207,7 @@ class Progress:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Last, when there is a terminal to write to."""
+    """Register the progress plugin last, when the terminal reporter is there."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if RUN not in config.stash or reporter is None or hasattr(config, "workerinput") or config.get_verbosity() < 0:
         return

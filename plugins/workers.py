@@ -1,4 +1,4 @@
-"""Workers come and go: GPU slots that a replacement takes over, and a case that a dead worker leaves to another."""
+"""The engine and GPU of each worker, and the retry of a case whose worker died."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from plugins.options import RUN
 
 SMALL_MODEL_PARAMETERS = 100_000_000
 
-# As often as one element may lose its worker before it counts as the cause, and once more to say so.
+# A sample is blamed after three deaths; the fourth attempt reports the error.
 MOST_CRASHES = 4
 
 
 class Slots:
-    """Slot numbers, the lowest free one first."""
+    """The slot numbers of running workers; a replacement gets the slot of the worker that died."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, int] = {}
+        self._slots: dict[str, int] = {}
 
-    def take(self, worker: str) -> int:
-        """The worker's slot from now on."""
-        taken = set(self._taken.values())
-        slot = next(number for number in range(len(taken) + 1) if number not in taken)
-        self._taken[worker] = slot
+    def assign(self, worker: str) -> int:
+        """Give the worker the lowest free slot and return it."""
+        used = set(self._slots.values())
+        slot = next(number for number in range(len(used) + 1) if number not in used)
+        self._slots[worker] = slot
         return slot
 
     def free(self, worker: str) -> None:
-        """Give back the slot of a worker that is gone; harmless for one that had none."""
-        self._taken.pop(worker, None)
+        """Free the slot of a worker that has ended, if it had one."""
+        self._slots.pop(worker, None)
 
 
 SLOTS = pytest.StashKey[Slots]()
@@ -48,7 +48,7 @@ CRASHES = pytest.StashKey[Counter[str]]()
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     slots = node.config.stash.setdefault(SLOTS, Slots())
-    node.workerinput["longctx_slot"] = slots.take(node.gateway.id)
+    node.workerinput["longctx_slot"] = slots.assign(node.gateway.id)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -58,13 +58,13 @@ def pytest_testnodedown(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
-    """What the dead worker had finished is in the journal; the case goes to whoever is there next."""
+    """Give the case to another worker; the results of the dead one are in the journal."""
     config = getattr(sched, "config", None)
     if config is None or RUN not in config.stash:
         return
     crashes = config.stash.setdefault(CRASHES, Counter())
     crashes[crashitem] += 1
-    # Some ways of distributing tests cannot give one out again.
+    # Some schedulers of xdist cannot hand out a test again.
     with suppress(NotImplementedError, AttributeError):
         if crashes[crashitem] < MOST_CRASHES:
             sched.mark_test_pending(crashitem)
@@ -72,12 +72,15 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
-    """A retried case is neither passed nor failed yet."""
+    """Show a retried case as neither passed nor failed."""
     return ("retried", "R", "RETRIED") if report.outcome == "retried" else None
 
 
 def gpu_of(slot: int, gpus_per_worker: int, present: int) -> int:
-    """The first GPU of a worker's slot. Single GPUs are shared when there are too few; raises EngineError for sets."""
+    """Return the first GPU of a worker's slot.
+
+    Workers share single GPUs if there are too few. Raises EngineError if each worker needs several.
+    """
     first = slot * gpus_per_worker
     if gpus_per_worker == 1:
         return first % present
@@ -90,29 +93,29 @@ def gpu_of(slot: int, gpus_per_worker: int, present: int) -> int:
 
 
 def worker_count() -> int:
-    """How many workers this run has on this machine."""
+    """Return the number of this run's workers on this machine."""
     return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
-def load_engine(config: pytest.Config, who: ModelRole = "model") -> Engine:
-    """The engine of one side, loaded once in each process; raises EngineError, each time the same."""
+def load_engine(config: pytest.Config, role: ModelRole = "model") -> Engine:
+    """Return the engine of a model, loaded once per process; raise EngineError, the same one at every call."""
     loaded = config.stash.setdefault(LOADED, {})
-    if who not in loaded:
+    if role not in loaded:
         try:
-            loaded[who] = _load(config, who)
+            loaded[role] = _load(config, role)
         except EngineError as error:
-            loaded[who] = error
-    engine = loaded[who]
+            loaded[role] = error
+    engine = loaded[role]
     if isinstance(engine, EngineError):
         raise engine
     return engine
 
 
-def _load(config: pytest.Config, who: ModelRole) -> Engine:
+def _load(config: pytest.Config, role: ModelRole) -> Engine:
     run = config.stash[RUN]
     baseline = run.baseline and run.baseline.checkpoint
-    checkpoint = baseline if baseline and who == "baseline" else run.checkpoint
-    settings = run.engine_settings(who)
+    checkpoint = baseline if baseline and role == "baseline" else run.checkpoint
+    settings = run.engine_settings(role)
     name = settings.pop("engine")
     if name == "hf":
         settings["device"] = _place(run, checkpoint, getattr(config, "workerinput", {}).get("longctx_slot", 0))
@@ -125,11 +128,11 @@ def _load(config: pytest.Config, who: ModelRole) -> Engine:
 
 
 def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
-    """The worker's own GPU where there are several; on a CPU its share of the cores."""
+    """Return the worker's device: its own GPU if there are several; on a CPU, also limit its threads."""
     import torch
 
     workers = worker_count()
-    # Threads of a small model spend their time waiting for each other.
+    # The threads of a small model mostly wait for each other.
     small = checkpoint.parameters < SMALL_MODEL_PARAMETERS
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     torch.set_num_threads(1 if small else max(1, cores // workers))

@@ -1,4 +1,4 @@
-"""The evidence behind each verdict as it grew along the queue, thinned to what a chart can show."""
+"""The evidence behind each verdict as it grew along the queue, thinned to the points that a chart can show."""
 
 from __future__ import annotations
 
@@ -19,108 +19,124 @@ from plugins.gates.statistics import level_evidence, paired_evidence
 from plugins.gates.thresholds import Gate
 
 MOST_POINTS = 120
-# e-values of 10^12 and of infinity are the same to a reader.
-LARGEST = 12.0
+# A reader sees no difference between e-values of 10^12 and of infinity.
+LARGEST_EXPONENT = 12.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Two e-processes over one panel's queue, in powers of ten, after each of the `seen` samples.
-
-    `above` speaks for a pass, `below` for a fail; the first to reach `bar` decides, at `decided` samples. `exact`
-    says that all `of` samples were compared instead, None for `decided` that nothing was.
-    """
+    """Two e-processes over the queue of one panel, in powers of ten. The first to reach the bar decides the verdict."""
 
     length: int
+
     seen: tuple[int, ...]
+    """The numbers of samples after which the curve has a point."""
+
     above: tuple[float, ...]
+    """The evidence for a pass."""
+
     below: tuple[float, ...]
+    """The evidence for a fail."""
+
     bar: float
+    """The evidence that a verdict takes."""
+
     decided: int | None
+    """The number of samples at which the verdict was final; None if it is open."""
+
     exact: bool
+    """True if the verdict compares the mean of all planned samples instead of the evidence."""
+
     of: int
+    """The number of planned samples."""
 
 
-def curves(judge: GateEvaluator) -> dict[str, tuple[Curve, ...]]:
-    """By the verdict's name; a gate on the effective length has one for each length, a weighted average none."""
-    found: dict[str, list[Curve]] = {}
-    known: dict[tuple[int, Hypothesis], Curve | None] = {}
-    for gate in judge.thresholds.gates:
+def curves(evaluator: GateEvaluator) -> dict[str, tuple[Curve, ...]]:
+    """Return the curves by the verdict's name.
+
+    An effective-length gate has one for each length, a gate on a weighted average none.
+    """
+    by_name: dict[str, list[Curve]] = {}
+    for gate in evaluator.thresholds.gates:
         if gate.kind == "weighted_average":
             continue
-        for length in lengths_of(gate, judge.measured.scope):
+        for length in lengths_of(gate, evaluator.measured.scope):
             name = gate.name if gate.kind == "effective_length" else verdict_name(gate, length)
-            curve = _level(judge, gate, length, known)
-            found.setdefault(name, []).extend([curve] if curve else [])
-    if judge.measured.scope.has_baseline:
-        baseline = baseline_scores(judge.measured.results)
-        for panel in judge.panels.values():
-            paired = _paired(panel, scores_of_panel(panel, judge.scores), scores_of_panel(panel, baseline))
-            found[comparison_name(panel.family, panel.length)] = [paired] if paired else []
-    return {name: tuple(each) for name, each in found.items() if each}
+            curve = _level_curve(evaluator, gate, length)
+            by_name.setdefault(name, []).extend([curve] if curve else [])
+    if evaluator.measured.scope.has_baseline:
+        baseline = baseline_scores(evaluator.measured.results)
+        for panel in evaluator.panels.values():
+            curve = _paired_curve(panel, scores_of_panel(panel, evaluator.scores), scores_of_panel(panel, baseline))
+            by_name[comparison_name(panel.family, panel.length)] = [curve] if curve else []
+    return {name: tuple(curves_of_gate) for name, curves_of_gate in by_name.items() if curves_of_gate}
 
 
-def _level(
-    judge: GateEvaluator, gate: Gate, length: int, known: dict[tuple[int, Hypothesis], Curve | None]
-) -> Curve | None:
-    """None where the gate was not measured at the length; `known` are those that other gates have asked for."""
-    scope = judge.measured.scope
-    panel = judge.panels.get((gate_family(gate, scope.task_families), length))
+def _level_curve(evaluator: GateEvaluator, gate: Gate, length: int) -> Curve | None:
+    """Return the curve of a gate at one length; None if it was not measured there."""
+    scope = evaluator.measured.scope
+    panel = evaluator.panels.get((gate_family(gate, scope.task_families), length))
     if panel is None or not set(scope.cases_at(length)).issuperset(tasks_of(gate, scope)):
         return None
-    rule = hypothesis_of(gate, scope, length, panel)
-    if (length, rule) in known:
-        return known[length, rule]
-    look = panel.analyze(rule, judge.scores, control_variate=judge.measured.control_variate)
-    pool = panel.queue(rule.case_ids)
-    values = pool.weighted_means(judge.scores, look.clusters)
-    known[length, rule] = None
-    if len(values) and rule.threshold is not None:
-        of = len(pool.clusters)
-        control = (
-            None if judge.measured.control_variate is None else pool.weighted_means(judge.measured.control_variate)
-        )
-        evidence = level_evidence(
-            values,
-            rule.threshold / pool.scale,
-            population=of,
-            indifference_zone=rule.indifference_zone / pool.scale,
-            control_variate=control if control is not None and len(control) == of else None,
-        )
-        decided = look.decision.stopping_time if look.decision else None
-        exact = look.decision is not None and look.decision.stopping_time == of
-        # The last of a population is no bet, so a single sample draws nothing.
-        if evidence[0].size:
-            known[length, rule] = _curve(length, pool, evidence, alpha=rule.alpha, decided=decided, exact=exact)
-    return known[length, rule]
-
-
-def _paired(panel: Panel, scores: Mapping[SampleRef, float], baseline: Mapping[SampleRef, float]) -> Curve | None:
-    """None without a pair."""
-    look, pool = panel.analyze_pairs(scores, baseline), panel.queue(panel.cases)
-    differences = {element: scores[element] - baseline[element] for element in scores.keys() & baseline}
-    values = pool.weighted_means(differences, look.clusters)
-    if not len(values) or panel.non_inferiority is None:
+    hypothesis = hypothesis_of(gate, scope, length, panel)
+    analysis = evaluator.analysis(panel, hypothesis)
+    queue = panel.queue(hypothesis.case_ids)
+    evidence = _level_evidence(evaluator, queue, hypothesis, queue.weighted_means(evaluator.scores, analysis.clusters))
+    if evidence is None:
         return None
-    drop, clear = panel.non_inferiority.drop / pool.scale, panel.non_inferiority.clear / pool.scale
-    population = len(pool.clusters) if panel.non_inferiority.finite_population else None
+    decided = analysis.decision.stopping_time if analysis.decision else None
+    exact = decided == len(queue.clusters)
+    return _curve(length, queue, evidence, alpha=hypothesis.alpha, decided=decided, exact=exact)
+
+
+def _level_evidence(
+    evaluator: GateEvaluator, queue: ClusteredQueue, hypothesis: Hypothesis, values: Floats
+) -> tuple[Floats, Floats] | None:
+    """Return the evidence for a mean above and below the threshold; None without any."""
+    if not len(values) or hypothesis.threshold is None:
+        return None
+    known = evaluator.measured.control_variate
+    control_variate = None if known is None else queue.weighted_means(known)
+    if control_variate is not None and len(control_variate) < len(queue.clusters):
+        control_variate = None
+    evidence = level_evidence(
+        values,
+        hypothesis.threshold / queue.scale,
+        population=len(queue.clusters),
+        indifference_zone=hypothesis.indifference_zone / queue.scale,
+        control_variate=control_variate,
+    )
+    # The last cluster of a finite population is no bet, so a single one gives no evidence.
+    return evidence if evidence[0].size else None
+
+
+def _paired_curve(panel: Panel, scores: Mapping[SampleRef, float], baseline: Mapping[SampleRef, float]) -> Curve | None:
+    """Return the curve of the comparison with the baseline; None if no sample has both scores."""
+    analysis, queue = panel.analyze_pairs(scores, baseline), panel.queue(panel.cases)
+    differences = {sample: scores[sample] - baseline[sample] for sample in scores.keys() & baseline}
+    values = queue.weighted_means(differences, analysis.clusters)
+    test = panel.non_inferiority
+    if not len(values) or test is None:
+        return None
+    population = len(queue.clusters) if test.finite_population else None
+    drop, clear = test.drop / queue.scale, test.clear / queue.scale
     evidence = paired_evidence(values, drop=drop, clear=clear, population=population)
-    decided = look.decision.stopping_time if look.decision else None
-    return _curve(panel.length, pool, evidence, alpha=panel.non_inferiority.alpha, decided=decided, exact=False)
+    decided = analysis.decision.stopping_time if analysis.decision else None
+    return _curve(panel.length, queue, evidence, alpha=test.alpha, decided=decided, exact=False)
 
 
 def _curve(
     length: int,
-    pool: ClusteredQueue,
+    queue: ClusteredQueue,
     evidence: tuple[Floats, Floats],
     *,
     alpha: float,
     decided: int | None,
     exact: bool,
 ) -> Curve:
-    above, below = (np.clip(each / math.log(10), -LARGEST, LARGEST) for each in evidence)
+    above, below = (np.clip(log / math.log(10), -LARGEST_EXPONENT, LARGEST_EXPONENT) for log in evidence)
     places = np.unique(np.linspace(0, max(0, above.size - 1), MOST_POINTS).round().astype(int))[: above.size]
-    sizes = np.cumsum([len(piece) for piece in pool.clusters])
+    sizes = np.cumsum([len(cluster) for cluster in queue.clusters])
     return Curve(
         length=length,
         seen=tuple(int(sizes[place]) for place in places),

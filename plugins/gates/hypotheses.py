@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fixtures.lengths import format_length
 from fixtures.records import Case
 from plugins.gates.panels import Panel
+from plugins.gates.points import from_points
 from plugins.gates.sequential import Hypothesis, NonInferiority
 from plugins.gates.thresholds import Gate, Reference, Thresholds, VerdictSettings
 
@@ -114,8 +115,8 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     tests = sum(hypothesis.threshold is not None for group in gate_hypotheses.values() for hypothesis in group)
     error = 1 - thresholds.verdict.confidence
     non_inferiority = NonInferiority(
-        drop=thresholds.regression.drop / 100,
-        clear=thresholds.regression.clear_points / 100,
+        drop=from_points(thresholds.regression.drop),
+        clear=from_points(thresholds.regression.clear_points),
         alpha=error / max(1, len(tested)),
         finite_population=thresholds.regression.population,
     )
@@ -128,7 +129,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
                 replace(
                     hypothesis,
                     alpha=error / max(1, tests),
-                    indifference_zone=thresholds.verdict.indifference_zone / 100,
+                    indifference_zone=from_points(thresholds.verdict.indifference_zone),
                 )
                 for hypothesis in (*group, *_estimate_of_rest(group, scope, key, thresholds.verdict))
             ],
@@ -173,7 +174,7 @@ def _threshold_share(gate: Gate, scope: Scope) -> float | None:
 
     It does for an estimate, and for a weighted average over lengths, to which every length contributes.
     """
-    return None if gate.kind == "weighted_average" or is_estimate(gate) else threshold_of(gate, scope) / 100
+    return None if gate.kind == "weighted_average" or is_estimate(gate) else from_points(threshold_of(gate, scope))
 
 
 def _estimate_of_rest(
@@ -187,7 +188,7 @@ def _estimate_of_rest(
     rest = frozenset(case.id for case in _buildable_cases(scope, key)) - tested
     if scope.has_baseline and not scope.baseline_is_final:
         rest = frozenset()
-    precision = 0.0 if key[0] == RULER else settings.precision / 100
+    precision = 0.0 if key[0] == RULER else from_points(settings.precision)
     return [Hypothesis(case_ids=rest, threshold=None, precision=precision)] if rest or not hypotheses else []
 
 

@@ -15,6 +15,7 @@ from plugins.gates.e_process import Floats
 from plugins.gates.evaluate import GateEvaluator, interval_alpha
 from plugins.gates.hypotheses import RULER
 from plugins.gates.panels import Panel
+from plugins.gates.points import from_points, to_points
 from plugins.gates.sequential import InterimAnalysis
 from plugins.gates.statistics import e_bh, interval, log_evidence_below, log_evidence_of_drop, paired_interval
 
@@ -172,10 +173,10 @@ def _comparison(
     differences = queue.weighted_means(paired, analysis.clusters)
     population = len(queue.clusters) if panel.non_inferiority.finite_population else None
     bounds = paired_interval(differences, alpha=alpha, population=population)
-    low, high = (100 * max(-1.0, min(1.0, queue.scale * bound)) for bound in bounds)
+    low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in bounds)
     worse, better = _flips(differences)
     return Comparison(
-        difference=100 * queue.scale * math.fsum(differences) / len(differences),
+        difference=to_points(queue.scale * math.fsum(differences) / len(differences)),
         interval=(low, high),
         worse=worse,
         better=better,
@@ -219,7 +220,7 @@ def _log_evidence_below(result: CaseResult, floor: float | None) -> float | None
     if floor is None:
         return None
     clusters = result.case.samples // result.case.group
-    return log_evidence_below(np.array(result.evidence), floor / 100, population=clusters)
+    return log_evidence_below(np.array(result.evidence), from_points(floor), population=clusters)
 
 
 def _log_evidence_of_drop(result: CaseResult) -> float | None:
@@ -233,12 +234,12 @@ def _diagnosis(result: CaseResult, floor: float | None, *, alpha: float, below: 
     pairs = len(differences)
     bounds = paired_interval(differences, alpha=alpha) if pairs else None
     return Diagnosis(
-        score=100 * result.score,
-        interval=(100 * low, 100 * high),
+        score=to_points(result.score),
+        interval=(to_points(low), to_points(high)),
         floor=floor,
         below=below,
-        difference=100 * math.fsum(differences) / pairs if pairs else None,
-        difference_interval=bounds and (100 * bounds[0], 100 * bounds[1]),
+        difference=to_points(math.fsum(differences) / pairs) if pairs else None,
+        difference_interval=bounds and (to_points(bounds[0]), to_points(bounds[1])),
         flips=_flips(differences),
         pairs=pairs,
         dropped=dropped,

@@ -24,8 +24,10 @@ from plugins.gates.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from plugins.gates.evaluate import HALF, Measured, settled_scores
+from plugins.gates.evaluate import Measured
 from plugins.gates.evaluation import Evaluation, FindingsByLength
+from plugins.gates.findings import HALF, settled_scores
+from plugins.gates.points import to_points
 from plugins.report.helmet import helmet
 
 SCHEMA = "longctx-report/1"
@@ -169,7 +171,7 @@ def case_entry(case: Case, result: CaseResult | None) -> dict[str, Any]:
         "length": case.length,
         "source": case.source,
         "version": case.version,
-        "score": None if score is None else 100 * score,
+        "score": None if score is None else to_points(score),
         "interval": None,
         "samples": len(outcomes),
         "planned": case.samples,
@@ -199,7 +201,7 @@ def by_depth(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     return [
         {
             "depth": (tenth + 0.5) / DEPTH_BINS,
-            "score": 100 * sum(values) / len(values),
+            "score": to_points(sum(values) / len(values)),
             "samples": len(values),
         }
         for tenth, values in sorted(scores.items())

@@ -9,6 +9,7 @@ from typing import Any
 from fixtures.records import Case
 from plugins.gates.clusters import ESTIMATE_ALPHA
 from plugins.gates.evaluation import Evaluation
+from plugins.gates.points import to_points
 from plugins.gates.thresholds import CATEGORIES
 
 
@@ -54,7 +55,7 @@ def _datasets(evaluation: Evaluation, cases: Sequence[Case]) -> dict[str, dict[s
     for case in cases:
         result = evaluation.measured.results.get(case.id)
         score = result.score if result else None
-        scores.setdefault(case.task, {})[str(case.length)] = None if score is None else 100 * score
+        scores.setdefault(case.task, {})[str(case.length)] = None if score is None else to_points(score)
     return scores
 
 

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 from fixtures.records import BaselineAnswer, Case, CaseResult, Excerpt, Outcome
+from plugins.gates.points import to_points
 from plugins.report.escape import visible
 
 BUDGET_BYTES = 5_000_000
@@ -164,7 +165,7 @@ def _row(candidate: _Candidate) -> dict[str, Any]:
         "task": candidate.case.task,
         "length": candidate.case.length,
         "index": outcome.index,
-        "score": round(100 * score.value, 2),
+        "score": round(to_points(score.value), 2),
         "expected": [visible(reference, longest) for reference in references],
         "credits": [round(score.parts.get(reference, -1.0), 3) for reference in references],
         **_answer(outcome.generation.text, outcome.references),
@@ -189,7 +190,7 @@ def _depths(depths: Sequence[float]) -> dict[str, Any]:
 
 def _flip(candidate: _Candidate) -> dict[str, Any]:
     """Return the baseline's score, and its answer if the journal has it."""
-    flip: dict[str, Any] = {"score": round(100 * (candidate.baseline_score or 0.0), 2)}
+    flip: dict[str, Any] = {"score": round(to_points(candidate.baseline_score or 0.0), 2)}
     answer = candidate.baseline_answer
     if answer is not None:
         flip |= {**_answer(answer.text, candidate.outcome.references), "failure": answer.failure}

@@ -116,11 +116,11 @@ def test_workers_and_more_samples_change_no_answer(narrowed: Finished, crashed: 
 
 def test_a_replacement_takes_the_slot_of_the_worker_that_died() -> None:
     slots = Slots()
-    assert [slots.take(name) for name in ("gw0", "gw1", "gw2")] == [0, 1, 2]
+    assert [slots.assign(name) for name in ("gw0", "gw1", "gw2")] == [0, 1, 2]
     slots.free("gw1")
-    assert slots.take("gw3") == 1
+    assert slots.assign("gw3") == 1
     slots.free("gw9")
-    assert slots.take("gw4") == 3
+    assert slots.assign("gw4") == 3
 
 
 def test_xdist_still_has_the_option_that_hands_cases_out_one_by_one(pytestconfig: pytest.Config) -> None:

@@ -88,7 +88,7 @@ PURE = (
          "synthetic_sentences", "synthetic_summaries", "judge")),
     *(f"plugins.gates.{name}" for name in
         ("e_process", "statistics", "effective_length", "thresholds", "toml_table", "evaluate", "panels", "sequential",
-         "clusters", "hypotheses", "regression", "evidence_curves", "evaluation", "selection")),
+         "clusters", "hypotheses", "regression", "evidence_curves", "evaluation", "findings", "points", "selection")),
     "plugins.journal", "plugins.config.baseline", "plugins.report.escape", "plugins.runner.read_journals",
 )  # fmt: skip
 

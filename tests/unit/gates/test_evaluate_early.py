@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fixtures.records import VerdictWord
 from plugins.gates.effective_length import effective_length
-from plugins.gates.evaluate import GateEvaluator, reach
+from plugins.gates.evaluate import GateEvaluator
+from plugins.gates.findings import effective_length_finding
 from plugins.gates.hypotheses import tasks_of
 from plugins.gates.thresholds import VerdictSettings
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, scope_of, thresholds
@@ -118,7 +119,7 @@ def test_an_effective_length_is_sure_when_open_lengths_cannot_change_it(
         if all(said[n] == "inconclusive" or (said[n] == "pass") == (score > 50) for n, score in scores.items()):
             outcomes.add("pass" if (effective_length(scores, 50.0) or 0) >= required else "fail")
     expected = "not measured" if required > max(said) else outcomes.pop() if len(outcomes) == 1 else "inconclusive"
-    assert reach(said, required, 80.0).word == expected
+    assert effective_length_finding(said, required, 80.0).word == expected
 
 
 @pytest.mark.parametrize(
