@@ -218,8 +218,8 @@ def test_a_server_and_what_it_started_end_when_they_are_stopped(model: Path, tmp
     assert not is_ready(f"http://127.0.0.1:{port}/v1")
 
 
-def test_what_left_the_servers_group_ends_with_it_too(tmp_path: Path) -> None:
-    """As Ray's daemons do."""
+def test_a_process_that_left_the_servers_group_ends_with_it(tmp_path: Path) -> None:
+    """Daemons such as Ray's leave the process group of the server."""
     words = ["sh", "-c", "setsid sh -c 'sleep 600 & echo pid $!; wait' & echo pid $!; wait"]
     server = ServerProcess(words, tmp_path / "log", grace_seconds=2)
     ends = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""A server fails in every way that servers do: it is asked again, waited for, and given up in one clear line."""
+"""A server fails in every way that servers do: requests are retried, and give up with one clear line."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_answer_that_comes_too_late_again_and_again_is_one_line_and_the_next_
 
 @pytest.fixture
 def long_waits_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may be asked for minutes is asked for two seconds, and what is asked in a word for a tenth of one."""
+    """One time-out ends a request, and the health check waits a tenth of a second."""
     monkeypatch.setattr(engine, "MAX_TIMEOUTS", 1)
     monkeypatch.setattr(engine, "HEALTH_CHECK_SECONDS", 0.1)
 

@@ -1,4 +1,4 @@
-"""How a server is asked for on the command line, and what its prompts become."""
+"""The options for a server, and the prompts that it gets."""
 
 from __future__ import annotations
 

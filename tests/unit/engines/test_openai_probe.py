@@ -1,4 +1,4 @@
-"""What a server is found to be: the names it knows, how it counts, what it takes and how an answer is begun there."""
+"""The probe describes a server: the model's name there, its token counting, its input and how it begins an answer."""
 
 from __future__ import annotations
 
@@ -129,14 +129,14 @@ def test_a_server_of_other_models_is_refused(server: ChatServer) -> None:
     ("entry", "context"),
     [({"max_model_len": 8192}, 8192), ({"context_length": 512}, 512), ({"max_model_len": None}, None), ({}, None)],
 )
-def test_the_context_is_what_the_server_says_it_is(
+def test_the_context_is_read_from_the_servers_list(
     server: ChatServer, entry: dict[str, Any], context: int | None
 ) -> None:
     server.models = in_json({"data": [{"id": "step_9", "root": "/ckpt/step_9"} | entry]})
     assert found(server).context == context
 
 
-def test_nobody_there_is_one_line() -> None:
+def test_a_server_that_is_down_is_one_line() -> None:
     with ChatServer().serving() as gone:
         pass
     assert "the connection fails" in refused(gone)

@@ -1,4 +1,4 @@
-"""What the openai engine asks a server, in which order and how much of it at once; and what it makes of the answers."""
+"""The requests of the openai engine, their order and number at once, and its reading of the replies."""
 
 from __future__ import annotations
 

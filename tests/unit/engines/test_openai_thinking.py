@@ -53,7 +53,7 @@ def by_server(
 
 
 def by_tokens(written: str, prompt: Prompt, *, ends: bool = True) -> tuple[str, str | None]:
-    """What the hf engine makes of the same characters, each a token."""
+    """Return the hf engine's text and end of an answer with one token per character."""
     answer = StopTracker(prompt, Letters(), {END}, thinking_tokens=BUDGET)
     for character in written:
         answer.add_token(ord(character))
