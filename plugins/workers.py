@@ -11,6 +11,7 @@ import pytest
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import ENGINES, Engine, EngineError
+from fixtures.engines.verified import load_verified
 from fixtures.tokenization.load import load_tokenizer
 from plugins.config.run import Run
 from plugins.gates.panels import ModelRole
@@ -117,14 +118,19 @@ def _load(config: pytest.Config, role: ModelRole) -> Engine:
     checkpoint = baseline if baseline and role == "baseline" else run.checkpoint
     settings = run.engine_settings(role)
     name = settings.pop("engine")
+    trusted = run.options.trust_remote_code
     if name == "hf":
         settings["device"] = _place(run, checkpoint, getattr(config, "workerinput", {}).get("longctx_slot", 0))
-    return ENGINES[name](
-        checkpoint,
-        tokenizer=load_tokenizer(checkpoint.path, trust_remote_code=run.options.trust_remote_code),
-        trust_remote_code=run.options.trust_remote_code,
-        **settings,
-    )
+
+    def load() -> Engine:
+        tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=trusted)
+        return ENGINES[name](checkpoint, tokenizer=tokenizer, trust_remote_code=trusted, **settings)
+
+    if name != "hf":
+        # A server has loaded its model already; the files here say nothing about it.
+        return load()
+    option = "--baseline" if role == "baseline" else "--model"
+    return load_verified(checkpoint, load, option=option, trust_remote_code=trusted)
 
 
 def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:

@@ -1,0 +1,126 @@
+"""A checkpoint that is replaced during a run is noticed before anything of the other one gets its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from fixtures.checkpoints.checkpoint import read_checkpoint
+from fixtures.engines import Engine, EngineError, EngineFacts
+from fixtures.engines.verified import load_verified
+from fixtures.records import Generation, Prompt
+from tests.helpers.checkpoints import CONFIG, TENSORS, configure, safetensors, sound_checkpoint
+
+PROMPTS = [
+    Prompt(text=text, token_ids=(1, 2), length_tokens=2, generation_tokens=4) for text in ("first", "second", "third")
+]
+OTHER_WEIGHTS = safetensors(TENSORS)[:-1] + b"\xff"
+
+
+class Echo:
+    """Answers with the prompt; calls `between` before each answer."""
+
+    facts = EngineFacts(
+        engine="echo", device="cpu", dtype="float32", attention="none", batch_size=1, prefill="whole", reuse="none",
+        hardware="none",
+    )  # fmt: skip
+
+    def __init__(self, between: Callable[[str], None]):
+        self.between = between
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        for prompt in prompts:
+            self.between(prompt.text)
+            yield Generation(
+                text=prompt.text, prompt_tokens=2, generated_tokens=1, computed_tokens=3, reused_tokens=0,
+                finish="stop", seconds=0.0,
+            )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return sound_checkpoint(tmp_path / "step_1000")
+
+
+def overwrite(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(OTHER_WEIGHTS)
+
+
+def put_another_in_its_place(folder: Path) -> None:
+    (folder / "new").write_bytes(OTHER_WEIGHTS)
+    (folder / "new").replace(folder / "model.safetensors")
+
+
+def put_another_directory_in_its_place(folder: Path) -> None:
+    folder.rename(folder.with_name("old"))
+    sound_checkpoint(folder)
+    overwrite(folder)
+
+
+def put_another_of_the_same_size_and_time_in_its_place(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    status = file.stat()
+    put_another_in_its_place(folder)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def change_the_config(folder: Path) -> None:
+    configure(folder, **{**CONFIG, "rope_theta": 5.0})
+
+
+def remove_the_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+CHANGES = (
+    overwrite, put_another_in_its_place, put_another_directory_in_its_place,
+    put_another_of_the_same_size_and_time_in_its_place, change_the_config, remove_the_weights,
+)  # fmt: skip
+
+
+def loaded(folder: Path, load: Callable[[], Engine]) -> Engine:
+    """Load the checkpoint that is in a directory now, as a run does that began with it."""
+    return load_verified(read_checkpoint(str(folder)), load, option="--model", trust_remote_code=False)
+
+
+def test_an_unchanged_checkpoint_answers(folder: Path) -> None:
+    engine = loaded(folder, lambda: Echo(lambda text: None))
+    assert [generation.text for generation in engine.generate(PROMPTS)] == ["first", "second", "third"]
+    assert engine.facts is Echo.facts
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_between_the_start_and_loading_is_an_error(folder: Path, change: Callable[[Path], None]) -> None:
+    checkpoint = read_checkpoint(str(folder))
+    change(folder)
+    with pytest.raises(
+        EngineError, match=r"--baseline: \S*step_1000 was replaced during the run \(.+\); .*start again"
+    ):
+        load_verified(checkpoint, lambda: Echo(lambda text: None), option="--baseline", trust_remote_code=False)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_while_the_model_is_loaded_is_an_error(folder: Path, change: Callable[[Path], None]) -> None:
+    def load() -> Engine:
+        change(folder)
+        return Echo(lambda text: None)
+
+    with pytest.raises(EngineError, match="was replaced during the run"):
+        loaded(folder, load)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_answer_after_a_change_gets_through(folder: Path, change: Callable[[Path], None]) -> None:
+    engine = loaded(folder, lambda: Echo(lambda text: change(folder) if text == "second" else None))
+    answers = engine.generate(PROMPTS)
+    assert next(answers).text == "first"
+    with pytest.raises(EngineError, match="was replaced during the run"):
+        next(answers)
+
+
+def test_other_files_in_the_directory_may_change(folder: Path) -> None:
+    engine = loaded(folder, lambda: Echo(lambda text: (folder / f"optimizer-{text}.pt").touch()))
+    assert len(list(engine.generate(PROMPTS))) == 3
