@@ -1,0 +1,48 @@
+"""A chat template that fails, loops or says too much is refused before it is used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from fixtures.tokenization import template_check
+from fixtures.tokenization.template_check import TemplateError, check_rendering
+
+
+def loops() -> str:
+    while True:
+        pass
+
+
+def recurses() -> str:
+    return recurses()
+
+
+def test_a_short_rendering_passes() -> None:
+    check_rendering(lambda: "<|user|>word<|assistant|>")
+
+
+@pytest.mark.parametrize(
+    ("render", "said"),
+    [
+        (lambda: str(1 // 0), r"fails \(integer division or modulo by zero\)"),
+        (recurses, "fails .maximum recursion depth exceeded"),
+        (lambda: "a" * 10**6, "makes 1,000,000 characters of a message of one word"),
+        (lambda: "a" * 3 * 10**9, "does not end within"),
+    ],
+    ids=["raises", "recurses", "too long", "too large"],
+)
+def test_a_bad_rendering_is_refused_in_a_few_words(render: Callable[[], str], said: str) -> None:
+    with pytest.raises(TemplateError, match=said) as raised:
+        check_rendering(render)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_rendering_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_check, "MAX_SECONDS", 1)
+    started = time.monotonic()
+    with pytest.raises(TemplateError, match="does not end within 1 s"):
+        check_rendering(loops)
+    assert time.monotonic() - started < 10
