@@ -110,7 +110,7 @@ def read_report(path: Path) -> Mapping[str, Any] | None:
     """Return a JSON report of the suite, None for a file that is missing or anything else."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(report, dict) or report.get("schema") != SCHEMA:
         return None

@@ -127,7 +127,7 @@ class History:
                     self._settled.add(measurement.key)
             elif event == "told":
                 self.notified.add((data["checkpoint"], data["fingerprint"]))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return
 
     def _remember(self, measurement: Measurement) -> None:

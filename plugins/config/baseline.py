@@ -76,7 +76,7 @@ def _report(path: Path) -> Mapping[str, Any]:
         raise BaselineError(
             f"--baseline: cannot read {path} ({error.strerror}); give a JSON report or a checkpoint"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BaselineError(f"--baseline: {path} is not JSON ({error}); give a file of --report-json") from error
     try:
         has_results = report["schema"] == SCHEMA and report["model"]["execution"] is not None

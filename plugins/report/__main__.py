@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fixtures.cli import CommandParser, report_wrong_use
-from plugins.report.history import HistoryError, history, read_reports
+from plugins.report.history import HistoryError, Report, history, read_reports
 from plugins.report.html.step_curves import steps_page
+
+# Errors that a report of another form causes wherever its parts are used.
+MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, RecursionError, ArithmeticError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     target = given.out or given.directory / "history.html"
     try:
         reports, skipped = read_reports(given.directory)
-        target.write_text(steps_page(history(reports, skipped)), encoding="utf-8", errors="replace")
+        page = _page(reports, skipped)
+        target.write_text(page, encoding="utf-8", errors="replace")
     except HistoryError as error:
         return report_wrong_use(str(error))
     except OSError as error:
@@ -31,6 +35,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"left out {line}\n")
     sys.stdout.write(f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}: {target}\n")
     return 0
+
+
+def _page(reports: Sequence[Report], skipped: Sequence[str]) -> str:
+    """Return the page; raise HistoryError that names the report which has not the form of one."""
+    try:
+        return steps_page(history(reports, skipped))
+    except MALFORMED:
+        for report in reports:
+            try:
+                steps_page(history([report]))
+            except MALFORMED as error:
+                raise HistoryError(
+                    f"history: {report.path} has not the form of a report ({type(error).__name__}: {error}); "
+                    "write it again with --report-json, or remove it"
+                ) from error
+        raise
 
 
 if __name__ == "__main__":

@@ -80,7 +80,11 @@ def read_reports(directory: Path) -> tuple[list[Report], list[str]]:
     by_step: dict[int, Report] = {}
     skipped: list[str] = []
     for name, document in _documents(directory):
-        step = document["run"].get("step")
+        run = document.get("run")
+        if not isinstance(run, dict) or not isinstance(run.get("step"), (int, type(None))) or "started" not in run:
+            skipped.append(f"{name}: its run has not the form of a report's; write it again with --report-json")
+            continue
+        step = run.get("step")
         step = step_of(name) if step is None else step
         if step is None:
             skipped.append(f"{name}: no step in the report nor in its path; run it with --step")
@@ -107,7 +111,7 @@ def _documents(directory: Path) -> Iterator[tuple[str, Document]]:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         # A directory of results also holds files that are no reports, or that are being written.
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(document, dict) and document.get("schema") == SCHEMA:
             yield str(path.relative_to(directory)), document

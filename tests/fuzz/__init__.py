@@ -1,0 +1,1 @@
+"""Malformed inputs at every boundary: each must end in one line, never in a traceback or a hang."""

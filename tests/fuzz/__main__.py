@@ -1,0 +1,48 @@
+"""Try many malformed inputs: `python -m tests.fuzz --count 5000 --seed 0 [--kind NAME] [--keep DIR]`.
+
+Prints a line for each input that does not end as it must, and a table by kind. Exits 1 if there was one.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from fixtures.cli import CommandParser
+from tests.fuzz.harness import findings
+from tests.fuzz.kinds import KINDS, sound_inputs
+
+
+def main() -> int:
+    """Return the exit code."""
+    parser = CommandParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--count", type=int, default=500, help="inputs in all, spread over the kinds (default: 500)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, other inputs (default: 0)")
+    parser.add_argument("--kind", choices=sorted(KINDS), help="only this kind")
+    parser.add_argument("--verbose", action="store_true", help="print what each problem said")
+    given = parser.parse_args()
+    kinds = [given.kind] if given.kind else list(KINDS)
+    ends: Counter[tuple[str, str]] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        sound = sound_inputs(Path(folder))
+        for number in range(given.count):
+            kind = kinds[number % len(kinds)]
+            outcome = findings(kind, given.seed + number // len(kinds), sound)
+            ends[kind, outcome.problem or f"exit code {outcome.code}"] += 1
+            if outcome.problem:
+                said = (outcome.output + outcome.errors).strip().splitlines() or [""]
+                sys.stdout.write(f"{kind} {given.seed + number // len(kinds)}: {outcome.problem}: {said[-1][:200]!r}\n")
+                if given.verbose:
+                    sys.stdout.write("\n".join(said[-40:]) + "\n")
+                sys.stdout.flush()
+    for (kind, end), count in sorted(ends.items()):
+        sys.stdout.write(f"{kind:24} {end:40} {count}\n")
+    return any(
+        not end.startswith("exit code") or end not in ("exit code 0", "exit code 1", "exit code 4") for _, end in ends
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

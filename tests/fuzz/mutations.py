@@ -1,0 +1,81 @@
+"""Seeded mutations of JSON, TOML, templates and bytes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+# Values that no field of ours expects everywhere.
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 5, 10**30, -(10**30), 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "x",
+    "5", "\x00",
+    "\ud800", "\x1b[31mred\x1b[0m", "<script>", "a" * 10_000, "../..", "/", [], {}, [[]], [None], {"": ""}, [1, "a"],
+    {"a": {"b": []}}, [0] * 1000, "{{1//0}}", "1e999", "NaN", "%s%n", "=1+1",
+)  # fmt: skip
+ODD_TEXTS: tuple[bytes, ...] = (
+    b"", b"\x00", b"null", b"[]", b"{}", b"5", b'"x"', b"{", b"[" * 100_000, b"{\"a\":" * 5_000, b"\xff\xfe",
+    b"\xef\xbb\xbf{}",
+    b"NaN", b"true", b"<html></html>", b"\r\n", b'{"a": 1, "a": 2}', b"1" * 5_000,
+)  # fmt: skip
+
+
+def mutate_json(random: Random, data: Any) -> bytes:
+    """Return the JSON text of `data` with one to three mutations of its structure or its bytes."""
+    data = copy.deepcopy(data)
+    for _ in range(random.randint(1, 3)):
+        data = _mutate_structure(random, data)
+    text = json.dumps(data).encode()
+    return mutate_bytes(random, text) if random.random() < 0.25 else text
+
+
+def mutate_bytes(random: Random, data: bytes) -> bytes:
+    """Return the bytes with one cut, insertion, change or repetition, or an odd text instead of all of them."""
+    if not data or random.random() < 0.1:
+        return random.choice(ODD_TEXTS)
+    start = random.randrange(len(data))
+    end = min(len(data), start + random.choice((1, 1, 2, 8, 64, 1024)))
+    kind = random.choice(("cut", "insert", "change", "repeat", "end"))
+    if kind == "end":
+        return data[:start]
+    middle = {
+        "cut": b"",
+        "insert": random.randbytes(random.randint(1, 8)) + data[start:end],
+        "change": random.randbytes(end - start),
+        "repeat": data[start:end] * random.choice((2, 100)),
+    }[kind]
+    return data[:start] + middle + data[end:]
+
+
+def _mutate_structure(random: Random, data: Any) -> Any:
+    places = list(_places(data, ()))
+    if not places or random.random() < 0.03:
+        return random.choice(ODD_VALUES)
+    *path, last = random.choice(places)
+    parent = data
+    for key in path:
+        parent = parent[key]
+    kind = random.choice(("replace", "replace", "replace", "delete", "duplicate", "nest"))
+    if kind == "delete":
+        del parent[last]
+    elif kind == "duplicate" and isinstance(parent, list):
+        parent.extend(copy.deepcopy(parent[last]) for _ in range(random.choice((1, 100))))
+    elif kind == "duplicate":
+        parent[random.choice(("", "x", "__class__", f"{last} "))] = copy.deepcopy(parent[last])
+    elif kind == "nest":
+        parent[last] = random.choice(([parent[last]], {str(last): parent[last]}))
+    else:
+        parent[last] = copy.deepcopy(random.choice(ODD_VALUES))
+    return data
+
+
+def _places(data: Any, path: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
+    """Return the paths of all members of nested dicts and lists, at most 20 per list."""
+    members = data.items() if isinstance(data, dict) else enumerate(data[:20]) if isinstance(data, list) else ()
+    found: list[tuple[Any, ...]] = []
+    for key, value in members:
+        found.append((*path, key))
+        found.extend(_places(value, (*path, key)))
+    return found

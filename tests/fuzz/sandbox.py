@@ -1,0 +1,98 @@
+"""One malformed input in a forked process, with limits on time and memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_SECONDS = 20.0
+MOST_BYTES = 2 * 2**30
+CRASH = re.compile(r"Traceback \(most recent call last\)|INTERNALERROR|Segmentation fault|Fatal Python error")
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a program ended on one input."""
+
+    code: int
+    """The exit code; the negative number of the signal that ended it."""
+    output: str
+    errors: str
+    elapsed_seconds: float
+    peak_bytes: int
+
+    @property
+    def problem(self) -> str | None:
+        """Return what is wrong with this end, in a few words; None for one that a user can work with."""
+        said = self.output + self.errors
+        if self.elapsed_seconds > MOST_SECONDS:
+            return "no end"
+        if crash := CRASH.search(said):
+            return crash.group()
+        if self.code not in (0, 1, 4):
+            return f"exit code {self.code}"
+        if self.code == 4 and len([line for line in self.errors.splitlines() if line.strip()]) != 1:
+            return "not one line"
+        if self.peak_bytes > MOST_BYTES:
+            return "too much memory"
+        return "control characters" if CONTROL.search(said) else None
+
+
+def run_forked(program: Callable[[], int]) -> Outcome:
+    """Return how `program` ends in a forked copy of this process, whose modules are loaded already."""
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            _run_child(program, output, errors)
+        code, peak_bytes = _wait(pid, started + MOST_SECONDS + 1)
+        return Outcome(
+            code=code,
+            output=output.read_text("utf-8", "replace"),
+            errors=errors.read_text("utf-8", "replace"),
+            elapsed_seconds=time.monotonic() - started,
+            peak_bytes=peak_bytes,
+        )
+
+
+def _run_child(program: Callable[[], int], output: Path, errors: Path) -> None:
+    """Run the program with its output in files, and end the process."""
+    code = 70
+    try:
+        for number, path in ((1, output), (2, errors)):
+            os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
+        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # the process ends with them
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES + 2**30, MOST_BYTES + 2**30))
+        code = program()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 70
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(pid: int, deadline: float) -> tuple[int, int]:
+    """Return the exit code and the peak memory of a child, which is killed at the deadline."""
+    while True:
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            deadline = float("inf")
+        time.sleep(0.005)

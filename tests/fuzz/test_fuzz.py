@@ -1,0 +1,66 @@
+"""A short form of the fuzzing: a few malformed inputs of each kind, and inputs that once ended in a traceback."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.harness import findings
+from tests.fuzz.kinds import KINDS, Sound, sound_inputs
+from tests.fuzz.mutations import mutate_bytes, mutate_json
+from tests.fuzz.sandbox import run_forked
+
+SEEDS = 3
+# Seeds of inputs that ended in a traceback, an internal error, or not at all, before they were mended.
+ONCE_BROKEN = (
+    ("config.json", 1), ("config.json", 7), ("config.json", 23), ("shard index", 3), ("shard index", 7),
+    ("shard index", 26),
+    ("tokenizer_config.json", 15), ("chat template", 1), ("chat template", 4), ("chat template", 15),
+    ("chat template", 17), ("history reports", 17), ("history reports", 19), ("history reports", 20),
+    ("watch history", 29),
+)  # fmt: skip
+INPUTS = sorted({*((kind, seed) for kind in KINDS for seed in range(SEEDS)), *ONCE_BROKEN})
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
+    return sound_inputs(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.mark.parametrize(("kind", "seed"), INPUTS)
+def test_a_malformed_input_ends_in_one_line(kind: str, seed: int, sound: Sound) -> None:
+    outcome = findings(kind, seed, sound)
+    assert outcome.problem is None, outcome.output + outcome.errors
+
+
+def test_the_same_seed_makes_the_same_input() -> None:
+    from random import Random
+
+    data = {"a": [1, {"b": "c"}], "d": None}
+    assert mutate_json(Random(5), data) == mutate_json(Random(5), data)
+    assert len({mutate_json(Random(seed), data) for seed in range(50)}) > 30
+    assert len({mutate_bytes(Random(seed), b"0123456789") for seed in range(50)}) > 30
+
+
+def raises() -> int:
+    raise KeyError("x")
+
+
+def prints_an_escape() -> int:
+    print("\x1b[31mred")  # noqa: T201  # into the forked process's own output
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        (lambda: 0, None),
+        (lambda: 4, "not one line"),
+        (lambda: 3, "exit code 3"),
+        (raises, "Traceback (most recent call last)"),
+        (prints_an_escape, "control characters"),
+    ],
+)
+def test_a_bad_end_is_noticed(program: object, problem: str | None) -> None:
+    assert callable(program)
+    assert run_forked(program).problem == problem
