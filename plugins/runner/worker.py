@@ -17,6 +17,7 @@ from plugins.journal import JournalError
 from plugins.runner.batches import Batch, ModelUnderTest, batch_size, claim_batch, most_batches_ahead
 from plugins.runner.build_samples import Built, Job, SampleBuilder
 from plugins.runner.panel_state import PanelState
+from plugins.runner.prefetch import is_prefetched, prefetch_batch, prefetched_jobs
 from plugins.runner.score_answers import AnswerScorer, give_up
 
 # A sample over which this many workers died is not tried again: it would kill all of them.
@@ -137,7 +138,7 @@ class Worker:
         if batch is None:
             return False
         built = batch.built.result()
-        _prefetch(batch)
+        prefetch_batch(batch)
         self._claim_ahead(batch, panel, status)
         self._answer(batch, built)
         return True
@@ -179,7 +180,7 @@ class Worker:
         else:
             most = min(most, 1)
         while len(self._ahead) < most and (batch := self._claim(panel, status, only)) is not None:
-            _prefetch(batch)
+            prefetch_batch(batch)
             self._ahead.append(batch)
 
     def _claim(self, panel: Panel, status: PanelStatus, only: ModelUnderTest | None = None) -> Batch | None:
@@ -214,7 +215,7 @@ class Worker:
                 batch.engine.cancel_queued()
         while self._ahead:
             batch = self._ahead.popleft()
-            self._answer(batch, _prefetched(batch, batch.built.result()))
+            self._answer(batch, prefetched_jobs(batch, batch.built.result()))
 
     def _close_ahead(self) -> None:
         """Drop the batches claimed ahead without waiting for their answers."""
@@ -270,9 +271,9 @@ class Worker:
             failed, *others = open_jobs
             give_up(journal, failed.case, failed.key, str(error))
             for job in others:
-                if not _is_prefetched(batch.engine, job):
+                if not is_prefetched(batch.engine, job):
                     journal.release(job.key)
-            if prefetched := [job for job in others if _is_prefetched(batch.engine, job)]:
+            if prefetched := [job for job in others if is_prefetched(batch.engine, job)]:
                 self._generate(batch, prefetched)
         self.scorer.store_all(journal, answered)
 
@@ -283,26 +284,6 @@ class Worker:
 def _is_wanted(batch: Batch, panel: Panel, status: PanelStatus) -> bool:
     wanted = {sample for _, sample in status.next_samples}
     return batch.panel is panel and wanted.issuperset(batch.samples.values())
-
-
-def _prefetch(batch: Batch) -> None:
-    """Send the batch to an engine that can prefetch, so that it never waits for this worker."""
-    if isinstance(batch.engine, Prefetching):
-        known = batch.model.journal.entries_by_prompt
-        jobs = [job for job in batch.built.result() if isinstance(job, Job) and job.prompt not in known]
-        batch.engine.prefetch([job.sample.prompt for job in jobs])
-
-
-def _prefetched(batch: Batch, built: Built) -> list[Job]:
-    """Return the jobs that a prefetching engine has answered or is answering, and release all other claims."""
-    jobs = [job for job in built if isinstance(job, Job) and _is_prefetched(batch.engine, job)]
-    for key in batch.samples.keys() - {job.key for job in jobs}:
-        batch.model.journal.release(key)
-    return jobs
-
-
-def _is_prefetched(engine: Engine, job: Job) -> bool:
-    return isinstance(engine, Prefetching) and engine.is_prefetched(job.sample.prompt)
 
 
 def _lost(sample: SampleRef) -> str:
