@@ -14,10 +14,10 @@ import pytest
 
 from tests.helpers.clones import copy_repository
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, UNNEEDED
+from tests.helpers.runs import PYTEST, UNRELATED_PLUGINS
 
 DOCS = REPOSITORY / "docs"
-ADDED = shlex.join(UNNEEDED)
+ADDED = shlex.join(UNRELATED_PLUGINS)
 
 
 def blocks(page: str, heading: str) -> list[list[str]]:

@@ -20,7 +20,7 @@ from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
 from fixtures.records import Generation, Prompt
 from fixtures.tokenization.load import load_tokenizer
 from tests.golden.output import Output
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, in_json, text_completion
 
 NEEDLES = {"amber": "1234567", "birch": "7654321", "coral": "1029384"}
@@ -81,7 +81,7 @@ def _hf_values() -> Iterator[tuple[str, Any]]:
 
     torch.set_num_threads(1)
     # The model of the first has full attention, that of the second a window of 64 tokens.
-    paths = {name: str(calibrated("64" if "window" in name else "full")) for name in HF_RUNS}
+    paths = {name: str(calibration_checkpoint("64" if "window" in name else "full")) for name in HF_RUNS}
     checkpoints = {path: read_checkpoint(path) for path in paths.values()}
     tokenizer: Any = load_tokenizer(paths["alone"])
     prompts = _needle_prompts(tokenizer)

@@ -22,7 +22,7 @@ from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Calibrated:
 @cache
 def ready(spec: str) -> Calibrated:
     torch.set_num_threads(1)
-    path = calibrated(spec)
+    path = calibration_checkpoint(spec)
     tokenizer: Any = load_tokenizer(str(path))
     return Calibrated(
         engine=load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu"),

@@ -14,7 +14,7 @@ SEEDS = st.integers(0, 1000)
 THRESHOLDS = st.sampled_from([None, 0.3, 0.5, 0.85])
 SHARES = st.sampled_from([0.0, 0.4, 0.8, 0.95, 1.0])
 PAIRING = NonInferiority(drop=0.3, clear=0.1, alpha=0.01)
-quickly = settings(deadline=None, derandomize=True, max_examples=50)
+fast_settings = settings(deadline=None, derandomize=True, max_examples=50)
 
 
 def ids(*tasks: str) -> frozenset[str]:
@@ -62,10 +62,10 @@ def simulated_runs(draw: st.DrawFn) -> SimulatedRun:
     return SimulatedRun(panel, truth, control_variate)
 
 
-def without(failing: str, scores: Scores) -> Scores:
+def without_case(failing: str, scores: Scores) -> Scores:
     return {ref: score for ref, score in scores.items() if ref.case_id != failing}
 
 
-def restarted(run: SimulatedRun) -> SimulatedRun:
+def unmeasured_copy(run: SimulatedRun) -> SimulatedRun:
     """Return the same run with nothing measured."""
     return SimulatedRun(run.panel, run.truth, run.control_variate)

@@ -165,7 +165,7 @@ def evaluator_of(
     One worker measures in queue order, at most `most` samples of a length.
     """
     results: dict[str, CaseResult] = {}
-    for length, panel in by_length(given, scope).items():
+    for length, panel in panels_by_length(given, scope).items():
         truth: dict[ModelRole, Scores] = {"model": draw_scores(panel, dict.fromkeys(panel.cases, shares[length]), seed)}
         if baseline is not None:
             truth["baseline"] = draw_scores(panel, dict.fromkeys(panel.cases, baseline[length]), seed)
@@ -174,7 +174,7 @@ def evaluator_of(
     return GateEvaluator(given, Measured(scope=scope, results=results))
 
 
-def by_length(given: Thresholds, scope: Scope) -> dict[int, Panel]:
+def panels_by_length(given: Thresholds, scope: Scope) -> dict[int, Panel]:
     """Return the panels of a run of one family, keyed by length."""
     return {panel.length: panel for panel in build_panels(given, scope).values()}
 

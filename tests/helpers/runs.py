@@ -29,7 +29,7 @@ PYTEST = Path(sys.executable).with_name("pytest")
 SCHEMA = json.loads((REPOSITORY / "plugins/report/schema.json").read_text())
 TIMEOUT_SECONDS = 300
 # Other people's plugins that happen to be installed beside the tests, and take their time to be imported.
-UNNEEDED = ("-p", "no:hypothesispytest", "-p", "no:anyio")
+UNRELATED_PLUGINS = ("-p", "no:hypothesispytest", "-p", "no:anyio")
 NEEDLES = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
 )  # fmt: skip
@@ -65,13 +65,13 @@ class Spy:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class CompletedRun:
     """A run that has ended; `folder` holds what it printed and wrote."""
 
     folder: Path
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         return int((self.folder / "code").read_text())
 
     @property
@@ -106,11 +106,11 @@ class Finished:
             raise ValueError("two test cases have the same name")
         return by_name
 
-    def told_by_junit(self, name: str) -> list[str]:
+    def junit_outcomes(self, name: str) -> list[str]:
         """What a JUnit test case is: nothing (passed), failure, error or skipped."""
         return [child.tag for child in self.junit[name] if child.tag != "properties"]
 
-    def properties(self, name: str) -> dict[str, str]:
+    def junit_properties(self, name: str) -> dict[str, str]:
         """The properties of a JUnit test case."""
         return {each.attrib["name"]: each.attrib["value"] for each in self.junit[name].iter("property")}
 
@@ -134,13 +134,13 @@ class Finished:
         return {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])}
 
 
-def finished_run(
+def completed_run(
     factory: pytest.TempPathFactory,
     *arguments: str,
     thresholds: str | None = None,
     plugin: str = "",
     own_journal: bool = False,
-) -> Finished:
+) -> CompletedRun:
     """The run with these arguments, with all its reports; only the first who asks has to wait for it.
 
     `thresholds` is the text of a thresholds file, `plugin` the source of a plugin for the run and its workers.
@@ -163,11 +163,11 @@ def finished_run(
             reports = [f"{option}={folder}/{name}" for option, name in names.items()]
             reports.append(f"--junitxml={folder}/junit.xml")
             journal = folder / "journal" if own_journal or plugin else shared / "journal"
-            start(folder, "-p", "run_spy", "-p", "run_plugin", *reports, *gates, *arguments, journal=journal)
-    return Finished(folder)
+            run_pytest(folder, "-p", "run_spy", "-p", "run_plugin", *reports, *gates, *arguments, journal=journal)
+    return CompletedRun(folder)
 
 
-def start(folder: Path, *arguments: str, journal: Path | None = None, gpus: str = "") -> Finished:
+def run_pytest(folder: Path, *arguments: str, journal: Path | None = None, gpus: str = "") -> CompletedRun:
     """Runs pytest in the clone with these arguments and nothing else from the pytest around it.
 
     The suite is RULER's where the arguments name no other: its tasks fit lengths that are quickly answered.
@@ -176,7 +176,7 @@ def start(folder: Path, *arguments: str, journal: Path | None = None, gpus: str 
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(
-        [str(PYTEST), *UNNEEDED, f"--journal={journal or folder / 'journal'}", "--suite=ruler", *arguments],
+        [str(PYTEST), *UNRELATED_PLUGINS, f"--journal={journal or folder / 'journal'}", "--suite=ruler", *arguments],
         cwd=REPOSITORY,
         env=inherited | {"PYTHONPATH": str(folder), "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": gpus},
         capture_output=True,
@@ -187,10 +187,10 @@ def start(folder: Path, *arguments: str, journal: Path | None = None, gpus: str 
     (folder / "stdout").write_text(ended.stdout)
     (folder / "stderr").write_text(ended.stderr)
     (folder / "code").write_text(str(ended.returncode))
-    return Finished(folder)
+    return CompletedRun(folder)
 
 
-def refused(*arguments: str) -> str:
+def usage_error(*arguments: str) -> str:
     """What pytest ends with, and exit code 4, where it is given these options; read in this process.
 
     One that takes them raises pytest's Failed.
@@ -202,7 +202,7 @@ def refused(*arguments: str) -> str:
     return str(refusal.value)
 
 
-def calibrated(spec: str) -> Path:
+def calibration_checkpoint(spec: str) -> Path:
     """The directory of a calibration checkpoint, where a run with --model calibration:SPEC keeps it."""
     return cached(parse_spec(spec), REPOSITORY / ".longctx" / "calibration")
 

@@ -13,12 +13,12 @@ QUEUES = st.lists(SCORES, min_size=1, max_size=60)
 Floats = NDArray[np.float64]
 
 
-def accurate(share: float, samples: int, seed: int = 0) -> Floats:
+def binary_scores(share: float, samples: int, seed: int = 0) -> Floats:
     """Scores of 0 and 1 with exactly this share of ones, in a random order."""
     return np.random.default_rng(seed).permutation(np.arange(samples) < round(share * samples)).astype(float)
 
 
-def discordant(share: float, change: float, samples: int, seed: int) -> Floats:
+def paired_differences(share: float, change: float, samples: int, seed: int) -> Floats:
     """Differences of pairs: this share of them -1 or 1, and `change` lost on average."""
     shares = ((share + change) / 2, 1 - share, (share - change) / 2)
     return np.random.default_rng(seed).choice((-1.0, 0.0, 1.0), samples, p=shares)

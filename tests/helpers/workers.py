@@ -25,12 +25,12 @@ from plugins.runner.build_samples import SampleBuilder
 from plugins.runner.case_report import CaseReport
 from plugins.runner.read_journals import read_measured
 from plugins.runner.worker import Worker
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 
 SAMPLES = 3
 
 
-class Answerer:
+class EmptyAnswerEngine:
     """An engine that gives an empty answer to every prompt and counts the prompts."""
 
     facts = EngineFacts(
@@ -64,7 +64,7 @@ class Answerer:
 
 def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
     """Return a copy of a chat checkpoint outside the clone, with another template if one is given."""
-    copy = Path(shutil.copytree(calibrated("512-chat"), folder / "step_9"))
+    copy = Path(shutil.copytree(calibration_checkpoint("512-chat"), folder / "step_9"))
     if template is not None:
         path = copy / "tokenizer_config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
@@ -130,7 +130,7 @@ def worker_of(
         under_test.journal.close()
 
 
-def measured(worker: Worker, case: Case) -> CaseResult:
+def measure_case(worker: Worker, case: Case) -> CaseResult:
     """Measure a case and read its result from the journal, as the controller does."""
     end = worker.measure(case)
     state = worker.panel_state

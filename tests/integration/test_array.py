@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, calibrated
+from tests.helpers.runs import PYTEST, calibration_checkpoint
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, in_json, text_completion
 
 PROCESSES = 4
@@ -47,7 +47,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_an_array_does_the_work_of_one_process_and_a_twentieth(settings: dict[str, str], tmp_path: Path) -> None:
-    model, journal = calibrated("512"), tmp_path / "journal"
+    model, journal = calibration_checkpoint("512"), tmp_path / "journal"
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     ends = time.monotonic() + 60
 

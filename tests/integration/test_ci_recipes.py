@@ -24,7 +24,7 @@ from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import load_thresholds
 from tests.helpers.clones import copy_repository
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, UNNEEDED
+from tests.helpers.runs import PYTEST, UNRELATED_PLUGINS
 
 RECIPES = REPOSITORY / "ci" / "recipes"
 SCRIPTS = (*sorted((REPOSITORY / "ci").glob("*/*.sh")), REPOSITORY / ".ci" / "run")
@@ -39,7 +39,7 @@ EDITED = {
 BLIND = "calibration:full-blind=0.9"
 # Select a few samples of one task, through pytest's variable for additional options.
 SELECTED = "-k niah_single_2 --samples 4"
-FEW = {"PYTEST_ADDOPTS": shlex.join(UNNEEDED) + f" {SELECTED}"}
+FEW = {"PYTEST_ADDOPTS": shlex.join(UNRELATED_PLUGINS) + f" {SELECTED}"}
 GATE = "needle at 512"
 
 
@@ -112,7 +112,7 @@ def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> Non
 
 
 def test_the_smoke_recipe_passes_a_sound_checkpoint(clone: Clone) -> None:
-    few = {"PYTEST_ADDOPTS": shlex.join(UNNEEDED) + " -k niah_single"} | {"SAMPLES": "4", "OUT": "out/smoke"}
+    few = {"PYTEST_ADDOPTS": shlex.join(UNRELATED_PLUGINS) + " -k niah_single"} | {"SAMPLES": "4", "OUT": "out/smoke"}
     settings = EDITED | {"THRESHOLDS": "ci/recipes/smoke.toml"}
     ended = clone.run('ci/recipes/smoke.sh "$MODEL"', **settings, **few)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout

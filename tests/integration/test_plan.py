@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.cases import max_case_tokens, plan
 from fixtures.corpora import Corpora
-from tests.helpers.runs import Finished, calibrated, sparse_weights, start
+from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest, sparse_weights
 from tests.helpers.tiny_tokenizers import RULER
 from tests.helpers.workers import options_of
 
@@ -22,7 +22,7 @@ OPTIONS = options_of("/m", lengths=(4096, 5000, 131072), samples=7)
 @pytest.fixture(scope="module")
 def unloadable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of 3 GiB that is whole by its header and that no model can be made of."""
-    folder = Path(shutil.copytree(calibrated("512"), tmp_path_factory.mktemp("sparse") / "step_9"))
+    folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("sparse") / "step_9"))
     sparse_weights(folder / "model.safetensors", GIBIBYTES)
     return folder
 
@@ -36,17 +36,17 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="module")
-def planned(unloadable: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def planned(unloadable: Path, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """One task at three lengths, of which one is too short, and another at one length; with workers."""
     chosen = ("-k", "cwe or (niah_single_1 and 4k) or vt", "-m", "aggregation or retrieval")
     selection = ("--lengths", "512,4k,128k", "--samples", "7", *chosen, "-n", "2")
     folder = tmp_path_factory.mktemp("planned")
     report = ("--report-json", f"{folder}/written/r.json")
-    return start(folder, "--plan", "--model", str(unloadable), *selection, *report)
+    return run_pytest(folder, "--plan", "--model", str(unloadable), *selection, *report)
 
 
-def test_a_plan_runs_nothing_and_loads_nothing(planned: Finished) -> None:
-    assert planned.code == 0
+def test_a_plan_runs_nothing_and_loads_nothing(planned: CompletedRun) -> None:
+    assert planned.exit_code == 0
     assert "passed" not in planned.output
     assert "Traceback" not in planned.output + planned.errors
     assert not list(planned.folder.glob("written/*"))
@@ -57,21 +57,23 @@ def test_a_plan_runs_nothing_and_loads_nothing(planned: Finished) -> None:
 def test_a_plan_imports_no_torch(tmp_path: Path) -> None:
     """It takes longer to import than all that a plan does."""
     (tmp_path / "heavy.py").write_text(HEAVY)
-    found = start(tmp_path, "-p", "heavy", "--plan", "--model", str(calibrated("512")), "--lengths", "4k,128k")
-    assert found.code == 0
+    found = run_pytest(
+        tmp_path, "-p", "heavy", "--plan", "--model", str(calibration_checkpoint("512")), "--lengths", "4k,128k"
+    )
+    assert found.exit_code == 0
     assert "heavy: ['transformers']" in found.output.splitlines()
 
 
 def test_a_list_of_cases_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
     (tmp_path / "heavy.py").write_text(HEAVY)
-    model = ("--model", str(calibrated("512")), "--lengths", "4k,128k")
-    found = start(tmp_path, "-p", "heavy", "--collect-only", "-q", *model)
-    assert found.code == 0
+    model = ("--model", str(calibration_checkpoint("512")), "--lengths", "4k,128k")
+    found = run_pytest(tmp_path, "-p", "heavy", "--collect-only", "-q", *model)
+    assert found.exit_code == 0
     assert "tests_longctx/test_ruler.py::test_ruler[qa_2-128k]" in found.output.splitlines()
     assert "heavy: []" in found.output.splitlines()
 
 
-def test_a_plan_has_a_row_for_each_length(planned: Finished) -> None:
+def test_a_plan_has_a_row_for_each_length(planned: CompletedRun) -> None:
     rows = {line.split()[0]: line for line in planned.output.splitlines() if re.match(r" +(\d+k?|all) ", line)}
     assert rows["4k"].split()[1:4] == ["2", "14", f"{14 * 4096:,}"]
     assert rows["128k"].split()[1:4] == ["1", "7", f"{7 * 131072:,}"]
@@ -81,7 +83,7 @@ def test_a_plan_has_a_row_for_each_length(planned: Finished) -> None:
     assert f"{14 * 4096 + 7 * 131072:,}" in rows["all"]
 
 
-def test_a_plan_says_what_cannot_run(planned: Finished) -> None:
+def test_a_plan_says_what_cannot_run(planned: CompletedRun) -> None:
     (line,) = (line for line in planned.output.splitlines() if "cannot run" in line)
     assert "cwe at 512 tokens cannot fit" in line
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import kill_runs
 from benchmarks.kill_runs import RUN, comparable, finished_samples, run_with_kill, start, strip_seconds
-from tests.helpers.runs import ONLY_NEEDLES, UNNEEDED, Finished, calibrated, finished_run
+from tests.helpers.runs import ONLY_NEEDLES, UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.servers import ChatServer, needles_within
 
 LENGTH = "512"
@@ -67,8 +67,8 @@ def server() -> Iterator[str]:
     """Options for a server that finds needles up to 200 tokens back."""
     with ChatServer().serving() as serving, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
-        serving.answer = needles_within(200, calibrated("512"), delay_seconds=ANSWER_SECONDS)
-        patch.setattr(kill_runs, "RUN", (*UNNEEDED, *RUN, *ONE_BY_ONE, f"--base-url={serving.url}"))
+        serving.answer = needles_within(200, calibration_checkpoint("512"), delay_seconds=ANSWER_SECONDS)
+        patch.setattr(kill_runs, "RUN", (*UNRELATED_PLUGINS, *RUN, *ONE_BY_ONE, f"--base-url={serving.url}"))
         yield f"--base-url={serving.url}"
 
 
@@ -89,17 +89,17 @@ def test_after_a_kill_the_same_command_gives_the_same_report(target: str, undist
 
 
 @pytest.fixture(scope="module")
-def whole(server: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    run = finished_run(tmp_path_factory, *SMALL, server)
+def whole(server: str, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
+    run = completed_run(tmp_path_factory, *SMALL, server)
     assert len({case["score"] for case in run.cases.values()}) > 1
     return run
 
 
 def test_a_sample_whose_worker_dies_is_tried_again(
-    whole: Finished, server: str, tmp_path_factory: pytest.TempPathFactory
+    whole: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """As when the system runs out of memory once."""
-    run = finished_run(tmp_path_factory, *SMALL, server, plugin=POISON.format(times=1))
+    run = completed_run(tmp_path_factory, *SMALL, server, plugin=POISON.format(times=1))
     assert len(list(run.folder.glob("death-*"))) == 1
     assert run.counts["retried"] == 1
     assert "failed" not in run.counts or run.counts["failed"] == whole.counts.get("failed")
@@ -110,10 +110,10 @@ def test_a_sample_whose_worker_dies_is_tried_again(
 
 
 def test_a_sample_that_kills_every_worker_is_an_error_and_the_rest_is_measured(
-    whole: Finished, server: str, tmp_path_factory: pytest.TempPathFactory
+    whole: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = finished_run(tmp_path_factory, *SMALL, server, plugin=POISON.format(times=99))
-    assert run.code == 1
+    run = completed_run(tmp_path_factory, *SMALL, server, plugin=POISON.format(times=99))
+    assert run.exit_code == 1
     broken = {name: case for name, case in run.cases.items() if case["verdict"] == "error"}
     assert list(broken) == [f"niah_single_1-{LENGTH}"]
     assert "workers died over it" in broken[f"niah_single_1-{LENGTH}"]["error"]
@@ -123,10 +123,10 @@ def test_a_sample_that_kills_every_worker_is_an_error_and_the_rest_is_measured(
 
 
 def test_a_full_disk_is_one_clear_line_and_loses_nothing_that_was_finished(
-    whole: Finished, server: str, tmp_path_factory: pytest.TempPathFactory
+    whole: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = finished_run(tmp_path_factory, *SMALL, server, plugin=FULL_DISK)
-    assert run.code == 1
+    run = completed_run(tmp_path_factory, *SMALL, server, plugin=FULL_DISK)
+    assert run.exit_code == 1
     errors = {case["error"] for case in run.cases.values() if case["verdict"] == "error"}
     assert len(errors) == 1
     assert "No space left on device" in errors.pop()
@@ -134,7 +134,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_that_was_finished(
     kept = finished_samples(run.folder / "journal")
     assert 0 < len(kept) < whole.report["run"]["computed_samples"] + 1
     assert set(kept.values()) == {1}
-    again = finished_run(tmp_path_factory, *SMALL, server, "--journal", str(run.folder / "journal"), own_journal=True)
+    again = completed_run(tmp_path_factory, *SMALL, server, "--journal", str(run.folder / "journal"), own_journal=True)
     assert again.report["run"]["computed_samples"] == 24 - len(kept)
     assert Counter(case["verdict"] for case in again.cases.values()) == Counter(
         case["verdict"] for case in whole.cases.values()
@@ -142,9 +142,9 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_that_was_finished(
 
 
 def test_a_case_that_is_never_tried_again_fails_the_run(server: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run = finished_run(
+    run = completed_run(
         tmp_path_factory, *SMALL, server, "--max-worker-restart=0", "-k", "niah_single_1",
         plugin=POISON.format(times=99), thresholds="",
     )  # fmt: skip
-    assert run.code == 1
+    assert run.exit_code == 1
     assert run.cases[f"niah_single_1-{LENGTH}"]["verdict"] == "error"

@@ -15,25 +15,25 @@ from jsonschema import Draft202012Validator
 from fixtures.engines import EngineError
 from fixtures.records import Generation, Prompt
 from plugins.runner.worker import Stopped
-from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
-from tests.helpers.workers import Answerer, chat_checkpoint, measured, worker_of
+from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
+from tests.helpers.workers import EmptyAnswerEngine, chat_checkpoint, measure_case, worker_of
 
 CASES = 2
 
 
 @pytest.fixture(scope="module")
-def unloadable(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def unloadable(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """Two cases with weights of another shape than the config says, which only shows when they are loaded."""
-    folder = Path(shutil.copytree(calibrated("512"), tmp_path_factory.mktemp("broken") / "step_9"))
+    folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("broken") / "step_9"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": config["intermediate_size"] * 2}))
     selection = ("--lengths", "512,600", "--samples", "1", "-k", "niah_single_1")
-    return finished_run(tmp_path_factory, "--model", str(folder), *selection)
+    return completed_run(tmp_path_factory, "--model", str(folder), *selection)
 
 
-def test_every_case_is_an_error_with_its_reason_in_one_line(unloadable: Finished) -> None:
+def test_every_case_is_an_error_with_its_reason_in_one_line(unloadable: CompletedRun) -> None:
     run, line = unloadable, "--model: .* does not fit its config.json: .* gives another shape to .*"
-    assert run.code == 1
+    assert run.exit_code == 1
     assert len(run.cases) == CASES
     for case in run.cases.values():
         assert (case["verdict"], case["score"], case["interval"]) == ("error", None, None)
@@ -43,7 +43,7 @@ def test_every_case_is_an_error_with_its_reason_in_one_line(unloadable: Finished
         assert failure.text == case["error"]
 
 
-def test_nothing_is_averaged_over_errors(unloadable: Finished) -> None:
+def test_nothing_is_averaged_over_errors(unloadable: CompletedRun) -> None:
     run = unloadable
     assert run.gates
     assert {(gate["verdict"], gate["measured"]) for gate in run.gates.values()} <= {
@@ -56,23 +56,23 @@ def test_nothing_is_averaged_over_errors(unloadable: Finished) -> None:
     assert set(run.report["ruler"]["scores"].values()) == {None}
 
 
-def test_no_traceback_is_shown(unloadable: Finished) -> None:
+def test_no_traceback_is_shown(unloadable: CompletedRun) -> None:
     assert "Traceback" not in unloadable.output + unloadable.errors
     assert "raise " not in unloadable.output
 
 
-def test_a_report_is_written_all_the_same(unloadable: Finished) -> None:
+def test_a_report_is_written_all_the_same(unloadable: CompletedRun) -> None:
     Draft202012Validator(SCHEMA).validate(unloadable.report)
     assert len(unloadable.junit) == CASES + len(unloadable.gates)
     assert unloadable.report["run"]["tokens"]["generated"] == 0
 
 
-class Failing(Answerer):
+class Failing(EmptyAnswerEngine):
     """Answers once, then no more."""
 
     def __init__(self, batch_size: int) -> None:
         super().__init__()
-        self.facts = replace(Answerer.facts, batch_size=batch_size)
+        self.facts = replace(EmptyAnswerEngine.facts, batch_size=batch_size)
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         for prompt in prompts:
@@ -84,13 +84,13 @@ class Failing(Answerer):
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_model_that_stops_answering_leaves_an_error_and_no_score(batch_size: int, tmp_path: Path) -> None:
     with worker_of(chat_checkpoint(tmp_path), Failing(batch_size), tmp_path / "journal") as (worker, case):
-        result = measured(worker, case)
+        result = measure_case(worker, case)
     assert (result.score, result.error) == (None, "the model's logits are NaN")
 
 
 @pytest.mark.parametrize("fault", [MemoryError("no"), ZeroDivisionError("no")])
 def test_a_fault_of_our_own_is_not_taken_for_an_answer(fault: Exception, tmp_path: Path) -> None:
-    class Faulty(Answerer):
+    class Faulty(EmptyAnswerEngine):
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
             raise fault
 
@@ -104,7 +104,7 @@ def test_a_fault_of_our_own_is_not_taken_for_an_answer(fault: Exception, tmp_pat
 def test_after_a_fault_nobody_waits_for_what_was_begun(tmp_path: Path) -> None:
     """Claims of a worker that lives on would keep the other cases of its panel waiting for ever."""
 
-    class Faulty(Answerer):
+    class Faulty(EmptyAnswerEngine):
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
             if self.prompt_count == 2:
                 self.prompt_count += 1
@@ -115,15 +115,15 @@ def test_after_a_fault_nobody_waits_for_what_was_begun(tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):
             worker.measure(case)
         assert not list((tmp_path / "journal").glob("*/claims/*"))
-        other = measured(worker, worker.run.cases[1])
+        other = measure_case(worker, worker.run.cases[1])
     assert len(other.outcomes) == other.case.samples
 
 
 def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
     """Prompts of many cases are asked together; one that cannot be answered says nothing of the others."""
 
-    class Picky(Answerer):
-        facts = replace(Answerer.facts, batch_size=9)
+    class Picky(EmptyAnswerEngine):
+        facts = replace(EmptyAnswerEngine.facts, batch_size=9)
 
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
             for prompt in prompts:
@@ -132,7 +132,7 @@ def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
                 yield from super().generate([prompt])
 
     with worker_of(chat_checkpoint(tmp_path), Picky(), tmp_path / "journal", cases=3) as (worker, _):
-        found = [measured(worker, case) for case in worker.run.cases[:3]]
+        found = [measure_case(worker, case) for case in worker.run.cases[:3]]
     assert [result.case.task for result in found] == ["niah_single_1", "niah_single_2", "niah_single_3"]
     assert [result.error for result in found] == [None, None, "token id 9 is outside the vocabulary"]
 
@@ -140,7 +140,10 @@ def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("parent", [None, 1])
 def test_only_a_worker_ends_with_the_process_that_started_it(parent: int | None, tmp_path: Path) -> None:
     """A run in the background outlives its shell."""
-    with worker_of(chat_checkpoint(tmp_path), Answerer(), tmp_path / "journal", parent=parent) as (worker, case):
+    with worker_of(chat_checkpoint(tmp_path), EmptyAnswerEngine(), tmp_path / "journal", parent=parent) as (
+        worker,
+        case,
+    ):
         if parent is None:
             assert worker.measure(case).error is None
         else:

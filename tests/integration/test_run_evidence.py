@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from plugins.config.baseline import BaselineError, read_baseline
 from plugins.journal import Subject
-from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
+from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.servers import ChatServer, needles_within
 from tests.helpers.workers import options_of
 
@@ -59,11 +59,11 @@ engines.ENGINES.update(hf=unloadable, openai=unloadable)
 """
 
 
-def words(run: Finished) -> dict[str, str]:
+def words(run: CompletedRun) -> dict[str, str]:
     return {name: gate["verdict"] for name, gate in run.gates.items()}
 
 
-def without_times(run: Finished) -> dict[str, Any]:
+def without_times(run: CompletedRun) -> dict[str, Any]:
     """What the report says of the model, whenever and however often it was measured."""
     found = {section: run.report[section] for section in ("cases", "gates", "ruler", "regression")}
     for case in found["cases"]:
@@ -71,7 +71,7 @@ def without_times(run: Finished) -> dict[str, Any]:
     return found
 
 
-def computed(run: Finished) -> int:
+def computed(run: CompletedRun) -> int:
     number: int = run.report["run"]["computed_samples"]
     return number
 
@@ -84,27 +84,27 @@ def model() -> Iterator[tuple[str, ...]]:
     """A model of a window of 512 tokens on a server, so that no start has weights to load."""
     with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
-        server.answer = needles_within(512, calibrated("512"))
+        server.answer = needles_within(512, calibration_checkpoint("512"))
         yield "--model", "calibration:512", f"--base-url={server.url}"
 
 
 @pytest.fixture(scope="module")
-def early(model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def early(model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """One task at a length that is easy and at one that is too hard, with gates that are soon decided."""
-    return finished_run(tmp_path_factory, *model, *SELECTED, thresholds=LEVELS, own_journal=True)
+    return completed_run(tmp_path_factory, *model, *SELECTED, thresholds=LEVELS, own_journal=True)
 
 
 @pytest.fixture(scope="module")
-def full(model: tuple[str, ...], early: Finished, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def full(model: tuple[str, ...], early: CompletedRun, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """The same in full, with the results of the first."""
-    return finished_run(tmp_path_factory, *model, *SELECTED, "--full", *journal_of(early), thresholds=LEVELS)
+    return completed_run(tmp_path_factory, *model, *SELECTED, "--full", *journal_of(early), thresholds=LEVELS)
 
 
-def journal_of(run: Finished) -> tuple[str, str]:
+def journal_of(run: CompletedRun) -> tuple[str, str]:
     return ("--journal", str(run.folder / "journal"))
 
 
-def test_a_gate_ends_its_panel_as_soon_as_it_is_decided(early: Finished) -> None:
+def test_a_gate_ends_its_panel_as_soon_as_it_is_decided(early: CompletedRun) -> None:
     assert words(early) == {"low at 512": "pass", "high at 1k": "fail"}
     for case in early.report["cases"]:
         assert 8 <= case["samples"] < case["planned"] == PLANNED
@@ -116,7 +116,7 @@ def test_a_gate_ends_its_panel_as_soon_as_it_is_decided(early: Finished) -> None
     assert computed(early) < 2 * PLANNED
 
 
-def test_a_score_from_few_samples_is_marked(early: Finished, full: Finished) -> None:
+def test_a_score_from_few_samples_is_marked(early: CompletedRun, full: CompletedRun) -> None:
     """A reader of the table takes 100.0 for a measurement, whatever it was taken from."""
     few = [case for case in early.report["cases"] if case["samples"] < 10]
     assert few
@@ -126,45 +126,47 @@ def test_a_score_from_few_samples_is_marked(early: Finished, full: Finished) -> 
     assert "~" not in full.output
 
 
-def test_everything_is_measured_when_asked_for_and_the_verdicts_are_the_same(early: Finished, full: Finished) -> None:
+def test_everything_is_measured_when_asked_for_and_the_verdicts_are_the_same(
+    early: CompletedRun, full: CompletedRun
+) -> None:
     assert full.report["run"]["options"]["full"] is True
     assert early.report["run"]["options"]["full"] is False
     assert {case["samples"] for case in full.report["cases"]} == {PLANNED}
     assert words(full) == words(early)
-    assert full.code == early.code == 1
+    assert full.exit_code == early.exit_code == 1
 
 
-def test_what_an_early_end_left_out_is_all_that_a_full_run_adds(early: Finished, full: Finished) -> None:
+def test_what_an_early_end_left_out_is_all_that_a_full_run_adds(early: CompletedRun, full: CompletedRun) -> None:
     assert computed(early) + computed(full) == 2 * PLANNED
     for name, result in early.results.items():
         assert result.outcomes == full.results[name].outcomes[: len(result.outcomes)]
 
 
-def test_the_report_of_an_early_end_follows_the_schema(early: Finished) -> None:
+def test_the_report_of_an_early_end_follows_the_schema(early: CompletedRun) -> None:
     Draft202012Validator(SCHEMA).validate(early.report)
     tokens = early.report["run"]["tokens"]
     assert 0 < tokens["computed"] < tokens["full_run_equivalent"]
 
 
 def test_a_second_start_loads_no_model_and_says_the_same(
-    model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+    model: tuple[str, ...], early: CompletedRun, full: CompletedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Although the journal knows more by now than the first start asked for."""
-    again = finished_run(
+    again = completed_run(
         tmp_path_factory, *model, *SELECTED, *journal_of(full), *journal_of(early),
         thresholds=LEVELS, plugin=UNLOADABLE,
     )  # fmt: skip
     assert computed(again) == 0
-    assert again.code == early.code
+    assert again.exit_code == early.exit_code
     assert without_times(again) == without_times(early)
 
 
 def test_more_samples_and_more_tasks_reuse_what_is_there(
-    model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+    model: tuple[str, ...], early: CompletedRun, full: CompletedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     more = PLANNED + 2
     size = ("--lengths", "512", "--samples", str(more), "--full", "-k", f"{TASK} or {OTHER}")
-    run = finished_run(tmp_path_factory, *model, *size, *journal_of(early), thresholds=LEVELS)
+    run = completed_run(tmp_path_factory, *model, *size, *journal_of(early), thresholds=LEVELS)
     assert {name: case["samples"] for name, case in run.cases.items()} == {f"{TASK}-512": more, f"{OTHER}-512": more}
     assert computed(run) == 2 + more
     known = {outcome.index: outcome for outcome in full.results[f"test_ruler[{TASK}-512]"].outcomes}
@@ -180,10 +182,10 @@ def test_what_a_budget_leaves_open_is_inconclusive_and_no_score(
     counts_as: str, code: int, model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     certainty = "" if counts_as == "fail" else f'[verdict]\ninconclusive = "{counts_as}"\n'
-    run = finished_run(
+    run = completed_run(
         tmp_path_factory, *model, *SELECTED, "--budget", "0.0001", thresholds=certainty + LEVELS, own_journal=True
     )
-    assert run.code == code
+    assert run.exit_code == code
     assert {(gate["verdict"], gate["measured"], gate["interval"]) for gate in run.gates.values()} == {
         ("inconclusive", None, None)
     }
@@ -201,34 +203,34 @@ def test_what_a_budget_leaves_open_is_inconclusive_and_no_score(
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A better and a worse checkpoint, in directories of the same name."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    better = Path(shutil.copytree(calibrated("full"), folder / "a" / "step_1"))
-    return better, Path(shutil.copytree(calibrated("512"), folder / "b" / "step_1"))
+    better = Path(shutil.copytree(calibration_checkpoint("full"), folder / "a" / "step_1"))
+    return better, Path(shutil.copytree(calibration_checkpoint("512"), folder / "b" / "step_1"))
 
 
 @pytest.fixture(scope="module")
-def worse(checkpoints: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def worse(checkpoints: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """Two checkpoints of the same name, measured into the same journal and compared."""
     better, candidate = checkpoints
     size = ("--lengths", "1k", "--samples", "60", "-k", TASK)
-    return finished_run(
+    return completed_run(
         tmp_path_factory, "--model", str(candidate), "--baseline", str(better), *size,
         thresholds=PAIRED.replace("30", "2"), own_journal=True,
     )  # fmt: skip
 
 
-def test_a_worse_checkpoint_fails_and_is_told_by_how_many_samples(worse: Finished) -> None:
-    assert worse.code == 1
+def test_a_worse_checkpoint_fails_and_is_told_by_how_many_samples(worse: CompletedRun) -> None:
+    assert worse.exit_code == 1
     gate, told = worse.gates["regression at 1k"], worse.report["regression"]["cases"][f"test_ruler[{TASK}-1k]"]
     assert (gate["verdict"], gate["kind"], gate["length"], gate["required"]) == ("fail", "regression", 1024, -2)
     assert gate["measured"] < gate["required"]
     assert told["worse"] > 0
     assert f"{told['worse']} worse, {told['better']} better of {gate['samples']} pairs" in gate["reason"]
     assert gate["reason"] in worse.output.replace("\n           ", " ")
-    assert worse.told_by_junit("gate[regression at 1k]") == ["failure"]
+    assert worse.junit_outcomes("gate[regression at 1k]") == ["failure"]
     Draft202012Validator(SCHEMA).validate(worse.report)
 
 
-def test_checkpoints_of_the_same_name_share_no_results(worse: Finished, checkpoints: tuple[Path, Path]) -> None:
+def test_checkpoints_of_the_same_name_share_no_results(worse: CompletedRun, checkpoints: tuple[Path, Path]) -> None:
     found = worse.results[f"test_ruler[{TASK}-1k]"]
     assert set(found.baseline) == {1.0}
     assert found.score is not None
@@ -239,18 +241,22 @@ def test_checkpoints_of_the_same_name_share_no_results(worse: Finished, checkpoi
 
 @pytest.mark.parametrize("given", ["report", "path"])
 def test_the_same_checkpoint_is_no_worse_than_itself(
-    given: str, model: tuple[str, ...], early: Finished, full: Finished, tmp_path_factory: pytest.TempPathFactory
+    given: str,
+    model: tuple[str, ...],
+    early: CompletedRun,
+    full: CompletedRun,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """Against the report of an earlier run, nothing is left to do; a checkpoint is measured once, not twice."""
-    copy = Path(shutil.copytree(calibrated("512"), tmp_path_factory.mktemp("twin") / "step_9"))
+    copy = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("twin") / "step_9"))
     baseline = str(full.folder / "report.json") if given == "report" else str(copy)
     journal = journal_of(early) if given == "report" else ()
     compared = model if given == "report" else ("--model", "calibration:512")
-    run = finished_run(
+    run = completed_run(
         tmp_path_factory, *compared, *SELECTED, "--baseline", baseline, *journal,
         thresholds=PAIRED, own_journal=True,
     )  # fmt: skip
-    assert run.code == 0
+    assert run.exit_code == 0
     pairs = [run.gates[f"regression at {length}"] for length in ("512", "1k")]
     assert {(gate["verdict"], gate["measured"]) for gate in pairs} == {("pass", 0.0)}
     assert computed(run) == (0 if given == "report" else sum(case["samples"] for case in run.report["cases"]))
@@ -262,7 +268,7 @@ def test_the_same_checkpoint_is_no_worse_than_itself(
 
 
 def test_a_changed_weight_is_another_subject(tmp_path: Path) -> None:
-    changed = Path(shutil.copytree(calibrated("512"), tmp_path / "step_1"))
+    changed = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path / "step_1"))
     before = key_of(changed)
     with (changed / "model.safetensors").open("r+b") as file:
         file.seek(-1, 2)
@@ -270,7 +276,7 @@ def test_a_changed_weight_is_another_subject(tmp_path: Path) -> None:
         file.seek(-1, 2)
         file.write(bytes([last ^ 1]))
     assert key_of(changed) != before
-    assert key_of(calibrated("512")) == before
+    assert key_of(calibration_checkpoint("512")) == before
 
 
 def key_of(checkpoint: Path) -> str:
@@ -317,7 +323,7 @@ UNFIT: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_a_baseline_that_cannot_be_compared_with_is_one_line(name: str, full: Finished, tmp_path: Path) -> None:
+def test_a_baseline_that_cannot_be_compared_with_is_one_line(name: str, full: CompletedRun, tmp_path: Path) -> None:
     change, line = UNFIT[name]
     report = Path(shutil.copy(full.folder / "report.json", tmp_path))
     samples = full.report["run"]["samples"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.helpers.runs import SCHEMA, Finished, calibrated, start
+from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, run_pytest
 from tests.helpers.servers import ChatServer, Request, Response, completion, in_json, needles_within
 
 KEY = "sk-planted-4f1e9a77c0ffee5ecret"
@@ -65,11 +65,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
 def answering() -> Iterator[str]:
     """The option for a server of the model."""
     with ChatServer().serving() as serving:
-        serving.answer = needles_within(512, calibrated("512"))
+        serving.answer = needles_within(512, calibration_checkpoint("512"))
         yield f"--base-url={serving.url}"
 
 
-def run(folder: Path, data: Path, *arguments: str, journal: Path | None = None) -> Finished:
+def run(folder: Path, data: Path, *arguments: str, journal: Path | None = None) -> CompletedRun:
     folder.mkdir(exist_ok=True)
     (folder / "prompts.toml").write_text(PROMPTS)
     reports = (
@@ -78,7 +78,7 @@ def run(folder: Path, data: Path, *arguments: str, journal: Path | None = None) 
         f"--junitxml={folder}/junit.xml",
     )
     model = ("--model=calibration:512", "--suite=helmet", "--lengths=1k", "--samples=2", f"--data-dir={data}")
-    return start(folder, *model, *reports, *arguments, journal=journal)
+    return run_pytest(folder, *model, *reports, *arguments, journal=journal)
 
 
 def written(*folders: Path) -> str:
@@ -90,7 +90,7 @@ def written(*folders: Path) -> str:
 def test_what_lacks_a_judge_is_skipped_and_leaves_its_means_open(data: Path, tmp_path: Path) -> None:
     found = run(tmp_path / "run", data, "-k", "multi_lexsum or (trec_coarse and 1k)")
     assert found.counts["skipped"] == 1
-    assert found.told_by_junit("test_summ[multi_lexsum-1k]") == ["skipped"]
+    assert found.junit_outcomes("test_summ[multi_lexsum-1k]") == ["skipped"]
     helmet = found.report["helmet"]
     reason = helmet["missing"]["summ"]["1024"]["multi_lexsum"]
     assert reason == "multi_lexsum: published text is scored by a judge; give --judge-model (and --judge-url)"
@@ -112,7 +112,7 @@ def test_a_judge_scores_published_text_and_is_asked_once(
     assert {request.authorization for request in server.requests} == {f"Bearer {KEY}"}
     case = first.cases["multi_lexsum-1k"]
     assert (case["source"], case["samples"], case["score"]) == ("published", 2, pytest.approx(50))
-    assert float(first.properties(case["id"])["score"]) == pytest.approx(case["score"])
+    assert float(first.junit_properties(case["id"])["score"]) == pytest.approx(case["score"])
     again = run(tmp_path / "again", data, *judge, journal=tmp_path / "journal")
     assert len(server.requests) == asked
     assert again.cases["multi_lexsum-1k"]["score"] == case["score"]
@@ -127,7 +127,7 @@ def test_a_judge_that_fails_is_an_error_and_no_score(
     server.answer = lambda _: in_json({"error": {"message": f"no such model for {KEY}"}}, status=404)
     judge = ("-k", "multi_lexsum", answering, "--judge-model=judge-1", f"--judge-url={server.url}")
     found = run(tmp_path / "run", data, *judge)
-    assert found.code == 1
+    assert found.exit_code == 1
     case = found.cases["multi_lexsum-1k"]
     assert (case["verdict"], case["score"]) == ("error", None)
     assert "judge judge-1 at http://127.0.0.1:" in case["error"]

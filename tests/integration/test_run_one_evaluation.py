@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from plugins.runner.case_report import CaseReport
-from tests.helpers.runs import Finished, finished_run
+from tests.helpers.runs import CompletedRun, completed_run
 
 CASES = 4
 SAMPLES = 12
@@ -49,18 +49,18 @@ def pytest_unconfigure(config):
 
 
 @pytest.fixture(scope="module", params=["0", "2"])
-def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    return finished_run(tmp_path_factory, *SIZE, *SELECTED, "-n", request.param, plugin=COUNTS)
+def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
+    return completed_run(tmp_path_factory, *SIZE, *SELECTED, "-n", request.param, plugin=COUNTS)
 
 
-def counts(run: Finished, role: str) -> Counter[str]:
+def counts(run: CompletedRun, role: str) -> Counter[str]:
     total: Counter[str] = Counter()
     for file in run.folder.glob(f"counts-{role}-*.json"):
         total.update(json.loads(file.read_text()))
     return total
 
 
-def test_the_controller_evaluates_every_case_once(counted: Finished) -> None:
+def test_the_controller_evaluates_every_case_once(counted: CompletedRun) -> None:
     controller = counts(counted, "controller")
     assert len(counted.cases) == CASES
     assert controller["CaseResult"] == CASES
@@ -68,7 +68,7 @@ def test_the_controller_evaluates_every_case_once(counted: Finished) -> None:
     assert counts(counted, "worker").keys().isdisjoint({"CaseResult", "GateEvaluator"})
 
 
-def test_the_controller_decodes_every_line_once_and_every_result_once_more(counted: Finished) -> None:
+def test_the_controller_decodes_every_line_once_and_every_result_once_more(counted: CompletedRun) -> None:
     """Reading a journal keeps an index of it; the evaluated results are read in full from their positions."""
     lines = [line for file in counted.folder.glob("journal/*/*.jsonl") for line in file.read_text().splitlines()]
     assert len(lines) > CASES * 8
@@ -76,7 +76,7 @@ def test_the_controller_decodes_every_line_once_and_every_result_once_more(count
     assert counts(counted, "controller")["decode_line"] == len(lines) + results
 
 
-def test_workers_send_counts_and_no_results(counted: Finished) -> None:
+def test_workers_send_counts_and_no_results(counted: CompletedRun) -> None:
     assert len(counted.reports) == CASES
     for case, report in counted.reports:
         assert report == CaseReport(
@@ -88,10 +88,10 @@ def test_workers_send_counts_and_no_results(counted: Finished) -> None:
         assert len(json.dumps(msgspec.to_builtins(report))) < 1500
 
 
-def test_reports_follow_from_the_journal(counted: Finished) -> None:
+def test_reports_follow_from_the_journal(counted: CompletedRun) -> None:
     assert sum(case["samples"] for case in counted.cases.values()) <= CASES * SAMPLES
     for case, result in counted.results.items():
-        properties = counted.properties(case)
+        properties = counted.junit_properties(case)
         assert result.score is not None
         assert float(properties["score"]) == pytest.approx(100 * result.score)
         assert int(properties["samples"]) == len(result.outcomes) > 0

@@ -15,7 +15,7 @@ from plugins.reports import _check_writable as check_writable
 from plugins.reports import pytest_configure as configure_reports
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.reports import run_summary
-from tests.helpers.runs import calibrated, refused, start
+from tests.helpers.runs import calibration_checkpoint, run_pytest, usage_error
 
 Change = Callable[[Path], object]
 MODEL = ("--model", "calibration:512")
@@ -95,8 +95,8 @@ def refusal(arguments: tuple[str, ...], folder: Path) -> str:
     written = folder / "written"
     printed = folder / "printed"
     printed.mkdir()
-    ended = start(printed, "--report-json", f"{written}/r.json", "--junitxml", f"{written}/r.xml", *arguments)
-    assert ended.code == 4
+    ended = run_pytest(printed, "--report-json", f"{written}/r.json", "--junitxml", f"{written}/r.xml", *arguments)
+    assert ended.exit_code == 4
     assert ended.output.strip() == ""
     assert not written.exists()
     (line,) = ended.errors.strip().splitlines()
@@ -114,7 +114,7 @@ def test_a_refused_run_prints_one_line_and_writes_nothing(name: str, here: Path)
 @pytest.mark.parametrize("name", WRONG)
 def test_an_unusable_option_is_refused_in_one_line(name: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments, line = WRONG[name]
-    assert re.fullmatch(line, refused(*filled(arguments, here)))
+    assert re.fullmatch(line, usage_error(*filled(arguments, here)))
     assert capfd.readouterr() == ("", "")
 
 
@@ -193,7 +193,7 @@ def with_own_code(folder: Path) -> None:
 def test_an_unusable_checkpoint_is_refused_in_one_line(
     change: Change, line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = Path(shutil.copytree(calibrated("512"), tmp_path / "step_9"))
+    folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path / "step_9"))
     change(folder)
-    assert re.fullmatch(f".*/step_9/?{line}", refused("--model", str(folder)))
+    assert re.fullmatch(f".*/step_9/?{line}", usage_error("--model", str(folder)))
     assert capfd.readouterr() == ("", "")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.helpers.runs import sparse_weights, start
+from tests.helpers.runs import run_pytest, sparse_weights
 from tests.helpers.tiny_tokenizers import RULER
-from tests.helpers.workers import SAMPLES, Answerer, chat_checkpoint, measured, worker_of
+from tests.helpers.workers import SAMPLES, EmptyAnswerEngine, chat_checkpoint, measure_case, worker_of
 
 CUTS = "{{ bos_token }}{% for message in messages %}<|user|>{{ message.content[:400] }}<|end|>{% endfor %}"
 LENGTHS = ("--lengths", "1k", "--samples", "3")
@@ -16,8 +16,8 @@ LENGTHS = ("--lengths", "1k", "--samples", "3")
 def test_a_sound_run_is_green_and_loads_no_model(tmp_path: Path) -> None:
     model = chat_checkpoint(tmp_path)
     sparse_weights(model / "model.safetensors", 1)
-    run = start(tmp_path, "--preflight", "--model", str(model), *LENGTHS)
-    assert run.code == 0, run.output
+    run = run_pytest(tmp_path, "--preflight", "--model", str(model), *LENGTHS)
+    assert run.exit_code == 0, run.output
     assert run.counts == {"passed": len(RULER)}
     assert f"{len(RULER)} cases, {3 * len(RULER)} samples: no cases with problems" in run.output
     assert not (tmp_path / "journal").exists()
@@ -26,8 +26,8 @@ def test_a_sound_run_is_green_and_loads_no_model(tmp_path: Path) -> None:
 def test_a_template_that_cuts_the_text_fails_every_case_in_one_line(tmp_path: Path) -> None:
     model = chat_checkpoint(tmp_path, CUTS)
     selection = ("-k", "niah_single_1 or fwe", "--junitxml", f"{tmp_path}/junit.xml")
-    run = start(tmp_path, "--preflight", "--model", str(model), *LENGTHS, *selection)
-    assert run.code == 1
+    run = run_pytest(tmp_path, "--preflight", "--model", str(model), *LENGTHS, *selection)
+    assert run.exit_code == 1
     assert run.counts == {"failed": 2, "deselected": len(RULER) - 2}
     assert "Traceback" not in run.output + run.errors
     for task in ("niah_single_1", "fwe"):
@@ -38,18 +38,18 @@ def test_a_template_that_cuts_the_text_fails_every_case_in_one_line(tmp_path: Pa
 
 
 def test_a_run_begins_with_preflight_and_never_asks_the_model_where_that_fails(tmp_path: Path) -> None:
-    engine = Answerer()
+    engine = EmptyAnswerEngine()
     with worker_of(chat_checkpoint(tmp_path, CUTS), engine, tmp_path / "journal") as (worker, case):
-        result = measured(worker, case)
+        result = measure_case(worker, case)
     assert (result.score, engine.prompt_count) == (None, 0)
     assert result.error is not None
     assert re.fullmatch(r"preflight: test_ruler\[niah_single_1-1k\] sample \d: .*", result.error)
 
 
 def test_a_sound_case_asks_for_every_sample(tmp_path: Path) -> None:
-    engine = Answerer()
+    engine = EmptyAnswerEngine()
     with worker_of(chat_checkpoint(tmp_path), engine, tmp_path / "journal") as (worker, case):
-        results = [measured(worker, case), measured(worker, case)]
+        results = [measure_case(worker, case), measure_case(worker, case)]
     assert results[0] == results[1]
     result = results[0]
     assert (result.score, result.error, engine.prompt_count) == (0.0, None, SAMPLES)

@@ -16,7 +16,7 @@ from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.lengths import format_length
 from plugins.reports import write_json
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import NEEDLES, SCHEMA, Finished, calibrated, finished_run
+from tests.helpers.runs import NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.tiny_tokenizers import RULER
 
 REACH, BEYOND = 900, 1800
@@ -71,17 +71,17 @@ def published_questions(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """All 13 tasks, at the length that the checkpoint reaches and twice as far; its files lie outside the clone."""
     outside = tmp_path_factory.mktemp("outside")
     published_questions(outside / "data")
-    model = shutil.copytree(calibrated(str(REACH)), outside / "step_1000")
+    model = shutil.copytree(calibration_checkpoint(str(REACH)), outside / "step_1000")
     paths = ("--model", str(model), "--data-dir", str(outside / "data"))
     size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "--full", "-n", "1")
-    return finished_run(tmp_path_factory, *paths, *size, thresholds=GATES)
+    return completed_run(tmp_path_factory, *paths, *size, thresholds=GATES)
 
 
-def test_a_model_outside_the_clone_is_measured(whole: Finished) -> None:
+def test_a_model_outside_the_clone_is_measured(whole: CompletedRun) -> None:
     model = whole.report["model"]
     path = Path(model["path"])
     assert path.name == "step_1000"
@@ -91,12 +91,12 @@ def test_a_model_outside_the_clone_is_measured(whole: Finished) -> None:
     assert (model["engine"], model["dtype"], model["chat_template"]) == ("hf", "float32", False)
 
 
-def test_the_report_follows_its_schema(whole: Finished) -> None:
+def test_the_report_follows_its_schema(whole: CompletedRun) -> None:
     Draft202012Validator.check_schema(SCHEMA)
     Draft202012Validator(SCHEMA).validate(whole.report)
 
 
-def test_the_schema_is_not_lenient(whole: Finished) -> None:
+def test_the_schema_is_not_lenient(whole: CompletedRun) -> None:
     for place in ("model", "run", "ruler"):
         changed = whole.report
         changed[place]["unknown"] = 1
@@ -106,11 +106,11 @@ def test_the_schema_is_not_lenient(whole: Finished) -> None:
         assert not Draft202012Validator(SCHEMA).is_valid(changed)
 
 
-def test_a_checkpoint_that_does_not_reach_what_is_asked_fails_the_run(whole: Finished) -> None:
-    assert whole.code == 1
+def test_a_checkpoint_that_does_not_reach_what_is_asked_fails_the_run(whole: CompletedRun) -> None:
+    assert whole.exit_code == 1
     reach = whole.gates["reach"]
     assert (reach["verdict"], reach["measured"], reach["required"]) == ("fail", REACH, BEYOND)
-    assert whole.told_by_junit("gate[reach]") == ["failure"]
+    assert whole.junit_outcomes("gate[reach]") == ["failure"]
     failure = whole.junit["gate[reach]"].find("failure")
     assert failure is not None
     assert failure.text == f"reach: fail: {REACH} above 85.6, asks for {BEYOND} (all 12 samples)"
@@ -118,34 +118,34 @@ def test_a_checkpoint_that_does_not_reach_what_is_asked_fails_the_run(whole: Fin
     assert whole.counts == {"passed": len(RULER) * 2 + 1, "failed": 2, "xfailed": 2}
 
 
-def test_a_gate_on_a_length_that_was_left_out_fails_a_whole_run(whole: Finished) -> None:
+def test_a_gate_on_a_length_that_was_left_out_fails_a_whole_run(whole: CompletedRun) -> None:
     gate = whole.gates["left out at 4k"]
     assert (gate["verdict"], gate["measured"]) == ("not measured", None)
-    assert whole.told_by_junit("gate[left out at 4k]") == ["failure"]
+    assert whole.junit_outcomes("gate[left out at 4k]") == ["failure"]
 
 
-def test_a_whole_run_is_not_partial(whole: Finished) -> None:
+def test_a_whole_run_is_not_partial(whole: CompletedRun) -> None:
     assert whole.report["run"]["partial"] is False
     assert whole.cases.keys() == {f"{task}-{format_length(length)}" for task in RULER for length in (REACH, BEYOND)}
 
 
-def test_text_from_the_data_directory_is_told_apart(whole: Finished) -> None:
+def test_text_from_the_data_directory_is_told_apart(whole: CompletedRun) -> None:
     assert {case["task"]: case["source"] for case in whole.report["cases"]} == {
         task: "published" if task == "qa_1" else "archive" for task in RULER
     }
 
 
-def test_junit_and_json_say_the_same_of_every_case(whole: Finished) -> None:
+def test_junit_and_json_say_the_same_of_every_case(whole: CompletedRun) -> None:
     assert len(whole.junit) == len(whole.cases) + len(whole.gates)
     for case in whole.report["cases"]:
-        told = whole.properties(case["id"])
+        told = whole.junit_properties(case["id"])
         assert float(told["score"]) == pytest.approx(case["score"], abs=1e-4)
         assert (int(told["length"]), told["source"]) == (case["length"], case["source"])
         assert (int(told["samples"]), int(told["planned"])) == (case["samples"], case["planned"]) == (1, 1)
-        assert whole.told_by_junit(case["id"]) == []
+        assert whole.junit_outcomes(case["id"]) == []
 
 
-def test_terminal_and_json_say_the_same_of_every_case(whole: Finished) -> None:
+def test_terminal_and_json_say_the_same_of_every_case(whole: CompletedRun) -> None:
     rows = {line.split()[0]: line.split() for line in whole.output.splitlines() if line.split()}
     for task in RULER:
         scores = [whole.cases[f"{task}-{format_length(length)}"]["score"] for length in (REACH, BEYOND)]
@@ -153,7 +153,7 @@ def test_terminal_and_json_say_the_same_of_every_case(whole: Finished) -> None:
         assert ("*" in rows[task]) == (task in NEEDLES)
 
 
-def test_what_came_back_is_what_is_reported(whole: Finished) -> None:
+def test_what_came_back_is_what_is_reported(whole: CompletedRun) -> None:
     results = whole.results
     assert len(results) == len(whole.report["cases"])
     for case in whole.report["cases"]:
@@ -172,7 +172,7 @@ def test_what_came_back_is_what_is_reported(whole: Finished) -> None:
     assert tokens["full_run_equivalent"] == tokens["computed"]
 
 
-def test_the_summary_follows_from_the_cases(whole: Finished) -> None:
+def test_the_summary_follows_from_the_cases(whole: CompletedRun) -> None:
     ruler = whole.report["ruler"]
     means = {
         length: mean(case["score"] for case in whole.report["cases"] if case["length"] == length)
@@ -189,20 +189,20 @@ def test_the_summary_follows_from_the_cases(whole: Finished) -> None:
     assert ruler["threshold"] == 79.4
 
 
-def test_a_gate_on_the_suite_measures_what_the_summary_shows(whole: Finished) -> None:
+def test_a_gate_on_the_suite_measures_what_the_summary_shows(whole: CompletedRun) -> None:
     ruler, gates = whole.report["ruler"], whole.gates
     assert gates[f"mean at {REACH}"]["measured"] == ruler["scores"][str(REACH)]
     assert gates["wAvg (inc)"]["measured"] == ruler["wavg_inc"]
 
 
-def test_the_calibration_checkpoint_solves_what_it_says(whole: Finished) -> None:
+def test_the_calibration_checkpoint_solves_what_it_says(whole: CompletedRun) -> None:
     """The scale read off end to end: 100 for its tasks within its window, and nothing full beyond it."""
     assert whole.report["model"]["calibration"]["solves"] == list(NEEDLES)
     assert {whole.cases[f"{task}-{REACH}"]["score"] for task in NEEDLES} == {100.0}
     assert mean(whole.cases[f"{task}-{BEYOND}"]["score"] for task in NEEDLES) < 85.6
 
 
-def test_the_junit_file_says_what_was_measured(whole: Finished) -> None:
+def test_the_junit_file_says_what_was_measured(whole: CompletedRun) -> None:
     root = ElementTree.parse(whole.folder / "junit.xml")
     told = {each.get("name"): each.get("value") for each in root.findall("./testsuite/properties/property")}
     model = whole.report["model"]

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import NEEDLES, Finished, finished_run, start
+from tests.helpers.runs import NEEDLES, CompletedRun, completed_run, run_pytest
 from tests.integration.test_run_gates import GATES
 
 SIZE = ("--model", "calibration:512", "--lengths", "512,1k", "--samples", "1", "--full")
 LIST = ("--collect-only", "-q")
 
 
-def run(factory: pytest.TempPathFactory, *arguments: str) -> Finished:
-    return finished_run(factory, *SIZE, *arguments, thresholds=GATES)
+def run(factory: pytest.TempPathFactory, *arguments: str) -> CompletedRun:
+    return completed_run(factory, *SIZE, *arguments, thresholds=GATES)
 
 
 def listed(folder: Path, *arguments: str) -> tuple[set[str], set[str]]:
     """The ids of the cases and of the gates that --collect-only lists."""
     (folder / "gates.toml").write_text(GATES)
-    ended = start(folder, *SIZE, *LIST, f"--thresholds={folder}/gates.toml", *arguments)
-    assert ended.code == 0, ended.output + ended.errors
+    ended = run_pytest(folder, *SIZE, *LIST, f"--thresholds={folder}/gates.toml", *arguments)
+    assert ended.exit_code == 0, ended.output + ended.errors
     ids = {line for line in ended.output.splitlines() if "::" in line}
     gates = {line for line in ids if line.startswith("gates.toml::")}
     return {line.rpartition("::")[2] for line in ids - gates}, gates
@@ -36,7 +36,7 @@ def test_a_selected_gate_is_run_with_its_cases_and_nothing_else(
     workers: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     found = run(tmp_path_factory, "-k", "needles at 512", "-n", workers)
-    assert found.code == 0
+    assert found.exit_code == 0
     assert {case["id"] for case in found.report["cases"]} == cases_at("512")
     assert {name: gate["verdict"] for name, gate in found.gates.items()} == {"needles at 512": "pass"}
     assert set(found.junit) == {*cases_at("512"), "gate[needles at 512]"}
@@ -44,7 +44,7 @@ def test_a_selected_gate_is_run_with_its_cases_and_nothing_else(
 
 def test_a_printed_id_selects_its_gate(tmp_path_factory: pytest.TempPathFactory) -> None:
     found = run(tmp_path_factory, "gates.toml::gate[reach]")
-    assert found.code == 0
+    assert found.exit_code == 0
     assert list(found.gates) == ["reach"]
     assert {case["id"] for case in found.report["cases"]} == cases_at("512") | cases_at("1k")
 
@@ -73,6 +73,6 @@ def test_the_id_of_a_bad_case_selects_the_case(tmp_path: Path) -> None:
 
 def test_a_gate_that_the_run_does_not_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gates.toml").write_text(GATES)
-    ended = start(tmp_path, *SIZE, *LIST, f"--thresholds={tmp_path}/gates.toml", "-k", "gate[needles at 64k]")
-    assert ended.code == 4
+    ended = run_pytest(tmp_path, *SIZE, *LIST, f"--thresholds={tmp_path}/gates.toml", "-k", "gate[needles at 64k]")
+    assert ended.exit_code == 4
     assert ended.errors.startswith("ERROR: no gate is named 'needles at 64k'; the gates of this run are reach, ")

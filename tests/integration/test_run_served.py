@@ -24,7 +24,7 @@ from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
 from fixtures.records import Sample, Score
 from fixtures.seeding import stable_hash
 from fixtures.tokenization.load import load_tokenizer
-from tests.helpers.runs import Finished, calibrated, start
+from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
 from tests.helpers.workers import worker_of
 
@@ -85,23 +85,23 @@ class Guesser:
 
 @contextmanager
 def guessing(**settings: Any) -> Iterator[tuple[ChatServer, Guesser]]:
-    guesser = Guesser(Tokenizer.from_file(str(calibrated("512") / "tokenizer.json")), **settings)
+    guesser = Guesser(Tokenizer.from_file(str(calibration_checkpoint("512") / "tokenizer.json")), **settings)
     with ChatServer().serving() as server:
         server.answer = guesser
         yield server, guesser
 
 
-def run_at(server: ChatServer, folder: Path, *arguments: str, retry_policy: float = 60.0) -> Finished:
+def run_at(server: ChatServer, folder: Path, *arguments: str, retry_policy: float = 60.0) -> CompletedRun:
     """A run with every report."""
     folder.mkdir(exist_ok=True)
     (folder / "quick.py").write_text(QUICK.format(seconds=retry_policy))
     reports = [f"--report-{kind}={folder}/report.{kind}" for kind in ("json", "html", "md")]
     late = f"--request-timeout={TOO_LATE_SECONDS}"
     server_options = (f"--base-url={server.url}", late, f"--junitxml={folder}/junit.xml")
-    return start(folder, "-p", "quick", *WHAT, *server_options, *reports, *arguments)
+    return run_pytest(folder, "-p", "quick", *WHAT, *server_options, *reports, *arguments)
 
 
-def told(ended: Finished) -> dict[str, Any]:
+def told(ended: CompletedRun) -> dict[str, Any]:
     """What a report says of the model: all but when and how long, and where the server stood."""
     report = ended.report
     run = {name: report["run"][name] for name in ("tokens", "computed_samples", "partial")}
@@ -130,7 +130,7 @@ def a_key() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     with with_a_key(), guessing() as (server, guesser):
         ended = run_at(server, tmp_path_factory.mktemp("undisturbed"))
     assert set(guesser.answered.values()) == {1}
@@ -138,7 +138,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 @pytest.fixture(scope="module")
-def disturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Guesser]:
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedRun, Guesser]:
     """One in five requests fails; all that can be logged is."""
     with with_a_key() as patch, guessing(one_in=5) as (server, guesser):
         patch.setenv("OPENAI_LOG", "debug")
@@ -146,7 +146,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Guess
 
 
 def test_a_server_that_fails_a_fifth_of_all_requests_leaves_no_trace_in_the_report(
-    undisturbed: Finished, disturbed: tuple[Finished, Guesser]
+    undisturbed: CompletedRun, disturbed: tuple[CompletedRun, Guesser]
 ) -> None:
     ended, guesser = disturbed
     assert set(guesser.befell) == set(FAULTS), "each kind of fault befell the run"
@@ -157,7 +157,7 @@ def test_a_server_that_fails_a_fifth_of_all_requests_leaves_no_trace_in_the_repo
 
 
 def test_no_key_is_in_anything_that_a_run_prints_or_writes(
-    undisturbed: Finished, disturbed: tuple[Finished, Guesser], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: CompletedRun, disturbed: tuple[CompletedRun, Guesser], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_LOG", "debug")
     with guessing(one_in=1, faults=cycle(["server error"])) as (server, _):
@@ -170,7 +170,7 @@ def test_no_key_is_in_anything_that_a_run_prints_or_writes(
 
 
 def test_a_server_that_is_gone_is_one_line_for_each_case_and_the_next_run_does_the_rest(
-    undisturbed: Finished, tmp_path: Path
+    undisturbed: CompletedRun, tmp_path: Path
 ) -> None:
     ends_after = 20
     with guessing() as (server, guesser):
@@ -183,7 +183,7 @@ def test_a_server_that_is_gone_is_one_line_for_each_case_and_the_next_run_does_t
 
         server.answer = answer
         ended = run_at(server, tmp_path / "gone", retry_policy=0.5)
-    assert ended.code == 1
+    assert ended.exit_code == 1
     assert {case["verdict"] for case in ended.cases.values()} == {"error"}
     for case in ended.cases.values():
         assert "\n" not in case["error"]
@@ -212,7 +212,7 @@ def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
 
 
 def test_what_was_answered_behind_a_failure_is_in_the_journal(tmp_path: Path) -> None:
-    model = calibrated("512")
+    model = calibration_checkpoint("512")
     with guessing() as (server, guesser):
 
         def first_fails(request: Request) -> Response:
@@ -235,7 +235,7 @@ def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
 ) -> None:
     """A server that waits for this side is paid for doing nothing; an answer that is dropped is paid for twice."""
     monkeypatch.setattr("plugins.runner.batches.FEW_SAMPLES_LEFT", 0)
-    model = calibrated("512")
+    model = calibration_checkpoint("512")
     on_their_way: list[int] = []
     with guessing() as (server, guesser):
         engine = engine_at(server, model, at_once=2)

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from plugins.workers import Slots
-from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, SCHEMA, Finished, finished_run
+from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, SCHEMA, CompletedRun, completed_run
 from tests.integration.test_run_gates import GATES, narrowed
 
 __all__ = ["narrowed"]
@@ -35,22 +35,22 @@ SELECTED = f"{ONLY_NEEDLES[1]} or (vt and 1k) or (cwe and 512)"
 
 
 @pytest.fixture(scope="module")
-def crashed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """The needle tasks with more samples and two workers, one of which is killed by a case that it runs."""
     model = ("--model", "calibration:512", "--lengths", "512,1k", "--samples", "2", "-n", "2", "-k", SELECTED)
-    return finished_run(tmp_path_factory, *model, thresholds=MORE_GATES, plugin=KILLER)
+    return completed_run(tmp_path_factory, *model, thresholds=MORE_GATES, plugin=KILLER)
 
 
-def test_the_case_that_killed_its_worker_is_an_error(crashed: Finished) -> None:
+def test_the_case_that_killed_its_worker_is_an_error(crashed: CompletedRun) -> None:
     lost = crashed.cases[KILLED]
     assert (lost["verdict"], lost["score"], lost["samples"]) == ("error", None, 0)
     assert "\n" not in lost["error"]
     assert "no result came back" in lost["error"]
     assert crashed.report["run"]["partial"] is True
-    assert crashed.code == 1
+    assert crashed.exit_code == 1
 
 
-def test_all_other_cases_are_measured_once(crashed: Finished) -> None:
+def test_all_other_cases_are_measured_once(crashed: CompletedRun) -> None:
     others = [case for case in crashed.cases.values() if case["task"] in NEEDLES]
     assert len(others) == len(NEEDLES) * 2
     assert {(case["samples"], case["error"]) for case in others} == {(2, None)}
@@ -58,23 +58,23 @@ def test_all_other_cases_are_measured_once(crashed: Finished) -> None:
     assert len(crashed.reports) == len(crashed.results)
 
 
-def test_a_gate_that_needs_the_lost_case_is_an_error(crashed: Finished) -> None:
+def test_a_gate_that_needs_the_lost_case_is_an_error(crashed: CompletedRun) -> None:
     tracing = crashed.gates["tracing at 1k"]
     assert (tracing["verdict"], tracing["measured"]) == ("error", None)
     assert f"test_ruler[{KILLED}]" in tracing["reason"]
-    assert crashed.told_by_junit("gate[tracing at 1k]") == ["failure"]
+    assert crashed.junit_outcomes("gate[tracing at 1k]") == ["failure"]
     suite = crashed.gates["suite at 1k"]
     assert (suite["verdict"], suite["measured"]) == ("error", None)
 
 
-def test_a_gate_that_does_not_need_it_is_measured(crashed: Finished) -> None:
+def test_a_gate_that_does_not_need_it_is_measured(crashed: CompletedRun) -> None:
     reach = crashed.gates["reach"]
     assert (reach["verdict"], reach["measured"]) == ("pass", 512)
     assert (reach["samples"], reach["of"]) == (24, 24)
     assert crashed.gates["needles at 512"]["verdict"] == "pass"
 
 
-def test_a_case_that_cannot_fit_is_an_error_where_it_was_selected(crashed: Finished) -> None:
+def test_a_case_that_cannot_fit_is_an_error_where_it_was_selected(crashed: CompletedRun) -> None:
     cwe = crashed.cases["cwe-512"]
     assert (cwe["verdict"], cwe["score"]) == ("error", None)
     assert cwe["error"].startswith("cwe at 512 tokens cannot fit: ")
@@ -82,23 +82,23 @@ def test_a_case_that_cannot_fit_is_an_error_where_it_was_selected(crashed: Finis
     assert cwe["id"] in crashed.gates["suite at 512"]["reason"]
 
 
-def test_every_case_and_every_gate_is_in_the_junit_file(crashed: Finished) -> None:
+def test_every_case_and_every_gate_is_in_the_junit_file(crashed: CompletedRun) -> None:
     for case in crashed.report["cases"]:
         if case["id"] != f"test_ruler[{KILLED}]":
-            assert crashed.told_by_junit(case["id"]) == (["failure"] if case["verdict"] == "error" else [])
+            assert crashed.junit_outcomes(case["id"]) == (["failure"] if case["verdict"] == "error" else [])
     # xdist itself reports the test that killed a worker, under another name.
     killers = [name for name in crashed.junit if KILLED in name and not name.startswith("gate")]
-    assert [crashed.told_by_junit(name) for name in killers] == [["error"]]
+    assert [crashed.junit_outcomes(name) for name in killers] == [["error"]]
     for name in crashed.gates:
         assert f"gate[{name}]" in crashed.junit
     assert len(crashed.junit) == len(crashed.cases) + len(crashed.gates)
 
 
-def test_a_report_of_a_crashed_run_follows_the_schema(crashed: Finished) -> None:
+def test_a_report_of_a_crashed_run_follows_the_schema(crashed: CompletedRun) -> None:
     Draft202012Validator(SCHEMA).validate(crashed.report)
 
 
-def test_workers_and_more_samples_change_no_answer(narrowed: Finished, crashed: Finished) -> None:
+def test_workers_and_more_samples_change_no_answer(narrowed: CompletedRun, crashed: CompletedRun) -> None:
     """A sample depends on its task, length and index alone: not on the process, nor on how many there are."""
     alone, together = narrowed.results, crashed.results
     assert len(alone) == len(NEEDLES) * 2

@@ -27,7 +27,7 @@ from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, UNNEEDED, Finished, calibrated, start
+from tests.helpers.runs import PYTEST, UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, run_pytest
 from tests.helpers.servers import forget_keys
 
 FAKE = REPOSITORY / "tests" / "helpers" / "fake_server.py"
@@ -52,7 +52,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    return calibrated("full")
+    return calibration_checkpoint("full")
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
     journal = tmp_path / "journal"
     baseline = tmp_path / "hf"
     baseline.mkdir()
-    assert start(baseline, *what, "--full", "--report-json", f"{baseline}/report.json").code == 0
+    assert run_pytest(baseline, *what, "--full", "--report-json", f"{baseline}/report.json").exit_code == 0
     at = ("--engine=openai", f"--base-url={url}", "--full")
     settings = tmp_path / "settings.sh"
     settings.write_text(
@@ -132,7 +132,7 @@ def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
     environment = os.environ | {
         "LONGCTX_SETTINGS": str(settings),
         "LONGCTX_PYTEST": str(PYTEST),
-        "PYTEST_ADDOPTS": shlex.join(UNNEEDED),
+        "PYTEST_ADDOPTS": shlex.join(UNRELATED_PLUGINS),
         "LONGCTX_WORKERS": "0",
         "LONGCTX_REPORT": str(tmp_path / "gate.json"),
     }
@@ -157,7 +157,7 @@ def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
     )
     assert gate.returncode == 0, gate.stdout + gate.stderr
     (tmp_path / "report.json").write_text((tmp_path / "gate.json").read_text())
-    ended = Finished(tmp_path)
+    ended = CompletedRun(tmp_path)
     assert ended.report["run"]["computed_samples"] == 0
     assert (ended.report["model"]["engine"], ended.report["model"]["execution"]["prefix"]) == ("openai", "continued")
     compared = ended.report["regression"]["cases"].values()
@@ -173,8 +173,10 @@ def test_a_served_model_is_compared_with_a_checkpoint_that_is_loaded_here(
     """Of one checkpoint on both sides each sample scores the same, and each side has answered for itself."""
     what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=3", "-k", "single_1 or multivalue")
     here = (f"--baseline={model}", "--device=cpu", "--dtype=float32")
-    ended = start(tmp_path, *what, f"--base-url={url}", "--full", *here, "--report-json", f"{tmp_path}/report.json")
-    assert ended.code == 0, ended.output + ended.errors
+    ended = run_pytest(
+        tmp_path, *what, f"--base-url={url}", "--full", *here, "--report-json", f"{tmp_path}/report.json"
+    )
+    assert ended.exit_code == 0, ended.output + ended.errors
     regression = ended.report["regression"]
     assert (ended.report["model"]["engine"], regression["baseline"]["engine"]) == ("openai", "hf")
     assert [(each["pairs"], each["difference"]) for each in regression["cases"].values() if each["pairs"]] == [
@@ -257,7 +259,7 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
     what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=2", "-k", "single_1 or single_2")
     (tmp_path / "brief.py").write_text(BRIEF)
     plugin = ("-p", "brief", "-n", "2", "--report-json", f"{tmp_path}/report.json")
-    ended = start(tmp_path, *what, f"--serve={command}", *plugin)
+    ended = run_pytest(tmp_path, *what, f"--serve={command}", *plugin)
     assert ended.report["run"]["computed_samples"] == 4, ended.output + ended.errors
     assert [case["error"] for case in ended.cases.values()] == [None, None]
     assert (ended.report["model"]["engine"], ended.report["model"]["execution"]["prompts"]) == ("openai", "ids")
@@ -267,7 +269,7 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
 
 
 def test_a_command_that_serves_nothing_is_one_line(model: Path, tmp_path: Path) -> None:
-    ended = start(
+    ended = run_pytest(
         tmp_path,
         f"--model={model}",
         "--lengths=512",
@@ -276,7 +278,7 @@ def test_a_command_that_serves_nothing_is_one_line(model: Path, tmp_path: Path) 
         "single_1",
         "--serve=sh -c 'echo no GPU; exit 3'",
     )
-    assert ended.code == 4
+    assert ended.exit_code == 4
     assert re.fullmatch(r"ERROR: --serve: sh -c .* ended before it served \(no GPU\); see .*\.log\n+", ended.errors)
 
 

@@ -17,7 +17,7 @@ from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Sample
 from fixtures.tasks import TASKS
 from tests.helpers.calibrations import Calibrated, ready
-from tests.helpers.runs import NEEDLES, calibrated
+from tests.helpers.runs import NEEDLES, calibration_checkpoint
 from tests.helpers.tiny_models import byte_tokenizer
 
 WINDOW = 512
@@ -118,7 +118,7 @@ def test_chat_answers_with_and_without_the_answer_prefix(task: str) -> None:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_transformers_loads_every_weight_and_no_other(spec: str) -> None:
-    path = calibrated(spec)
+    path = calibration_checkpoint(spec)
     loaded: Any = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)
     model, info = loaded
     assert {name: list(found) for name, found in info.items() if found} == {}
@@ -130,7 +130,7 @@ def test_transformers_loads_every_weight_and_no_other(spec: str) -> None:
 
 
 def test_a_checkpoint_says_what_it_can_do() -> None:
-    told = read_checkpoint(str(calibrated(str(WINDOW)))).calibration
+    told = read_checkpoint(str(calibration_checkpoint(str(WINDOW)))).calibration
     assert told is not None
     assert (told["window"], told["class_windows"]) == (WINDOW, None)
     assert {*told["solves"], *told["unsolved"]} == {name for name, task in TASKS.items() if task.suite == "ruler"}

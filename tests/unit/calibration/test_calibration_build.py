@@ -11,7 +11,7 @@ import pytest
 from fixtures.calibration import CalibrationError, Spec, build, parse_spec
 from tests.helpers.calibrations import command, content
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 
 WINDOW = 512
 UNKNOWN = ("", "4x", "chat", "full-", "4k-", "full-chatty", "graded-chat-chat", "FULL", "-chat", "4 k k")
@@ -23,7 +23,7 @@ def test_the_same_bytes_every_time(tmp_path: Path) -> None:
     assert (written.returncode, written.stderr) == (0, "")
     assert str(tmp_path / "one") in written.stdout
     build(Spec(window=WINDOW), tmp_path / "two")
-    assert content(tmp_path / "one") == content(tmp_path / "two") == content(calibrated(str(WINDOW)))
+    assert content(tmp_path / "one") == content(tmp_path / "two") == content(calibration_checkpoint(str(WINDOW)))
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_two_processes_may_build_the_same_checkpoint_at_once(tmp_path: Path) -> 
 
 
 def test_an_existing_checkpoint_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    existing = calibrated("full")
+    existing = calibration_checkpoint("full")
 
     def refuse(spec: Spec, directory: Path) -> Path:
         raise AssertionError("built again")
 
     monkeypatch.setattr("fixtures.calibration.recipe.build", refuse)
-    assert calibrated("full") == existing
+    assert calibration_checkpoint("full") == existing
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fixtures.calibration.weights import DRIFT, drifted
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Sample
 from tests.helpers.calibrations import Calibrated, command, content, ready
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 
 BLIND = "full-blind=0.3"
 LATE = "full-blind=0.3-step=16000"
@@ -50,7 +50,7 @@ def test_the_last_step_gives_the_same_answers_as_the_first() -> None:
 
 
 def test_every_step_has_a_fingerprint_of_its_own() -> None:
-    assert len({read_checkpoint(str(calibrated(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
+    assert len({read_checkpoint(str(calibration_checkpoint(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
     first, second = ({"w": np.ones(900, np.float32)} for _ in range(2))
     assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).mean() > 0.9
 
@@ -106,4 +106,4 @@ def test_a_step_past_the_last_is_refused() -> None:
 def test_the_command_writes_a_step_of_a_run(tmp_path: Path) -> None:
     written = command(str(tmp_path / "one"), "--blind", "0.3", "--step", "16000")
     assert (written.returncode, written.stderr) == (0, "")
-    assert content(tmp_path / "one") == content(calibrated(LATE))
+    assert content(tmp_path / "one") == content(calibration_checkpoint(LATE))

@@ -15,7 +15,7 @@ from fixtures.tasks import TASKS
 from plugins.config.invocation import ConfigError, Invocation
 from plugins.config.resolve import complete_options, default_lengths, parse_lengths, read_options, resolve
 from plugins.gates.thresholds import SHIPPED
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.workers import run_of
 
 DEFAULTS: dict[str, Any] = {
@@ -60,7 +60,7 @@ def test_every_option_of_the_record_is_read(tmp_path: Path) -> None:
 
 def test_lengths_default_to_those_that_the_checkpoint_claims(tmp_path: Path) -> None:
     options = read_options(invocation(tmp_path, model="m"))
-    checkpoint = replace(run_of(calibrated("512")).checkpoint, claimed_length=8192)
+    checkpoint = replace(run_of(calibration_checkpoint("512")).checkpoint, claimed_length=8192)
     completed = complete_options(options, checkpoint)
     assert completed.lengths == tuple(length for length in default_lengths(None) if length <= 8192)
     assert completed.model_path == checkpoint.path
@@ -70,14 +70,16 @@ def test_lengths_default_to_those_that_the_checkpoint_claims(tmp_path: Path) -> 
 
 def test_a_model_that_only_a_server_knows_has_no_second_tokenizer(tmp_path: Path) -> None:
     options = read_options(invocation(tmp_path, length_tokenizer="/tokenizer", lengths="4k"))
-    checkpoint = run_of(calibrated("512")).checkpoint
+    checkpoint = run_of(calibration_checkpoint("512")).checkpoint
     assert complete_options(options, checkpoint).length_tokenizer == "/tokenizer"
     assert complete_options(options, replace(checkpoint, weight_bytes=0)).length_tokenizer is None
 
 
 def test_listing_cases_needs_no_tokenizer(tmp_path: Path) -> None:
     run = resolve(
-        invocation(tmp_path, model=str(calibrated("512")), lengths="4k", collectonly=True, thresholds=str(SHIPPED))
+        invocation(
+            tmp_path, model=str(calibration_checkpoint("512")), lengths="4k", collectonly=True, thresholds=str(SHIPPED)
+        )
     )
     assert {case.task for case in run.cases} == {name for name, task in TASKS.items() if task.suite == "ruler"}
     assert (run.id, run.samples, run.misfits, run.endpoint) == ("", "", {}, None)

@@ -23,7 +23,7 @@ from fixtures.records import Generation, Prompt
 from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_engines import ANSWER, TEXT, Ready, counted, own_greedy, questions, ready_in
 from tests.helpers.tiny_models import HYBRIDS, Ids, prompt, random_prompt, save_model
 
@@ -105,7 +105,7 @@ def test_recurrent_states_are_shared_only_where_the_probe_is_reliable(dtype: str
 def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
     """The answers are the same as alone, even where the window of 512 does not reach all values."""
     torch.set_num_threads(1)
-    path = calibrated(spec)
+    path = calibration_checkpoint(spec)
     tokenizer: Any = load_tokenizer(str(path))
     engine = load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")
     formatter, task = PromptFormatter(tokenizer), TASKS["niah_multikey_2"]

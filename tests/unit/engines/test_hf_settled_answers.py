@@ -21,7 +21,7 @@ from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.runner.build_samples import prompt_key
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_models import CONFIGS, Ids, byte_tokenizer, prompt, random_prompt, save_model
 
 SETTLED = [name for name, task in TASKS.items() if task.settled_by]
@@ -139,7 +139,7 @@ def test_what_is_enough_is_part_of_what_names_an_answer() -> None:
 @pytest.mark.parametrize("spec", ["full", "512"])
 def test_calibration_checkpoints_score_the_same_and_write_less(spec: str) -> None:
     torch.set_num_threads(1)
-    path = calibrated(spec)
+    path = calibration_checkpoint(spec)
     tokenizer = load_tokenizer(str(path))
     engine = load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # it decodes too
     formatter = PromptFormatter(tokenizer)

@@ -19,9 +19,9 @@ from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.runner.build_samples import SampleBuilder
-from tests.helpers.runs import SCHEMA, calibrated, refused, start
+from tests.helpers.runs import SCHEMA, calibration_checkpoint, run_pytest, usage_error
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
-from tests.helpers.workers import Answerer, measured, worker_of
+from tests.helpers.workers import EmptyAnswerEngine, measure_case, worker_of
 
 SMALL = ("--lengths", "512", "--samples", "1", "-k", "single_1")
 URL = "http://127.0.0.1:9/v1"
@@ -50,19 +50,19 @@ OF_OUR_ENGINE = {"device": "cpu", "dtype": "bf16", "attention": "sdpa", "prefill
 @pytest.mark.parametrize("name", OF_OUR_ENGINE)
 def test_what_no_server_is_told_is_refused_before_one(name: str, where: str) -> None:
     given = OF_OUR_ENGINE[name]
-    said = refused(MODEL, where, f"--{name}={given}", *SMALL)
+    said = usage_error(MODEL, where, f"--{name}={given}", *SMALL)
     assert said == f"--{name}: {given} is for --engine hf; leave it out: the server decides"
 
 
 def test_defaults_of_our_engine_may_be_written_out_before_a_server() -> None:
     defaults = ("--device=auto", "--dtype=auto", "--attention=auto", "--prefill-chunk=auto", "--gpus-per-worker=1")
-    assert refused(MODEL, f"--base-url={URL}", *defaults, *SMALL).startswith(f"server {URL}: the connection fails")
+    assert usage_error(MODEL, f"--base-url={URL}", *defaults, *SMALL).startswith(f"server {URL}: the connection fails")
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_use_is_one_line(wrong: str, capfd: pytest.CaptureFixture[str]) -> None:
     arguments, says = WRONG[wrong]
-    said = refused(*arguments, *SMALL)
+    said = usage_error(*arguments, *SMALL)
     assert said.startswith(says)
     assert "\n" not in said
     assert capfd.readouterr() == ("", "")
@@ -70,8 +70,8 @@ def test_wrong_use_is_one_line(wrong: str, capfd: pytest.CaptureFixture[str]) ->
 
 def test_a_run_whose_server_is_not_there_ends_with_that_line(tmp_path: Path) -> None:
     arguments, says = WRONG["nobody there"]
-    ended = start(tmp_path, *arguments, *SMALL)
-    assert ended.code == 4
+    ended = run_pytest(tmp_path, *arguments, *SMALL)
+    assert ended.exit_code == 4
     assert ended.errors.startswith(f"ERROR: {says}")
     assert len(ended.errors.strip().splitlines()) == 1
 
@@ -85,9 +85,9 @@ def test_a_name_is_measured_with_a_foreign_tokenizer(tmp_path: Path, monkeypatch
 
     with ChatServer().serving() as server:
         server.answer = halves
-        tokenizer = f"--length-tokenizer={calibrated('512')}"
+        tokenizer = f"--length-tokenizer={calibration_checkpoint('512')}"
         report = ("--report-json", f"{tmp_path}/report.json")
-        ended = start(tmp_path, "--model=gpt-9", f"--base-url={server.url}", tokenizer, *SMALL, *report)
+        ended = run_pytest(tmp_path, "--model=gpt-9", f"--base-url={server.url}", tokenizer, *SMALL, *report)
     assert [case["error"] for case in ended.cases.values()] == [None], ended.output
     Draft202012Validator(SCHEMA).validate(ended.report)
     model = ended.report["model"]
@@ -101,7 +101,7 @@ def test_a_context_that_is_too_short_is_found_out_before_the_run(
 ) -> None:
     """Lengths are worked off from the shortest: the first sample of the longest comes after hours."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    name = str(calibrated("512"))
+    name = str(calibration_checkpoint("512"))
     tokenizer = Tokenizer.from_file(f"{name}/tokenizer.json")
 
     def counting(request: Request) -> Response:
@@ -112,10 +112,10 @@ def test_a_context_that_is_too_short_is_found_out_before_the_run(
     with ChatServer().serving() as server:
         server.models = in_json({"data": [{"id": name, "max_model_len": 1024}]})
         server.answer = counting
-        ended = start(tmp_path, MODEL, f"--base-url={server.url}", "--samples=1", f"--lengths={lengths}", "-x")
-    assert ended.code in (1, 4)
+        ended = run_pytest(tmp_path, MODEL, f"--base-url={server.url}", "--samples=1", f"--lengths={lengths}", "-x")
+    assert ended.exit_code in (1, 4)
     if "2k" in lengths:
-        assert ended.code == 4
+        assert ended.exit_code == 4
         assert ended.errors.strip() == (
             f"ERROR: --lengths: 2048 tokens do not fit {server.url}, which serves {name!r} with a context of 1024; "
             "serve it with a longer one, or use shorter --lengths"
@@ -126,14 +126,14 @@ def test_a_context_that_is_too_short_is_found_out_before_the_run(
 
 
 def test_a_plan_asks_no_server(tmp_path: Path) -> None:
-    ended = start(tmp_path, MODEL, f"--base-url={URL}", *SMALL, "--plan")
-    assert ended.code == 0
+    ended = run_pytest(tmp_path, MODEL, f"--base-url={URL}", *SMALL, "--plan")
+    assert ended.exit_code == 0
     assert f"on a server: {URL}" in ended.output
     assert "GiB" not in ended.output
 
 
 def framed(**settings: Any) -> PromptFormatter:
-    return PromptFormatter(load_tokenizer(str(calibrated("512-chat"))), **settings)
+    return PromptFormatter(load_tokenizer(str(calibration_checkpoint("512-chat"))), **settings)
 
 
 def test_a_prefix_that_cannot_be_continued_is_asked_for_in_the_users_turn() -> None:
@@ -172,7 +172,7 @@ def test_an_unfinished_thought_scores_nothing_and_is_a_failure_of_its_own() -> N
     builder.close()
 
 
-class Thinker(Answerer):
+class Thinker(EmptyAnswerEngine):
     """Never comes to an answer."""
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
@@ -181,8 +181,8 @@ class Thinker(Answerer):
 
 
 def test_a_model_that_goes_on_thinking_fails_each_sample_for_that(tmp_path: Path) -> None:
-    with worker_of(calibrated("512"), Thinker(), tmp_path) as (worker, case):
-        result = measured(worker, case)
+    with worker_of(calibration_checkpoint("512"), Thinker(), tmp_path) as (worker, case):
+        result = measure_case(worker, case)
     assert {(each.score.value, each.score.failure) for each in result.outcomes} == {(0.0, "unfinished thinking")}
     kinds = SCHEMA["properties"]["cases"]["items"]["properties"]["failures"]["propertyNames"]["enum"]
     assert "unfinished thinking" in kinds

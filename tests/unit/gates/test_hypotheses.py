@@ -12,7 +12,7 @@ from fixtures.records import Case
 from plugins.gates.hypotheses import HEADLINE, Scope, hypothesis_of, lengths_of, tasks_of, threshold_of
 from plugins.gates.sequential import Hypothesis, InterimAnalysis
 from plugins.gates.thresholds import Gate, RegressionSettings, VerdictSettings
-from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, by_length, case, evaluator_of, scope_of, thresholds
+from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, panels_by_length, scope_of, thresholds
 
 CASES = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
 REACH = replace(LEVEL, name="reach", kind="effective_length")
@@ -25,7 +25,7 @@ def ids(length: int, *tasks: str) -> frozenset[str]:
 
 
 def hypotheses_of(*gates: Gate, scope: Scope | None = None) -> dict[int, tuple[Hypothesis, ...]]:
-    panels = by_length(thresholds(*gates), scope or scope_of(CASES))
+    panels = panels_by_length(thresholds(*gates), scope or scope_of(CASES))
     return {length: panel.hypotheses for length, panel in panels.items()}
 
 
@@ -107,7 +107,7 @@ def test_cases_without_a_gate_are_measured_in_full() -> None:
 
 def test_a_misfit_is_in_no_queue() -> None:
     misfit = case("n1", 1024).id
-    panels = by_length(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
+    panels = panels_by_length(thresholds(NEEDLES), scope_of(CASES, misfits={misfit}))
     assert misfit not in panels[1024].cases
     assert not any(misfit in hypothesis.case_ids for hypothesis in panels[1024].hypotheses)
     assert [hypothesis.case_ids for hypothesis in panels[1024].hypotheses] == [ids(1024, "n2", "vt"), ids(1024, "n2")]
@@ -116,7 +116,7 @@ def test_a_misfit_is_in_no_queue() -> None:
 def test_a_gate_that_is_not_blocking_is_tested_like_the_others() -> None:
     scope = scope_of(CASES)
     given = replace(thresholds(NEEDLES), verdict=VerdictSettings(indifference_zone=2.0))
-    panel = by_length(given, scope)[1024]
+    panel = panels_by_length(given, scope)[1024]
     assert hypothesis_of(NEEDLES, scope, 1024, panel) is panel.hypotheses[1]
     tracing = replace(LEVEL, aspect="tracing", blocking=False)
     other = Hypothesis(
@@ -137,7 +137,7 @@ def test_the_thresholds_file_sets_alpha_zone_and_drop() -> None:
         verdict=VerdictSettings(confidence=0.95, indifference_zone=1.0),
         regression=RegressionSettings(drop=3.0, blocking=False),
     )
-    panels = by_length(given, scope_of(CASES, has_baseline=True, full=True, seed=5))
+    panels = panels_by_length(given, scope_of(CASES, has_baseline=True, full=True, seed=5))
     hypotheses = {hypothesis for panel in panels.values() for hypothesis in panel.hypotheses}
     assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in hypotheses} == {3}
     assert {hypothesis.indifference_zone for hypothesis in hypotheses} == {0.01}
@@ -146,13 +146,13 @@ def test_the_thresholds_file_sets_alpha_zone_and_drop() -> None:
     assert {(hypothesis.drop, hypothesis.clear) for hypothesis in pairings if hypothesis} == {(0.03, 0.015)}
     assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in pairings if hypothesis} == {3}
     assert all(panel.full for panel in panels.values())
-    assert panels[1024].order != by_length(given, scope_of(CASES))[1024].order
+    assert panels[1024].order != panels_by_length(given, scope_of(CASES))[1024].order
 
 
 def test_pairs_are_tested_only_with_a_baseline() -> None:
-    assert all(panel.non_inferiority is None for panel in by_length(thresholds(), scope_of(CASES)).values())
+    assert all(panel.non_inferiority is None for panel in panels_by_length(thresholds(), scope_of(CASES)).values())
     one = scope_of([item for item in CASES if item.length == 2048], has_baseline=True)
-    (panel,) = by_length(thresholds(), one).values()
+    (panel,) = panels_by_length(thresholds(), one).values()
     assert panel.non_inferiority is not None
     assert panel.non_inferiority.alpha == pytest.approx(0.01)
 
@@ -161,18 +161,18 @@ def test_the_queue_order_depends_on_neither_checkpoint_nor_thresholds() -> None:
     scope = scope_of(CASES)
     others = (replace(scope, claimed_length=None), replace(scope, has_baseline=True), replace(scope, full=True))
     orders = {
-        by_length(thresholds(*gates), changed_scope)[1024].order
+        panels_by_length(thresholds(*gates), changed_scope)[1024].order
         for gates in ((), (NEEDLES,))
         for changed_scope in others
     }
-    assert orders == {by_length(thresholds(), scope)[1024].order}
+    assert orders == {panels_by_length(thresholds(), scope)[1024].order}
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.sets(st.sampled_from(CASES), min_size=1), st.lists(st.sampled_from([LEVEL, NEEDLES, AVERAGE, REACH])))
 def test_every_selected_case_has_a_hypothesis(selected: set[Case], gates: list[Gate]) -> None:
     scope = scope_of([item for item in CASES if item in selected])
-    panels = by_length(thresholds(*gates), scope)
+    panels = panels_by_length(thresholds(*gates), scope)
     assert {name for panel in panels.values() for name in panel.cases} == {item.id for item in selected}
     for panel in panels.values():
         assert frozenset[str]().union(*(hypothesis.case_ids for hypothesis in panel.hypotheses)) == set(panel.cases)
@@ -192,14 +192,14 @@ def test_tasks_lengths_and_threshold_of_a_gate() -> None:
 
 
 def test_a_panel_has_only_cases_of_its_length() -> None:
-    panels = by_length(thresholds(), scope_of(CASES[::-1]))
+    panels = panels_by_length(thresholds(), scope_of(CASES[::-1]))
     assert list(panels) == list(LENGTHS)
     for length, panel in panels.items():
         assert {item.length for item in panel.cases.values()} == {length} == {panel.length}
 
 
 def test_a_panel_whose_cases_all_failed_needs_no_sample() -> None:
-    panel = by_length(thresholds(NEEDLES), scope_of(CASES, has_baseline=True))[1024]
+    panel = panels_by_length(thresholds(NEEDLES), scope_of(CASES, has_baseline=True))[1024]
     panels = panel.status({}, baseline={}, failed=panel.cases)
     assert (panels.next_samples, panels.evidence_counts, panels.paired_counts, panels.comparison) == (
         (),
@@ -213,7 +213,9 @@ def test_a_panel_whose_cases_all_failed_needs_no_sample() -> None:
 @pytest.mark.parametrize(("final", "in_full"), [(False, False), (True, True)])
 def test_cases_without_a_gate_are_measured_in_full_beside_a_finished_baseline(final: bool, in_full: bool) -> None:
     """A finished baseline may have few results or none; with one that runs too, the comparison decides."""
-    panel = by_length(thresholds(), scope_of(CASES[:1], has_baseline=True, baseline_is_final=final))[CASES[0].length]
+    panel = panels_by_length(thresholds(), scope_of(CASES[:1], has_baseline=True, baseline_is_final=final))[
+        CASES[0].length
+    ]
     in_full_estimate = Hypothesis(case_ids=frozenset({CASES[0].id}), threshold=None)
     assert (replace(panel.hypotheses[0], alpha=0.01, indifference_zone=0.0) == in_full_estimate) is in_full
     next_samples = panel.status({}, baseline={}, control_variate={} if final else None).next_samples

@@ -13,26 +13,36 @@ from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
 from plugins.gates.sequential import Hypothesis, InterimAnalysis
 from plugins.gates.statistics import Decision
-from tests.helpers.panels import PAIRING, SEEDS, TASKS, ids, panel_of, quickly, restarted, simulated_runs, without
+from tests.helpers.panels import (
+    PAIRING,
+    SEEDS,
+    TASKS,
+    fast_settings,
+    ids,
+    panel_of,
+    simulated_runs,
+    unmeasured_copy,
+    without_case,
+)
 from tests.helpers.queues import SimulatedRun, case, draw_exact_scores, draw_scores
 
 
-@quickly
+@fast_settings
 @given(simulated_runs(), st.integers(1, 6), SEEDS)
 def test_workers_speeds_and_crashes_do_not_change_the_evidence(run: SimulatedRun, workers: int, seed: int) -> None:
-    alone, other = run, restarted(run)
+    alone, other = run, unmeasured_copy(run)
     expected, status = alone.run_alone(), other.run_shared(workers, Random(seed))
     assert status == expected
     assert status.next_samples == ()
     assert other.evidence(status) == alone.evidence(expected)
 
 
-@quickly
+@fast_settings
 @given(simulated_runs(), st.integers(1, 5), SEEDS)
 def test_a_failed_case_does_not_hold_up_the_rest(run: SimulatedRun, workers: int, seed: int) -> None:
     """The evidence on the other cases is that of a panel without the failed one."""
     panel, failing = run.panel, case("a").id
-    scores_by_role = {role: without(failing, scores) for role, scores in run.truth.items()}
+    scores_by_role = {role: without_case(failing, scores) for role, scores in run.truth.items()}
     broken = SimulatedRun(panel, scores_by_role, run.control_variate)
     status = broken.run_shared(workers, Random(seed))
     assert failing not in status.evidence_counts
@@ -48,7 +58,7 @@ def test_a_failed_case_does_not_hold_up_the_rest(run: SimulatedRun, workers: int
         full=panel.full,
     )
     expected = SimulatedRun(
-        rest, scores_by_role, run.control_variate and without(failing, run.control_variate)
+        rest, scores_by_role, run.control_variate and without_case(failing, run.control_variate)
     ).run_alone()
     assert (status.evidence_counts, status.paired_counts, status.comparison) == (
         expected.evidence_counts,
@@ -59,16 +69,16 @@ def test_a_failed_case_does_not_hold_up_the_rest(run: SimulatedRun, workers: int
         assert analysis == expected.analyses[replace(hypothesis, case_ids=hypothesis.case_ids - {failing})]
 
 
-@quickly
+@fast_settings
 @given(simulated_runs())
 def test_a_complete_journal_gives_the_verdict_of_the_run_that_stopped_early(run: SimulatedRun) -> None:
-    complete = restarted(run)
+    complete = unmeasured_copy(run)
     for role, scores in run.truth.items():
         complete.journal[role] = dict(scores)
     assert complete.status() == run.run_alone()
 
 
-@quickly
+@fast_settings
 @given(simulated_runs(), SEEDS)
 def test_a_verdict_never_changes(run: SimulatedRun, seed: int) -> None:
     queue = list(run.truth["model"])
@@ -84,7 +94,7 @@ def test_a_verdict_never_changes(run: SimulatedRun, seed: int) -> None:
         before = decisions
 
 
-@quickly
+@fast_settings
 @given(simulated_runs())
 def test_a_hypothesis_gets_the_verdict_that_it_would_get_alone(run: SimulatedRun) -> None:
     together, panel = run.run_alone(), run.panel
@@ -95,7 +105,7 @@ def test_a_hypothesis_gets_the_verdict_that_it_would_get_alone(run: SimulatedRun
         assert status.analyses == {hypothesis: analysis}
 
 
-@quickly
+@fast_settings
 @given(simulated_runs())
 def test_an_early_verdict_leaves_no_case_without_a_score(run: SimulatedRun) -> None:
     status = run.run_alone()
@@ -106,7 +116,7 @@ def test_an_early_verdict_leaves_no_case_without_a_score(run: SimulatedRun) -> N
         assert all(status.paired_counts[name] > 0 for name in run.panel.cases)
 
 
-@quickly
+@fast_settings
 @given(SEEDS, st.integers(1, 30), st.integers(0, 30), st.sets(st.sampled_from(TASKS), min_size=1))
 def test_other_cases_and_more_samples_never_reorder_the_queue(
     seed: int, samples: int, more: int, chosen: set[str]
@@ -247,7 +257,7 @@ def test_the_comparison_ends_with_the_results_of_a_finished_baseline() -> None:
     assert len(run.journal["model"]) == 70
 
 
-@quickly
+@fast_settings
 @given(SEEDS, st.sampled_from([0.3, 0.6, 0.9]), st.sampled_from([0.0, 0.05, 0.5]))
 def test_a_control_variate_costs_at_most_half_of_alpha(seed: int, share: float, changed: float) -> None:
     """With any control variate the verdict comes no later than without one at alpha / 2."""

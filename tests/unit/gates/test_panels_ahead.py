@@ -17,11 +17,11 @@ from plugins.gates.e_process import Floats
 from plugins.gates.panels import ModelRole
 from plugins.gates.sequential import ESTIMATE_CLUSTERS_AHEAD, MAX_CLUSTERS_AHEAD, Hypothesis, samples_until_verdict
 from plugins.gates.statistics import interval, level_evidence
-from tests.helpers.panels import SEEDS, TASKS, ids, panel_of, quickly, simulated_runs
+from tests.helpers.panels import SEEDS, TASKS, fast_settings, ids, panel_of, simulated_runs
 from tests.helpers.queues import SimulatedRun, draw_scores
 
 
-@quickly
+@fast_settings
 @given(simulated_runs())
 def test_one_worker_measures_no_sample_needlessly(run: SimulatedRun) -> None:
     assert run.evidence(run.run_alone())["model"] == run.journal["model"]
@@ -29,7 +29,7 @@ def test_one_worker_measures_no_sample_needlessly(run: SimulatedRun) -> None:
         assert run.evidence(run.status())["baseline"] == run.journal["baseline"]
 
 
-@quickly
+@fast_settings
 @given(simulated_runs(), st.integers(2, 20), st.integers(1, 8), SEEDS)
 def test_many_workers_measure_at_most_a_twentieth_more_than_one(
     run: SimulatedRun, workers: int, at_once: int, seed: int
@@ -53,7 +53,7 @@ def test_many_workers_measure_at_most_a_twentieth_more_than_one(
     assert all(len(run.journal[role]) - len(counted[role]) <= spare for role in run.truth)
 
 
-@quickly
+@fast_settings
 @given(simulated_runs(), st.integers(2, 6))
 def test_workers_of_one_speed_waste_less_than_one_round_per_hypothesis(run: SimulatedRun, workers: int) -> None:
     while next_samples := run.status().next_samples:
@@ -67,7 +67,7 @@ def test_workers_of_one_speed_waste_less_than_one_round_per_hypothesis(run: Simu
     assert wasted <= tests * (workers - 1)
 
 
-@quickly
+@fast_settings
 @given(simulated_runs(), st.integers(0, 40))
 def test_next_samples_are_missing_ones_in_queue_order(run: SimulatedRun, done: int) -> None:
     next_samples = run.run_alone(done).next_samples

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.gates.statistics import decide_level, e_bh, interval, paired_interval
-from tests.helpers.scores import QUEUES, accurate, discordant
+from tests.helpers.scores import QUEUES, binary_scores, paired_differences
 
 RESOLUTION = 1e-5
 
@@ -50,7 +50,7 @@ def test_an_interval_excludes_a_threshold_when_the_gate_has_decided(
 
 
 def test_an_interval_narrows_to_the_mean_of_the_set() -> None:
-    scores = accurate(0.9, 500)
+    scores = binary_scores(0.9, 500)
     widths = [high - low for low, high in (interval(scores[:n], alpha=0.01, population=500) for n in (1, 20, 100, 400))]
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] < 0.06
@@ -70,7 +70,7 @@ def test_an_interval_holds_the_truth_at_every_look() -> None:
 
 
 def test_paired_intervals_run_from_minus_one_to_one() -> None:
-    low, high = paired_interval(discordant(0.1, 0.05, 2000, 0), alpha=0.01)
+    low, high = paired_interval(paired_differences(0.1, 0.05, 2000, 0), alpha=0.01)
     assert -0.1 < low < -0.05 < high < 0
     assert paired_interval([], alpha=0.01) == (-1.0, 1.0)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from plugins.gates.e_process import log_evidence
 from plugins.gates.statistics import Decision, decide_level
-from tests.helpers.scores import MEANS, QUEUES, accurate
+from tests.helpers.scores import MEANS, QUEUES, binary_scores
 
 
 @settings(deadline=None, max_examples=50)
@@ -128,7 +128,7 @@ def test_a_population_of_one_is_known_when_seen(score: float) -> None:
 
 
 def test_more_looks_than_samples_leave_the_exact_comparison() -> None:
-    scores = accurate(0.9, 20)
+    scores = binary_scores(0.9, 20)
     assert decide_level(scores[:19], 0.1, alpha=0.01, population=20, min_observations=26) is None
     assert decide_level(scores, 0.1, alpha=0.01, population=20, min_observations=26) == Decision(
         verdict="pass", stopping_time=20
@@ -169,8 +169,10 @@ def test_a_test_for_one_look_is_wrong_far_more_often_when_it_peeks() -> None:
 
 def test_a_verdict_off_the_threshold_takes_a_fraction_of_the_samples() -> None:
     for seed in range(5):
-        strong = decide_level(accurate(0.955, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, min_observations=26)
-        weak = decide_level(accurate(0.5, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, min_observations=26)
+        strong = decide_level(
+            binary_scores(0.955, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, min_observations=26
+        )
+        weak = decide_level(binary_scores(0.5, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, min_observations=26)
         assert strong is not None
         assert weak is not None
         assert (strong.verdict, weak.verdict) == ("pass", "fail")
@@ -179,7 +181,7 @@ def test_a_verdict_off_the_threshold_takes_a_fraction_of_the_samples() -> None:
 
 
 def test_a_zone_is_cheaper_near_the_threshold() -> None:
-    scores = accurate(0.88, 6500)
+    scores = binary_scores(0.88, 6500)
     exact = decide_level(scores, 0.856, alpha=0.01, population=6500)
     coarse = decide_level(scores, 0.856, alpha=0.01, population=6500, indifference_zone=0.01)
     assert exact is not None
@@ -190,7 +192,7 @@ def test_a_zone_is_cheaper_near_the_threshold() -> None:
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.9, "pass"), (0.81, "fail")])
 def test_a_baseline_that_scores_alike_saves_samples(share: float, verdict: str) -> None:
-    scores = accurate(share, 6500)
+    scores = binary_scores(share, 6500)
     plain = decide_level(scores, 0.856, alpha=0.01, population=6500)
     same = decide_level(scores, 0.856, alpha=0.01, population=6500, control_variate=scores)
     assert plain is not None
@@ -201,8 +203,8 @@ def test_a_baseline_that_scores_alike_saves_samples(share: float, verdict: str) 
 
 def test_evidence_with_a_baseline_is_the_average_of_both() -> None:
     """The mean of the baseline is that of all the set: its first half here is worse than its second."""
-    scores = np.concatenate([accurate(0.9, 250), accurate(0.95, 250)])
-    control = np.concatenate([accurate(0.85, 250), accurate(0.97, 250)])
+    scores = np.concatenate([binary_scores(0.9, 250), binary_scores(0.95, 250)])
+    control = np.concatenate([binary_scores(0.85, 250), binary_scores(0.97, 250)])
     plain = log_evidence(scores, 0.85, population=500)
     paired = log_evidence((scores - control + 1) / 2, (0.85 - control.mean() + 1) / 2, population=500)
     expected = int(((np.exp(plain) + np.exp(paired)) / 2 >= 100).argmax()) + 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plugins.gates.e_process import log_evidence
 from plugins.gates.statistics import Decision, decide_paired, log_evidence_below, log_evidence_of_drop
-from tests.helpers.scores import discordant
+from tests.helpers.scores import paired_differences
 
 DIFFERENCES = st.lists(st.sampled_from((-1.0, -0.25, 0.0, 0.5, 1.0)), min_size=1, max_size=60)
 
@@ -25,10 +25,14 @@ def test_the_same_answers_pass_and_soon() -> None:
 
 def test_a_drop_is_found_and_an_unchanged_model_is_not_blamed() -> None:
     for seed in range(20):
-        worse = decide_paired(discordant(0.1, 0.05, 6500, seed), drop=0.02, clear=0.01, alpha=0.01, min_observations=26)
+        worse = decide_paired(
+            paired_differences(0.1, 0.05, 6500, seed), drop=0.02, clear=0.01, alpha=0.01, min_observations=26
+        )
         assert worse is not None
         assert worse.verdict == "fail"
-        equal = decide_paired(discordant(0.1, 0.0, 6500, seed), drop=0.02, clear=0.01, alpha=0.01, min_observations=26)
+        equal = decide_paired(
+            paired_differences(0.1, 0.0, 6500, seed), drop=0.02, clear=0.01, alpha=0.01, min_observations=26
+        )
         assert equal is None or equal.verdict == "pass"
 
 
@@ -43,7 +47,7 @@ def test_a_drop_is_weighed_against_the_drop_and_blame_against_what_is_clear(mean
 
 def test_too_few_samples_stay_inconclusive() -> None:
     assert decide_paired([], drop=0.05, clear=0.0, alpha=0.01) is None
-    assert decide_paired(discordant(0.1, 0.0, 60, 0), drop=0.05, clear=0.0, alpha=0.01) is None
+    assert decide_paired(paired_differences(0.1, 0.0, 60, 0), drop=0.05, clear=0.0, alpha=0.01) is None
 
 
 def test_with_all_pairs_at_hand_the_nearer_side_is_known() -> None:

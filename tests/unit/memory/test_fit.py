@@ -20,7 +20,7 @@ from fixtures.memory.estimate import LEAST_CHUNK_TOKENS
 from fixtures.memory.fit import cases_over_memory, estimated_memory
 from fixtures.memory.hardware import MemoryBudget, gpu_memory_bytes, machine_memory_bytes, memory_budget_of
 from fixtures.tasks import TASKS
-from tests.helpers.runs import calibrated, sparse_weights, start
+from tests.helpers.runs import calibration_checkpoint, run_pytest, sparse_weights
 from tests.helpers.workers import options_of
 
 MIB, GIB = 2**20, 2**30
@@ -45,7 +45,7 @@ def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cards:
 
 @pytest.fixture
 def model() -> Checkpoint:
-    return read_checkpoint(str(calibrated("full")))
+    return read_checkpoint(str(calibration_checkpoint("full")))
 
 
 def problems(model: Checkpoint, *others: Checkpoint, workers: int = 1, **settings: object) -> dict[int, str]:
@@ -198,7 +198,7 @@ def test_a_length_that_fits_in_small_chunks_is_not_refused(model: Checkpoint, ca
 @pytest.fixture
 def too_heavy(tmp_path: Path) -> Path:
     """A checkpoint whose header claims more weights than this machine has memory."""
-    folder = Path(shutil.copytree(calibrated("512"), tmp_path / "step_9"))
+    folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path / "step_9"))
     memory = machine_memory_bytes()
     assert memory is not None
     sparse_weights(folder / "model.safetensors", 2 * memory // GIB)
@@ -209,16 +209,16 @@ def test_a_run_that_cannot_fit_ends_with_one_line_that_a_plan_shows_too(
     too_heavy: Path, cards: Cards, tmp_path: Path
 ) -> None:
     what = (f"--model={too_heavy}", "--suite", "ruler", "--lengths", "4k", "--device", "cpu")
-    ended = start(tmp_path, *what)
-    assert (ended.code, ended.output) == (4, "")
+    ended = run_pytest(tmp_path, *what)
+    assert (ended.exit_code, ended.output) == (4, "")
     (line,) = ended.errors.split("\n\n")[0].splitlines()
     assert re.fullmatch(
         r"ERROR: --lengths: 4096 tokens take [\d.]+ GiB \([\d.]+ weights, .*GiB \(this machine's memory\); use .*", line
     )
     cards(2**20)
     (planned := tmp_path / "planned").mkdir()
-    ended = start(planned, *what, "--plan", "-n", "2", "--dtype", "bfloat16", gpus="0")
-    assert ended.code == 0
+    ended = run_pytest(planned, *what, "--plan", "-n", "2", "--dtype", "bfloat16", gpus="0")
+    assert ended.exit_code == 0
     assert re.search(r"activations(; --gpus-per-worker \d+ with 1024 GiB each)?\)", ended.output)
     # The weights are half as large in that format, but every worker has its own, although a plan starts none.
     (refused,) = (line for line in ended.output.splitlines() if line.startswith("cannot run: "))
@@ -240,5 +240,5 @@ def test_workers_on_this_machine_are_counted(options: tuple[str, ...], workers: 
         "def pytest_cmdline_main(config):\n"
         "    raise pytest.UsageError(f'workers: {local_worker_count(config)}')\n"
     )
-    ended = start(tmp_path, "-p", "told", *options)
+    ended = run_pytest(tmp_path, "-p", "told", *options)
     assert f"workers: {workers}\n" in ended.errors

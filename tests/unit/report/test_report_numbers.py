@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from plugins.report.markdown import plain
 from tests.helpers.pages import rows_of, tables_of
 from tests.helpers.reports import NASTY, markdown_rows, shown
-from tests.helpers.runs import SCHEMA, Finished, calibrated, finished_run
+from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.servers import ChatServer, needles_within
 
 LENGTHS = (900, 1000)
@@ -58,22 +58,22 @@ JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompletedRun]:
     size = ("--suite", "ruler", "--lengths", ",".join(map(str, LENGTHS)), "--samples", "1", "--full", "--step", "1200")
     with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
-        server.answer = needles_within(LENGTHS[0], calibrated("900"))
+        server.answer = needles_within(LENGTHS[0], calibration_checkpoint("900"))
         model = ("--model", "calibration:900", f"--base-url={server.url}")
-        yield finished_run(tmp_path_factory, *model, *size, plugin=NASTY_ANSWERS)
+        yield completed_run(tmp_path_factory, *model, *size, plugin=NASTY_ANSWERS)
 
 
 @pytest.fixture(scope="module")
-def page_text(run: Finished) -> str:
+def page_text(run: CompletedRun) -> str:
     return (run.folder / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def markdown_text(run: Finished) -> str:
+def markdown_text(run: CompletedRun) -> str:
     return (run.folder / "report.md").read_text(encoding="utf-8")
 
 
@@ -82,8 +82,8 @@ def tables(page_text: str) -> dict[str, list[list[str]]]:
     return tables_of(page_text)
 
 
-def test_the_run_ends_and_its_json_report_follows_the_schema(run: Finished) -> None:
-    assert run.code in (0, 1), run.errors
+def test_the_run_ends_and_its_json_report_follows_the_schema(run: CompletedRun) -> None:
+    assert run.exit_code in (0, 1), run.errors
     Draft202012Validator(SCHEMA).validate(run.report)
     assert run.report["run"]["step"] == 1200
     answers = [example["got"] for case in run.report["cases"] for example in case["examples"]]
@@ -93,7 +93,7 @@ def test_the_run_ends_and_its_json_report_follows_the_schema(run: Finished) -> N
 
 
 def test_every_case_has_the_same_score_in_all_reports(
-    run: Finished, markdown_text: str, tables: dict[str, list[list[str]]]
+    run: CompletedRun, markdown_text: str, tables: dict[str, list[list[str]]]
 ) -> None:
     page = {row[0]: row for row in tables["cases"][1:]}
     heatmap = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
@@ -102,7 +102,7 @@ def test_every_case_has_the_same_score_in_all_reports(
     assert len(page) == len(run.cases) == 13 * len(LENGTHS)
     for case in run.report["cases"]:
         score, column = shown(case["score"]), LENGTHS.index(case["length"])
-        assert shown(float(run.properties(case["id"])["score"])) == score
+        assert shown(float(run.junit_properties(case["id"])["score"])) == score
         assert page[case["id"]][1] == score
         assert page[case["id"]][3:5] == [str(case["samples"]), str(case["planned"])]
         assert heatmap[case["task"]][column].removesuffix(" ▼") == score
@@ -111,7 +111,7 @@ def test_every_case_has_the_same_score_in_all_reports(
 
 
 def test_means_and_effective_length_are_the_same_in_all_reports(
-    run: Finished, page_text: str, markdown_text: str, tables: dict[str, list[list[str]]]
+    run: CompletedRun, page_text: str, markdown_text: str, tables: dict[str, list[list[str]]]
 ) -> None:
     ruler = run.report["ruler"]
     heatmap = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
@@ -132,16 +132,18 @@ def test_means_and_effective_length_are_the_same_in_all_reports(
     assert properties["ruler.effective_length"] == label
 
 
-def test_verdict_gates_and_cost_are_the_same_in_all_reports(run: Finished, page_text: str, markdown_text: str) -> None:
+def test_verdict_gates_and_cost_are_the_same_in_all_reports(
+    run: CompletedRun, page_text: str, markdown_text: str
+) -> None:
     tokens = f"{run.report['run']['tokens']['computed']:,}"
     assert all(tokens in text for text in (page_text, markdown_text, run.output))
-    assert ('<p class="verdict fail">' in page_text) == (run.code == 1) == ("### ❌" in markdown_text)
+    assert ('<p class="verdict fail">' in page_text) == (run.exit_code == 1) == ("### ❌" in markdown_text)
     for gate in run.report["gates"]:
         assert gate["reason"].replace("<", "&lt;") in page_text
-        assert run.properties(f"gate[{gate['name']}]")["verdict"] == gate["verdict"]
+        assert run.junit_properties(f"gate[{gate['name']}]")["verdict"] == gate["verdict"]
 
 
-def test_the_junit_file_follows_its_schema(run: Finished) -> None:
+def test_the_junit_file_follows_its_schema(run: CompletedRun) -> None:
     for element in ElementTree.parse(run.folder / "junit.xml").getroot().iter():
         children, required, optional = JUNIT[element.tag]
         assert {child.tag for child in element} <= children
@@ -149,7 +151,7 @@ def test_the_junit_file_follows_its_schema(run: Finished) -> None:
 
 
 def test_no_report_has_control_characters_or_markup_of_a_model(
-    run: Finished, page_text: str, markdown_text: str
+    run: CompletedRun, page_text: str, markdown_text: str
 ) -> None:
     for text in (page_text, markdown_text):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
@@ -169,14 +171,14 @@ def test_a_wrong_answer_is_shown_with_its_question_and_needle(page_text: str) ->
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def compared(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """A run of a checkpoint whose baseline supports a longer context."""
     models = ("--model", "calibration:512", "--baseline", "calibration:900", "--lengths", "900", "--samples", "4")
-    return finished_run(tmp_path_factory, *models, "-k", "niah_single_2 or niah_single_3", "--full")
+    return completed_run(tmp_path_factory, *models, "-k", "niah_single_2 or niah_single_3", "--full")
 
 
-def test_a_flipped_sample_shows_the_baselines_answer(compared: Finished) -> None:
-    assert compared.code in (0, 1), compared.errors
+def test_a_flipped_sample_shows_the_baselines_answer(compared: CompletedRun) -> None:
+    assert compared.exit_code in (0, 1), compared.errors
     rows = rows_of((compared.folder / "report.html").read_text(encoding="utf-8"))
     regression = compared.report["regression"]["cases"]
     flips = [row for row in rows if "flip" in row]
@@ -188,7 +190,7 @@ def test_a_flipped_sample_shows_the_baselines_answer(compared: Finished) -> None
         assert row["excerpt"]["needle"] == row["expected"][0]
 
 
-def test_a_regression_gate_is_the_same_in_all_reports(compared: Finished) -> None:
+def test_a_regression_gate_is_the_same_in_all_reports(compared: CompletedRun) -> None:
     gates = [gate for gate in compared.report["gates"] if gate["kind"] == "regression"]
     page_text, markdown = ((compared.folder / f"report{end}").read_text(encoding="utf-8") for end in (".html", ".md"))
     terminal = " ".join(compared.output.split())
@@ -198,6 +200,6 @@ def test_a_regression_gate_is_the_same_in_all_reports(compared: Finished) -> Non
         assert html.escape(gate["reason"]) in page_text
         assert plain(gate["reason"], 160) in markdown
         assert f"{gate['name']}: {' '.join(gate['reason'].split())}" in terminal
-        properties = compared.properties(f"gate[{gate['name']}]")
+        properties = compared.junit_properties(f"gate[{gate['name']}]")
         assert float(properties["measured"]) == pytest.approx(gate["measured"], abs=1e-4)
         assert properties["verdict"] == gate["verdict"]

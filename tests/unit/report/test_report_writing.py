@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from plugins.reports import write
-from tests.helpers.runs import SCHEMA, start
+from tests.helpers.runs import SCHEMA, run_pytest
 
 # After the options were checked, removes the page's directory, puts a directory in the place of the Markdown file and a
 # file in the place of TensorBoard's directory.
@@ -33,11 +33,11 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
     lost = {"--report-html": "gone/report.html", "--report-md": "report.md", "--tensorboard": "tb"}
     targets = [f"{option}={tmp_path}/{name}" for option, name in lost.items()]
     writable = ("--report-json", f"{tmp_path}/report.json", f"--junitxml={tmp_path}/junit.xml")
-    run = start(tmp_path, "-p", "obstruction", *selection, *targets, *writable)
+    run = run_pytest(tmp_path, "-p", "obstruction", *selection, *targets, *writable)
     assert "INTERNALERROR" not in run.output + run.errors
     assert "Traceback" not in run.output + run.errors
     assert "failed" not in run.counts
-    assert run.code == 1
+    assert run.exit_code == 1
     Draft202012Validator(SCHEMA).validate(run.report)
     assert ElementTree.parse(tmp_path / "junit.xml").find(".//testcase") is not None
     lines = run.output.splitlines()

@@ -20,14 +20,14 @@ from plugins.journal import Heartbeat, Journal, Subject
 from plugins.journal.lines import LostClaim, encode_line
 from plugins.runner.batches import FEW_SAMPLES_LEFT, ModelUnderTest
 from plugins.runner.worker import Worker
-from tests.helpers.runs import calibrated
-from tests.helpers.workers import Answerer, worker_of
+from tests.helpers.runs import calibration_checkpoint
+from tests.helpers.workers import EmptyAnswerEngine, worker_of
 
 GROUP = 6
 QUESTIONS = 3
 
 
-class Recorder(Answerer):
+class Recorder(EmptyAnswerEngine):
     """Keeps the contexts it was asked about together, and says when it was asked."""
 
     def __init__(self, asked: Callable[[], None]) -> None:
@@ -46,7 +46,7 @@ class Recorder(Answerer):
 def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: list[int], tmp_path: Path) -> None:
     """Also where another worker has some of them, and gives them back: what is free of a context stays together."""
     with worker_of(
-        calibrated("512"), (engine := Recorder(lambda: other.release_all())), tmp_path,
+        calibration_checkpoint("512"), (engine := Recorder(lambda: other.release_all())), tmp_path,
         suite="helmet", lengths=(2048,), samples=QUESTIONS,
     ) as (worker, case), Heartbeat(tmp_path, worker.run.id) as heartbeat:  # fmt: skip
         assert (case.task, case.group, case.samples) == ("json_kv", GROUP, GROUP * QUESTIONS)
@@ -60,7 +60,10 @@ def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: l
 
 def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> None:
     engine = Recorder(lambda: other.release_all())
-    with worker_of(calibrated("full"), engine, tmp_path, cases=26, lengths=(512, 1024), samples=1) as (worker, case):
+    with worker_of(calibration_checkpoint("full"), engine, tmp_path, cases=26, lengths=(512, 1024), samples=1) as (
+        worker,
+        case,
+    ):
         short, long = worker.panel_state.panels.values()
         with Heartbeat(tmp_path, worker.run.id) as heartbeat:
             other = Journal(tmp_path, worker.models["model"].journal.subject, heartbeat)
@@ -78,7 +81,9 @@ def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> No
 
 def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
     """A second death there would be laid to the case of whoever had come to help."""
-    with worker_of(calibrated("full"), Answerer(), tmp_path, cases=26, lengths=(512, 1024), samples=1) as (
+    with worker_of(
+        calibration_checkpoint("full"), EmptyAnswerEngine(), tmp_path, cases=26, lengths=(512, 1024), samples=1
+    ) as (
         worker,
         case,
     ):
@@ -107,7 +112,10 @@ def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, mon
         return status(panel, *args, **settings)
 
     monkeypatch.setattr(Panel, "status", counted)
-    with worker_of(calibrated("full"), Answerer(), tmp_path, cases=13, samples=1) as (worker, case):
+    with worker_of(calibration_checkpoint("full"), EmptyAnswerEngine(), tmp_path, cases=13, samples=1) as (
+        worker,
+        case,
+    ):
         (panel,) = worker.panel_state.panels.values()
         assert len({id(worker.panel_state.status(panel)) for _ in range(10)}) == len(thought) == 1
         worker.measure(case)
@@ -118,10 +126,10 @@ def test_who_waits_thinks_again_only_when_something_has_come(tmp_path: Path, mon
         assert len(thought) == asked + 1
 
 
-class Server(Answerer):
+class Server(EmptyAnswerEngine):
     """An engine that is asked ahead."""
 
-    facts = replace(Answerer.facts, engine="openai", batch_size=4)
+    facts = replace(EmptyAnswerEngine.facts, engine="openai", batch_size=4)
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,8 +147,8 @@ class Server(Answerer):
 
 
 def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path: Path) -> None:
-    model = calibrated("full")
-    server, here = Server(), Answerer()
+    model = calibration_checkpoint("full")
+    server, here = Server(), EmptyAnswerEngine()
     with worker_of(model, server, tmp_path, cases=13, lengths=(512,), samples=8) as (alone, case):
         checkpoint = read_checkpoint(str(model))
         baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=checkpoint)

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
 
 from fixtures.tokenization.load import is_plain, load_tokenizer
-from tests.helpers.runs import calibrated
+from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_tokenizers import EOS, KINDS, formatter
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
@@ -74,7 +74,7 @@ def test_a_plain_tokenizer_equals_that_of_the_automatic_class(
 
 @pytest.mark.parametrize("spec", ["4k", "4k-chat"])
 def test_the_calibration_tokenizer_is_plain(spec: str) -> None:
-    folder = calibrated(spec)
+    folder = calibration_checkpoint(spec)
     assert is_plain(folder)
     plain: Any = load_tokenizer(str(folder))
     loaded = automatic(folder)
