@@ -1,4 +1,4 @@
-"""Random panels, and the scores that the models would reach on them."""
+"""Random panels, with the scores that the models would reach on them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ fast_settings = settings(deadline=None, derandomize=True, max_examples=50)
 
 
 def ids(*tasks: str) -> frozenset[str]:
+    """Return the ids of the tasks' cases at the length of `panel_of`."""
     return frozenset(case(task).id for task in tasks)
 
 
@@ -31,13 +32,13 @@ def panel_of(
 
 @st.composite
 def simulated_runs(draw: st.DrawFn) -> SimulatedRun:
-    """Draw a panel with random hypotheses and scores, of which nothing is measured yet."""
+    """Draw a panel with random hypotheses and scores, before any sample is measured."""
     tasks = TASKS[: draw(st.integers(1, 4))]
     hypotheses = draw(
         st.lists(
             st.builds(
                 Hypothesis,
-                case_ids=st.sets(st.sampled_from(tasks), min_size=1).map(lambda some: ids(*some)),
+                case_ids=st.sets(st.sampled_from(tasks), min_size=1).map(lambda chosen: ids(*chosen)),
                 threshold=THRESHOLDS,
                 indifference_zone=st.sampled_from([0.0, 0.05]),
                 drives_sampling=st.sampled_from([True, True, True, False]),
@@ -63,9 +64,10 @@ def simulated_runs(draw: st.DrawFn) -> SimulatedRun:
 
 
 def without_case(failing: str, scores: Scores) -> Scores:
+    """Return the scores of all cases but `failing`, which is a case id."""
     return {ref: score for ref, score in scores.items() if ref.case_id != failing}
 
 
 def unmeasured_copy(run: SimulatedRun) -> SimulatedRun:
-    """Return the same run with nothing measured."""
+    """Return the same run before any sample is measured."""
     return SimulatedRun(run.panel, run.truth, run.control_variate)

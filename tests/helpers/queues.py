@@ -1,4 +1,4 @@
-"""Runs without a model: scores that are known beforehand, and workers that measure them along a panel's queue."""
+"""Runs without a model: workers that read known scores in the order of a panel's queue."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ def outcome(index: int, value: float) -> Outcome:
     return Outcome(index=index, score=Score(value=value), generation=GENERATION, references=("a",), depths=())
 
 
-def result(of: Case, *values: float, error: str | None = None, baseline: tuple[float, ...] = ()) -> CaseResult:
+def result(
+    measured_case: Case, *values: float, error: str | None = None, baseline: tuple[float, ...] = ()
+) -> CaseResult:
     outcomes = tuple(outcome(index, value) for index, value in enumerate(values))
-    return CaseResult(case=of, outcomes=outcomes, seconds=1.0, error=error, baseline=baseline)
+    return CaseResult(case=measured_case, outcomes=outcomes, seconds=1.0, error=error, baseline=baseline)
 
 
 def thresholds(*gates: Gate) -> Thresholds:
@@ -50,31 +52,34 @@ def thresholds(*gates: Gate) -> Thresholds:
 
 
 def draw_scores(panel: Panel, shares: Mapping[str, float], seed: int = 0) -> dict[SampleRef, float]:
-    """Return a random score of 0 or 1 for every sample; the share of ones is that of its case."""
+    """Return a random score of 0 or 1 for every sample. `shares` gives the probability of a 1 by case id."""
     random = Random(seed)
     return {ref: float(random.random() < shares[ref.case_id]) for ref in panel.order}
 
 
 def draw_exact_scores(panel: Panel, ones: Mapping[str, int], seed: int = 0) -> dict[SampleRef, float]:
-    """Return scores as `draw_scores` does, with an exact number of ones in every case."""
-    right = {
-        name: set(Random(seed + at).sample(range(of.samples), ones[name]))
-        for at, (name, of) in enumerate(panel.cases.items())
+    """Return scores of 0 and 1 for every sample. `ones` gives the exact number of ones by case id."""
+    correct_indices = {
+        case_id: set(Random(seed + position).sample(range(planned.samples), ones[case_id]))
+        for position, (case_id, planned) in enumerate(panel.cases.items())
     }
-    return {ref: float(ref.sample_index in right[ref.case_id]) for ref in panel.order}
+    return {ref: float(ref.sample_index in correct_indices[ref.case_id]) for ref in panel.order}
 
 
 @dataclass
 class SimulatedRun:
-    """A panel whose samples are measured one by one."""
+    """A run of one panel whose samples are measured one by one, with scores that are known beforehand."""
 
     panel: Panel
+    """The panel, with its queue and its hypotheses."""
     truth: Mapping[ModelRole, Scores]
-    """The scores that the models would reach. A sample that is missing fails its case; a missing model is not run."""
+    """The scores that the models would reach. A missing sample fails its case; a missing model does not run."""
     control_variate: Scores | None = None
-    """The scores of a finished baseline."""
+    """The scores of a baseline that was measured before, if there is one."""
     journal: dict[ModelRole, dict[SampleRef, float]] = field(default_factory=lambda: {"model": {}, "baseline": {}})
+    """The scores measured so far."""
     failed: set[str] = field(default_factory=set)
+    """The ids of the cases that failed."""
 
     def status(self) -> PanelStatus:
         running = self.journal["baseline"] if "baseline" in self.truth else None
@@ -90,13 +95,13 @@ class SimulatedRun:
             self.failed.add(ref.case_id)
 
     def run_alone(self, most: int | None = None) -> PanelStatus:
-        """Measure with one worker, one sample at a time, until the verdicts are final or `most` are measured."""
+        """Measure with one worker until the verdicts are final or `most` samples of the model are measured."""
         while (next_samples := self.status().next_samples) and (most is None or len(self.journal["model"]) < most):
             self.measure(*next_samples[0])
         return self.status()
 
     def run_shared(self, workers: int, random: Random) -> PanelStatus:
-        """Measure with several workers of random speeds; one of them, or all, may die with the samples they hold."""
+        """Measure with several workers of random speeds. A worker may die, or all of them, and lose their samples."""
         speeds = [random.choice((1, 3, 30)) for _ in range(workers)]
         held: dict[int, tuple[ModelRole, SampleRef]] = {}
         status = self.status()
@@ -119,7 +124,7 @@ class SimulatedRun:
         return self.status()
 
     def evidence(self, status: PanelStatus) -> dict[ModelRole, dict[SampleRef, float]]:
-        """Return the scores that the tests rest on."""
+        """Return the scores that count as evidence for the verdicts, by model."""
         known: dict[ModelRole, Scores] = {
             "model": self.journal["model"],
             "baseline": self.control_variate or self.journal["baseline"],
@@ -135,24 +140,24 @@ class SimulatedRun:
         }
 
     def results(self, status: PanelStatus) -> dict[str, CaseResult]:
-        """Return the results of all cases by case id, as workers send them."""
+        """Return the results of all cases by case id, with the evidence only."""
         evidence = self.evidence(status)
 
-        def result_of(of: Case) -> CaseResult:
-            scores = {ref.sample_index: score for ref, score in evidence["model"].items() if ref.case_id == of.id}
+        def result_of(planned: Case) -> CaseResult:
+            scores = {ref.sample_index: score for ref, score in evidence["model"].items() if ref.case_id == planned.id}
             return CaseResult(
-                case=of,
+                case=planned,
                 outcomes=tuple(outcome(index, score) for index, score in scores.items()),
                 seconds=0.0,
-                error="out of memory" if of.id in self.failed else None,
-                baseline=tuple(score for ref, score in evidence["baseline"].items() if ref.case_id == of.id),
+                error="out of memory" if planned.id in self.failed else None,
+                baseline=tuple(score for ref, score in evidence["baseline"].items() if ref.case_id == planned.id),
             )
 
-        return {name: result_of(of) for name, of in self.panel.cases.items()}
+        return {case_id: result_of(planned) for case_id, planned in self.panel.cases.items()}
 
 
 def evaluator_of(
-    given: Thresholds,
+    rules: Thresholds,
     scope: Scope,
     shares: Mapping[int, float],
     *,
@@ -160,26 +165,27 @@ def evaluator_of(
     baseline: Mapping[int, float] | None = None,
     seed: int = 0,
 ) -> GateEvaluator:
-    """Return the evaluator of a run in which all tasks score `shares` at the lengths.
+    """Return the evaluator of a run in which a sample at a length is correct with the probability in `shares`.
 
-    One worker measures in queue order, at most `most` samples of a length.
+    One worker measures in the order of the queue, at most `most` samples of a length. `baseline` gives the
+    probabilities of the baseline, if there is one.
     """
     results: dict[str, CaseResult] = {}
-    for length, panel in panels_by_length(given, scope).items():
+    for length, panel in panels_by_length(rules, scope).items():
         truth: dict[ModelRole, Scores] = {"model": draw_scores(panel, dict.fromkeys(panel.cases, shares[length]), seed)}
         if baseline is not None:
             truth["baseline"] = draw_scores(panel, dict.fromkeys(panel.cases, baseline[length]), seed)
-        work = SimulatedRun(panel, truth)
-        results |= work.results(work.run_alone((most or {}).get(length)))
-    return GateEvaluator(given, Measured(scope=scope, results=results))
+        run = SimulatedRun(panel, truth)
+        results |= run.results(run.run_alone((most or {}).get(length)))
+    return GateEvaluator(rules, Measured(scope=scope, results=results))
 
 
-def panels_by_length(given: Thresholds, scope: Scope) -> dict[int, Panel]:
+def panels_by_length(rules: Thresholds, scope: Scope) -> dict[int, Panel]:
     """Return the panels of a run of one family, keyed by length."""
-    return {panel.length: panel for panel in build_panels(given, scope).values()}
+    return {panel.length: panel for panel in build_panels(rules, scope).values()}
 
 
 def scope_of(cases: Collection[Case], **changed: object) -> Scope:
-    """Return a scope over three tasks at all lengths; `changed` are its other fields."""
+    """Return a scope over three tasks at all lengths. `changed` overrides its fields."""
     fields: dict[str, object] = {"lengths": LENGTHS, "claimed_length": 4096, **changed}
-    return Scope(cases=tuple(cases), reference=REFERENCE, ruler_aspects=ASPECTS, **fields)  # type: ignore[arg-type]  # by name
+    return Scope(cases=tuple(cases), reference=REFERENCE, ruler_aspects=ASPECTS, **fields)  # type: ignore[arg-type]  # fields are passed by name

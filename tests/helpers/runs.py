@@ -1,4 +1,4 @@
-"""Runs of the suite as a user starts them: pytest in a process of its own, shared by all tests that look at it."""
+"""Runs of the suite in a pytest process of their own. Tests that need the same run share its results."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from tests.helpers.paths import REPOSITORY
 PYTEST = Path(sys.executable).with_name("pytest")
 SCHEMA = json.loads((REPOSITORY / "plugins/report/schema.json").read_text())
 TIMEOUT_SECONDS = 300
-# Other people's plugins that happen to be installed beside the tests, and take their time to be imported.
+# Third-party plugins of the test environment. A run does not need them, and their import takes time.
 UNRELATED_PLUGINS = ("-p", "no:hypothesispytest", "-p", "no:anyio")
 NEEDLES = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
 )  # fmt: skip
 ONLY_NEEDLES = ("-k", "single or multikey")
 
-# Writes the case reports that reach the controller, and the case results that it evaluates, with all their samples.
-SPY = """
+# Records the case reports that reach the controller and the case results that it evaluates, with all samples.
+RECORDER = """
 import json
 from pathlib import Path
 
@@ -47,9 +47,9 @@ from plugins.controller import EVALUATION
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Spy(), "spy")
+        config.pluginmanager.register(Recorder(), "recorder")
 
-class Spy:
+class Recorder:
     def pytest_runtest_logreport(self, report):
         if hasattr(report, "longctx"):
             with Path(__file__).with_name("reports.jsonl").open("a") as file:
@@ -66,9 +66,10 @@ class Spy:
 
 @dataclass(frozen=True, slots=True)
 class CompletedRun:
-    """A run that has ended; `folder` holds what it printed and wrote."""
+    """A run that has ended."""
 
     folder: Path
+    """The directory with everything that the run printed and wrote."""
 
     @property
     def exit_code(self) -> int:
@@ -84,13 +85,13 @@ class CompletedRun:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What --report-json wrote."""
-        written: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
-        return written
+        """The contents of the JSON report."""
+        report: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
+        return report
 
     @property
     def cases(self) -> dict[str, dict[str, Any]]:
-        """The report's cases by what stands in the brackets of their ids."""
+        """The cases of the JSON report, keyed by the part of the id in brackets, such as `vt-4k`."""
         return {case["id"].partition("[")[2].rstrip("]"): case for case in self.report["cases"]}
 
     @property
@@ -99,20 +100,20 @@ class CompletedRun:
 
     @property
     def junit(self) -> dict[str, ElementTree.Element]:
-        """The JUnit file's test cases by name; a name that occurs twice raises ValueError."""
-        found = ElementTree.parse(self.folder / "junit.xml").findall(".//testcase")
-        by_name = {case.attrib["name"]: case for case in found}
-        if len(by_name) != len(found):
+        """The test cases of the JUnit file by name. Two cases of the same name raise ValueError."""
+        cases = ElementTree.parse(self.folder / "junit.xml").findall(".//testcase")
+        by_name = {case.attrib["name"]: case for case in cases}
+        if len(by_name) != len(cases):
             raise ValueError("two test cases have the same name")
         return by_name
 
     def junit_outcomes(self, name: str) -> list[str]:
-        """What a JUnit test case is: nothing (passed), failure, error or skipped."""
+        """Return the outcomes of a JUnit test case: `failure`, `error` or `skipped`; none if it passed."""
         return [child.tag for child in self.junit[name] if child.tag != "properties"]
 
     def junit_properties(self, name: str) -> dict[str, str]:
-        """The properties of a JUnit test case."""
-        return {each.attrib["name"]: each.attrib["value"] for each in self.junit[name].iter("property")}
+        """Return the properties of a JUnit test case."""
+        return {child.attrib["name"]: child.attrib["value"] for child in self.junit[name].iter("property")}
 
     @property
     def results(self) -> dict[str, CaseResult]:
@@ -129,7 +130,7 @@ class CompletedRun:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the terminal's last line counts: passed, failed, skipped, xfailed, deselected, ..."""
+        """The counts in the last line of the terminal: passed, failed, skipped, xfailed, deselected, ..."""
         last = self.output.strip().splitlines()[-1]
         return {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])}
 
@@ -141,10 +142,11 @@ def completed_run(
     plugin: str = "",
     own_journal: bool = False,
 ) -> CompletedRun:
-    """The run with these arguments, with all its reports; only the first who asks has to wait for it.
+    """Run pytest with these arguments and every report, or return the run if another test has already made it.
 
     `thresholds` is the text of a thresholds file, `plugin` the source of a plugin for the run and its workers.
-    Runs share one journal, unless they ask for their own or have a plugin, which may change what they find.
+    Runs share one journal. A run with `own_journal` or with a plugin has its own, because a plugin may change the
+    stored results.
     """
     base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -153,7 +155,7 @@ def completed_run(
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "code").is_file():
-            (folder / "run_spy.py").write_text(SPY)
+            (folder / "run_recorder.py").write_text(RECORDER)
             (folder / "run_plugin.py").write_text(plugin)
             gates = []
             if thresholds is not None:
@@ -163,16 +165,15 @@ def completed_run(
             reports = [f"{option}={folder}/{name}" for option, name in names.items()]
             reports.append(f"--junitxml={folder}/junit.xml")
             journal = folder / "journal" if own_journal or plugin else shared / "journal"
-            run_pytest(folder, "-p", "run_spy", "-p", "run_plugin", *reports, *gates, *arguments, journal=journal)
+            run_pytest(folder, "-p", "run_recorder", "-p", "run_plugin", *reports, *gates, *arguments, journal=journal)
     return CompletedRun(folder)
 
 
 def run_pytest(folder: Path, *arguments: str, journal: Path | None = None, gpus: str = "") -> CompletedRun:
-    """Runs pytest in the clone with these arguments and nothing else from the pytest around it.
+    """Run pytest in the clone with these arguments, isolated from the environment of the calling pytest.
 
-    The suite is RULER's where the arguments name no other: its tasks fit lengths that are quickly answered.
-    Results are kept in `journal`, by default one of the folder's own, and never in the clone's. No GPU is used
-    but those that are named.
+    The suite is RULER unless the arguments name another, because its tasks fit short lengths. Results are stored in
+    `journal`, which defaults to a directory in `folder`. `gpus` lists the visible GPUs, none by default.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(
@@ -191,24 +192,24 @@ def run_pytest(folder: Path, *arguments: str, journal: Path | None = None, gpus:
 
 
 def usage_error(*arguments: str) -> str:
-    """What pytest ends with, and exit code 4, where it is given these options; read in this process.
+    """Return the message of the usage error that these options cause, without starting another process.
 
-    One that takes them raises pytest's Failed.
+    The calling test fails if the options are valid.
     """
-    home = (f"--rootdir={REPOSITORY}", str(REPOSITORY / options.CASES_DIRECTORY))
-    config = pytest.Config.fromdictargs({}, ["--capture=no", *home, "--suite=ruler", *arguments])
-    with pytest.raises(pytest.UsageError) as refusal:
+    location = (f"--rootdir={REPOSITORY}", str(REPOSITORY / options.CASES_DIRECTORY))
+    config = pytest.Config.fromdictargs({}, ["--capture=no", *location, "--suite=ruler", *arguments])
+    with pytest.raises(pytest.UsageError) as error:
         options.pytest_configure(config)
-    return str(refusal.value)
+    return str(error.value)
 
 
 def calibration_checkpoint(spec: str) -> Path:
-    """The directory of a calibration checkpoint, where a run with --model calibration:SPEC keeps it."""
+    """Return the directory in which a run with `--model calibration:SPEC` stores its checkpoint."""
     return cached(parse_spec(spec), REPOSITORY / ".longctx" / "calibration")
 
 
 def sparse_weights(path: Path, gibibytes: int) -> None:
-    """A safetensors file that is whole by its header, and takes no room; nothing can be loaded from it."""
+    """Write a sparse safetensors file with a valid header. It takes almost no disk space and cannot be loaded."""
     size = gibibytes * 2**30
     header: Mapping[str, Any] = {"weights": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}
     text = json.dumps(header).encode()

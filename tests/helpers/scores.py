@@ -1,4 +1,4 @@
-"""Scores to decide about: drawn by hypothesis, or with a share of right ones that is known."""
+"""Scores for the statistical tests: drawn by Hypothesis, or with a known share of correct samples."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ Floats = NDArray[np.float64]
 
 
 def binary_scores(share: float, samples: int, seed: int = 0) -> Floats:
-    """Scores of 0 and 1 with exactly this share of ones, in a random order."""
+    """Return scores of 0 and 1 with exactly this share of ones, in random order."""
     return np.random.default_rng(seed).permutation(np.arange(samples) < round(share * samples)).astype(float)
 
 
 def paired_differences(share: float, change: float, samples: int, seed: int) -> Floats:
-    """Differences of pairs: this share of them -1 or 1, and `change` lost on average."""
+    """Return differences of paired scores.
+
+    `share` of them are -1 or 1, the others 0. Their mean is about `-change`.
+    """
     shares = ((share + change) / 2, 1 - share, (share - change) / 2)
     return np.random.default_rng(seed).choice((-1.0, 0.0, 1.0), samples, p=shares)

@@ -1,4 +1,4 @@
-"""Runs and workers without pytest, and an engine that answers without a model."""
+"""Runs and workers without pytest, and an engine without a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAMPLES = 3
 
 
 class EmptyAnswerEngine:
-    """An engine that gives an empty answer to every prompt and counts the prompts."""
+    """An engine that returns an empty answer to every prompt and counts the prompts."""
 
     facts = EngineFacts(
         engine="fake",
@@ -63,7 +63,7 @@ class EmptyAnswerEngine:
 
 
 def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
-    """Return a copy of a chat checkpoint outside the clone, with another template if one is given."""
+    """Copy a chat checkpoint out of the clone and return its path. `template` replaces its chat template."""
     copy = Path(shutil.copytree(calibration_checkpoint("512-chat"), folder / "step_9"))
     if template is not None:
         path = copy / "tokenizer_config.json"
@@ -72,7 +72,7 @@ def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
 
 
 def options_of(model: str, **changed: Any) -> Options:
-    """Return options for all of a few samples of every task at 1k, with some of them changed."""
+    """Return the options of a full run with a few samples per task at 1k. `changed` overrides some of them."""
     settings: dict[str, Any] = {
         "model": model, "model_path": model, "suite": "ruler", "lengths": (1024,), "samples": SAMPLES, "seed": 0,
         "engine": "auto", "device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0,
@@ -86,7 +86,7 @@ def options_of(model: str, **changed: Any) -> Options:
 
 
 def run_of(model: Path, **changed: Any) -> Run:
-    """Return a run of all tasks with these options."""
+    """Return a run of all tasks. `changed` overrides options of `options_of`."""
     options = options_of(str(model), **changed)
     return Run(
         id="a-run",
@@ -109,7 +109,7 @@ def run_of(model: Path, **changed: Any) -> Run:
 def worker_of(
     model: Path, engine: Engine, directory: Path, *, cases: int = 1, parent: int | None = None, **changed: Any
 ) -> Iterator[tuple[Worker, Case]]:
-    """Yield a worker for the first cases of a run, and the first of these cases; the journal is in `directory`."""
+    """Yield a worker for the first `cases` cases of a run, with the first of them. The journal is in `directory`."""
     run = run_of(model, journal=str(directory), **changed)
     subject = Subject(model=run.options.model, fingerprint=run.checkpoint.fingerprint, execution={"engine": "fake"})
     with Heartbeat(directory, run.id) as heartbeat:
@@ -131,7 +131,7 @@ def worker_of(
 
 
 def measure_case(worker: Worker, case: Case) -> CaseResult:
-    """Measure a case and read its result from the journal, as the controller does."""
+    """Measure a case and return its result, read from the journal as the controller reads it."""
     end = worker.measure(case)
     state = worker.panel_state
     report = CaseReport(error=end.error, samples=end.samples, executions=state.executions)
