@@ -1,4 +1,4 @@
-"""Every command that the README and the pages tell is one that its program takes; files that they name are there."""
+"""Programs accept every command of the README and the pages, and the files and headings that these name exist."""
 
 from __future__ import annotations
 
@@ -22,130 +22,138 @@ from tests.helpers.paths import REPOSITORY
 README = REPOSITORY / "README.md"
 OPTIONS = REPOSITORY / "docs" / "options.md"
 PAGES = (README, REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md")))
-Takes = Callable[[Sequence[str]], None]
+AcceptsArguments = Callable[[Sequence[str]], None]
 TOP = ("ci", "fixtures", "plugins", "docs", "tests", "tests_longctx", "benchmarks")
-# A command with its continued lines, without the comment behind it or the quote around it.
-TYPED = r"^ {4,}(?:\.venv/bin/)?((?:pytest|python) (?:.*\\\n)*(?:[^'\n#]|'[^'\n]*')*)(?:#.*|')?$"
-# Named on the page of options although they are pytest's own.
+# A command with its continuation lines, without a trailing comment or a surrounding quote.
+COMMAND = r"^ {4,}(?:\.venv/bin/)?((?:pytest|python) (?:.*\\\n)*(?:[^'\n#]|'[^'\n]*')*)(?:#.*|')?$"
+# Options of pytest itself that the page of options lists.
 PYTEST_OPTIONS = {"--junitxml"}
-# What these do not know they give to pytest.
+# Programs that pass unknown options on to pytest.
 PASSING_ON = ("ci.bisect", "ci.watch")
-# What a page tells its reader to create.
+# Files that a page tells its reader to create.
 CREATED = re.compile(r"fixtures/tasks/(own|<)|tests_longctx/test_own")
 
 
 def commands(page: Path) -> list[str]:
-    """Shell lines of the indented blocks, and whole commands between backticks; continued lines are one."""
+    """Return the commands of indented blocks and between backticks, with continuation lines joined."""
     text = page.read_text(encoding="utf-8")
-    typed = re.findall(TYPED, text, re.MULTILINE)
-    told = re.findall(r"`((?:pytest|python3?) [^`]+)`", text)
-    return [re.sub(r"\\\n\s*", " ", command) for command in (*typed, *told)]
+    in_blocks = re.findall(COMMAND, text, re.MULTILINE)
+    in_backticks = re.findall(r"`((?:pytest|python3?) [^`]+)`", text)
+    return [re.sub(r"\\\n\s*", " ", command) for command in (*in_blocks, *in_backticks)]
 
 
 def words(command: str) -> list[str]:
-    """Of its first part: what comes behind `&&` or a pipe is another command."""
-    found = shlex.split(command, comments=True)
-    end = next((at for at, word in enumerate(found) if word in ("&&", "||", "|", ">", "…", "...")), len(found))
-    return found[:end]
+    """Return the words of a command line up to `&&`, a pipe or a redirection."""
+    split = shlex.split(command, comments=True)
+    end = next((index for index, word in enumerate(split) if word in ("&&", "||", "|", ">", "…", "...")), len(split))
+    return split[:end]
 
 
-TOLD = [
+COMMANDS = [
     pytest.param(command, id=f"{page.stem}-{number}") for page in PAGES for number, command in enumerate(commands(page))
 ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_no_command_is_passed_over(page: Path) -> None:
-    begun = re.findall(r"^ {4,}(?:\.venv/bin/)?(?:pytest|python) ", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(re.findall(TYPED, page.read_text(encoding="utf-8"), re.MULTILINE)) == len(begun)
+def test_every_command_in_a_block_is_recognized(page: Path) -> None:
+    beginnings = re.findall(r"^ {4,}(?:\.venv/bin/)?(?:pytest|python) ", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(re.findall(COMMAND, page.read_text(encoding="utf-8"), re.MULTILINE)) == len(beginnings)
 
 
-class Read(BaseException):
-    """The arguments were understood; what is left is pytest's. Passes through a program that survives exceptions."""
+class ArgumentsParsed(BaseException):
+    """Raised instead of running a program once its arguments are parsed.
 
-    def __init__(self, left: Sequence[str]):
+    It is no Exception, so that programs cannot catch it by accident.
+    """
+
+    def __init__(self, unknown: Sequence[str]):
         super().__init__()
-        self.left = left
+        self.unknown = unknown
+        """The arguments that the program does not know."""
 
 
 @pytest.fixture
-def pytest_takes(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Takes:
-    """Parses words with all options that this pytest has, ours included; an unknown one ends the test."""
-    # The page on tasks adds a suite.
+def accepted_by_pytest(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> AcceptsArguments:
+    """A function that parses arguments with all options of pytest and of this suite, and fails on an unknown one."""
+    # The page on adding a task adds a suite named `own`.
     monkeypatch.setitem(option_values.CHOICES, "suite", (*option_values.CHOICES["suite"], "own"))
 
-    def takes(arguments: Sequence[str]) -> None:
-        # The one parser that knows the options of all plugins; pytest offers no other way to it.
-        read, unknown = pytestconfig._parser.parse_known_and_unknown_args(list(arguments))
+    def check(arguments: Sequence[str]) -> None:
+        # Only this parser knows the options of all plugins, and pytest has no public access to it.
+        parsed, unknown = pytestconfig._parser.parse_known_and_unknown_args(list(arguments))
         assert unknown == []
-        option_values.check_values(read)
-        for length in (read.lengths or "4k").split(","):
+        option_values.check_values(parsed)
+        for length in (parsed.lengths or "4k").split(","):
             parse_length(length)
-        for place in read.file_or_dir:
-            assert (REPOSITORY / place.partition("::")[0]).exists()
-        assert read.thresholds is None or read.thresholds == "own.toml" or (REPOSITORY / read.thresholds).is_file()
+        for target in parsed.file_or_dir:
+            assert (REPOSITORY / target.partition("::")[0]).exists()
+        assert (
+            parsed.thresholds is None or parsed.thresholds == "own.toml" or (REPOSITORY / parsed.thresholds).is_file()
+        )
 
-    return takes
+    return check
 
 
-@pytest.mark.parametrize("command", TOLD)
-def test_a_command_is_understood(command: str, pytest_takes: Takes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_program_accepts_its_command(
+    command: str, accepted_by_pytest: AcceptsArguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program, *arguments = words(command)
     if program == "pytest":
-        pytest_takes(arguments)
+        accepted_by_pytest(arguments)
     elif arguments[:2] != ["-m", "venv"]:
         assert arguments[0] == "-m"
-        left = left_over(arguments[1], arguments[2:], monkeypatch)
+        unknown = unknown_arguments(arguments[1], arguments[2:], monkeypatch)
         if arguments[1] in PASSING_ON:
-            pytest_takes(left)
+            accepted_by_pytest(unknown)
         else:
-            assert left == []
+            assert unknown == []
 
 
-def left_over(module: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
-    """What `python -m module` leaves unread; it is stopped before it does anything."""
+def unknown_arguments(module: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
+    """Return the arguments that `python -m module` does not know; the program stops after parsing."""
     real = argparse.ArgumentParser.parse_known_args
 
-    def parsed(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:
-        raise Read(real(self, args, namespace)[1])
+    def parse_and_stop(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:
+        raise ArgumentsParsed(real(self, args, namespace)[1])
 
     with monkeypatch.context() as patched:
-        patched.setattr(argparse.ArgumentParser, "parse_known_args", parsed)
+        patched.setattr(argparse.ArgumentParser, "parse_known_args", parse_and_stop)
         patched.setattr(sys, "argv", [module, *arguments])
-        with pytest.raises(Read) as read:
-            entry(module).main()
-    return read.value.left
+        with pytest.raises(ArgumentsParsed) as parsed_arguments:
+            entry_point(module).main()
+    return parsed_arguments.value.unknown
 
 
-def entry(name: str) -> ModuleType:
+def entry_point(name: str) -> ModuleType:
     module = importlib.import_module(name)
     return importlib.import_module(f"{name}.__main__") if hasattr(module, "__path__") else module
 
 
-def offered() -> set[str]:
-    """The suite's own options."""
-    found: set[str] = set()
+def suite_options() -> set[str]:
+    """Return the names of all options that the suite adds to pytest."""
+    names: set[str] = set()
     for plugin in (options, reports):
         parser = pytest.Parser(_ispytest=True)
         plugin.pytest_addoption(parser)
-        found |= {name for option in parser.getgroup("longctx").options for name in option.names()}
-    return found
+        names |= {name for option in parser.getgroup("longctx").options for name in option.names()}
+    return names
 
 
 def test_the_page_of_options_names_every_option() -> None:
     text = OPTIONS.read_text(encoding="utf-8")
-    assert sorted(option for option in offered() if f"`{option}" not in text) == []
+    assert sorted(option for option in suite_options() if f"`{option}" not in text) == []
 
 
-def test_every_option_in_a_table_of_the_page_is_one() -> None:
+def test_every_option_in_a_table_of_the_page_exists() -> None:
     rows = [line.split("|")[1] for line in OPTIONS.read_text(encoding="utf-8").splitlines() if line.startswith("| `--")]
-    told = {option for row in rows for option in re.findall(r"--[a-z-]+", row)}
-    assert len(told) >= 30
-    assert sorted(told - offered() - PYTEST_OPTIONS) == []
+    listed = {option for row in rows for option in re.findall(r"--[a-z-]+", row)}
+    assert len(listed) >= 30
+    assert sorted(listed - suite_options() - PYTEST_OPTIONS) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link}
     assert sorted(link for link in links if not (page.parent / link).exists()) == []
@@ -154,7 +162,7 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_link_into_a_page_finds_its_heading(page: Path) -> None:
+def test_a_link_to_a_heading_has_its_heading(page: Path) -> None:
     for target, heading in re.findall(r"\]\(([^)\s#]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
         text = (page.parent / target if target else page).read_text(encoding="utf-8")
         headings = [re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")

@@ -1,6 +1,6 @@
-"""Answers of the hf engine on a calibration checkpoint, and the openai engine's requests and readings of replies.
+"""Golden outputs of both engines: answers of the hf engine, and requests and parsed replies of the openai engine.
 
-The hf engine runs a real model. The openai engine talks to a real HTTP server that gives scripted replies.
+The hf engine runs calibration checkpoints. The openai engine talks to a real HTTP server that gives scripted replies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. Th
 CONTEXT = "".join(
     f"{FILLER}One of the special magic numbers for key-{key} is: {value}. " for key, value in NEEDLES.items()
 )
-# (settings of the engine, names of the prompts that it is given in one call).
+# (settings of the engine, names of the prompts of one call).
 HF_RUNS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "alone": ({}, ("amber", "stop", "two stops", "settled", "settled by either", "short", "unrelated", "opening")),
     "shared prefixes": ({}, ("unrelated", "amber", "birch", "coral", "short context", "amber")),
@@ -39,7 +39,7 @@ HF_RUNS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "windows in chunks": ({"prefill_chunk": "48"}, ("amber", "short context", "coral")),
     "thinking": ({"thinking_tokens": 4}, ("amber", "stop", "short", "opened thought", "opening", "unrelated")),
 }
-# Character by character, as a tokenizer of letters gives them to the engine's stop rules.
+# Texts that reach the engine's stop rules character by character.
 WRITTEN = {
     "words": "one two three",
     "a stop string": "one\ntwo",
@@ -65,7 +65,7 @@ LETTER_PROMPTS: dict[str, dict[str, Any]] = {
 
 
 def engine_outputs() -> Iterator[Output]:
-    """Yield what both engines make of prompts, and the settings that key their stored answers."""
+    """Yield the outputs of both engines, and the settings that are part of the keys of stored answers."""
     for name, value in (*_hf_values(), *_stop_rule_values()):
         yield Output(name=f"hf {name}", version_name='ENGINES["hf"]', version=versions.ENGINES["hf"], value=value)
     for name, value in _openai_values():
@@ -80,7 +80,7 @@ def _hf_values() -> Iterator[tuple[str, Any]]:
     from fixtures.engines.hf.engine import load
 
     torch.set_num_threads(1)
-    # The model of the first has full attention, that of the second a window of 64 tokens.
+    # The first checkpoint has full attention, the second a window of 64 tokens.
     paths = {name: str(calibration_checkpoint("64" if "window" in name else "full")) for name in HF_RUNS}
     checkpoints = {path: read_checkpoint(path) for path in paths.values()}
     tokenizer: Any = load_tokenizer(paths["alone"])
@@ -88,12 +88,12 @@ def _hf_values() -> Iterator[tuple[str, Any]]:
     for name, (settings, chosen) in HF_RUNS.items():
         checkpoint = checkpoints[paths[name]]
         engine = load(checkpoint, tokenizer=tokenizer, device="cpu", **settings)
-        generations = engine.generate([prompts[each] for each in chosen])
+        generations = engine.generate([prompts[key] for key in chosen])
         yield name, [[key, _shown(generation)] for key, generation in zip(chosen, generations, strict=True)]
         facts = msgspec.to_builtins(engine.facts)
         yield f"{name}: facts", {key: value for key, value in facts.items() if key != "hardware"}
-    how = {"device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0, "prefill_chunk": "auto"}
-    keyed = execution_settings(checkpoints[paths["alone"]], engine="hf", **how)
+    settings = {"device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0, "prefill_chunk": "auto"}
+    keyed = execution_settings(checkpoints[paths["alone"]], engine="hf", **settings)
     yield "execution settings", {key: value for key, value in keyed.items() if key != "versions"}
 
 
@@ -115,8 +115,8 @@ def _needle_prompts(tokenizer: Any) -> dict[str, Prompt]:
 
 
 def _question(key: str) -> str:
-    asked = f"the special magic number for key-{key} mentioned in the provided text"
-    return f"What is {asked}? T{asked[1:]} is"
+    subject = f"the special magic number for key-{key} mentioned in the provided text"
+    return f"What is {subject}? T{subject[1:]} is"
 
 
 def _tokenized(tokenizer: Any, text: str) -> Prompt:
@@ -125,7 +125,7 @@ def _tokenized(tokenizer: Any, text: str) -> Prompt:
 
 
 def _stop_rule_values() -> Iterator[tuple[str, Any]]:
-    """Yield text, end and tokens of scripted answers, one letter a token."""
+    """Yield text, finish reason and token count of scripted answers with one token per letter."""
     from fixtures.engines.hf.stopping import StopTracker
 
     end_id = 0
@@ -146,8 +146,8 @@ def _letters(text: str = "Q", generation_tokens: int = 10, **changes: Any) -> Pr
 
 
 def _openai_values() -> Iterator[tuple[str, Any]]:
-    """Yield request bodies by what the server can do, and generations by its reply."""
-    # No proxy of this machine stands before the server of the test.
+    """Yield request bodies for servers of every kind, and generations for every scripted reply."""
+    # A proxy set in the environment must not intercept requests to the test server.
     with mock.patch.dict(os.environ, NO_PROXY="127.0.0.1"), ChatServer().serving() as server:
         plain = Endpoint(
             url=server.url, model="m", api="completions", prompts="text", prefix="continued",
@@ -183,7 +183,7 @@ def _openai_values() -> Iterator[tuple[str, Any]]:
 
 
 class Client:
-    """The openai engine before a server that gives scripted replies."""
+    """The openai engine, connected to a server that gives scripted replies."""
 
     def __init__(self, server: ChatServer, endpoint: Endpoint, thinking_tokens: int):
         from fixtures.engines.openai.engine import load
@@ -193,11 +193,11 @@ class Client:
         self.engine = load(NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=thinking_tokens)
 
     def generations(self, prompts: Mapping[str, Prompt], replies: Mapping[str, Response]) -> dict[str, Generation]:
-        """Return what the engine makes of the replies, by the name that begins both the prompt and its user turn."""
+        """Return the generations by name; a prompt and its user turn begin with the name of their reply."""
 
         def reply(request: Request) -> Response:
-            asked = request.body["prompt"] if "prompt" in request.body else request.body["messages"][0]["content"]
-            text = asked if isinstance(asked, str) else "".join(map(chr, asked))
+            prompt = request.body["prompt"] if "prompt" in request.body else request.body["messages"][0]["content"]
+            text = prompt if isinstance(prompt, str) else "".join(map(chr, prompt))
             return replies[text.removeprefix("<s>").partition(":")[0]]
 
         self.server.requests.clear()
@@ -206,7 +206,7 @@ class Client:
 
 
 def _requests(client: Client) -> Iterator[tuple[str, Any]]:
-    """Yield path and body of the requests for prompts of each kind."""
+    """Yield the path and body of the request for every kind of prompt."""
     prompts = {
         "plain": _letters("plain:", turns=("plain:", "")),
         "prefix": _letters("<s>prefix: It is", turns=("prefix:", "It is"), generation_tokens=3),
@@ -219,7 +219,7 @@ def _requests(client: Client) -> Iterator[tuple[str, Any]]:
 
 
 def _completions_read(client: Client) -> Iterator[tuple[str, Any]]:
-    """Yield the generations of scripted completions, for prompts of each kind."""
+    """Yield the generations of scripted completions for every kind of prompt."""
     for kind, changes in LETTER_PROMPTS.items():
         own = {name: value for name, value in changes.items() if name != "text"}
         prompts = {name: _letters(f"{name}:{changes.get('text', 'Q')}", **own) for name in WRITTEN}
@@ -262,7 +262,7 @@ NO_CHECKPOINT: Any = None
 
 
 class Letters:
-    """A tokenizer of letters that puts "<s>" before every text."""
+    """A tokenizer with one token per letter that puts "<s>" before every text."""
 
     eos_token_id = 0
     bos_token_id = 0

@@ -1,4 +1,4 @@
-"""Inputs and decisions of the local entailment model, for a classifier and for a model that writes its answer."""
+"""Golden outputs of local entailment models: a classifier and a generative model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.golden.output import Output, digest
 from tests.helpers.tiny_nli import LIMIT, save_classifier, save_writer
 
 FILLING = LIMIT * 2
-# (premise, claim). The tiny models say yes if they read KEY; the one of two keys needs TOO as well.
+# (premise, claim). The tiny models decide for entailment if they read KEY; the one of two keys also needs TOO.
 PAIRS = {
     "yes": ("w KEY w", "w"),
     "no": ("w w w", "w w"),

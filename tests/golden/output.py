@@ -1,4 +1,4 @@
-"""One output that a golden test guards, and its comparison with the recorded one."""
+"""The type of a golden output, and its comparison with the recorded output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORDED = Path(__file__).parent / "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One guarded output."""
+    """One output that may change only together with its version."""
 
     name: str
     """Unique within its file, such as "niah_single_1 4096/0/0"."""
@@ -22,7 +22,7 @@ class Output:
     """The entry of `fixtures.versions` that changes with it, such as 'TASKS["niah_single_1"]'."""
     version: int
     value: Any
-    """JSON: the output itself where it is short, a digest where it is long."""
+    """JSON: the output itself if it is short, otherwise a digest."""
 
 
 def digest(text: str) -> str:

@@ -1,6 +1,6 @@
-"""The outputs that the golden tests guard, with the versions that must change with them.
+"""The outputs that the golden tests compare, with the versions that must change with them.
 
-`python -m tests.golden.record` writes them to `recorded/`; it refuses an output that changed while its version did not.
+`python -m tests.golden.record` writes them to `recorded/`. It refuses an output that changed without its version.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def identities(task: str) -> tuple[tuple[int, int, int], ...]:
 
 
 def sample_outputs() -> Iterator[Output]:
-    """Yield every task's samples of generated text, as digests of everything but their token ids."""
+    """Yield samples of generated text of every task, as digests without the token ids."""
     for task, version in versions.TASKS.items():
         for length, index, seed in identities(task):
             sample = golden_sample(task, length, index, seed)
@@ -96,7 +96,7 @@ def score_outputs() -> Iterator[Output]:
 
 
 def answers(sample: Sample) -> dict[str, str]:
-    """Return answers of many kinds to a sample, by kind."""
+    """Return right, partly right and wrong answers to a sample, by kind."""
     perfect = TASKS[sample.task].perfect_answer(sample)
     words = perfect.split()
     references = sample.references
@@ -134,7 +134,7 @@ def prompt_outputs() -> Iterator[Output]:
 
 
 def formatters() -> Mapping[str, PromptFormatter]:
-    """Return formatters by name: with and without chat templates, and the ways to begin an answer on a server."""
+    """Return formatters by name, with and without chat templates, and for the answer prefixes of servers."""
     plain, chat = _tokenizer(None), _tokenizer(CHAT_TEMPLATE)
     return {
         "pieces": PromptFormatter(Pieces()),

@@ -1,4 +1,4 @@
-"""Samples on published text, for all tasks that have any, and scores that need an assistant."""
+"""Golden outputs on published text: samples, and scores that need a judge or an entailment model."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ IDENTITIES = ((8192, 0, 0), (4096, 7, 3))
 
 
 def published_outputs() -> Iterator[Output]:
-    """Yield samples on published text, as digests of everything but their token ids."""
+    """Yield samples on published text as digests, and scores that need assistants."""
     with TemporaryDirectory() as directory:
-        # Data sets in the caches of this machine must not be used.
+        # Data sets in this machine's caches must not be used.
         caches = dict.fromkeys(("HF_HUB_CACHE", "HF_DATASETS_CACHE"), str(Path(directory) / "caches"))
         with mock.patch.dict(os.environ, caches):
             write_published_data(Path(directory) / "data")
@@ -41,7 +41,7 @@ def published_outputs() -> Iterator[Output]:
 
 
 def sample_digest(sample: Sample) -> str:
-    """Return a digest of everything but the token ids."""
+    """Return a digest of a sample without its token ids."""
     return digest(json.dumps(content(replace(sample, prompt=replace(sample.prompt, token_ids=())))))
 
 
@@ -60,7 +60,7 @@ def _published_samples(task: str, corpora: Corpora) -> Iterator[Output]:
 
 
 def _assisted_scores(sample: Sample) -> Iterator[Output]:
-    """Yield the scores of two answers by assistants that decide by the length of the texts."""
+    """Yield the scores of two answers, with assistants that decide by the length of the texts."""
     assistants: Any = Assistants(judge=_Judge(), entails=lambda premise, claim: len(premise + claim) % 3 > 0)  # type: ignore[arg-type]  # decides without a server
     names = " and ".join(sample.references)
     for mode in ("strict", "paper"):

@@ -1,4 +1,4 @@
-"""Small invented data sets in the layouts in which HELMET's and RULER's are published. They never change."""
+"""Small invented data sets, in the published layouts of HELMET and RULER. They never change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Record = dict[str, Any]
 
 
 def write_published_data(directory: Path) -> None:
-    """Write one file, or a few, for every published data set."""
+    """Write the files of every published data set."""
     for name, data in _files():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Record the golden outputs: `python -m tests.golden.record`.
 
-Exits 1 and writes nothing where an output changed while its version did not.
+Exits with 1, without writing the file, if an output changed but its version did not.
 """
 
 from __future__ import annotations

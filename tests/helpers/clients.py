@@ -1,4 +1,4 @@
-"""The openai engine for tests: a tokenizer of words, a server that counts correctly, and prompts made of words."""
+"""An openai engine for tests, with a tokenizer of words, prompts of words and a server that counts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML pages of made-up runs, and parsers for them."""
+"""Report pages of invented runs, and parsers for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PageParser(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.raw: list[tuple[str, str]] = []
-        """The contents of scripts and styles, each with its type."""
+        """Pairs of type and content, one for every script and style."""
         self.inside = ""
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -68,25 +68,25 @@ class TableParser(HTMLParser):
 
 
 def page_of(summary: RunSummary) -> str:
-    """Return the page of a run."""
+    """Return the HTML page of a run."""
     return page(document(summary), details(summary))
 
 
 def parse(text: str) -> PageParser:
-    """Parse a page."""
+    """Return a parser that has read the page."""
     parser = PageParser()
     parser.feed(text)
     return parser
 
 
 def tables_of(text: str) -> dict[str, list[list[str]]]:
-    """Return the tables of a page by id or caption: rows of cells as text, the first one the head."""
+    """Return the tables of a page by id or caption, as rows of cell texts with the header first."""
     parser = TableParser()
     parser.feed(text)
     return parser.tables
 
 
 def rows_of(text: str) -> list[dict[str, Any]]:
-    """Return the samples that a page carries for its script."""
+    """Return the samples that a page embeds for its script."""
     rows: list[dict[str, Any]] = json.loads(text.partition('id="data">')[2].partition("</script>")[0])["rows"]
     return rows

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that gives the responses of a test."""
+"""A local HTTP server that sends scripted responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = ("LONGCTX_API_KEY", "LONGCTX_JUDGE_KEY", "OPENAI_API_KEY", "OPENAI_ADMIN_
 
 
 def forget_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the keys of the environment, and let requests to this machine bypass a proxy."""
+    """Remove API keys from the environment, and let local requests bypass a proxy."""
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -34,9 +34,9 @@ class Response:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_seconds: float = 0.0
-    """Time before the response."""
+    """Pause before the response."""
     stall_seconds: float = 0.0
-    """Time in the middle of the body."""
+    """Pause in the middle of the body."""
     cut: bool = False
     """Drop the connection in the middle of the body."""
 
@@ -52,12 +52,12 @@ class Request:
 
     @property
     def text(self) -> str:
-        """Content of the last message of a chat."""
+        """The content of a chat's last message."""
         return str(self.body["messages"][-1]["content"])
 
     @property
     def prompt(self) -> str | list[int]:
-        """Prompt of a request for a completion."""
+        """The prompt of a completion request."""
         prompt: str | list[int] = self.body["prompt"]
         return prompt
 
@@ -110,7 +110,7 @@ def in_json(body: object, *, status: int = 200, delay_seconds: float = 0.0, **he
 
 
 def needles_within(reach: int, checkpoint: Path, *, delay_seconds: float = 0.0) -> Callable[[Request], Response]:
-    """Return a server's answers that find needles at most `reach` tokens back, as in single and multi-key needle tasks.
+    """Return a function that answers single and multi-key needle tasks with needles at most `reach` tokens back.
 
     The server answers like the calibration checkpoint with that window and counts with its tokenizer, but computes
     nothing.
@@ -222,7 +222,7 @@ class ChatServer:
                     self.wfile.write(response.body[half:])
                 self.close_connection |= response.cut
 
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class calls it so
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class names it so
                 pass
 
         return Handler

@@ -1,4 +1,4 @@
-"""Calibration checkpoints answer every single sample as their construction predicts."""
+"""Calibration checkpoints answer every sample as their construction predicts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.helpers.tiny_models import byte_tokenizer
 
 WINDOW = 512
 SPECS = ("full", str(WINDOW), "graded", "full-chat")
-# Keys of words and of digits, values of digits and of hex digits, hidden in noise, prose and needles.
+# Tasks with keys of words and of hex digits, values of digits and of hex digits, in noise and among other needles.
 MIXED = ("niah_single_1", "niah_multikey_2", "niah_multikey_3")
 
 
@@ -39,7 +39,7 @@ def test_full_solves_a_longer_sample() -> None:
 
 
 def test_full_gives_an_empty_answer_for_an_unknown_key() -> None:
-    """It ends at once and does not give the value of another key."""
+    """The model ends its answer at once and does not give the value of another key."""
     model = ready("full")
     sample = model.sample("niah_multikey_2", 1024, 0)
     texts = {part: TASKS[sample.task].prompts[part] for part in ("template", "answer_prefix")}
@@ -49,7 +49,7 @@ def test_full_gives_an_empty_answer_for_an_unknown_key() -> None:
         assert model.answers(prompt).strip(" ") == answer
 
 
-def test_needles_are_found_exactly_inside_the_window() -> None:
+def test_needles_are_retrieved_exactly_inside_the_window() -> None:
     model = ready(str(WINDOW))
     solved, predicted = [], []
     for task in NEEDLES:
@@ -69,14 +69,14 @@ def test_the_window_ends_after_its_last_token(beyond: int) -> None:
         text = f"Text: {needle}{'so ' * fill}What is the special magic number for tall-tree?"
         prompt = model.formatter.prompt(text, "The special magic number for tall-tree is", generation_tokens=8)
         tokens = model.tokenizer.convert_ids_to_tokens(prompt.token_ids)
-        distance = len(tokens) - next(place for place, token in enumerate(tokens) if "4" in token)
+        distance = len(tokens) - next(index for index, token in enumerate(tokens) if "4" in token)
         if distance == WINDOW + beyond:
             break
     assert distance == WINDOW + beyond
     assert ("4711" in model.answers(prompt)) == (beyond == 0)
 
 
-def test_graded_forgets_by_the_class_of_the_key() -> None:
+def test_the_window_of_graded_depends_on_the_class_of_the_key() -> None:
     model = ready("graded")
     solved, predicted, classes = [], [], set()
     for sample in graded_samples(model):
@@ -100,7 +100,7 @@ def graded_samples(model: Calibrated) -> Iterator[Sample]:
 def test_graded_windows_double_every_four_classes() -> None:
     windows = [graded_window(number) for number in range(16)]
     assert windows[0] == 512
-    assert all(b == pytest.approx(2 * a) for a, b in zip(windows, windows[4:], strict=False))
+    assert all(later == pytest.approx(2 * earlier) for earlier, later in zip(windows, windows[4:], strict=False))
 
 
 @pytest.mark.parametrize("task", MIXED)
@@ -121,7 +121,7 @@ def test_transformers_loads_every_weight_and_no_other(spec: str) -> None:
     path = calibration_checkpoint(spec)
     loaded: Any = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)
     model, info = loaded
-    assert {name: list(found) for name, found in info.items() if found} == {}
+    assert {name: list(problems) for name, problems in info.items() if problems} == {}
     assert type(model).__name__ == ("MistralForCausalLM" if spec.isdigit() else "LlamaForCausalLM")
     tokenizer: Any = AutoTokenizer.from_pretrained(path)
     assert model.config.vocab_size == len(tokenizer)
@@ -129,12 +129,14 @@ def test_transformers_loads_every_weight_and_no_other(spec: str) -> None:
     assert bool(tokenizer.chat_template) == spec.endswith("-chat")
 
 
-def test_a_checkpoint_says_what_it_can_do() -> None:
-    told = read_checkpoint(str(calibration_checkpoint(str(WINDOW)))).calibration
-    assert told is not None
-    assert (told["window"], told["class_windows"]) == (WINDOW, None)
-    assert {*told["solves"], *told["unsolved"]} == {name for name, task in TASKS.items() if task.suite == "ruler"}
-    assert tuple(told["solves"]) == SOLVED == NEEDLES
+def test_a_checkpoint_describes_its_window_and_its_solved_tasks() -> None:
+    description = read_checkpoint(str(calibration_checkpoint(str(WINDOW)))).calibration
+    assert description is not None
+    assert (description["window"], description["class_windows"]) == (WINDOW, None)
+    assert {*description["solves"], *description["unsolved"]} == {
+        name for name, task in TASKS.items() if task.suite == "ruler"
+    }
+    assert tuple(description["solves"]) == SOLVED == NEEDLES
 
 
 def test_every_mark_is_one_token() -> None:
@@ -143,13 +145,13 @@ def test_every_mark_is_one_token() -> None:
         assert len(model.tokenizer.encode(mark, add_special_tokens=False)) == 1
 
 
-def test_a_token_has_one_meaning() -> None:
-    means = ready("full").roles
-    everything = frozenset(range(len(means.classes)))
-    assert means.key | means.sink | means.content == everything
-    assert len(means.key) + len(means.sink) + len(means.content) == len(everything)
-    assert means.value | means.end <= means.sink
-    assert set(means.classes) == set(range(16))
+def test_every_token_has_one_role() -> None:
+    roles = ready("full").roles
+    everything = frozenset(range(len(roles.classes)))
+    assert roles.key | roles.sink | roles.content == everything
+    assert len(roles.key) + len(roles.sink) + len(roles.content) == len(everything)
+    assert roles.value | roles.end <= roles.sink
+    assert set(roles.classes) == set(range(16))
 
 
 def test_a_tokenizer_that_splits_a_mark_is_refused() -> None:
@@ -157,8 +159,8 @@ def test_a_tokenizer_that_splits_a_mark_is_refused() -> None:
         token_roles(Tokenizer.from_str(byte_tokenizer().backend_tokenizer.to_str()))
 
 
-def test_codes_differ_enough_to_be_told_apart() -> None:
-    """The product of two codes is a code, so the sum of each tells how like any two are."""
+def test_codes_differ_enough_to_be_distinguished() -> None:
+    """The product of two codes is a code, so the sums of all codes bound the similarity of all pairs."""
     table = codes(2**15 - 1)
     assert set(table.flat) == {-1.0, 1.0}
     assert abs(table.sum(axis=1)).max() <= CODE_SIZE / 2
@@ -166,9 +168,9 @@ def test_codes_differ_enough_to_be_told_apart() -> None:
         assert (table[one - 1] * table[other - 1] == table[(one ^ other) - 1]).all()
 
 
-def test_a_cycle_returns_after_all_places_and_not_before() -> None:
+def test_a_cycle_visits_all_positions_before_it_returns() -> None:
     step = abs(one_cycle("order"))
-    here, steps = step, 1
-    while here[0, 0] == 0:
-        here, steps = here @ step, steps + 1
+    position, steps = step, 1
+    while position[0, 0] == 0:
+        position, steps = position @ step, steps + 1
     assert steps == CODE_SIZE

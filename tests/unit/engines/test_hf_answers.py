@@ -1,4 +1,4 @@
-"""The hf engine gives the same answers as a model's own greedy `generate`, in batches and chunks, and counts tokens."""
+"""The hf engine answers like a model's own greedy `generate`, in batches and in chunks, and counts its tokens."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_answers_of_a_padded_batch_in_chunks_equal_single_ones(saved: Saved) -> 
 
 
 @pytest.mark.parametrize(
-    ("family", "attention", "said"),
+    ("family", "attention", "prefill_description"),
     [
         ("llama", "sdpa", "whole"),
         ("llama", "eager", "chunks of 512"),
@@ -85,9 +85,11 @@ def test_answers_of_a_padded_batch_in_chunks_equal_single_ones(saved: Saved) -> 
         ("jamba", "eager", "whole"),
     ],
 )
-def test_facts_describe_prefill_and_attention(family: str, attention: str, said: str, saved: Saved) -> None:
+def test_facts_describe_prefill_and_attention(
+    family: str, attention: str, prefill_description: str, saved: Saved
+) -> None:
     facts = engine_of(saved(family), attention=attention).facts
-    assert facts.prefill == said
+    assert facts.prefill == prefill_description
     assert facts.attention == {"auto": "eager" if family == "gemma2" else "sdpa"}.get(attention, attention)
     assert (facts.engine, facts.device, facts.dtype) == ("hf", "cpu", "float32")
     assert facts.hardware
@@ -98,12 +100,12 @@ def test_a_model_that_continues_a_cache_inexactly_reads_whole_prompts(saved: Sav
     model = engine.forward.model
     assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk_tokens == SLIDING_CHUNK_TOKENS
 
-    def forget(_: Any, args: Any, inputs: dict[str, Any]) -> Any:
+    def corrupt_continuation(_: Any, args: Any, inputs: dict[str, Any]) -> Any:
         if inputs["past_key_values"].get_seq_length():
             inputs["input_ids"] = (inputs["input_ids"] + 1) % VOCABULARY
         return args, inputs
 
-    model.register_forward_pre_hook(forget, with_kwargs=True)
+    model.register_forward_pre_hook(corrupt_continuation, with_kwargs=True)
     assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk_tokens is None
 
 
@@ -117,13 +119,13 @@ def test_computed_tokens_are_positions_through_the_model(family: str, batch_size
         seen += inputs["input_ids"].numel()
 
     engine.forward.model.register_forward_pre_hook(count, with_kwargs=True)
-    done = list(engine.generate(PROMPTS))
-    assert sum(generation.computed_tokens for generation in done) == seen
-    assert [generation.prompt_tokens for generation in done] == [len(prompt.token_ids) for prompt in PROMPTS]
+    generations = list(engine.generate(PROMPTS))
+    assert sum(generation.computed_tokens for generation in generations) == seen
+    assert [generation.prompt_tokens for generation in generations] == [len(prompt.token_ids) for prompt in PROMPTS]
 
 
 def test_longrope_prefills_again_where_its_frequencies_change(saved: Saved) -> None:
-    """Keys of the short frequencies are useless with queries of the long ones."""
+    """Keys computed with the short frequencies do not fit queries computed with the long ones."""
     (generation,) = engine_of(saved("longrope")).generate([random_prompt(90, 12)])
     assert generation.computed_tokens == 90 + (LONGROPE_TURN - 90) + (LONGROPE_TURN + 1) + (11 - 6)
 
@@ -135,8 +137,8 @@ def test_an_answer_ends_when_its_budget_is_used_up(saved: Saved) -> None:
 
 def test_an_answer_ends_at_any_of_the_end_tokens(saved: Saved) -> None:
     plain = engine_of(saved("llama"))
-    third = int(texts(plain, [random_prompt(40, 7)])[0].split()[2])
-    plain.end_ids = frozenset({1, third})
+    third_token = int(texts(plain, [random_prompt(40, 7)])[0].split()[2])
+    plain.end_ids = frozenset({1, third_token})
     (generation,) = plain.generate([random_prompt(40, 7)])
     assert (generation.finish, generation.generated_tokens, len(generation.text.split())) == ("stop", 3, 2)
 
@@ -161,9 +163,9 @@ def test_an_answer_is_cut_at_the_first_stop_string(saved: Saved) -> None:
 def test_rows_of_a_batch_end_independently(saved: Saved) -> None:
     engine = engine_of(saved("llama"), batch_size=2)
     engine.end_ids = frozenset()
-    done = list(engine.generate([random_prompt(40, 3), random_prompt(20, 9)]))
-    assert [generation.generated_tokens for generation in done] == [3, 9]
-    assert [generation.computed_tokens for generation in done] == [42, 48]
+    generations = list(engine.generate([random_prompt(40, 3), random_prompt(20, 9)]))
+    assert [generation.generated_tokens for generation in generations] == [3, 9]
+    assert [generation.computed_tokens for generation in generations] == [42, 48]
 
 
 def answer_text(tokenizer: Any, text: str, generated: list[int], *, end_ids: frozenset[int] = frozenset()) -> str:
@@ -175,9 +177,9 @@ def answer_text(tokenizer: Any, text: str, generated: list[int], *, end_ids: fro
 
 
 def test_the_space_before_the_first_word_is_part_of_the_answer() -> None:
-    """A sentencepiece tokenizer drops it if the answer is decoded alone."""
+    """A SentencePiece tokenizer drops that space if it decodes the answer alone."""
     pieces = ["<unk>", "\u2581is", "\u2581red", "\u2581blue", "s"]
-    tokenizer = Tokenizer(models.WordLevel({piece: at for at, piece in enumerate(pieces)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(pieces)}, unk_token="<unk>"))
     tokenizer.decoder = decoders.Metaspace()
     sentencepiece = wrapped(tokenizer, unk_token="<unk>")
     assert sentencepiece.decode([2, 3]) == "red blue"
@@ -203,7 +205,7 @@ def test_a_character_that_the_prompt_begins_is_part_of_the_answer() -> None:
     assert answer.text == "\u20ac"
 
 
-def test_neighbours_share_a_batch_up_to_the_token_limit(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consecutive_prompts_share_a_batch_up_to_the_token_limit(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(saved("llama"))
     assert engine.facts.batch_size == 1
     engine.batch_size = 0
@@ -211,15 +213,15 @@ def test_neighbours_share_a_batch_up_to_the_token_limit(saved: Saved, monkeypatc
     sizes: list[int] = []
     run = engine._run
 
-    def watched(batch: list[Prompt], depths: tuple[int, ...]) -> list[Generation]:
+    def record_batch_and_run(batch: list[Prompt], depths: tuple[int, ...]) -> list[Generation]:
         sizes.append(len(batch))
         return run(batch, depths)
 
-    monkeypatch.setattr(engine, "_run", watched)
-    asked = [prompt([first, *random_prompt(n - 1).token_ids]) for first, n in enumerate((20, 30, 33, 40, 200, 10), 2)]
-    done = list(engine.generate(asked))
+    monkeypatch.setattr(engine, "_run", record_batch_and_run)
+    prompts = [prompt([first, *random_prompt(n - 1).token_ids]) for first, n in enumerate((20, 30, 33, 40, 200, 10), 2)]
+    generations = list(engine.generate(prompts))
     assert sizes == [3, 1, 1, 1]
-    assert [generation.prompt_tokens for generation in done] == [20, 30, 33, 40, 200, 10]
+    assert [generation.prompt_tokens for generation in generations] == [20, 30, 33, 40, 200, 10]
 
 
 def test_answers_arrive_before_a_later_prompt_fails(saved: Saved) -> None:

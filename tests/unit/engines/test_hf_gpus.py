@@ -1,4 +1,4 @@
-"""The placement of one model on several GPUs, tested without any: refusals, and the memory limits of each GPU."""
+"""Placement of one model on several simulated GPUs: refusals, and the memory limit for every GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUDA = torch.device("cuda:2")
 
 @pytest.fixture
 def gpus_of_80(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: (79 * GIB, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (79 * GIB, 80 * GIB))
     monkeypatch.setattr(import_utils, "is_accelerate_available", lambda: True)
 
 
@@ -57,8 +57,8 @@ def test_missing_gpus_are_reported_before_a_model_is_loaded(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    for few in range(1, present + 1):
-        check_gpus(device, few)
+    for gpu_count in range(1, present + 1):
+        check_gpus(device, gpu_count)
     with pytest.raises(EngineError, match=rf"shows {present} GPU\(s\) for --device {device}; "):
         check_gpus(device, present + 1)
 

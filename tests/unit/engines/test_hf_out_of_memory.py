@@ -1,4 +1,4 @@
-"""If memory runs out, or with --prefill-chunk, prompts are read in chunks, and every answer stays the same."""
+"""Prompts are read in chunks when memory runs out or `--prefill-chunk` asks for it, and the answers do not change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
 
 
 def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: int, *, rows: int = 99) -> list[int]:
-    """Make forward passes fail above so many positions or rows; return a list that collects the sizes of all passes."""
+    """Make larger forward passes run out of memory; return a list that collects the positions of every pass."""
     forward = engine.forward.model.forward
     sizes: list[int] = []
 
@@ -40,11 +40,11 @@ def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: 
 def test_a_batch_that_needs_too_much_memory_is_halved(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ready("llama", 4)
     prompts = [random_prompt(30 + number) for number in range(8)]
-    alone = [own_greedy(engine, prompt) for prompt in prompts]
+    expected = [own_greedy(engine, prompt) for prompt in prompts]
     monkeypatch.setattr(engine, "max_batch_tokens", engine.max_batch_tokens)
     sizes = failing_above(engine, monkeypatch, 999, rows=2)
-    assert [generation.text for generation in engine.generate(prompts)] == alone
-    # The second batch of four is not tried after the first was halved; prompts have up to 37 tokens.
+    assert [generation.text for generation in engine.generate(prompts)] == expected
+    # The second batch of four is not tried after the first was halved; the longest prompt has 37 tokens.
     assert max(sizes) <= 4 * 37
     assert engine.max_batch_tokens < 4 * 33
 
@@ -54,12 +54,12 @@ def test_a_prompt_that_needs_too_much_memory_is_read_in_smaller_chunks(
 ) -> None:
     engine = ready("llama")
     (prompt,) = questions(1)
-    alone = own_greedy(engine, prompt)
+    expected = own_greedy(engine, prompt)
     monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
     monkeypatch.setattr(prefill, "LEAST_CHUNK_TOKENS", 8)
     sizes = failing_above(engine, monkeypatch, 50)
     (generation,) = engine.generate([prompt])
-    assert generation.text == alone
+    assert generation.text == expected
     assert engine.facts.prefill == "chunks of 40"
     assert [size for size in sizes if size > 1] == [163, 81, 40, 40, 40, 40, 3]
 
@@ -71,11 +71,11 @@ def test_running_out_of_memory_in_the_smallest_chunk_reports_the_missing_memory(
     monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
     monkeypatch.setattr(prefill, "LEAST_CHUNK_TOKENS", 32)
     failing_above(engine, monkeypatch, 10)
-    said = (
+    message = (
         r"out of memory on cpu with a prompt of 163 tokens, alone and chunks of 40: 20.00 MiB more were requested, "
         r"about [0-9.]+ MiB are needed, [0-9.]+ MiB of them for the cache; use shorter --lengths"
     )
-    with pytest.raises(EngineError, match=said):
+    with pytest.raises(EngineError, match=message):
         list(engine.generate(questions(1)))
 
 
@@ -97,25 +97,25 @@ def test_another_models_cache_is_freed_before_batches_or_chunks_get_smaller(
     list(other.generate(questions(1)))
     forward = engine.forward.model.forward
 
-    def crowded(*_: Any, **inputs: Any) -> Any:
+    def fail_while_the_other_cache_exists(*_: Any, **inputs: Any) -> Any:
         if other.prefix_cache.ids:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return forward(**inputs)
 
-    monkeypatch.setattr(engine.forward.model, "forward", crowded)
-    path, most = engine.prefill_mode, engine.max_batch_tokens
+    monkeypatch.setattr(engine.forward.model, "forward", fail_while_the_other_cache_exists)
+    mode, max_tokens = engine.prefill_mode, engine.max_batch_tokens
     assert len(list(engine.generate(questions(3)))) == 3
-    assert (engine.prefill_mode, engine.max_batch_tokens) == (path, most)
+    assert (engine.prefill_mode, engine.max_batch_tokens) == (mode, max_tokens)
 
 
 @pytest.mark.parametrize(("option", "description"), [("auto", "whole"), ("whole", "whole"), ("32", "chunks of 32")])
-def test_the_prefill_chunk_is_that_of_the_option(option: str, description: str, tmp_path: Path, ready: Ready) -> None:
+def test_the_option_sets_the_prefill_chunk(option: str, description: str, tmp_path: Path, ready: Ready) -> None:
     checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
     engine = load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk=option)
     assert engine.facts.prefill == description
-    with counted(engine) as seen:
+    with counted(engine) as pass_sizes:
         list(engine.generate(questions(1)))
-    assert max(seen) == (32 if option == "32" else len(TEXT) + 3)
+    assert max(pass_sizes) == (32 if option == "32" else len(TEXT) + 3)
 
 
 @pytest.mark.parametrize("family", ["longrope", "jamba"])
@@ -127,7 +127,7 @@ def test_a_prefill_chunk_that_changes_answers_is_refused(family: str, tmp_path: 
 
 def test_execution_settings_differ_by_prefill_chunk(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
-    paths = [
+    variants = [
         execution_settings(
             checkpoint,
             engine="auto",
@@ -139,4 +139,4 @@ def test_execution_settings_differ_by_prefill_chunk(tmp_path: Path) -> None:
         )
         for chunk in ("auto", "whole", "512")
     ]
-    assert all(one != other for one, other in itertools.combinations(paths, 2))
+    assert all(one != other for one, other in itertools.combinations(variants, 2))

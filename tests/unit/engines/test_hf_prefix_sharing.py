@@ -1,4 +1,4 @@
-"""Common prefixes are computed once, and every answer still equals that of `generate` on its prompt alone."""
+"""Common prefixes are computed once, and every answer still equals that of `generate` on the single prompt."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def branches(rng: Random) -> list[Prompt]:
     prompts: list[tuple[int, ...]] = []
     for _ in range(rng.randrange(1, 6)):
         source = rng.choice([TEXT, *prompts])
-        own = tuple(rng.randrange(2, 300) for _ in range(rng.choice([0, 0, 1, 1, 2, 9, 40])))
-        prompts.append((*source[: rng.randrange(len(source) + 1)], *own) or TEXT[:1])
+        suffix = tuple(rng.randrange(2, 300) for _ in range(rng.choice([0, 0, 1, 1, 2, 9, 40])))
+        prompts.append((*source[: rng.randrange(len(source) + 1)], *suffix) or TEXT[:1])
     return [prompt(ids, ANSWER) for ids in prompts]
 
 
@@ -53,13 +53,13 @@ def test_answers_after_shared_prefixes_equal_single_ones(family: str, seed: int,
     engine, rng = ready(family), Random(seed)
     for _ in range(calls):
         prompts = branches(rng)
-        with counted(engine) as seen:
-            done = list(engine.generate(prompts))
-        assert sum(generation.computed_tokens for generation in done) == sum(seen)
-        assert [generation.text for generation in done] == [own_greedy(engine, prompt) for prompt in prompts]
-        for generation in done:
-            through = generation.prompt_tokens - generation.reused_tokens + generation.generated_tokens - 1
-            assert generation.computed_tokens == through or family == "longrope"
+        with counted(engine) as pass_sizes:
+            generations = list(engine.generate(prompts))
+        assert sum(generation.computed_tokens for generation in generations) == sum(pass_sizes)
+        assert [generation.text for generation in generations] == [own_greedy(engine, prompt) for prompt in prompts]
+        for generation in generations:
+            positions = generation.prompt_tokens - generation.reused_tokens + generation.generated_tokens - 1
+            assert generation.computed_tokens == positions or family == "longrope"
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -71,19 +71,19 @@ def test_answers_of_batches_with_a_shared_prefix_equal_single_ones(
     engine, rng = ready(family, 3), Random(seed)
     for _ in range(calls):
         prompts = branches(rng)
-        with counted(engine) as seen:
-            done = list(engine.generate(prompts))
-        assert sum(generation.computed_tokens for generation in done) == sum(seen)
-        assert [generation.text for generation in done] == [own_greedy(engine, prompt) for prompt in prompts]
+        with counted(engine) as pass_sizes:
+            generations = list(engine.generate(prompts))
+        assert sum(generation.computed_tokens for generation in generations) == sum(pass_sizes)
+        assert [generation.text for generation in generations] == [own_greedy(engine, prompt) for prompt in prompts]
 
 
 @pytest.mark.parametrize("family", SHARING)
 def test_six_questions_on_one_context_read_it_once(family: str, ready: Ready) -> None:
     prompts = questions(6)
-    done = list(ready(family).generate(prompts))
+    generations = list(ready(family).generate(prompts))
     counts = prefill_token_counts([prompt.token_ids for prompt in prompts])
     assert sum(count.computed for count in counts) < len(TEXT) + 20
-    assert [generation.reused_tokens for generation in done] == [count.reused for count in counts]
+    assert [generation.reused_tokens for generation in generations] == [count.reused for count in counts]
 
 
 @pytest.mark.parametrize("family", PLAIN)
@@ -94,7 +94,7 @@ def test_a_model_that_continues_a_cache_inexactly_shares_no_prefixes(family: str
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_recurrent_states_are_shared_only_where_the_probe_is_reliable(dtype: str, tmp_path: Path) -> None:
+def test_recurrent_states_are_shared_only_in_a_dtype_that_the_probe_can_verify(dtype: str, tmp_path: Path) -> None:
     engine = load(
         read_checkpoint(str(save_model(HYBRIDS["lfm2"], tmp_path / "c"))), tokenizer=Ids(), device="cpu", dtype=dtype
     )
@@ -103,7 +103,7 @@ def test_recurrent_states_are_shared_only_where_the_probe_is_reliable(dtype: str
 
 @pytest.mark.parametrize("spec", ["full", "512"])
 def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
-    """The answers are the same as alone, even where the window of 512 does not reach all values."""
+    """The answers equal those of single prompts, even if the window of 512 does not reach all values."""
     torch.set_num_threads(1)
     path = calibration_checkpoint(spec)
     tokenizer: Any = load_tokenizer(str(path))
@@ -111,7 +111,7 @@ def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
     formatter, task = PromptFormatter(tokenizer), TASKS["niah_multikey_2"]
     sample = task.sample(1024, 0, seed=0, tokenizer=formatter, corpora=Corpora())
     lines = sample.context.splitlines()
-    keys = [re.findall(r"for (\S+) is", lines[at * len(lines) // 6])[0] for at in range(6)]
+    keys = [re.findall(r"for (\S+) is", lines[rank * len(lines) // 6])[0] for rank in range(6)]
     prompts = []
     for key in keys:
         text, prefix = (
@@ -123,11 +123,11 @@ def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
         engine.prefix_cache.clear()
         alone += engine.generate([single])
     engine.prefix_cache.clear()
-    with counted(engine) as seen:
+    with counted(engine) as pass_sizes:
         together = list(engine.generate(prompts))
     assert texts(together) == texts(alone) == [own_text(engine, prompt) for prompt in prompts]
-    assert sum(generation.computed_tokens for generation in together) == sum(seen)
-    assert sum(seen) < 1.6 * len(prompts[0].token_ids)
+    assert sum(generation.computed_tokens for generation in together) == sum(pass_sizes)
+    assert sum(pass_sizes) < 1.6 * len(prompts[0].token_ids)
     assert sum(text.strip(" .").isdigit() for text in texts(together)) == (6 if spec == "full" else 3)
 
 
@@ -136,7 +136,7 @@ def texts(generations: list[Generation]) -> list[str]:
 
 
 def own_text(engine: HfEngine, prompt: Prompt) -> str:
-    """Return the answer of `generate` to one prompt, decoded like an answer of the engine."""
+    """Return the answer that `generate` gives to one prompt, decoded as the engine decodes its own."""
     ids = torch.tensor([prompt.token_ids])
     full = engine.forward.model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=prompt.generation_tokens
@@ -172,16 +172,16 @@ def test_a_snapshot_of_windows_and_states_serves_the_next_call(
 def test_the_cache_of_another_text_is_freed(ready: Ready) -> None:
     engine = ready("llama")
     list(engine.generate([random_prompt(50)]))
-    held = engine.prefix_cache._cache
+    first_cache = engine.prefix_cache._cache
     list(engine.generate([prompt([1, *random_prompt(51).token_ids])]))
-    assert engine.prefix_cache._cache is not held
+    assert engine.prefix_cache._cache is not first_cache
 
 
 def test_answers_are_in_the_order_of_the_prompts(ready: Ready) -> None:
     prompts = [*questions(2), random_prompt(20, 3), *questions(4)[2:], random_prompt(33, 2)]
-    done = list(ready("llama").generate(prompts))
-    assert [generation.prompt_tokens for generation in done] == [len(prompt.token_ids) for prompt in prompts]
-    assert sum(generation.reused_tokens > 0 for generation in done) == 3
+    generations = list(ready("llama").generate(prompts))
+    assert [generation.prompt_tokens for generation in generations] == [len(prompt.token_ids) for prompt in prompts]
+    assert sum(generation.reused_tokens > 0 for generation in generations) == 3
 
 
 def test_a_prompt_that_cannot_be_read_leaves_earlier_answers(ready: Ready) -> None:
@@ -193,16 +193,16 @@ def test_a_prompt_that_cannot_be_read_leaves_earlier_answers(ready: Ready) -> No
 
 def test_prompts_with_a_common_prefix_form_their_own_batches(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ready("llama", 3)
-    strangers = [prompt([first, *random_prompt(40 + first).token_ids], ANSWER) for first in (2, 3)]
-    prompts = [strangers[0], *questions(4), strangers[1]]
+    unrelated = [prompt([first, *random_prompt(40 + first).token_ids], ANSWER) for first in (2, 3)]
+    prompts = [unrelated[0], *questions(4), unrelated[1]]
     batches: list[list[int]] = []
     run = engine._run
 
-    def watched(batch: list[Prompt], depths: tuple[int, ...]) -> list[Generation]:
+    def record_batch_and_run(batch: list[Prompt], depths: tuple[int, ...]) -> list[Generation]:
         batches.append([prompts.index(prompt) for prompt in batch])
         return run(batch, depths)
 
-    monkeypatch.setattr(engine, "_run", watched)
-    done = list(engine.generate(prompts))
+    monkeypatch.setattr(engine, "_run", record_batch_and_run)
+    generations = list(engine.generate(prompts))
     assert batches == [[0], [1, 2, 3], [4], [5]]
-    assert [generation.reused_tokens for generation in done] == [0, 0, len(TEXT), len(TEXT), len(TEXT), 0]
+    assert [generation.reused_tokens for generation in generations] == [0, 0, len(TEXT), len(TEXT), len(TEXT), 0]

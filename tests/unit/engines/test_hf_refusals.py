@@ -1,4 +1,4 @@
-"""The hf engine refuses unusable checkpoints, settings and prompts in one line, and falls back where it can."""
+"""The hf engine refuses unusable checkpoints, settings and prompts with a one-line error, or falls back if it can."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("unreadable", "message"),
     [
         (prompt([]), "no tokens"),
         (prompt([5, VOCABULARY]), f"token id {VOCABULARY} is outside"),
@@ -44,9 +44,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
         (prompt([5], 0), "asks for 0 tokens"),
     ],
 )
-def test_a_prompt_that_cannot_be_read_is_an_error(asked: Prompt, said: str, saved: Saved) -> None:
-    with pytest.raises(EngineError, match=said):
-        list(engine_of(saved("llama")).generate([asked]))
+def test_a_prompt_that_cannot_be_read_is_an_error(unreadable: Prompt, message: str, saved: Saved) -> None:
+    with pytest.raises(EngineError, match=message):
+        list(engine_of(saved("llama")).generate([unreadable]))
 
 
 def test_learned_positions_are_not_exceeded(saved: Saved) -> None:
@@ -75,7 +75,7 @@ def test_nan_and_infinite_weights_are_an_error(value: float, saved: Saved, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda t: t.pop("model.layers.1.mlp.up_proj.weight"), "lack model.layers.1.mlp.up_proj.weight"),
         (lambda t: t.update({"model.extra": torch.ones(2)}), "no place for model.extra"),
@@ -84,11 +84,11 @@ def test_nan_and_infinite_weights_are_an_error(value: float, saved: Saved, tmp_p
     ids=["missing", "unexpected", "mismatched"],
 )
 def test_weights_that_do_not_fit_the_config_are_refused(
-    change: Callable[[dict[str, torch.Tensor]], object], said: str, saved: Saved, tmp_path: Path
+    change: Callable[[dict[str, torch.Tensor]], object], message: str, saved: Saved, tmp_path: Path
 ) -> None:
-    with pytest.raises(EngineError, match=said) as caught:
+    with pytest.raises(EngineError, match=message) as raised:
         engine_of(changed_weights(saved("llama"), tmp_path / "c", change))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_tied_weights_are_not_reported_as_missing(saved: Saved) -> None:
@@ -131,7 +131,7 @@ def test_a_model_type_that_transformers_does_not_know_is_refused(saved: Saved, t
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"attention": "flash"}, "--attention: unknown 'flash'; use auto, eager, .*sdpa"),
         ({"attention": "org/kernel"}, "--attention: unknown 'org/kernel'"),
@@ -143,8 +143,10 @@ def test_a_model_type_that_transformers_does_not_know_is_refused(saved: Saved, t
         ({"batch_size": -1}, "--batch-size: -1 is negative"),
     ],
 )
-def test_unusable_settings_are_named(settings: dict[str, Any], said: str, saved: Saved) -> None:
-    with pytest.raises(EngineError, match=said):
+def test_an_unusable_setting_is_refused_by_its_option_name(
+    settings: dict[str, Any], message: str, saved: Saved
+) -> None:
+    with pytest.raises(EngineError, match=message):
         engine_of(saved("llama"), **settings)
 
 
@@ -161,7 +163,7 @@ def test_the_models_own_attention_replaces_a_faster_one_that_fails(
 
 
 @pytest.mark.parametrize(
-    ("weights", "asked", "used"),
+    ("weights", "option", "used"),
     [
         (torch.bfloat16, "auto", "bfloat16"),
         (torch.float16, "auto", "float32"),
@@ -170,10 +172,10 @@ def test_the_models_own_attention_replaces_a_faster_one_that_fails(
     ],
 )
 def test_dtype_auto_is_the_weights_dtype_except_float16_on_a_cpu(
-    weights: torch.dtype, asked: str, used: str, tmp_path: Path
+    weights: torch.dtype, option: str, used: str, tmp_path: Path
 ) -> None:
     path = save_model(CONFIGS["llama"], tmp_path / "c", dtype=weights)
-    engine = engine_of(path, dtype=asked)
+    engine = engine_of(path, dtype=option)
     assert engine.facts.dtype == used
     assert len(list(engine.generate([random_prompt(20)]))) == 1
 
@@ -197,18 +199,18 @@ def test_running_out_of_memory_reports_the_length_and_the_remedy(
         raise error
 
     monkeypatch.setattr(engine.forward.model, "forward", fail)
-    said = (
+    message = (
         r"out of memory on cpu with a prompt of 90 tokens, alone and whole: "
         r"(9 bytes more were requested, )?about 0.7 MiB are needed"
     )
-    with pytest.raises(EngineError, match=said) as caught:
+    with pytest.raises(EngineError, match=message) as raised:
         list(engine.generate([random_prompt(90), random_prompt(20)]))
-    assert caught.value.__cause__ is error
+    assert raised.value.__cause__ is error
     gc.collect()
     assert {cache() for cache in caches} == {None}, "the error holds the cache, so the next prompt lacks its memory"
 
 
-def test_a_failing_model_is_an_engine_error_in_one_line(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_model_raises_a_one_line_engine_error(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(saved("llama"))
 
     def fail(*_: Any, **__: Any) -> None:
@@ -229,5 +231,5 @@ def test_the_registry_loads_the_engine(saved: Saved) -> None:
 def test_importing_the_registry_imports_no_model_library() -> None:
     modules = "fixtures.engines, fixtures.checkpoints.checkpoint"
     code = f"import sys, {modules}; print({{'torch', 'transformers'}} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    process = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert process.stdout == "set()\n"

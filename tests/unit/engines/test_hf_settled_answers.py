@@ -1,4 +1,4 @@
-"""An answer ends as soon as no continuation can change its score, and never before."""
+"""Decoding ends as soon as no continuation can change the score, and never earlier."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.corpora import Corpora
 from fixtures.engines.hf.engine import HfEngine, load
 from fixtures.engines.hf.stopping import StopTracker, is_settled
-from fixtures.records import Sample
+from fixtures.records import Generation, Sample
 from fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
 from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
@@ -25,13 +25,13 @@ from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_models import CONFIGS, Ids, byte_tokenizer, prompt, random_prompt, save_model
 
 SETTLED = [name for name, task in TASKS.items() if task.settled_by]
-# Letters whose lower case depends on the next one or is longer, and parts of a stop string.
-PIECES = st.sampled_from(
+# Letters whose lower case is longer or depends on the next letter, and parts of stop strings.
+LETTERS = st.sampled_from(
     ["\u03a3", "\u03c2", "\u03c3", "\u0130", "\u00df", "A", "a", "b", "B", "1", " ", ".", "'", "\n"]
 )
-TEXTS = st.lists(PIECES, max_size=12).map("".join)
-REFERENCES = st.lists(st.lists(PIECES, min_size=1, max_size=3).map("".join), min_size=1, max_size=3)
-STOPS = st.lists(st.lists(PIECES, min_size=1, max_size=3).map("".join), max_size=2)
+TEXTS = st.lists(LETTERS, max_size=12).map("".join)
+REFERENCES = st.lists(st.lists(LETTERS, min_size=1, max_size=3).map("".join), min_size=1, max_size=3)
+STOPS = st.lists(st.lists(LETTERS, min_size=1, max_size=3).map("".join), max_size=2)
 
 
 @cache
@@ -41,7 +41,7 @@ def sample_of(name: str) -> Sample:
 
 
 def cut(text: str, stops: list[str]) -> str:
-    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
+    return text[: min((start for stop in stops if (start := text.find(stop)) >= 0), default=len(text))]
 
 
 def test_tasks_whose_score_can_fall_again_never_end_early() -> None:
@@ -65,14 +65,16 @@ def test_a_settled_text_has_the_full_score_with_any_continuation(
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_an_early_end_changes_no_score(name: str, data: st.DataObject) -> None:
-    """The score includes its parts and failure kind.
+    """Compare whole scores, with their parts and failure kinds.
 
     Answers consist of references, distractors, parts of the prompt and noise.
     """
     sample = sample_of(name)
     words = sample.prompt.text.split()
-    run = st.integers(0, len(words) - 9).map(lambda at: " ".join(words[at : at + 9]))
-    known = st.sampled_from([*sample.references, *sample.distractors, *(each.upper() for each in sample.references)])
+    run = st.integers(0, len(words) - 9).map(lambda start: " ".join(words[start : start + 9]))
+    known = st.sampled_from(
+        [*sample.references, *sample.distractors, *(reference.upper() for reference in sample.references)]
+    )
     text = " ".join(data.draw(st.lists(st.one_of(known, run, TEXTS), max_size=8)))
     ends = (end for end in range(len(text) + 1) if is_settled(text[:end], sample.prompt.settled_by))
     early = text[: next(ends, len(text))]
@@ -81,23 +83,23 @@ def test_an_early_end_changes_no_score(name: str, data: st.DataObject) -> None:
 
 @given(
     tokens=st.lists(st.integers(2, 299), min_size=1, max_size=40),
-    at=st.integers(0, 39),
+    start=st.integers(0, 39),
     length=st.integers(1, 4),
     stops=st.lists(st.sampled_from(["a", " the", "\n", "o\n"]), max_size=2),
 )
 def test_tokens_after_an_early_end_would_not_change_the_score(
-    tokens: list[int], at: int, length: int, stops: list[str]
+    tokens: list[int], start: int, length: int, stops: list[str]
 ) -> None:
     tokenizer = byte_tokenizer_once()
-    asked = prompt([5, 6, 7], len(tokens), stop=tuple(stops))
-    whole = StopTracker(asked, tokenizer, frozenset())
+    unsettled = prompt([5, 6, 7], len(tokens), stop=tuple(stops))
+    whole = StopTracker(unsettled, tokenizer, frozenset())
     for token in tokens:
         whole.add_token(token)
     full = tokenizer.decode(tokens)
-    reference = full[at % (len(full) or 1) :][:length] or "x"
+    reference = full[start % (len(full) or 1) :][:length] or "x"
     if "\ufffd" in reference:
         return
-    early = StopTracker(replace(asked, settled_by=((reference,),)), tokenizer, frozenset())
+    early = StopTracker(replace(unsettled, settled_by=((reference,),)), tokenizer, frozenset())
     for token in tokens:
         early.add_token(token)
     assert string_match_any(early.text, [reference]) == string_match_any(whole.text, [reference])
@@ -113,8 +115,8 @@ def test_decoding_ends_with_the_token_that_settles_the_score(tmp_path_factory: p
     engine = tiny(tmp_path_factory)
     (whole,) = engine.generate([random_prompt(40, 20)])
     words = [f" {word} " for word in whole.text.split()]
-    wanted = replace(random_prompt(40, 20), settled_by=(("nowhere",), (words[3].strip(), words[6].strip())))
-    (early,) = engine.generate([wanted])
+    settled = replace(random_prompt(40, 20), settled_by=(("nowhere",), (words[3].strip(), words[6].strip())))
+    (early,) = engine.generate([settled])
     assert early.finish == "decided"
     assert whole.text.startswith(early.text)
     assert early.generated_tokens <= 7 < whole.generated_tokens
@@ -123,25 +125,25 @@ def test_decoding_ends_with_the_token_that_settles_the_score(tmp_path_factory: p
 
 def test_rows_of_a_batch_end_early_on_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     engine = tiny(tmp_path_factory, batch_size=3)
-    asked = [random_prompt(length, 20) for length in (40, 30, 35)]
-    whole = list(engine.generate(asked))
-    wanted = replace(asked[1], settled_by=((whole[1].text.split()[0],),))
-    early = list(engine.generate([asked[0], wanted, asked[2]]))
-    assert [each.finish == "decided" for each in early] == [False, True, False]
+    prompts = [random_prompt(length, 20) for length in (40, 30, 35)]
+    whole = list(engine.generate(prompts))
+    settled = replace(prompts[1], settled_by=((whole[1].text.split()[0],),))
+    early = list(engine.generate([prompts[0], settled, prompts[2]]))
+    assert [generation.finish == "decided" for generation in early] == [False, True, False]
     assert [early[0].text, early[2].text] == [whole[0].text, whole[2].text]
 
 
-def test_what_is_enough_is_part_of_what_names_an_answer() -> None:
-    asked = random_prompt(20)
-    assert prompt_key(asked) != prompt_key(replace(asked, settled_by=(("7",),)))
+def test_the_prompt_key_covers_the_texts_that_settle_the_score() -> None:
+    unsettled = random_prompt(20)
+    assert prompt_key(unsettled) != prompt_key(replace(unsettled, settled_by=(("7",),)))
 
 
 @pytest.mark.parametrize("spec", ["full", "512"])
-def test_calibration_checkpoints_score_the_same_and_write_less(spec: str) -> None:
+def test_calibration_checkpoints_score_the_same_with_fewer_tokens(spec: str) -> None:
     torch.set_num_threads(1)
     path = calibration_checkpoint(spec)
     tokenizer = load_tokenizer(str(path))
-    engine = load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # it decodes too
+    engine = load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # the tokenizer also decodes
     formatter = PromptFormatter(tokenizer)
     samples = [
         with_budget(TASKS[name].sample(1024, index, seed=0, tokenizer=formatter, corpora=Corpora()), 24)
@@ -151,12 +153,16 @@ def test_calibration_checkpoints_score_the_same_and_write_less(spec: str) -> Non
     early = list(engine.generate([sample.prompt for sample in samples]))
     whole = list(engine.generate([replace(sample.prompt, settled_by=()) for sample in samples]))
     scores = [
-        [TASKS[sample.task].score(sample, each.text) for sample, each in zip(samples, answers, strict=True)]
+        [TASKS[sample.task].score(sample, answer.text) for sample, answer in zip(samples, answers, strict=True)]
         for answers in (early, whole)
     ]
     assert scores[0] == scores[1]
-    assert any(each.finish == "decided" for each in early)
-    assert sum(each.generated_tokens for each in early) < sum(each.generated_tokens for each in whole)
+    assert any(generation.finish == "decided" for generation in early)
+    assert _generated_tokens(early) < _generated_tokens(whole)
+
+
+def _generated_tokens(generations: list[Generation]) -> int:
+    return sum(generation.generated_tokens for generation in generations)
 
 
 def with_budget(sample: Sample, generation_tokens: int) -> Sample:
@@ -165,5 +171,5 @@ def with_budget(sample: Sample, generation_tokens: int) -> Sample:
 
 def tiny(tmp_path_factory: pytest.TempPathFactory, *, batch_size: int = 1) -> HfEngine:
     torch.set_num_threads(1)
-    path = save_model(CONFIGS["llama"], tmp_path_factory.mktemp("enough"))
+    path = save_model(CONFIGS["llama"], tmp_path_factory.mktemp("settled"))
     return load(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", batch_size=batch_size)

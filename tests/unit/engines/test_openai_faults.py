@@ -1,4 +1,4 @@
-"""A server fails in every way that servers do: requests are retried, and give up with one clear line."""
+"""The openai engine retries after every kind of server failure, and gives up with a one-line error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.servers import ChatServer, Response, chat_completion, forget_
 RIGHT = text_completion(" two", read=2)
 FAULTS = {
     "rate limit": in_json({"error": {"message": "slow down"}}, status=429, Retry_After="0.05"),
-    "rate limit, no time given": in_json({"error": {"message": "slow down"}}, status=429),
+    "rate limit without Retry-After": in_json({"error": {"message": "slow down"}}, status=429),
     "server error": in_json({"error": "oh"}, status=500),
     "overloaded": Response(status=503),
     "connection lost in the body": replace(RIGHT, cut=True),
@@ -29,7 +29,7 @@ FAULTS = {
     "no choices": in_json({"choices": [], "usage": {"prompt_tokens": 2}}),
     "choices are null": in_json({"choices": None, "usage": {"prompt_tokens": 2}}),
     "no text": in_json({"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 2}}),
-    "an error that says 200": in_json({"error": {"message": "crashed"}}),
+    "an error with status 200": in_json({"error": {"message": "crashed"}}),
     "no usage": in_json({"choices": [{"text": " two", "finish_reason": "stop"}]}),
 }
 
@@ -47,14 +47,14 @@ def server() -> Iterator[ChatServer]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_fails_once_is_asked_again_and_leaves_no_trace(server: ChatServer, fault: str) -> None:
+def test_a_request_that_fails_once_is_retried_with_the_same_result(server: ChatServer, fault: str) -> None:
     server.queue = [FAULTS[fault]]
     assert answers(engine_of(server), "one two") == [" two"]
     assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize(
-    ("failing", "says", "calls"),
+    ("failing", "message", "calls"),
     [
         (in_json({"error": {"message": "bad key"}}, status=401), "401 (bad key); set LONGCTX_API_KEY", 1),
         (in_json({"error": {"message": "no model\nm"}}, status=404), "404 (no model m); correct --base-url or", 1),
@@ -79,15 +79,15 @@ def test_what_fails_once_is_asked_again_and_leaves_no_trace(server: ChatServer, 
         ),
     ],
 )
-def test_what_goes_on_failing_is_one_line_after_a_bounded_number_of_calls(
-    server: ChatServer, failing: Response, says: str, calls: int
+def test_a_lasting_failure_is_a_one_line_error_after_a_bounded_number_of_requests(
+    server: ChatServer, failing: Response, message: str, calls: int
 ) -> None:
     server.answer = lambda _: failing
-    assert says in refused(engine_of(server))
+    assert message in refused(engine_of(server))
     assert len(server.requests) == calls
 
 
-def test_a_server_that_goes_on_failing_is_given_up_when_patience_ends(server: ChatServer) -> None:
+def test_retries_of_a_failing_server_end_with_the_retry_policy(server: ChatServer) -> None:
     server.answer = lambda _: in_json({"error": {"message": "broken"}}, status=500)
     began = time.monotonic()
     assert "500 (broken)" in refused(engine_of(server, retry_policy=2.0))
@@ -95,49 +95,49 @@ def test_a_server_that_goes_on_failing_is_given_up_when_patience_ends(server: Ch
     assert time.monotonic() - began < 20
 
 
-def test_a_server_is_waited_for_as_long_as_it_asks(server: ChatServer) -> None:
+def test_a_retry_waits_as_long_as_retry_after_demands(server: ChatServer) -> None:
     server.queue = [in_json({"error": "wait"}, status=429, Retry_After="0.6")]
     began = time.monotonic()
     assert answers(engine_of(server), "one two") == [" two"]
     assert time.monotonic() - began >= 0.6
 
 
-def test_an_answer_that_comes_too_late_again_and_again_is_one_line_and_the_next_sooner(server: ChatServer) -> None:
+def test_repeated_time_outs_are_a_one_line_error_that_comes_sooner_for_the_next_prompt(server: ChatServer) -> None:
     server.answer = lambda _: replace(RIGHT, delay_seconds=10)
     engine = engine_of(server, timeout_seconds=0.2)
-    says = "no answer in time; look after it, or give a longer --request-timeout"
-    assert says in refused(engine)
+    message = "no answer in time; look after it, or give a longer --request-timeout"
+    assert message in refused(engine)
     assert len(server.requests) == MAX_TIMEOUTS
-    assert says in refused(engine)
+    assert message in refused(engine)
     assert len(server.requests) == MAX_TIMEOUTS + 1
 
 
 @pytest.fixture
-def long_waits_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One time-out ends a request, and the health check waits a tenth of a second."""
+def short_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End a request after one time-out, and let the health check wait a tenth of a second."""
     monkeypatch.setattr(engine, "MAX_TIMEOUTS", 1)
     monkeypatch.setattr(engine, "HEALTH_CHECK_SECONDS", 0.1)
 
 
-@pytest.mark.usefixtures("long_waits_are_seconds")
-def test_a_server_that_takes_requests_and_answers_none_costs_its_long_wait_once(server: ChatServer) -> None:
+@pytest.mark.usefixtures("short_time_outs")
+def test_a_server_that_never_answers_costs_one_long_time_out(server: ChatServer) -> None:
     server.answer = lambda _: replace(RIGHT, delay_seconds=10)
     engine = engine_of(server, timeout_seconds=2.0)
-    says = refused(engine)
+    message = refused(engine)
     for prompt in ("three four", "five six", "seven eight"):
-        assert refused(engine, prompt) == says
-    assert [request.body["max_tokens"] for request in server.requests] == [8, 1], "and one short question"
+        assert refused(engine, prompt) == message
+    assert [request.body["max_tokens"] for request in server.requests] == [8, 1], "one request and one health check"
 
 
 @pytest.mark.parametrize("failing", [Response(status=503), in_json({"error": "later"}, status=429, Retry_After="9")])
-def test_patience_with_a_busy_server_ends_once(server: ChatServer, failing: Response) -> None:
+def test_a_busy_server_is_waited_for_once(server: ChatServer, failing: Response) -> None:
     server.answer = lambda _: failing
     engine = engine_of(server, retry_policy=0.5)
-    says = refused(engine)
-    asked = len(server.requests)
+    message = refused(engine)
+    request_count = len(server.requests)
     for prompt in ("three four", "five six", "seven eight"):
-        assert refused(engine, prompt) == says
-    assert len(server.requests) == asked + 1
+        assert refused(engine, prompt) == message
+    assert len(server.requests) == request_count + 1
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
@@ -159,7 +159,7 @@ def test_a_server_that_comes_back_is_used_again(
     assert [generation.text for generation in engine.generate(prompt)] == [" two"]
 
 
-def test_a_server_that_fails_at_one_prompt_alone_is_asked_the_others(server: ChatServer) -> None:
+def test_a_server_that_fails_on_one_prompt_still_answers_the_others(server: ChatServer) -> None:
     server.answer = lambda request: Response(status=500) if "bad" in str(request.prompt) else echo(request)
     engine = engine_of(server, retry_policy=0.2)
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_a_server_that_fails_at_one_prompt_alone_is_asked_the_others(server: Cha
         assert answers(engine, "one two") == [" two"]
 
 
-def test_many_at_once_ask_one_short_question(server: ChatServer) -> None:
+def test_concurrent_prompts_share_one_health_check(server: ChatServer) -> None:
     server.answer = lambda _: Response(status=503)
     engine = engine_of(server, retry_policy=0.2)
     refused(engine)
@@ -177,56 +177,56 @@ def test_many_at_once_ask_one_short_question(server: ChatServer) -> None:
     assert [request.body["max_tokens"] for request in server.requests] == [1]
 
 
-def test_a_server_that_asks_for_no_pause_is_not_asked_without_end(server: ChatServer) -> None:
+def test_retries_pause_even_if_retry_after_is_zero(server: ChatServer) -> None:
     server.answer = lambda _: in_json({"error": "later"}, status=429, Retry_After="0")
     refused(engine_of(server, retry_policy=2.0))
-    # Pauses of 0.02 seconds and twice as much each time, half of it at least.
+    # Pauses start at 0.02 seconds and double; jitter shortens them by half at most.
     assert len(server.requests) <= 8
 
 
-def test_a_time_out_longer_than_all_patience_is_not_the_end(server: ChatServer) -> None:
+def test_a_time_out_longer_than_the_retry_policy_is_retried(server: ChatServer) -> None:
     server.queue = [replace(RIGHT, delay_seconds=10)]
     assert answers(engine_of(server, timeout_seconds=1.0, retry_policy=0.5), "one two") == [" two"]
 
 
-def test_an_answer_that_stalls_is_asked_again(server: ChatServer) -> None:
+def test_a_stalled_answer_is_requested_again(server: ChatServer) -> None:
     server.queue = [replace(RIGHT, stall_seconds=10)]
     assert answers(engine_of(server, timeout_seconds=1.0), "one two") == [" two"]
 
 
-def test_what_nobody_foresaw_is_raised_and_not_waited_for(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_raised_at_once(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(server)
     monkeypatch.setattr(engine, "_read", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         list(engine.generate(asking("one two")))
 
 
-def test_a_server_that_dies_and_comes_back_is_waited_for() -> None:
+def test_the_engine_waits_for_a_server_that_restarts() -> None:
     with ChatServer().serving() as first:
         first.answer = echo
         engine = engine_of(first, retry_policy=20)
         assert answers(engine, "one two") == [" two"]
-    again: list[ChatServer] = []
+    restarted: list[ChatServer] = []
     ended = threading.Event()
 
-    def come_back() -> None:
+    def restart() -> None:
         time.sleep(0.4)
-        again.append(ChatServer(first.port))
-        again[0].answer = echo
-        with again[0].serving():
+        restarted.append(ChatServer(first.port))
+        restarted[0].answer = echo
+        with restarted[0].serving():
             ended.wait(20)
 
-    thread = threading.Thread(target=come_back)
+    thread = threading.Thread(target=restart)
     thread.start()
     try:
         assert answers(engine, "three four", "five six") == [" four", " six"]
-        assert len(again[0].requests) == 2
+        assert len(restarted[0].requests) == 2
     finally:
         ended.set()
         thread.join()
 
 
-def test_a_server_that_is_gone_is_waited_for_once() -> None:
+def test_the_engine_waits_only_once_for_a_server_that_stays_down() -> None:
     with ChatServer().serving() as gone:
         engine = engine_of(gone, retry_policy=2.0)
     assert "the connection fails" in refused(engine)
@@ -235,24 +235,24 @@ def test_a_server_that_is_gone_is_waited_for_once() -> None:
     assert time.monotonic() - began < 1.5
 
 
-def test_what_was_answered_beside_a_failure_is_not_asked_again(server: ChatServer) -> None:
+def test_answers_that_arrived_beside_a_failure_are_not_requested_again(server: ChatServer) -> None:
     refusing = replace(in_json({"error": "no"}, status=400), delay_seconds=0.3)
     server.answer = lambda request: refusing if "bad" in str(request.prompt) else echo(request)
     engine = engine_of(server)
-    given = engine.generate(asking("an a", "the bad", "a b"))
-    assert next(given).text == " a"
+    generations = engine.generate(asking("an a", "the bad", "a b"))
+    assert next(generations).text == " a"
     with pytest.raises(EngineError, match="400"):
-        next(given)
-    asked = len(server.requests)
+        next(generations)
+    request_count = len(server.requests)
     assert answers(engine, "a b") == [" b"]
-    assert len(server.requests) == asked == 3
+    assert len(server.requests) == request_count == 3
 
 
-def test_nobody_waits_for_what_comes_after_a_prompt_that_failed(server: ChatServer) -> None:
+def test_prompts_after_a_failed_one_leave_no_request_pending(server: ChatServer) -> None:
     no = in_json({"error": "no"}, status=400)
     server.answer = lambda request: no if "bad" in str(request.prompt) else echo(request)
     shared = "one two three four five six"
     engine = engine_of(server, batch_size=1)
     with pytest.raises(EngineError, match="400"):
-        list(engine.generate(asking("bad", *(f"{shared} {each}" for each in "abcdef"))))
+        list(engine.generate(asking("bad", *(f"{shared} {letter}" for letter in "abcdef"))))
     assert answers(engine, f"{shared} a", f"{shared} b") == [" a", " b"]

@@ -1,4 +1,4 @@
-"""A key goes to the server that it is for, and is shown nowhere, whatever a server says."""
+"""A key is sent only to its own server, and no error, log or answer shows it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def server() -> Iterator[ChatServer]:
         yield serving
 
 
-def leaks(raised: pytest.ExceptionInfo[EngineError]) -> str:
-    """All that a traceback could show of an error, its causes included."""
+def traceback_text(raised: pytest.ExceptionInfo[EngineError]) -> str:
+    """Return all text that a traceback could show of an error and its causes."""
     return "".join(traceback.format_exception(raised.value, chain=True)) + repr(raised.value.__context__)
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 500])
-def test_no_key_is_shown_where_a_server_repeats_it(
+def test_a_key_that_a_server_repeats_is_hidden(
     server: ChatServer, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("LONGCTX_API_KEY", KEY)
@@ -44,21 +44,21 @@ def test_no_key_is_shown_where_a_server_repeats_it(
     with pytest.raises(EngineError) as raised:
         list(engine_of(server, retry_policy=0.1).generate(asking("one two")))
     assert server.requests[0].authorization == f"Bearer {KEY}"
-    assert KEY not in leaks(raised)
+    assert KEY not in traceback_text(raised)
     assert KEY not in caplog.text
     server.answer = lambda _: text_completion(f" {KEY} two", read=2)
     assert answers(engine_of(server), "one two") == [" *** two"]
 
 
-def test_a_key_that_json_escapes_is_hidden_too(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_json_escapes_is_hidden(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "sk-4f1e9a77/c0ffee/5ecret"
     monkeypatch.setenv("LONGCTX_API_KEY", key)
-    said = text_completion(f" {key} two", read=2)
-    server.answer = lambda _: replace(said, body=said.body.replace(b"/", b"\\/"))
+    reply = text_completion(f" {key} two", read=2)
+    server.answer = lambda _: replace(reply, body=reply.body.replace(b"/", b"\\/"))
     assert answers(engine_of(server), "one two") == [" *** two"]
 
 
-def test_the_key_of_openai_goes_nowhere_else(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_openai_key_is_not_sent_to_another_server(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     answers(engine_of(server), "one two")
     assert KEY not in server.requests[0].headers

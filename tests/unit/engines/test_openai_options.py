@@ -1,4 +1,4 @@
-"""The options for a server, and the prompts that it gets."""
+"""Options of a served run, and the prompts that are sent to the server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "an unknown api": ((MODEL, f"--base-url={URL}", "--api=x"), "--api: unknown 'x'; use one of completions, chat"),
     "no time": ((MODEL, f"--base-url={URL}", "--request-timeout=0"), "--request-timeout: '0'; give a number"),
     "a name without tokenizer": (("--model=gpt", f"--base-url={URL}"), "--model: 'gpt' is no directory; give the"),
-    "nobody there": ((MODEL, f"--base-url={URL}"), f"server {URL}: the connection fails"),
+    "server is down": ((MODEL, f"--base-url={URL}"), f"server {URL}: the connection fails"),
     "a base model that thinks": ((MODEL, "--thinking-budget=9"), "--thinking-budget: only models with a chat template"),
     "a number format with nothing to load": (
         (MODEL, f"--base-url={URL}", "--baseline=report.json", "--dtype=float32"),
@@ -43,48 +43,50 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-OF_OUR_ENGINE = {"device": "cpu", "dtype": "bf16", "attention": "sdpa", "prefill-chunk": "64", "gpus-per-worker": "2"}
+HF_OPTIONS = {"device": "cpu", "dtype": "bf16", "attention": "sdpa", "prefill-chunk": "64", "gpus-per-worker": "2"}
 
 
-@pytest.mark.parametrize("where", [f"--base-url={URL}", "--serve=serve {model} --port {port}"])
-@pytest.mark.parametrize("name", OF_OUR_ENGINE)
-def test_what_no_server_is_told_is_refused_before_one(name: str, where: str) -> None:
-    given = OF_OUR_ENGINE[name]
-    said = usage_error(MODEL, where, f"--{name}={given}", *SMALL)
-    assert said == f"--{name}: {given} is for --engine hf; leave it out: the server decides"
+@pytest.mark.parametrize("server_option", [f"--base-url={URL}", "--serve=serve {model} --port {port}"])
+@pytest.mark.parametrize("name", HF_OPTIONS)
+def test_options_of_the_hf_engine_are_refused_with_a_server(name: str, server_option: str) -> None:
+    value = HF_OPTIONS[name]
+    message = usage_error(MODEL, server_option, f"--{name}={value}", *SMALL)
+    assert message == f"--{name}: {value} is for --engine hf; leave it out: the server decides"
 
 
-def test_defaults_of_our_engine_may_be_written_out_before_a_server() -> None:
+def test_defaults_of_the_hf_engine_are_allowed_with_a_server() -> None:
     defaults = ("--device=auto", "--dtype=auto", "--attention=auto", "--prefill-chunk=auto", "--gpus-per-worker=1")
     assert usage_error(MODEL, f"--base-url={URL}", *defaults, *SMALL).startswith(f"server {URL}: the connection fails")
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_use_is_one_line(wrong: str, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments, says = WRONG[wrong]
-    said = usage_error(*arguments, *SMALL)
-    assert said.startswith(says)
-    assert "\n" not in said
+def test_wrong_use_is_a_one_line_error(wrong: str, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments, beginning = WRONG[wrong]
+    message = usage_error(*arguments, *SMALL)
+    assert message.startswith(beginning)
+    assert "\n" not in message
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_run_whose_server_is_not_there_ends_with_that_line(tmp_path: Path) -> None:
-    arguments, says = WRONG["nobody there"]
+def test_a_run_without_its_server_exits_with_a_one_line_error(tmp_path: Path) -> None:
+    arguments, message = WRONG["server is down"]
     ended = run_pytest(tmp_path, *arguments, *SMALL)
     assert ended.exit_code == 4
-    assert ended.errors.startswith(f"ERROR: {says}")
+    assert ended.errors.startswith(f"ERROR: {message}")
     assert len(ended.errors.strip().splitlines()) == 1
 
 
-def test_a_name_is_measured_with_a_foreign_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_given_by_name_is_measured_with_another_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
-    def halves(request: Request) -> Response:
+    def count_words(request: Request) -> Response:
         assert isinstance(request.prompt, str)
         return text_completion(" seven", read=len(request.prompt.split()))
 
     with ChatServer().serving() as server:
-        server.answer = halves
+        server.answer = count_words
         tokenizer = f"--length-tokenizer={calibration_checkpoint('512')}"
         report = ("--report-json", f"{tmp_path}/report.json")
         ended = run_pytest(tmp_path, "--model=gpt-9", f"--base-url={server.url}", tokenizer, *SMALL, *report)
@@ -96,22 +98,22 @@ def test_a_name_is_measured_with_a_foreign_tokenizer(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("lengths", ["1k,2k", "1k"])
-def test_a_context_that_is_too_short_is_found_out_before_the_run(
+def test_a_context_that_is_too_short_is_refused_before_the_run(
     lengths: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lengths are worked off from the shortest: the first sample of the longest comes after hours."""
+    """Lengths run from the shortest, so the first sample of the longest may come hours later."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     name = str(calibration_checkpoint("512"))
     tokenizer = Tokenizer.from_file(f"{name}/tokenizer.json")
 
-    def counting(request: Request) -> Response:
+    def count_tokens(request: Request) -> Response:
         prompt = request.prompt
         read = len(tokenizer.encode(prompt).ids) if isinstance(prompt, str) else len(prompt)
         return text_completion(" seven", read=read)
 
     with ChatServer().serving() as server:
         server.models = in_json({"data": [{"id": name, "max_model_len": 1024}]})
-        server.answer = counting
+        server.answer = count_tokens
         ended = run_pytest(tmp_path, MODEL, f"--base-url={server.url}", "--samples=1", f"--lengths={lengths}", "-x")
     assert ended.exit_code in (1, 4)
     if "2k" in lengths:
@@ -125,36 +127,36 @@ def test_a_context_that_is_too_short_is_found_out_before_the_run(
         assert len(server.requests) > 5
 
 
-def test_a_plan_asks_no_server(tmp_path: Path) -> None:
+def test_a_plan_sends_no_request(tmp_path: Path) -> None:
     ended = run_pytest(tmp_path, MODEL, f"--base-url={URL}", *SMALL, "--plan")
     assert ended.exit_code == 0
     assert f"on a server: {URL}" in ended.output
     assert "GiB" not in ended.output
 
 
-def framed(**settings: Any) -> PromptFormatter:
+def formatter_of(**settings: Any) -> PromptFormatter:
     return PromptFormatter(load_tokenizer(str(calibration_checkpoint("512-chat"))), **settings)
 
 
-def test_a_prefix_that_cannot_be_continued_is_asked_for_in_the_users_turn() -> None:
-    formatter = framed(prefix="instruction", keeps_turns=True)
+def test_an_answer_prefix_that_cannot_be_continued_is_requested_in_the_users_turn() -> None:
+    formatter = formatter_of(prefix="instruction", keeps_turns=True)
     prompt = formatter.prompt("Where?", "It is", generation_tokens=4)
     assert prompt.opening == "It is"
     assert prompt.turns == ("Where?\n\nBegin your answer with these words: It is", "")
     assert prompt.turns[0] in prompt.text
     assert not prompt.text.endswith("It is")
-    assert framed(keeps_turns=True).prompt("Where?", "It is", generation_tokens=4).turns == ("Where?", "It is")
-    assert framed().prompt("Where?", "It is", generation_tokens=4).turns is None
+    assert formatter_of(keeps_turns=True).prompt("Where?", "It is", generation_tokens=4).turns == ("Where?", "It is")
+    assert formatter_of().prompt("Where?", "It is", generation_tokens=4).turns is None
 
 
-def test_turns_for_a_server_are_the_same_prompt_where_the_template_is_known() -> None:
-    assert framed(keeps_turns=True).fingerprint == framed().fingerprint
-    assert framed(keeps_turns=True, chat="off").fingerprint != framed(chat="off").fingerprint
+def test_keeping_turns_leaves_the_fingerprint_unless_the_template_is_unknown() -> None:
+    assert formatter_of(keeps_turns=True).fingerprint == formatter_of().fingerprint
+    assert formatter_of(keeps_turns=True, chat="off").fingerprint != formatter_of(chat="off").fingerprint
 
 
-def test_samples_of_another_way_to_begin_answers_have_another_name_and_are_sound() -> None:
-    assert len({framed().fingerprint, framed(prefix="instruction").fingerprint}) == 2
-    formatter = framed(prefix="instruction")
+def test_samples_with_an_instructed_prefix_have_another_fingerprint_and_are_sound() -> None:
+    assert len({formatter_of().fingerprint, formatter_of(prefix="instruction").fingerprint}) == 2
+    formatter = formatter_of(prefix="instruction")
     task = TASKS["niah_single_2"]
     sample = task.sample(1024, 0, seed=0, tokenizer=formatter, corpora=Corpora())
     assert sample_problems(sample, task, formatter) == []
@@ -162,8 +164,8 @@ def test_samples_of_another_way_to_begin_answers_have_another_name_and_are_sound
     assert sample_problems(spoiled, task, formatter) != []
 
 
-def test_an_unfinished_thought_scores_nothing_and_is_a_failure_of_its_own() -> None:
-    builder = SampleBuilder(tasks=TASKS, formatter=framed(), corpora=Corpora(), seed=0)
+def test_an_unfinished_thought_scores_zero_and_has_its_own_failure_kind() -> None:
+    builder = SampleBuilder(tasks=TASKS, formatter=formatter_of(), corpora=Corpora(), seed=0)
     for name in ("niah_single_2", "niah_multivalue"):
         sample = TASKS[name].sample(1024, 0, seed=0, tokenizer=builder.formatter, corpora=Corpora())
         score = builder.unfinished(sample)
@@ -173,16 +175,18 @@ def test_an_unfinished_thought_scores_nothing_and_is_a_failure_of_its_own() -> N
 
 
 class Thinker(EmptyAnswerEngine):
-    """Never comes to an answer."""
+    """An engine whose model never finishes its thought."""
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         for generation in super().generate(prompts):
             yield msgspec.structs.replace(generation, finish="thinking")
 
 
-def test_a_model_that_goes_on_thinking_fails_each_sample_for_that(tmp_path: Path) -> None:
+def test_a_model_that_never_stops_thinking_fails_every_sample_as_unfinished(tmp_path: Path) -> None:
     with worker_of(calibration_checkpoint("512"), Thinker(), tmp_path) as (worker, case):
         result = measure_case(worker, case)
-    assert {(each.score.value, each.score.failure) for each in result.outcomes} == {(0.0, "unfinished thinking")}
+    assert {(outcome.score.value, outcome.score.failure) for outcome in result.outcomes} == {
+        (0.0, "unfinished thinking")
+    }
     kinds = SCHEMA["properties"]["cases"]["items"]["properties"]["failures"]["propertyNames"]["enum"]
     assert "unfinished thinking" in kinds
