@@ -1,4 +1,4 @@
-"""Verdicts as tests: what fails a run, and how each word is shown."""
+"""Verdicts reported as tests: the verdicts that fail a run, and the outcome shown for every verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def verdict(word: VerdictWord, *, blocking: bool = True, kind: str = "level") ->
     )  # fmt: skip
 
 
-def counting(level: str, regression: str) -> Thresholds:
+def thresholds_counting(level: str, regression: str) -> Thresholds:
+    """Return thresholds that count inconclusive level gates and regression gates as given: pass or fail."""
     return replace(
         thresholds(),
         verdict=VerdictSettings(inconclusive=level),  # type: ignore[arg-type]  # parametrized words
@@ -38,27 +39,27 @@ def counting(level: str, regression: str) -> Thresholds:
 
 @pytest.mark.parametrize("kind", ["level", "effective_length", "weighted_average", "regression"])
 @pytest.mark.parametrize("word", WORDS)
-def test_what_fails_a_run(word: VerdictWord, kind: str) -> None:
-    usual = thresholds()
-    open_ = word == "inconclusive" and kind != "regression"
-    assert blocks(verdict(word, kind=kind), usual, narrowed=True) == (word in ("fail", "error") or open_)
-    assert blocks(verdict(word, kind=kind), usual, narrowed=False) == (
-        word in ("fail", "error", "not measured") or open_
+def test_only_blocking_gates_with_a_failing_verdict_fail_the_run(word: VerdictWord, kind: str) -> None:
+    default = thresholds()
+    open_verdict_fails = word == "inconclusive" and kind != "regression"
+    assert blocks(verdict(word, kind=kind), default, narrowed=True) == (word in ("fail", "error") or open_verdict_fails)
+    assert blocks(verdict(word, kind=kind), default, narrowed=False) == (
+        word in ("fail", "error", "not measured") or open_verdict_fails
     )
-    assert not blocks(verdict(word, kind=kind, blocking=False), usual, narrowed=False)
+    assert not blocks(verdict(word, kind=kind, blocking=False), default, narrowed=False)
 
 
 @pytest.mark.parametrize("narrowed", [True, False])
 @pytest.mark.parametrize("kind", ["level", "effective_length", "weighted_average", "regression"])
-def test_an_open_verdict_counts_as_the_file_says(kind: str, narrowed: bool) -> None:
-    """Each kind by its own table."""
-    strict, lax = counting("fail", "pass"), counting("pass", "fail")
+def test_an_inconclusive_verdict_counts_as_the_thresholds_file_configures(kind: str, narrowed: bool) -> None:
+    """The table [regression] applies to regression gates, the table [verdict] to all others."""
+    strict, lax = thresholds_counting("fail", "pass"), thresholds_counting("pass", "fail")
     if kind == "regression":
         strict, lax = lax, strict
-    found = verdict("inconclusive", kind=kind)
-    assert blocks(found, strict, narrowed=narrowed)
-    assert not blocks(found, lax, narrowed=narrowed)
-    assert not blocks(replace(found, blocking=False), strict, narrowed=narrowed)
+    inconclusive = verdict("inconclusive", kind=kind)
+    assert blocks(inconclusive, strict, narrowed=narrowed)
+    assert not blocks(inconclusive, lax, narrowed=narrowed)
+    assert not blocks(replace(inconclusive, blocking=False), strict, narrowed=narrowed)
 
 
 @pytest.mark.parametrize(
@@ -81,38 +82,40 @@ def test_a_gate_is_reported_as_a_test(word: VerdictWord, blocking: bool, narrowe
     report, teardown = gate_reports(
         verdict(word, blocking=blocking), thresholds(), place="thresholds.toml", narrowed=narrowed
     )
-    told = "xfailed" if hasattr(report, "wasxfail") else report.outcome
-    assert told == outcome
+    shown_outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
+    assert shown_outcome == outcome
     assert (report.nodeid, report.when) == ("thresholds.toml::gate[g]", "call")
     assert (teardown.outcome, teardown.when) == ("passed", "teardown")
-    for each in (report, teardown):
-        assert {("verdict", word), ("interval", "40.0 60.0"), ("samples", 1)} <= set(each.user_properties)
+    for phase in (report, teardown):
+        assert {("verdict", word), ("interval", "40.0 60.0"), ("samples", 1)} <= set(phase.user_properties)
     assert "because" in report.longreprtext or outcome == "passed"
 
 
-def test_an_open_verdict_that_counts_as_a_pass_is_not_shown_as_one() -> None:
-    report, _ = gate_reports(verdict("inconclusive"), counting("pass", "pass"), place="t.toml", narrowed=False)
+def test_an_inconclusive_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> None:
+    report, _ = gate_reports(
+        verdict("inconclusive"), thresholds_counting("pass", "pass"), place="t.toml", narrowed=False
+    )
     assert report.outcome == "skipped"
     assert report.longrepr == ("t.toml", 1, "Skipped: because")
 
 
 @pytest.mark.parametrize(
-    ("below", "dropped", "said"),
+    ("below", "dropped", "message"),
     [
         (True, False, "61.5 is below its floor of 90"),
         (False, True, "-12.2 against the baseline (9 worse, 2 better of 57 pairs)"),
         (True, True, "61.5 is below its floor of 90; -12.2 against the baseline (9 worse, 2 better of 57 pairs)"),
     ],
 )
-def test_a_bad_case_is_a_failed_test_that_says_why(below: bool, dropped: bool, said: str) -> None:
+def test_a_regressed_case_is_a_failed_test_with_its_reason(below: bool, dropped: bool, message: str) -> None:
     diagnosis = replace(BAD, below=below, dropped=dropped)
     report, teardown = case_reports("test_ruler[vt-4k]", diagnosis, thresholds(), place="t.toml")
     assert (report.nodeid, report.outcome, report.when) == ("t.toml::case[vt-4k]", "failed", "call")
-    assert report.longreprtext == f"test_ruler[vt-4k]: {said}"
+    assert report.longreprtext == f"test_ruler[vt-4k]: {message}"
     assert (teardown.outcome, teardown.when) == ("passed", "teardown")
 
 
-def test_a_bad_case_can_be_reported_only() -> None:
+def test_a_regressed_case_can_be_reported_without_failing() -> None:
     lax = replace(thresholds(), regression=RegressionSettings(cases="report"))
     report, _ = case_reports("test_ruler[vt-4k]", replace(BAD, dropped=False), lax, place="t.toml")
     assert report.outcome == "skipped"

@@ -1,4 +1,4 @@
-"""Gates on categories of HELMET: their tables in a thresholds file, and their verdicts."""
+"""Gates on the categories of HELMET: their tables in a thresholds file and their verdicts."""
 
 from __future__ import annotations
 
@@ -22,19 +22,26 @@ GATE = replace(LEVEL, name="cite", kind="category", category="cite", above=50.0)
 
 
 def helmet_case(task: str, length: int = LENGTH, samples: int = 40) -> Case:
-    of = TASKS[task]
+    definition = TASKS[task]
     return replace(
-        case(task, length, samples), id=f"test_{of.category}[{task}-8k]", suite="helmet", category=of.category
+        case(task, length, samples),
+        id=f"test_{definition.category}[{task}-8k]",
+        suite="helmet",
+        category=definition.category,
     )
 
 
 def evaluator_with(gate: Gate, cases: list[Case], values: dict[str, float], missing: str = "") -> GateEvaluator:
     scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
-    results = {one.id: result(one, *[values[one.task]] * one.samples) for one in cases if one.task != missing}
+    results = {
+        planned.id: result(planned, *[values[planned.task]] * planned.samples)
+        for planned in cases
+        if planned.task != missing
+    }
     return GateEvaluator(thresholds(gate), Measured(scope=scope, results=results))
 
 
-def read(tmp_path: Path, text: str) -> tuple[Gate, ...]:
+def read_gates(tmp_path: Path, text: str) -> tuple[Gate, ...]:
     path = tmp_path / "gates.toml"
     path.write_text(text)
     return load_thresholds(path, known_tasks=FAMILIES).gates
@@ -49,7 +56,7 @@ def table(**fields: str) -> str:
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
-    (gate,) = read(
+    (gate,) = read_gates(
         tmp_path, table(name="'c'", kind="'category'", category=f"'{category}'", above="40", lengths="['8k']")
     )
     assert (gate.kind, gate.category, gate.above, gate.lengths) == ("category", category, 40.0, (LENGTH,))
@@ -76,10 +83,10 @@ def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
         ({"category": "'rag'", "above": "40", "lengths": "[]"}, "lengths is empty"),
     ],
 )
-def test_an_invalid_gate_is_an_error_of_one_line(fields: dict[str, str], problem: str, tmp_path: Path) -> None:
-    with pytest.raises(ThresholdsError) as caught:
-        read(tmp_path, table(name="'c'", kind="'category'", **fields))
-    message = str(caught.value)
+def test_an_invalid_gate_is_refused_in_one_line(fields: dict[str, str], problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ThresholdsError) as error:
+        read_gates(tmp_path, table(name="'c'", kind="'category'", **fields))
+    message = str(error.value)
     assert "[[gate]] 'c'" in message
     assert problem in message
     assert "\n" not in message
@@ -87,13 +94,13 @@ def test_an_invalid_gate_is_an_error_of_one_line(fields: dict[str, str], problem
 
 def test_only_a_category_gate_has_a_category(tmp_path: Path) -> None:
     with pytest.raises(ThresholdsError, match="unknown key 'category'"):
-        read(tmp_path, table(name="'c'", kind="'level'", category="'rag'", above="40"))
+        read_gates(tmp_path, table(name="'c'", kind="'level'", category="'rag'", above="40"))
 
 
-def test_tasks_of_two_families_have_no_mean(tmp_path: Path) -> None:
+def test_a_gate_over_tasks_of_two_families_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ThresholdsError, match="tasks of cite and rag have no common mean; write a gate for each"):
-        read(tmp_path, table(name="'c'", kind="'level'", tasks="['nq', 'asqa']", above="40"))
-    assert read(tmp_path, table(name="'c'", kind="'level'", tasks="['nq', 'popqa']", above="40"))
+        read_gates(tmp_path, table(name="'c'", kind="'level'", tasks="['nq', 'asqa']", above="40"))
+    assert read_gates(tmp_path, table(name="'c'", kind="'level'", tasks="['nq', 'popqa']", above="40"))
 
 
 # The verdict
@@ -111,7 +118,7 @@ def test_a_category_passes_above_its_threshold(values: tuple[float, float], word
     assert verdict.measured == pytest.approx(score)
 
 
-def test_data_sets_of_a_category_weigh_the_same_at_any_size() -> None:
+def test_data_sets_of_a_category_have_equal_weight_at_any_size() -> None:
     cases = [helmet_case("asqa", samples=80), helmet_case("qampari", samples=20)]
     (verdict,) = evaluator_with(GATE, cases, {"asqa": 1.0, "qampari": 0.2}).verdicts()
     assert verdict.verdict == "pass"
@@ -130,7 +137,7 @@ def test_a_category_with_a_missing_result_is_an_error() -> None:
     assert (verdict.verdict, verdict.measured) == ("error", None)
 
 
-def test_every_category_is_a_panel_of_its_own() -> None:
+def test_every_category_has_its_own_panel() -> None:
     cases = [helmet_case(task) for task in (*CITE, *RERANK)]
     panels = build_panels(thresholds(GATE), scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES))
     assert set(panels) == {("cite", LENGTH), ("rerank", LENGTH)}
@@ -150,7 +157,7 @@ def test_a_category_is_decided_before_all_samples_are_measured() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
 def test_a_category_without_a_gate_is_measured_to_the_given_precision(share: float) -> None:
-    """The reported interval is the one that ended the measurement, not a wider one of fewer samples."""
+    """The reported interval is the one that ended the measurement, not a wider one from fewer samples."""
     cases = [helmet_case(task, samples=300) for task in CITE]
     scope = scope_of(cases, lengths=(LENGTH,), task_families=FAMILIES)
     finding = evaluator_of(thresholds(), scope, {LENGTH: share}).finding(estimate_gate("cite"), LENGTH)

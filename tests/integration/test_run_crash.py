@@ -1,6 +1,6 @@
-"""SIGKILL at random moments, samples that kill their worker, a full disk: nothing finished is lost, nothing made up.
+"""SIGKILL at random moments, samples that kill their worker and a full disk: no finished result is lost or wrong.
 
-A server answers, so that a worker that is started again has no model to load.
+A server answers, so that a restarted worker has no model to load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.helpers.servers import ChatServer, needles_within
 LENGTH = "512"
 MODEL = ("--model", "calibration:512")
 SMALL = (*MODEL, "--lengths", LENGTH, "--samples", "4", "--full", "-n", "2", *ONLY_NEEDLES)
-# One request of a worker at a time, so that what is killed is in the middle of its work.
+# A worker sends one request at a time, so that a kill interrupts its work.
 ANSWER_SECONDS = 0.05
 ONE_BY_ONE = (*MODEL, "--lengths", "512,1k", "--batch-size", "1")
 POISON = """
@@ -64,7 +64,7 @@ line_file.write_all = full
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Options for a server that finds needles up to 200 tokens back."""
+    """The option for a server that finds needles at most 200 tokens back."""
     with ChatServer().serving() as serving, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
         serving.answer = needles_within(200, calibration_checkpoint("512"), delay_seconds=ANSWER_SECONDS)
@@ -80,37 +80,37 @@ def undisturbed(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("target", ["worker", "all"])
-def test_after_a_kill_the_same_command_gives_the_same_report(target: str, undisturbed: Path, tmp_path: Path) -> None:
+def test_the_same_command_gives_the_same_report_after_a_kill(target: str, undisturbed: Path, tmp_path: Path) -> None:
     chance = random.Random(f"{target}:{RUN}")
-    said, done, twice = run_with_kill(tmp_path, target, chance, most=40)
-    assert done > 0
-    assert twice == 0
-    assert said == strip_seconds(comparable(undisturbed))
+    report, finished, repeated = run_with_kill(tmp_path, target, chance, most=40)
+    assert finished > 0
+    assert repeated == 0
+    assert report == strip_seconds(comparable(undisturbed))
 
 
 @pytest.fixture(scope="module")
-def whole(server: str, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
+def complete(server: str, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     run = completed_run(tmp_path_factory, *SMALL, server)
     assert len({case["score"] for case in run.cases.values()}) > 1
     return run
 
 
-def test_a_sample_whose_worker_dies_is_tried_again(
-    whole: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
+def test_a_sample_whose_worker_dies_is_retried(
+    complete: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """As when the system runs out of memory once."""
+    """A single death of a worker, for example because the system is out of memory, costs no result."""
     run = completed_run(tmp_path_factory, *SMALL, server, plugin=POISON.format(times=1))
     assert len(list(run.folder.glob("death-*"))) == 1
     assert run.counts["retried"] == 1
-    assert "failed" not in run.counts or run.counts["failed"] == whole.counts.get("failed")
+    assert "failed" not in run.counts or run.counts["failed"] == complete.counts.get("failed")
     assert (
         strip_seconds(comparable(run.folder / "report.json"))["cases"]
-        == (strip_seconds(comparable(whole.folder / "report.json"))["cases"])
+        == (strip_seconds(comparable(complete.folder / "report.json"))["cases"])
     )
 
 
 def test_a_sample_that_kills_every_worker_is_an_error_and_the_rest_is_measured(
-    whole: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
+    complete: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     run = completed_run(tmp_path_factory, *SMALL, server, plugin=POISON.format(times=99))
     assert run.exit_code == 1
@@ -119,11 +119,11 @@ def test_a_sample_that_kills_every_worker_is_an_error_and_the_rest_is_measured(
     assert "workers died over it" in broken[f"niah_single_1-{LENGTH}"]["error"]
     assert len(list(run.folder.glob("death-*"))) == 3
     others = {name: case["score"] for name, case in run.cases.items() if name not in broken}
-    assert others == {name: case["score"] for name, case in whole.cases.items() if name not in broken}
+    assert others == {name: case["score"] for name, case in complete.cases.items() if name not in broken}
 
 
-def test_a_full_disk_is_one_clear_line_and_loses_nothing_that_was_finished(
-    whole: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
+def test_a_full_disk_is_reported_in_one_line_and_loses_no_finished_sample(
+    complete: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     run = completed_run(tmp_path_factory, *SMALL, server, plugin=FULL_DISK)
     assert run.exit_code == 1
@@ -131,17 +131,17 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_that_was_finished(
     assert len(errors) == 1
     assert "No space left on device" in errors.pop()
     assert "Traceback" not in run.output
-    kept = finished_samples(run.folder / "journal")
-    assert 0 < len(kept) < whole.report["run"]["computed_samples"] + 1
-    assert set(kept.values()) == {1}
+    stored = finished_samples(run.folder / "journal")
+    assert 0 < len(stored) < complete.report["run"]["computed_samples"] + 1
+    assert set(stored.values()) == {1}
     again = completed_run(tmp_path_factory, *SMALL, server, "--journal", str(run.folder / "journal"), own_journal=True)
-    assert again.report["run"]["computed_samples"] == 24 - len(kept)
+    assert again.report["run"]["computed_samples"] == 24 - len(stored)
     assert Counter(case["verdict"] for case in again.cases.values()) == Counter(
-        case["verdict"] for case in whole.cases.values()
+        case["verdict"] for case in complete.cases.values()
     )
 
 
-def test_a_case_that_is_never_tried_again_fails_the_run(server: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_case_without_retries_fails_the_run(server: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     run = completed_run(
         tmp_path_factory, *SMALL, server, "--max-worker-restart=0", "-k", "niah_single_1",
         plugin=POISON.format(times=99), thresholds="",

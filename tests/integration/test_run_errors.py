@@ -1,4 +1,4 @@
-"""A model that cannot be measured: every case says so in one line, and no number is made up."""
+"""Models that cannot be measured: every case reports its error in one line and has no score."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = 2
 
 @pytest.fixture(scope="module")
 def unloadable(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """Two cases with weights of another shape than the config says, which only shows when they are loaded."""
+    """A run of two cases with weights that do not fit config.json, which shows only when they are loaded."""
     folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("broken") / "step_9"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": config["intermediate_size"] * 2}))
@@ -31,7 +31,7 @@ def unloadable(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     return completed_run(tmp_path_factory, "--model", str(folder), *selection)
 
 
-def test_every_case_is_an_error_with_its_reason_in_one_line(unloadable: CompletedRun) -> None:
+def test_every_case_is_an_error_with_a_reason_of_one_line(unloadable: CompletedRun) -> None:
     run, line = unloadable, "--model: .* does not fit its config.json: .* gives another shape to .*"
     assert run.exit_code == 1
     assert len(run.cases) == CASES
@@ -43,7 +43,7 @@ def test_every_case_is_an_error_with_its_reason_in_one_line(unloadable: Complete
         assert failure.text == case["error"]
 
 
-def test_nothing_is_averaged_over_errors(unloadable: CompletedRun) -> None:
+def test_no_mean_includes_a_case_with_an_error(unloadable: CompletedRun) -> None:
     run = unloadable
     assert run.gates
     assert {(gate["verdict"], gate["measured"]) for gate in run.gates.values()} <= {
@@ -61,14 +61,14 @@ def test_no_traceback_is_shown(unloadable: CompletedRun) -> None:
     assert "raise " not in unloadable.output
 
 
-def test_a_report_is_written_all_the_same(unloadable: CompletedRun) -> None:
+def test_reports_are_written_in_spite_of_errors(unloadable: CompletedRun) -> None:
     Draft202012Validator(SCHEMA).validate(unloadable.report)
     assert len(unloadable.junit) == CASES + len(unloadable.gates)
     assert unloadable.report["run"]["tokens"]["generated"] == 0
 
 
-class Failing(EmptyAnswerEngine):
-    """Answers once, then no more."""
+class FailingEngine(EmptyAnswerEngine):
+    """An engine that answers one prompt and fails on every later one."""
 
     def __init__(self, batch_size: int) -> None:
         super().__init__()
@@ -83,46 +83,46 @@ class Failing(EmptyAnswerEngine):
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_model_that_stops_answering_leaves_an_error_and_no_score(batch_size: int, tmp_path: Path) -> None:
-    with worker_of(chat_checkpoint(tmp_path), Failing(batch_size), tmp_path / "journal") as (worker, case):
+    with worker_of(chat_checkpoint(tmp_path), FailingEngine(batch_size), tmp_path / "journal") as (worker, case):
         result = measure_case(worker, case)
     assert (result.score, result.error) == (None, "the model's logits are NaN")
 
 
 @pytest.mark.parametrize("fault", [MemoryError("no"), ZeroDivisionError("no")])
-def test_a_fault_of_our_own_is_not_taken_for_an_answer(fault: Exception, tmp_path: Path) -> None:
-    class Faulty(EmptyAnswerEngine):
+def test_an_internal_error_is_raised_and_not_recorded_as_a_result(fault: Exception, tmp_path: Path) -> None:
+    class FaultyEngine(EmptyAnswerEngine):
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
             raise fault
 
     with (
-        worker_of(chat_checkpoint(tmp_path), Faulty(), tmp_path / "journal") as (worker, case),
+        worker_of(chat_checkpoint(tmp_path), FaultyEngine(), tmp_path / "journal") as (worker, case),
         pytest.raises(type(fault)),
     ):
         worker.measure(case)
 
 
-def test_after_a_fault_nobody_waits_for_what_was_begun(tmp_path: Path) -> None:
-    """Claims of a worker that lives on would keep the other cases of its panel waiting for ever."""
+def test_an_internal_error_releases_the_claims_of_its_worker(tmp_path: Path) -> None:
+    """A surviving worker that held its claims would block the other cases of its panel for ever."""
 
-    class Faulty(EmptyAnswerEngine):
+    class FaultyEngine(EmptyAnswerEngine):
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
             if self.prompt_count == 2:
                 self.prompt_count += 1
                 raise ZeroDivisionError
             yield from super().generate(prompts)
 
-    with worker_of(chat_checkpoint(tmp_path), Faulty(), tmp_path / "journal", cases=2) as (worker, case):
+    with worker_of(chat_checkpoint(tmp_path), FaultyEngine(), tmp_path / "journal", cases=2) as (worker, case):
         with pytest.raises(ZeroDivisionError):
             worker.measure(case)
         assert not list((tmp_path / "journal").glob("*/claims/*"))
-        other = measure_case(worker, worker.run.cases[1])
-    assert len(other.outcomes) == other.case.samples
+        other_result = measure_case(worker, worker.run.cases[1])
+    assert len(other_result.outcomes) == other_result.case.samples
 
 
-def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
-    """Prompts of many cases are asked together; one that cannot be answered says nothing of the others."""
+def test_an_engine_error_affects_one_case_only(tmp_path: Path) -> None:
+    """A batch holds prompts of several cases. If one cannot be answered, the others still are."""
 
-    class Picky(EmptyAnswerEngine):
+    class SelectiveEngine(EmptyAnswerEngine):
         facts = replace(EmptyAnswerEngine.facts, batch_size=9)
 
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
@@ -131,15 +131,15 @@ def test_an_error_speaks_of_one_case_only(tmp_path: Path) -> None:
                     raise EngineError("token id 9 is outside the vocabulary")
                 yield from super().generate([prompt])
 
-    with worker_of(chat_checkpoint(tmp_path), Picky(), tmp_path / "journal", cases=3) as (worker, _):
-        found = [measure_case(worker, case) for case in worker.run.cases[:3]]
-    assert [result.case.task for result in found] == ["niah_single_1", "niah_single_2", "niah_single_3"]
-    assert [result.error for result in found] == [None, None, "token id 9 is outside the vocabulary"]
+    with worker_of(chat_checkpoint(tmp_path), SelectiveEngine(), tmp_path / "journal", cases=3) as (worker, _):
+        results = [measure_case(worker, case) for case in worker.run.cases[:3]]
+    assert [result.case.task for result in results] == ["niah_single_1", "niah_single_2", "niah_single_3"]
+    assert [result.error for result in results] == [None, None, "token id 9 is outside the vocabulary"]
 
 
 @pytest.mark.parametrize("parent", [None, 1])
 def test_only_a_worker_ends_with_the_process_that_started_it(parent: int | None, tmp_path: Path) -> None:
-    """A run in the background outlives its shell."""
+    """A controller has no such parent: a run in the background outlives its shell."""
     with worker_of(chat_checkpoint(tmp_path), EmptyAnswerEngine(), tmp_path / "journal", parent=parent) as (
         worker,
         case,

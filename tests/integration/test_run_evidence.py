@@ -1,4 +1,4 @@
-"""What is measured and when it is enough: early ends, a journal that is reused, a budget, a baseline."""
+"""The samples that a run measures: early stopping, reuse of the journal, a time budget and a baseline."""
 
 from __future__ import annotations
 
@@ -48,40 +48,40 @@ blocking = false
 [regression]
 drop = 30
 """
-# A model that cannot be loaded by anybody who tries.
+# Makes every attempt to load a model fail.
 UNLOADABLE = """
 from fixtures import engines
 
 def unloadable(*arguments, **settings):
-    raise engines.EngineError("nobody was to load this")
+    raise engines.EngineError("no model should be loaded")
 
 engines.ENGINES.update(hf=unloadable, openai=unloadable)
 """
 
 
-def words(run: CompletedRun) -> dict[str, str]:
+def verdict_words(run: CompletedRun) -> dict[str, str]:
     return {name: gate["verdict"] for name, gate in run.gates.items()}
 
 
 def without_times(run: CompletedRun) -> dict[str, Any]:
-    """What the report says of the model, whenever and however often it was measured."""
-    found = {section: run.report[section] for section in ("cases", "gates", "ruler", "regression")}
-    for case in found["cases"]:
+    """Return the parts of the report that do not depend on the time and the number of runs."""
+    sections = {section: run.report[section] for section in ("cases", "gates", "ruler", "regression")}
+    for case in sections["cases"]:
         del case["seconds"]
-    return found
+    return sections
 
 
-def computed(run: CompletedRun) -> int:
-    number: int = run.report["run"]["computed_samples"]
-    return number
+def computed_samples(run: CompletedRun) -> int:
+    count: int = run.report["run"]["computed_samples"]
+    return count
 
 
-# --- early ends and reuse: one journal, one start after the other ---
+# --- early stopping and reuse: successive runs with one journal ---
 
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[tuple[str, ...]]:
-    """A model of a window of 512 tokens on a server, so that no start has weights to load."""
+    """The options for a model with a window of 512 tokens on a server, so that no run has weights to load."""
     with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
         server.answer = needles_within(512, calibration_checkpoint("512"))
@@ -90,13 +90,13 @@ def model() -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def early(model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """One task at a length that is easy and at one that is too hard, with gates that are soon decided."""
+    """One task at an easy length and at one beyond the window, with gates that are decided early."""
     return completed_run(tmp_path_factory, *model, *SELECTED, thresholds=LEVELS, own_journal=True)
 
 
 @pytest.fixture(scope="module")
 def full(model: tuple[str, ...], early: CompletedRun, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """The same in full, with the results of the first."""
+    """The same run with --full, which reuses the results of `early`."""
     return completed_run(tmp_path_factory, *model, *SELECTED, "--full", *journal_of(early), thresholds=LEVELS)
 
 
@@ -104,8 +104,8 @@ def journal_of(run: CompletedRun) -> tuple[str, str]:
     return ("--journal", str(run.folder / "journal"))
 
 
-def test_a_gate_ends_its_panel_as_soon_as_it_is_decided(early: CompletedRun) -> None:
-    assert words(early) == {"low at 512": "pass", "high at 1k": "fail"}
+def test_a_panel_stops_as_soon_as_its_gate_is_decided(early: CompletedRun) -> None:
+    assert verdict_words(early) == {"low at 512": "pass", "high at 1k": "fail"}
     for case in early.report["cases"]:
         assert 8 <= case["samples"] < case["planned"] == PLANNED
         assert case["decided_by"] == f"{case['samples']} of {PLANNED} samples, when its gates were decided"
@@ -113,77 +113,77 @@ def test_a_gate_ends_its_panel_as_soon_as_it_is_decided(early: CompletedRun) -> 
         assert low <= case["score"] <= high
     for gate in early.report["gates"]:
         assert gate["samples"] < gate["of"] == PLANNED
-    assert computed(early) < 2 * PLANNED
+    assert computed_samples(early) < 2 * PLANNED
 
 
 def test_a_score_from_few_samples_is_marked(early: CompletedRun, full: CompletedRun) -> None:
-    """A reader of the table takes 100.0 for a measurement, whatever it was taken from."""
-    few = [case for case in early.report["cases"] if case["samples"] < 10]
-    assert few
+    """Without the mark, a 100.0 from few samples looks like any other score."""
+    few_samples = [case for case in early.report["cases"] if case["samples"] < 10]
+    assert few_samples
     row = next(line for line in early.output.splitlines() if line.startswith(TASK))
-    assert row.count("~") == len(few)
+    assert row.count("~") == len(few_samples)
     assert "~ from fewer than 10 samples" in early.output
     assert "~" not in full.output
 
 
-def test_everything_is_measured_when_asked_for_and_the_verdicts_are_the_same(
-    early: CompletedRun, full: CompletedRun
-) -> None:
+def test_a_full_run_measures_all_samples_and_reaches_the_same_verdicts(early: CompletedRun, full: CompletedRun) -> None:
     assert full.report["run"]["options"]["full"] is True
     assert early.report["run"]["options"]["full"] is False
     assert {case["samples"] for case in full.report["cases"]} == {PLANNED}
-    assert words(full) == words(early)
+    assert verdict_words(full) == verdict_words(early)
     assert full.exit_code == early.exit_code == 1
 
 
-def test_what_an_early_end_left_out_is_all_that_a_full_run_adds(early: CompletedRun, full: CompletedRun) -> None:
-    assert computed(early) + computed(full) == 2 * PLANNED
+def test_a_full_run_computes_only_the_samples_that_the_early_run_left_out(
+    early: CompletedRun, full: CompletedRun
+) -> None:
+    assert computed_samples(early) + computed_samples(full) == 2 * PLANNED
     for name, result in early.results.items():
         assert result.outcomes == full.results[name].outcomes[: len(result.outcomes)]
 
 
-def test_the_report_of_an_early_end_follows_the_schema(early: CompletedRun) -> None:
+def test_the_report_of_a_run_that_stopped_early_follows_the_schema(early: CompletedRun) -> None:
     Draft202012Validator(SCHEMA).validate(early.report)
     tokens = early.report["run"]["tokens"]
     assert 0 < tokens["computed"] < tokens["full_run_equivalent"]
 
 
-def test_a_second_start_loads_no_model_and_says_the_same(
+def test_a_second_run_loads_no_model_and_gives_the_same_report(
     model: tuple[str, ...], early: CompletedRun, full: CompletedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Although the journal knows more by now than the first start asked for."""
+    """This holds although the journal now has more samples than the first run needed."""
     again = completed_run(
         tmp_path_factory, *model, *SELECTED, *journal_of(full), *journal_of(early),
         thresholds=LEVELS, plugin=UNLOADABLE,
     )  # fmt: skip
-    assert computed(again) == 0
+    assert computed_samples(again) == 0
     assert again.exit_code == early.exit_code
     assert without_times(again) == without_times(early)
 
 
-def test_more_samples_and_more_tasks_reuse_what_is_there(
+def test_more_samples_and_more_tasks_reuse_stored_results(
     model: tuple[str, ...], early: CompletedRun, full: CompletedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     more = PLANNED + 2
     size = ("--lengths", "512", "--samples", str(more), "--full", "-k", f"{TASK} or {OTHER}")
     run = completed_run(tmp_path_factory, *model, *size, *journal_of(early), thresholds=LEVELS)
     assert {name: case["samples"] for name, case in run.cases.items()} == {f"{TASK}-512": more, f"{OTHER}-512": more}
-    assert computed(run) == 2 + more
-    known = {outcome.index: outcome for outcome in full.results[f"test_ruler[{TASK}-512]"].outcomes}
-    found = {outcome.index: outcome for outcome in run.results[f"test_ruler[{TASK}-512]"].outcomes}
-    assert {index: found[index] for index in known} == known
+    assert computed_samples(run) == 2 + more
+    stored = {outcome.index: outcome for outcome in full.results[f"test_ruler[{TASK}-512]"].outcomes}
+    reported = {outcome.index: outcome for outcome in run.results[f"test_ruler[{TASK}-512]"].outcomes}
+    assert {index: reported[index] for index in stored} == stored
 
 
 # --- a budget ---
 
 
 @pytest.mark.parametrize(("counts_as", "code"), [("fail", 1), ("pass", 0)])
-def test_what_a_budget_leaves_open_is_inconclusive_and_no_score(
+def test_a_case_that_a_budget_leaves_open_is_inconclusive_without_a_score(
     counts_as: str, code: int, model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    certainty = "" if counts_as == "fail" else f'[verdict]\ninconclusive = "{counts_as}"\n'
+    verdict_table = "" if counts_as == "fail" else f'[verdict]\ninconclusive = "{counts_as}"\n'
     run = completed_run(
-        tmp_path_factory, *model, *SELECTED, "--budget", "0.0001", thresholds=certainty + LEVELS, own_journal=True
+        tmp_path_factory, *model, *SELECTED, "--budget", "0.0001", thresholds=verdict_table + LEVELS, own_journal=True
     )
     assert run.exit_code == code
     assert {(gate["verdict"], gate["measured"], gate["interval"]) for gate in run.gates.values()} == {
@@ -201,7 +201,7 @@ def test_what_a_budget_leaves_open_is_inconclusive_and_no_score(
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A better and a worse checkpoint, in directories of the same name."""
+    """A better and a worse checkpoint in directories of the same name."""
     folder = tmp_path_factory.mktemp("checkpoints")
     better = Path(shutil.copytree(calibration_checkpoint("full"), folder / "a" / "step_1"))
     return better, Path(shutil.copytree(calibration_checkpoint("512"), folder / "b" / "step_1"))
@@ -209,7 +209,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def worse(checkpoints: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """Two checkpoints of the same name, measured into the same journal and compared."""
+    """A run that compares two checkpoints of the same name, with one journal."""
     better, candidate = checkpoints
     size = ("--lengths", "1k", "--samples", "60", "-k", TASK)
     return completed_run(
@@ -218,40 +218,40 @@ def worse(checkpoints: tuple[Path, Path], tmp_path_factory: pytest.TempPathFacto
     )  # fmt: skip
 
 
-def test_a_worse_checkpoint_fails_and_is_told_by_how_many_samples(worse: CompletedRun) -> None:
+def test_a_worse_checkpoint_fails_and_the_reason_counts_its_worse_samples(worse: CompletedRun) -> None:
     assert worse.exit_code == 1
-    gate, told = worse.gates["regression at 1k"], worse.report["regression"]["cases"][f"test_ruler[{TASK}-1k]"]
+    gate, case = worse.gates["regression at 1k"], worse.report["regression"]["cases"][f"test_ruler[{TASK}-1k]"]
     assert (gate["verdict"], gate["kind"], gate["length"], gate["required"]) == ("fail", "regression", 1024, -2)
     assert gate["measured"] < gate["required"]
-    assert told["worse"] > 0
-    assert f"{told['worse']} worse, {told['better']} better of {gate['samples']} pairs" in gate["reason"]
+    assert case["worse"] > 0
+    assert f"{case['worse']} worse, {case['better']} better of {gate['samples']} pairs" in gate["reason"]
     assert gate["reason"] in worse.output.replace("\n           ", " ")
     assert worse.junit_outcomes("gate[regression at 1k]") == ["failure"]
     Draft202012Validator(SCHEMA).validate(worse.report)
 
 
 def test_checkpoints_of_the_same_name_share_no_results(worse: CompletedRun, checkpoints: tuple[Path, Path]) -> None:
-    found = worse.results[f"test_ruler[{TASK}-1k]"]
-    assert set(found.baseline) == {1.0}
-    assert found.score is not None
-    assert found.score < 1
+    result = worse.results[f"test_ruler[{TASK}-1k]"]
+    assert set(result.baseline) == {1.0}
+    assert result.score is not None
+    assert result.score < 1
     assert len(list((worse.folder / "journal").glob("*/subject.json"))) == 2
     assert len({key_of(checkpoint) for checkpoint in checkpoints}) == 2
 
 
-@pytest.mark.parametrize("given", ["report", "path"])
+@pytest.mark.parametrize("baseline_kind", ["report", "path"])
 def test_the_same_checkpoint_is_no_worse_than_itself(
-    given: str,
+    baseline_kind: str,
     model: tuple[str, ...],
     early: CompletedRun,
     full: CompletedRun,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Against the report of an earlier run, nothing is left to do; a checkpoint is measured once, not twice."""
+    """With the report of an earlier run, no sample is left to compute. A checkpoint is measured only once."""
     copy = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("twin") / "step_9"))
-    baseline = str(full.folder / "report.json") if given == "report" else str(copy)
-    journal = journal_of(early) if given == "report" else ()
-    compared = model if given == "report" else ("--model", "calibration:512")
+    baseline = str(full.folder / "report.json") if baseline_kind == "report" else str(copy)
+    journal = journal_of(early) if baseline_kind == "report" else ()
+    compared = model if baseline_kind == "report" else ("--model", "calibration:512")
     run = completed_run(
         tmp_path_factory, *compared, *SELECTED, "--baseline", baseline, *journal,
         thresholds=PAIRED, own_journal=True,
@@ -259,15 +259,17 @@ def test_the_same_checkpoint_is_no_worse_than_itself(
     assert run.exit_code == 0
     pairs = [run.gates[f"regression at {length}"] for length in ("512", "1k")]
     assert {(gate["verdict"], gate["measured"]) for gate in pairs} == {("pass", 0.0)}
-    assert computed(run) == (0 if given == "report" else sum(case["samples"] for case in run.report["cases"]))
-    told = run.report["regression"]["cases"].values()
-    assert {(case["difference"], case["worse"], case["better"], case["dropped"]) for case in told} == {
+    assert computed_samples(run) == (
+        0 if baseline_kind == "report" else sum(case["samples"] for case in run.report["cases"])
+    )
+    cases = run.report["regression"]["cases"].values()
+    assert {(case["difference"], case["worse"], case["better"], case["dropped"]) for case in cases} == {
         (0.0, 0, 0, False)
     }
     assert run.report["regression"]["baseline"]["fingerprint"] == run.report["model"]["fingerprint"]
 
 
-def test_a_changed_weight_is_another_subject(tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_changed_weight_is_a_different_subject(tmp_path: Path) -> None:
     changed = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path / "step_1"))
     before = key_of(changed)
     with (changed / "model.safetensors").open("r+b") as file:
@@ -283,7 +285,7 @@ def key_of(checkpoint: Path) -> str:
     return Subject(model="step_1", fingerprint=read_checkpoint(str(checkpoint)).fingerprint, execution={}).key
 
 
-# --- a baseline that cannot be compared with ---
+# --- an unusable baseline ---
 
 
 def not_json(path: Path) -> None:
@@ -291,7 +293,7 @@ def not_json(path: Path) -> None:
 
 
 def changed(section: str, **values: Any) -> Callable[[Path], None]:
-    """Writes other values into a section of the report, or at its top."""
+    """Return a function that overwrites values in a section of a report, or at its top level."""
 
     def change(path: Path) -> None:
         report = json.loads(path.read_text())
@@ -301,7 +303,7 @@ def changed(section: str, **values: Any) -> Callable[[Path], None]:
     return change
 
 
-UNFIT: dict[str, tuple[Callable[[Path], None], str]] = {
+UNUSABLE_BASELINES: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing": (
         Path.unlink,
         r"cannot read .*/report.json \(No such file or directory\); give a JSON report or a checkpoint",
@@ -322,9 +324,9 @@ UNFIT: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNFIT)
-def test_a_baseline_that_cannot_be_compared_with_is_one_line(name: str, full: CompletedRun, tmp_path: Path) -> None:
-    change, line = UNFIT[name]
+@pytest.mark.parametrize("name", UNUSABLE_BASELINES)
+def test_an_unusable_baseline_is_refused_in_one_line(name: str, full: CompletedRun, tmp_path: Path) -> None:
+    change, line = UNUSABLE_BASELINES[name]
     report = Path(shutil.copy(full.folder / "report.json", tmp_path))
     samples = full.report["run"]["samples"]
     options = options_of("/m")

@@ -1,4 +1,4 @@
-"""Gates of a whole run: what passes, what is only reported, and what a narrowed run can still say."""
+"""Gates of a complete run: blocking gates, gates that are only reported, and gates that a selection leaves out."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ LENGTHS = ("512", "1k")
 
 @pytest.fixture(scope="module")
 def narrowed(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """Only the needle tasks, with a checkpoint that reaches the 512 tokens it is asked for, and no more."""
+    """A run of the needle tasks with a checkpoint that reaches exactly the required 512 tokens."""
     model = ("--model", "calibration:512", "--lengths", ",".join(LENGTHS), "--samples", "1", "--full")
     return completed_run(tmp_path_factory, *model, *ONLY_NEEDLES, thresholds=GATES)
 
 
-def test_a_checkpoint_that_reaches_what_is_asked_passes(narrowed: CompletedRun) -> None:
+def test_a_checkpoint_that_reaches_the_required_length_passes(narrowed: CompletedRun) -> None:
     assert narrowed.exit_code == 0
     reach = narrowed.gates["reach"]
     assert (reach["verdict"], reach["measured"], reach["required"]) == ("pass", 512, 512)
     assert (reach["samples"], reach["of"]) == (12, 12)
 
 
-def test_a_gate_that_does_not_block_fails_without_failing_the_run(narrowed: CompletedRun) -> None:
+def test_a_failed_gate_that_does_not_block_does_not_fail_the_run(narrowed: CompletedRun) -> None:
     assert narrowed.gates["needles at 512"]["verdict"] == "pass"
     beyond = narrowed.gates["needles at 1k"]
     assert (beyond["verdict"], beyond["blocking"]) == ("fail", False)
     assert narrowed.exit_code == 0
 
 
-def test_a_narrowed_run_says_what_it_did_not_measure(narrowed: CompletedRun) -> None:
+def test_a_narrowed_run_reports_the_gates_that_it_did_not_measure(narrowed: CompletedRun) -> None:
     for length in LENGTHS:
         suite = narrowed.gates[f"suite at {length}"]
         assert (suite["verdict"], suite["measured"], suite["blocking"]) == ("not measured", None, True)
@@ -62,11 +62,11 @@ def test_a_narrowed_run_says_what_it_did_not_measure(narrowed: CompletedRun) -> 
 
 def test_gates_are_counted_as_tests(narrowed: CompletedRun) -> None:
     cases = len(NEEDLES) * len(LENGTHS)
-    # reach and needles at 512 pass; needles at 1k is only reported; both of suite are not measured.
+    # `reach` and `needles at 512` pass, `needles at 1k` is only reported, and both `suite` gates are not measured.
     assert narrowed.counts == {"passed": cases + 2, "skipped": 2, "xfailed": 1, "deselected": 14}
 
 
-def test_each_gate_is_a_test_of_the_junit_file(narrowed: CompletedRun) -> None:
+def test_every_gate_is_a_test_case_of_the_junit_file(narrowed: CompletedRun) -> None:
     assert len(narrowed.junit) == len(NEEDLES) * len(LENGTHS) + len(narrowed.gates)
     assert narrowed.junit_outcomes("gate[reach]") == []
     assert narrowed.junit_outcomes("gate[needles at 1k]") == ["skipped"]
@@ -79,14 +79,14 @@ def test_the_shortest_cases_come_first(narrowed: CompletedRun) -> None:
 
 
 @pytest.mark.parametrize(("spec", "mean"), [("512", 79.4), ("512-chat", 85.6)])
-def test_a_model_measured_with_its_chat_template_is_held_to_the_chat_yardstick(spec: str, mean: float) -> None:
+def test_a_model_with_a_chat_template_is_compared_with_the_chat_reference(spec: str, mean: float) -> None:
     run = run_of(calibration_checkpoint(spec))
     assert run.scope(run.cases).reference.scores["mean"] == mean
 
 
-def test_a_gates_facts_are_properties_of_its_junit_test(narrowed: CompletedRun) -> None:
+def test_the_details_of_a_gate_are_properties_of_its_junit_test_case(narrowed: CompletedRun) -> None:
     for name, gate in narrowed.gates.items():
-        told = narrowed.junit_properties(f"gate[{name}]")
-        assert told["verdict"] == gate["verdict"]
-        assert float(told["required"]) == gate["required"]
-        assert told.get("measured") == (None if gate["measured"] is None else str(gate["measured"]))
+        properties = narrowed.junit_properties(f"gate[{name}]")
+        assert properties["verdict"] == gate["verdict"]
+        assert float(properties["required"]) == gate["required"]
+        assert properties.get("measured") == (None if gate["measured"] is None else str(gate["measured"]))

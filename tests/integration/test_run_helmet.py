@@ -1,4 +1,4 @@
-"""A run of HELMET's tasks end to end: what cannot be scored is skipped, a judge is asked once, its key is nowhere."""
+"""Complete runs of HELMET's tasks: skipped cases, one request per judgement, and an API key that never leaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, run
 from tests.helpers.servers import ChatServer, Request, Response, completion, in_json, needles_within
 
 KEY = "sk-planted-4f1e9a77c0ffee5ecret"
-# A calibration checkpoint, and who finds needles in its place, answers what RULER asks of them, and nothing else.
+# Calibration checkpoints, and the server that replaces one here, answer only questions of RULER.
 SENTENCE = "The grass is green. The sky is blue."
 NEEDLE = "One of the special magic numbers for mighty-clerk is: 1234567."
 PROMPTS = '''
@@ -34,13 +34,13 @@ CASES = [
     }
     for number in range(4)
 ]
-VERDICTS = {"fluency": 1, "found": 1, "supported": 1, "sentences": 2}
+JUDGEMENTS = {"fluency": 1, "found": 1, "supported": 1, "sentences": 2}
 
 
-def verdict(request: Request) -> Response:
-    """Fits every question that a judge is asked about a summary: half of all is right."""
-    asked = {name: value for name, value in VERDICTS.items() if f'"{name}"' in request.text}
-    return completion(f"It is so.\n{json.dumps(asked)}")
+def judgement_response(request: Request) -> Response:
+    """Return a judgement that fits every request about a summary and makes half of all claims right."""
+    judgement = {name: value for name, value in JUDGEMENTS.items() if f'"{name}"' in request.text}
+    return completion(f"It is so.\n{json.dumps(judgement)}")
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     monkeypatch.setenv("LONGCTX_JUDGE_KEY", KEY)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ChatServer().serving() as serving:
-        serving.answer = verdict
+        serving.answer = judgement_response
         yield serving
 
 
 @pytest.fixture
-def answering() -> Iterator[str]:
-    """The option for a server of the model."""
+def base_url() -> Iterator[str]:
+    """The option for a server that answers in place of the model."""
     with ChatServer().serving() as serving:
         serving.answer = needles_within(512, calibration_checkpoint("512"))
         yield f"--base-url={serving.url}"
@@ -81,17 +81,17 @@ def run(folder: Path, data: Path, *arguments: str, journal: Path | None = None) 
     return run_pytest(folder, *model, *reports, *arguments, journal=journal)
 
 
-def written(*folders: Path) -> str:
-    """Everything under these folders, as text."""
+def text_of_files(*folders: Path) -> str:
+    """Return the text of all files under these folders."""
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
 
 
-def test_what_lacks_a_judge_is_skipped_and_leaves_its_means_open(data: Path, tmp_path: Path) -> None:
-    found = run(tmp_path / "run", data, "-k", "multi_lexsum or (trec_coarse and 1k)")
-    assert found.counts["skipped"] == 1
-    assert found.junit_outcomes("test_summ[multi_lexsum-1k]") == ["skipped"]
-    helmet = found.report["helmet"]
+def test_a_case_without_its_judge_is_skipped_and_its_means_are_not_measured(data: Path, tmp_path: Path) -> None:
+    completed = run(tmp_path / "run", data, "-k", "multi_lexsum or (trec_coarse and 1k)")
+    assert completed.counts["skipped"] == 1
+    assert completed.junit_outcomes("test_summ[multi_lexsum-1k]") == ["skipped"]
+    helmet = completed.report["helmet"]
     reason = helmet["missing"]["summ"]["1024"]["multi_lexsum"]
     assert reason == "multi_lexsum: published text is scored by a judge; give --judge-model (and --judge-url)"
     assert helmet["missing"]["rag"]["1024"]["nq"] == "not selected"
@@ -99,38 +99,38 @@ def test_what_lacks_a_judge_is_skipped_and_leaves_its_means_open(data: Path, tmp
     assert helmet["datasets"]["trec_coarse"]["1024"] is not None
     assert {scores["1024"] for scores in helmet["categories"].values()} == {None}
     assert helmet["average"] == {"1024": None}
-    Draft202012Validator(SCHEMA).validate(found.report)
+    Draft202012Validator(SCHEMA).validate(completed.report)
 
 
-def test_a_judge_scores_published_text_and_is_asked_once(
-    data: Path, server: ChatServer, answering: str, tmp_path: Path
+def test_a_judge_scores_published_text_and_receives_every_request_once(
+    data: Path, server: ChatServer, base_url: str, tmp_path: Path
 ) -> None:
-    judge = ("-k", "multi_lexsum", answering, "--judge-model=judge-1", f"--judge-url={server.url}")
+    judge = ("-k", "multi_lexsum", base_url, "--judge-model=judge-1", f"--judge-url={server.url}")
     first = run(tmp_path / "first", data, *judge, journal=tmp_path / "journal")
-    asked = len(server.requests)
-    assert asked > 0
+    request_count = len(server.requests)
+    assert request_count > 0
     assert {request.authorization for request in server.requests} == {f"Bearer {KEY}"}
     case = first.cases["multi_lexsum-1k"]
     assert (case["source"], case["samples"], case["score"]) == ("published", 2, pytest.approx(50))
     assert float(first.junit_properties(case["id"])["score"]) == pytest.approx(case["score"])
     again = run(tmp_path / "again", data, *judge, journal=tmp_path / "journal")
-    assert len(server.requests) == asked
+    assert len(server.requests) == request_count
     assert again.cases["multi_lexsum-1k"]["score"] == case["score"]
-    everything = written(tmp_path)
-    assert "It is so." in everything
-    assert KEY not in everything
+    text = text_of_files(tmp_path)
+    assert "It is so." in text
+    assert KEY not in text
 
 
-def test_a_judge_that_fails_is_an_error_and_no_score(
-    data: Path, server: ChatServer, answering: str, tmp_path: Path
+def test_a_failing_judge_is_an_error_without_a_score(
+    data: Path, server: ChatServer, base_url: str, tmp_path: Path
 ) -> None:
     server.answer = lambda _: in_json({"error": {"message": f"no such model for {KEY}"}}, status=404)
-    judge = ("-k", "multi_lexsum", answering, "--judge-model=judge-1", f"--judge-url={server.url}")
-    found = run(tmp_path / "run", data, *judge)
-    assert found.exit_code == 1
-    case = found.cases["multi_lexsum-1k"]
+    judge = ("-k", "multi_lexsum", base_url, "--judge-model=judge-1", f"--judge-url={server.url}")
+    completed = run(tmp_path / "run", data, *judge)
+    assert completed.exit_code == 1
+    case = completed.cases["multi_lexsum-1k"]
     assert (case["verdict"], case["score"]) == ("error", None)
     assert "judge judge-1 at http://127.0.0.1:" in case["error"]
-    assert "404" in found.report["helmet"]["missing"]["summ"]["1024"]["multi_lexsum"]
-    assert "Traceback" not in found.output + found.errors
-    assert KEY not in written(tmp_path)
+    assert "404" in completed.report["helmet"]["missing"]["summ"]["1024"]["multi_lexsum"]
+    assert "Traceback" not in completed.output + completed.errors
+    assert KEY not in text_of_files(tmp_path)

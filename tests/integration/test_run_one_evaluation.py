@@ -1,4 +1,4 @@
-"""One evaluation from the journal: workers send no results, and the controller reads and evaluates each once."""
+"""Evaluation from the journal: workers send no results, and the controller reads and evaluates them once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CASES = 4
 SAMPLES = 12
 SIZE = ("--model", "calibration:512", "--lengths", "512,1k", "--samples", str(SAMPLES))
 SELECTED = ("-k", "niah_single_1 or niah_single_3")
-# Counts, in every process, what is done to stored results. Lines that a worker writes are not decoded by a reader.
+# Counts the operations on stored results in every process. A worker does not decode the lines that it writes.
 COUNTS = """
 import json
 import os
@@ -68,8 +68,8 @@ def test_the_controller_evaluates_every_case_once(counted: CompletedRun) -> None
     assert counts(counted, "worker").keys().isdisjoint({"CaseResult", "GateEvaluator"})
 
 
-def test_the_controller_decodes_every_line_once_and_every_result_once_more(counted: CompletedRun) -> None:
-    """Reading a journal keeps an index of it; the evaluated results are read in full from their positions."""
+def test_the_controller_decodes_every_line_once_and_every_evaluated_result_once_more(counted: CompletedRun) -> None:
+    """The first reading indexes the journal. The evaluated results are then read in full from their positions."""
     lines = [line for file in counted.folder.glob("journal/*/*.jsonl") for line in file.read_text().splitlines()]
     assert len(lines) > CASES * 8
     results = sum(len(result.outcomes) for result in counted.results.values())
@@ -88,7 +88,7 @@ def test_workers_send_counts_and_no_results(counted: CompletedRun) -> None:
         assert len(json.dumps(msgspec.to_builtins(report))) < 1500
 
 
-def test_reports_follow_from_the_journal(counted: CompletedRun) -> None:
+def test_reports_agree_with_the_journal(counted: CompletedRun) -> None:
     assert sum(case["samples"] for case in counted.cases.values()) <= CASES * SAMPLES
     for case, result in counted.results.items():
         properties = counted.junit_properties(case)

@@ -20,7 +20,7 @@ from tests.helpers.runs import calibration_checkpoint, run_pytest, usage_error
 Change = Callable[[Path], object]
 MODEL = ("--model", "calibration:512")
 GATE = "[[gate]]\nname = 'g'\nkind = 'level'\nabove = "
-WRONG: dict[str, tuple[tuple[str, ...], str]] = {
+UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "no model": ((), "--model: give a checkpoint directory, .*; --model calibration:4k builds a small one .*"),
     "a missing model": (("--model", "/nonexistent"), "--model: no such directory '/nonexistent'; .*"),
     "a model that is a file": (("--model", "{here}/gates.toml"), "--model: '.*' is a file; give the directory .*"),
@@ -75,9 +75,9 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
         r"\w+ at 512 tokens cannot fit: .* take \d+; use --lengths \d+ or more, .*",
     ),
 }
-# These also run with -n 2, where no worker may start: the first is refused at once, the second needs a tokenizer.
+# These also run with -n 2, and no worker may start. The first is refused at once, the second needs a tokenizer.
 WITH_WORKERS = ("a wrong length", "a too short length")
-AS_TYPED = ("no model", "an empty data directory", *WITH_WORKERS)
+IN_A_PROCESS = ("no model", "an empty data directory", *WITH_WORKERS)
 
 
 @pytest.fixture
@@ -95,30 +95,30 @@ def refusal(arguments: tuple[str, ...], folder: Path) -> str:
     written = folder / "written"
     printed = folder / "printed"
     printed.mkdir()
-    ended = run_pytest(printed, "--report-json", f"{written}/r.json", "--junitxml", f"{written}/r.xml", *arguments)
-    assert ended.exit_code == 4
-    assert ended.output.strip() == ""
+    run = run_pytest(printed, "--report-json", f"{written}/r.json", "--junitxml", f"{written}/r.xml", *arguments)
+    assert run.exit_code == 4
+    assert run.output.strip() == ""
     assert not written.exists()
-    (line,) = ended.errors.strip().splitlines()
+    (line,) = run.errors.strip().splitlines()
     assert line.startswith("ERROR: ")
     return line.removeprefix("ERROR: ")
 
 
-@pytest.mark.parametrize("name", AS_TYPED)
+@pytest.mark.parametrize("name", IN_A_PROCESS)
 def test_a_refused_run_prints_one_line_and_writes_nothing(name: str, here: Path) -> None:
-    arguments, line = WRONG[name]
+    arguments, line = UNUSABLE_OPTIONS[name]
     workers = ("-n", "2") if name in WITH_WORKERS else ()
-    assert re.fullmatch(line, refusal((*filled(arguments, here), *workers), here))
+    assert re.fullmatch(line, refusal((*fill_in(arguments, here), *workers), here))
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", UNUSABLE_OPTIONS)
 def test_an_unusable_option_is_refused_in_one_line(name: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments, line = WRONG[name]
-    assert re.fullmatch(line, usage_error(*filled(arguments, here)))
+    arguments, line = UNUSABLE_OPTIONS[name]
+    assert re.fullmatch(line, usage_error(*fill_in(arguments, here)))
     assert capfd.readouterr() == ("", "")
 
 
-def filled(arguments: tuple[str, ...], here: Path) -> tuple[str, ...]:
+def fill_in(arguments: tuple[str, ...], here: Path) -> tuple[str, ...]:
     return tuple(argument.replace("{here}", str(here)) for argument in arguments)
 
 
@@ -172,10 +172,10 @@ def without_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
 
 
-def with_own_code(folder: Path) -> None:
+def with_custom_code(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
-    own = {"model_type": "ours", "auto_map": {"AutoModelForCausalLM": "ours.Model"}}
-    (folder / "config.json").write_text(json.dumps(config | own))
+    custom_code = {"model_type": "ours", "auto_map": {"AutoModelForCausalLM": "ours.Model"}}
+    (folder / "config.json").write_text(json.dumps(config | custom_code))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def with_own_code(folder: Path) -> None:
         ),
         (with_truncated_weights, r"model.safetensors: is truncated, \d+ of \d+ bytes; copy the file again, .*"),
         (without_tokenizer, ": no tokenizer .*; copy the tokenizer files .*"),
-        (with_own_code, "config.json: model_type 'ours' runs code of the checkpoint .* use --trust-remote-code"),
+        (with_custom_code, "config.json: model_type 'ours' runs code of the checkpoint .* use --trust-remote-code"),
     ],
 )
 def test_an_unusable_checkpoint_is_refused_in_one_line(

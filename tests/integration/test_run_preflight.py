@@ -1,4 +1,4 @@
-"""The instrument is tested before the model: sound samples pass, a broken frame is a failure and no score."""
+"""Preflight checks the samples before the model runs: sound samples pass, and a broken prompt fails its case."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.helpers.runs import run_pytest, sparse_weights
 from tests.helpers.tiny_tokenizers import RULER
 from tests.helpers.workers import SAMPLES, EmptyAnswerEngine, chat_checkpoint, measure_case, worker_of
 
-CUTS = "{{ bos_token }}{% for message in messages %}<|user|>{{ message.content[:400] }}<|end|>{% endfor %}"
+CUTTING_TEMPLATE = "{{ bos_token }}{% for message in messages %}<|user|>{{ message.content[:400] }}<|end|>{% endfor %}"
 LENGTHS = ("--lengths", "1k", "--samples", "3")
 
 
-def test_a_sound_run_is_green_and_loads_no_model(tmp_path: Path) -> None:
+def test_preflight_of_sound_samples_passes_and_loads_no_model(tmp_path: Path) -> None:
     model = chat_checkpoint(tmp_path)
     sparse_weights(model / "model.safetensors", 1)
     run = run_pytest(tmp_path, "--preflight", "--model", str(model), *LENGTHS)
@@ -24,7 +24,7 @@ def test_a_sound_run_is_green_and_loads_no_model(tmp_path: Path) -> None:
 
 
 def test_a_template_that_cuts_the_text_fails_every_case_in_one_line(tmp_path: Path) -> None:
-    model = chat_checkpoint(tmp_path, CUTS)
+    model = chat_checkpoint(tmp_path, CUTTING_TEMPLATE)
     selection = ("-k", "niah_single_1 or fwe", "--junitxml", f"{tmp_path}/junit.xml")
     run = run_pytest(tmp_path, "--preflight", "--model", str(model), *LENGTHS, *selection)
     assert run.exit_code == 1
@@ -37,16 +37,16 @@ def test_a_template_that_cuts_the_text_fails_every_case_in_one_line(tmp_path: Pa
     assert "the chat template changed or cut the text; try --chat off" in run.output
 
 
-def test_a_run_begins_with_preflight_and_never_asks_the_model_where_that_fails(tmp_path: Path) -> None:
+def test_a_run_sends_no_prompt_to_the_model_if_preflight_fails(tmp_path: Path) -> None:
     engine = EmptyAnswerEngine()
-    with worker_of(chat_checkpoint(tmp_path, CUTS), engine, tmp_path / "journal") as (worker, case):
+    with worker_of(chat_checkpoint(tmp_path, CUTTING_TEMPLATE), engine, tmp_path / "journal") as (worker, case):
         result = measure_case(worker, case)
     assert (result.score, engine.prompt_count) == (None, 0)
     assert result.error is not None
     assert re.fullmatch(r"preflight: test_ruler\[niah_single_1-1k\] sample \d: .*", result.error)
 
 
-def test_a_sound_case_asks_for_every_sample(tmp_path: Path) -> None:
+def test_a_sound_case_sends_every_sample_to_the_model_once(tmp_path: Path) -> None:
     engine = EmptyAnswerEngine()
     with worker_of(chat_checkpoint(tmp_path), engine, tmp_path / "journal") as (worker, case):
         results = [measure_case(worker, case), measure_case(worker, case)]

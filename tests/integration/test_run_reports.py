@@ -1,4 +1,4 @@
-"""One run over the whole suite: terminal, JSON and JUnit say the same, and the JSON follows its schema."""
+"""A complete run of the suite: terminal, JSON and JUnit reports agree, and the JSON report follows its schema."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ above = 10
 PARAGRAPHS = [f"The {name} mill was built in {year} by the river." for year, name in enumerate(("old", "new"), 1901)]
 
 
-def published_questions(folder: Path) -> None:
-    """A SQuAD file of two questions."""
+def write_published_questions(folder: Path) -> None:
+    """Write a SQuAD file with two questions."""
     paragraphs = [
         {
             "context": text,
             "qas": [
                 {
-                    "id": str(at),
-                    "question": f"When was mill number {at} built?",
+                    "id": str(number),
+                    "question": f"When was mill number {number} built?",
                     "is_impossible": False,
-                    "answers": [{"text": str(1901 + at), "answer_start": text.index(str(1901 + at))}],
+                    "answers": [{"text": str(1901 + number), "answer_start": text.index(str(1901 + number))}],
                 }
             ],
         }
-        for at, text in enumerate(PARAGRAPHS)
+        for number, text in enumerate(PARAGRAPHS)
     ]
     path = folder / "qa" / "squad.json"
     path.parent.mkdir(parents=True)
@@ -71,92 +71,95 @@ def published_questions(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """All 13 tasks, at the length that the checkpoint reaches and twice as far; its files lie outside the clone."""
+def complete(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
+    """A run of all 13 tasks at the length that the checkpoint reaches and at twice that length.
+
+    The checkpoint and the data directory are outside the clone.
+    """
     outside = tmp_path_factory.mktemp("outside")
-    published_questions(outside / "data")
+    write_published_questions(outside / "data")
     model = shutil.copytree(calibration_checkpoint(str(REACH)), outside / "step_1000")
     paths = ("--model", str(model), "--data-dir", str(outside / "data"))
     size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "--full", "-n", "1")
     return completed_run(tmp_path_factory, *paths, *size, thresholds=GATES)
 
 
-def test_a_model_outside_the_clone_is_measured(whole: CompletedRun) -> None:
-    model = whole.report["model"]
+def test_a_model_outside_the_clone_is_measured(complete: CompletedRun) -> None:
+    model = complete.report["model"]
     path = Path(model["path"])
     assert path.name == "step_1000"
     assert REPOSITORY not in path.parents
-    found = read_checkpoint(str(path))
-    assert (model["fingerprint"], model["claimed_length"]) == (found.fingerprint, found.claimed_length)
+    checkpoint = read_checkpoint(str(path))
+    assert (model["fingerprint"], model["claimed_length"]) == (checkpoint.fingerprint, checkpoint.claimed_length)
     assert (model["engine"], model["dtype"], model["chat_template"]) == ("hf", "float32", False)
 
 
-def test_the_report_follows_its_schema(whole: CompletedRun) -> None:
+def test_the_report_follows_its_schema(complete: CompletedRun) -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    Draft202012Validator(SCHEMA).validate(whole.report)
+    Draft202012Validator(SCHEMA).validate(complete.report)
 
 
-def test_the_schema_is_not_lenient(whole: CompletedRun) -> None:
-    for place in ("model", "run", "ruler"):
-        changed = whole.report
-        changed[place]["unknown"] = 1
+def test_the_schema_refuses_unknown_and_missing_keys(complete: CompletedRun) -> None:
+    for section in ("model", "run", "ruler"):
+        changed = complete.report
+        changed[section]["unknown"] = 1
         assert not Draft202012Validator(SCHEMA).is_valid(changed)
-        changed = whole.report
-        changed[place].popitem()
+        changed = complete.report
+        changed[section].popitem()
         assert not Draft202012Validator(SCHEMA).is_valid(changed)
 
 
-def test_a_checkpoint_that_does_not_reach_what_is_asked_fails_the_run(whole: CompletedRun) -> None:
-    assert whole.exit_code == 1
-    reach = whole.gates["reach"]
+def test_a_checkpoint_that_does_not_reach_the_required_length_fails_the_run(complete: CompletedRun) -> None:
+    assert complete.exit_code == 1
+    reach = complete.gates["reach"]
     assert (reach["verdict"], reach["measured"], reach["required"]) == ("fail", REACH, BEYOND)
-    assert whole.junit_outcomes("gate[reach]") == ["failure"]
-    failure = whole.junit["gate[reach]"].find("failure")
+    assert complete.junit_outcomes("gate[reach]") == ["failure"]
+    failure = complete.junit["gate[reach]"].find("failure")
     assert failure is not None
     assert failure.text == f"reach: fail: {REACH} above 85.6, asks for {BEYOND} (all 12 samples)"
-    # The mean is below the yardstick at both lengths, and only reported; `left out` fails too.
-    assert whole.counts == {"passed": len(RULER) * 2 + 1, "failed": 2, "xfailed": 2}
+    # The mean is below the reference at both lengths but does not block. `left out` fails too.
+    assert complete.counts == {"passed": len(RULER) * 2 + 1, "failed": 2, "xfailed": 2}
 
 
-def test_a_gate_on_a_length_that_was_left_out_fails_a_whole_run(whole: CompletedRun) -> None:
-    gate = whole.gates["left out at 4k"]
+def test_a_gate_on_an_unmeasured_length_fails_a_complete_run(complete: CompletedRun) -> None:
+    gate = complete.gates["left out at 4k"]
     assert (gate["verdict"], gate["measured"]) == ("not measured", None)
-    assert whole.junit_outcomes("gate[left out at 4k]") == ["failure"]
+    assert complete.junit_outcomes("gate[left out at 4k]") == ["failure"]
 
 
-def test_a_whole_run_is_not_partial(whole: CompletedRun) -> None:
-    assert whole.report["run"]["partial"] is False
-    assert whole.cases.keys() == {f"{task}-{format_length(length)}" for task in RULER for length in (REACH, BEYOND)}
+def test_a_complete_run_is_not_partial(complete: CompletedRun) -> None:
+    assert complete.report["run"]["partial"] is False
+    assert complete.cases.keys() == {f"{task}-{format_length(length)}" for task in RULER for length in (REACH, BEYOND)}
 
 
-def test_text_from_the_data_directory_is_told_apart(whole: CompletedRun) -> None:
-    assert {case["task"]: case["source"] for case in whole.report["cases"]} == {
+def test_cases_with_text_from_the_data_directory_are_marked_as_published(complete: CompletedRun) -> None:
+    assert {case["task"]: case["source"] for case in complete.report["cases"]} == {
         task: "published" if task == "qa_1" else "archive" for task in RULER
     }
 
 
-def test_junit_and_json_say_the_same_of_every_case(whole: CompletedRun) -> None:
-    assert len(whole.junit) == len(whole.cases) + len(whole.gates)
-    for case in whole.report["cases"]:
-        told = whole.junit_properties(case["id"])
-        assert float(told["score"]) == pytest.approx(case["score"], abs=1e-4)
-        assert (int(told["length"]), told["source"]) == (case["length"], case["source"])
-        assert (int(told["samples"]), int(told["planned"])) == (case["samples"], case["planned"]) == (1, 1)
-        assert whole.junit_outcomes(case["id"]) == []
+def test_junit_and_json_reports_agree_on_every_case(complete: CompletedRun) -> None:
+    assert len(complete.junit) == len(complete.cases) + len(complete.gates)
+    for case in complete.report["cases"]:
+        properties = complete.junit_properties(case["id"])
+        assert float(properties["score"]) == pytest.approx(case["score"], abs=1e-4)
+        assert (int(properties["length"]), properties["source"]) == (case["length"], case["source"])
+        assert (int(properties["samples"]), int(properties["planned"])) == (case["samples"], case["planned"]) == (1, 1)
+        assert complete.junit_outcomes(case["id"]) == []
 
 
-def test_terminal_and_json_say_the_same_of_every_case(whole: CompletedRun) -> None:
-    rows = {line.split()[0]: line.split() for line in whole.output.splitlines() if line.split()}
+def test_terminal_and_json_reports_agree_on_every_case(complete: CompletedRun) -> None:
+    rows = {line.split()[0]: line.split() for line in complete.output.splitlines() if line.split()}
     for task in RULER:
-        scores = [whole.cases[f"{task}-{format_length(length)}"]["score"] for length in (REACH, BEYOND)]
+        scores = [complete.cases[f"{task}-{format_length(length)}"]["score"] for length in (REACH, BEYOND)]
         assert rows[task][-2:] == [f"{score:.1f}" for score in scores]
         assert ("*" in rows[task]) == (task in NEEDLES)
 
 
-def test_what_came_back_is_what_is_reported(whole: CompletedRun) -> None:
-    results = whole.results
-    assert len(results) == len(whole.report["cases"])
-    for case in whole.report["cases"]:
+def test_the_report_agrees_with_the_results_of_the_workers(complete: CompletedRun) -> None:
+    results = complete.results
+    assert len(results) == len(complete.report["cases"])
+    for case in complete.report["cases"]:
         result = results[case["id"]]
         assert result.score is not None
         assert case["score"] == pytest.approx(100 * result.score)
@@ -166,54 +169,54 @@ def test_what_came_back_is_what_is_reported(whole: CompletedRun) -> None:
         assert case["failures"] == {kind: failures.count(kind) for kind in set(failures)}
         assert [example["failure"] for example in case["examples"]] == failures
     generations = [outcome.generation for result in results.values() for outcome in result.outcomes]
-    tokens = whole.report["run"]["tokens"]
+    tokens = complete.report["run"]["tokens"]
     assert tokens["prompt"] == sum(generation.prompt_tokens for generation in generations)
     assert tokens["generated"] == sum(generation.generated_tokens for generation in generations)
     assert tokens["full_run_equivalent"] == tokens["computed"]
 
 
-def test_the_summary_follows_from_the_cases(whole: CompletedRun) -> None:
-    ruler = whole.report["ruler"]
+def test_the_summary_agrees_with_the_cases(complete: CompletedRun) -> None:
+    ruler = complete.report["ruler"]
     means = {
-        length: mean(case["score"] for case in whole.report["cases"] if case["length"] == length)
+        length: mean(case["score"] for case in complete.report["cases"] if case["length"] == length)
         for length in (REACH, BEYOND)
     }
     assert ruler["scores"] == {str(length): pytest.approx(score) for length, score in means.items()}
     assert ruler["wavg_inc"] == pytest.approx((means[REACH] + 2 * means[BEYOND]) / 3)
     assert ruler["wavg_dec"] == pytest.approx((2 * means[REACH] + means[BEYOND]) / 3)
     assert (ruler["effective_length"], ruler["effective_length_label"]) == (None, f"<{REACH}")
-    retrieval = [task for task, each in RULER.items() if each.category == "retrieval"]
+    retrieval = [task for task, definition in RULER.items() if definition.category == "retrieval"]
     assert ruler["aspects"]["retrieval"][str(REACH)] == pytest.approx(
-        mean(whole.cases[f"{task}-{REACH}"]["score"] for task in retrieval)
+        mean(complete.cases[f"{task}-{REACH}"]["score"] for task in retrieval)
     )
     assert ruler["threshold"] == 79.4
 
 
-def test_a_gate_on_the_suite_measures_what_the_summary_shows(whole: CompletedRun) -> None:
-    ruler, gates = whole.report["ruler"], whole.gates
+def test_a_gate_on_the_suite_agrees_with_the_summary(complete: CompletedRun) -> None:
+    ruler, gates = complete.report["ruler"], complete.gates
     assert gates[f"mean at {REACH}"]["measured"] == ruler["scores"][str(REACH)]
     assert gates["wAvg (inc)"]["measured"] == ruler["wavg_inc"]
 
 
-def test_the_calibration_checkpoint_solves_what_it_says(whole: CompletedRun) -> None:
-    """The scale read off end to end: 100 for its tasks within its window, and nothing full beyond it."""
-    assert whole.report["model"]["calibration"]["solves"] == list(NEEDLES)
-    assert {whole.cases[f"{task}-{REACH}"]["score"] for task in NEEDLES} == {100.0}
-    assert mean(whole.cases[f"{task}-{BEYOND}"]["score"] for task in NEEDLES) < 85.6
+def test_a_calibration_checkpoint_solves_its_declared_tasks(complete: CompletedRun) -> None:
+    """It scores 100 on its tasks within its window, and less beyond it."""
+    assert complete.report["model"]["calibration"]["solves"] == list(NEEDLES)
+    assert {complete.cases[f"{task}-{REACH}"]["score"] for task in NEEDLES} == {100.0}
+    assert mean(complete.cases[f"{task}-{BEYOND}"]["score"] for task in NEEDLES) < 85.6
 
 
-def test_the_junit_file_says_what_was_measured(whole: CompletedRun) -> None:
-    root = ElementTree.parse(whole.folder / "junit.xml")
-    told = {each.get("name"): each.get("value") for each in root.findall("./testsuite/properties/property")}
-    model = whole.report["model"]
-    assert told["model.fingerprint"] == model["fingerprint"]
-    assert told["model.claimed_length"] == str(model["claimed_length"])
-    assert told["ruler.effective_length"] == f"<{REACH}"
-    assert told["run.partial"] == "false"
+def test_the_junit_file_identifies_the_model_and_the_run(complete: CompletedRun) -> None:
+    root = ElementTree.parse(complete.folder / "junit.xml")
+    properties = {child.get("name"): child.get("value") for child in root.findall("./testsuite/properties/property")}
+    model = complete.report["model"]
+    assert properties["model.fingerprint"] == model["fingerprint"]
+    assert properties["model.claimed_length"] == str(model["claimed_length"])
+    assert properties["ruler.effective_length"] == f"<{REACH}"
+    assert properties["run.partial"] == "false"
 
 
-def test_pytest_still_has_what_the_run_facts_in_the_junit_file_need() -> None:
-    """Neither name is public."""
+def test_pytest_has_the_private_names_that_the_junit_properties_need() -> None:
+    """The plugin sets properties of the JUnit file through names that pytest does not document."""
     from _pytest.junitxml import LogXML, xml_key
 
     assert isinstance(xml_key, pytest.StashKey)
@@ -221,7 +224,7 @@ def test_pytest_still_has_what_the_run_facts_in_the_junit_file_need() -> None:
     assert LogXML("junit.xml", prefix=None).node_reporters_ordered == []
 
 
-def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_previous_report_unchanged(tmp_path: Path) -> None:
     target = tmp_path / "report.json"
     write_json(target, {"score": 1.0})
     bad: dict[str, Any] = {"score": float("nan")}

@@ -1,4 +1,4 @@
-"""Gates are selected and listed by the ids that a run prints."""
+"""Selection and listing of gates by the ids that a run prints."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def run(factory: pytest.TempPathFactory, *arguments: str) -> CompletedRun:
     return completed_run(factory, *SIZE, *arguments, thresholds=GATES)
 
 
-def listed(folder: Path, *arguments: str) -> tuple[set[str], set[str]]:
-    """The ids of the cases and of the gates that --collect-only lists."""
+def list_ids(folder: Path, *arguments: str) -> tuple[set[str], set[str]]:
+    """Return the ids of the cases and of the gates that --collect-only lists."""
     (folder / "gates.toml").write_text(GATES)
-    ended = run_pytest(folder, *SIZE, *LIST, f"--thresholds={folder}/gates.toml", *arguments)
-    assert ended.exit_code == 0, ended.output + ended.errors
-    ids = {line for line in ended.output.splitlines() if "::" in line}
+    completed = run_pytest(folder, *SIZE, *LIST, f"--thresholds={folder}/gates.toml", *arguments)
+    assert completed.exit_code == 0, completed.output + completed.errors
+    ids = {line for line in completed.output.splitlines() if "::" in line}
     gates = {line for line in ids if line.startswith("gates.toml::")}
     return {line.rpartition("::")[2] for line in ids - gates}, gates
 
@@ -32,26 +32,24 @@ def cases_at(length: str) -> set[str]:
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_selected_gate_is_run_with_its_cases_and_nothing_else(
-    workers: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    found = run(tmp_path_factory, "-k", "needles at 512", "-n", workers)
-    assert found.exit_code == 0
-    assert {case["id"] for case in found.report["cases"]} == cases_at("512")
-    assert {name: gate["verdict"] for name, gate in found.gates.items()} == {"needles at 512": "pass"}
-    assert set(found.junit) == {*cases_at("512"), "gate[needles at 512]"}
+def test_selecting_a_gate_runs_only_its_cases(workers: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    completed = run(tmp_path_factory, "-k", "needles at 512", "-n", workers)
+    assert completed.exit_code == 0
+    assert {case["id"] for case in completed.report["cases"]} == cases_at("512")
+    assert {name: gate["verdict"] for name, gate in completed.gates.items()} == {"needles at 512": "pass"}
+    assert set(completed.junit) == {*cases_at("512"), "gate[needles at 512]"}
 
 
 def test_a_printed_id_selects_its_gate(tmp_path_factory: pytest.TempPathFactory) -> None:
-    found = run(tmp_path_factory, "gates.toml::gate[reach]")
-    assert found.exit_code == 0
-    assert list(found.gates) == ["reach"]
-    assert {case["id"] for case in found.report["cases"]} == cases_at("512") | cases_at("1k")
+    completed = run(tmp_path_factory, "gates.toml::gate[reach]")
+    assert completed.exit_code == 0
+    assert list(completed.gates) == ["reach"]
+    assert {case["id"] for case in completed.report["cases"]} == cases_at("512") | cases_at("1k")
 
 
-def test_the_gates_of_a_run_are_listed_with_the_ids_that_it_prints(tmp_path: Path) -> None:
+def test_gates_are_listed_with_the_ids_that_a_run_prints(tmp_path: Path) -> None:
     names = ("reach", *(f"{name} at {length}" for name in ("needles", "suite") for length in ("512", "1k")))
-    cases, gates = listed(tmp_path)
+    cases, gates = list_ids(tmp_path)
     assert gates == {f"gates.toml::gate[{name}]" for name in names}
     assert cases > cases_at("512")
 
@@ -60,19 +58,19 @@ def test_the_gates_of_a_run_are_listed_with_the_ids_that_it_prints(tmp_path: Pat
     "arguments", [("--deselect", "gates.toml::gate[suite at"), ("-k", "not gate[suite]")], ids=["deselect", "not"]
 )
 def test_a_gate_is_deselected_by_its_id(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    cases, gates = listed(tmp_path, *arguments)
+    cases, gates = list_ids(tmp_path, *arguments)
     assert gates == {f"gates.toml::gate[{name}]" for name in ("reach", "needles at 512", "needles at 1k")}
     assert "test_ruler[vt-1k]" in cases
 
 
-def test_the_id_of_a_bad_case_selects_the_case(tmp_path: Path) -> None:
-    cases, gates = listed(tmp_path, "gates.toml::case[vt-1k]")
+def test_the_id_of_a_regressed_case_selects_the_case(tmp_path: Path) -> None:
+    cases, gates = list_ids(tmp_path, "gates.toml::case[vt-1k]")
     assert cases == {"test_ruler[vt-1k]"}
     assert len(gates) == 5
 
 
-def test_a_gate_that_the_run_does_not_have_is_refused(tmp_path: Path) -> None:
+def test_selecting_an_unknown_gate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gates.toml").write_text(GATES)
-    ended = run_pytest(tmp_path, *SIZE, *LIST, f"--thresholds={tmp_path}/gates.toml", "-k", "gate[needles at 64k]")
-    assert ended.exit_code == 4
-    assert ended.errors.startswith("ERROR: no gate is named 'needles at 64k'; the gates of this run are reach, ")
+    completed = run_pytest(tmp_path, *SIZE, *LIST, f"--thresholds={tmp_path}/gates.toml", "-k", "gate[needles at 64k]")
+    assert completed.exit_code == 4
+    assert completed.errors.startswith("ERROR: no gate is named 'needles at 64k'; the gates of this run are reach, ")

@@ -1,4 +1,4 @@
-"""Whole runs against servers that fail: the same report as without faults, or one line for each case and a journal."""
+"""Complete runs against failing servers: the same report as without faults, or one error line per case."""
 
 from __future__ import annotations
 
@@ -31,91 +31,96 @@ from tests.helpers.workers import worker_of
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
 SAMPLES = 24
 TASKS = ("niah_single_2", "niah_multikey_1", "niah_multivalue")
-WHAT = ("--model=calibration:512", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", " or ".join(TASKS))
-# Waits that a test can wait for.
-QUICK = """
+SIZE = ("--model=calibration:512", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", " or ".join(TASKS))
+# Retries with short waits.
+SHORT_WAITS = """
 from fixtures.engines.openai import engine
 from fixtures.engines.openai.retry import RetryPolicy
 
 engine.load.__kwdefaults__["retry_policy"] = RetryPolicy(seconds={seconds}, first_wait_seconds=0.02)
 """
-NEVER = 600.0
-# What a server is asked before the run is shorter.
-MOST_PROBE_CHARACTERS = 500
-# As talkative as a run can be.
-TALK = ("-vv", "--tb=long", "--showlocals", "-o", "log_level=DEBUG", "-o", "log_cli=true")
-TOO_LATE_SECONDS = 2.0
-SAID = {"error": {"message": f"not now, Bearer {KEY}\n at once"}}
+NEVER_SECONDS = 600.0
+# The requests that probe a server before the run are shorter.
+MAX_PROBE_CHARACTERS = 500
+# The most verbose output of a run.
+VERBOSE = ("-vv", "--tb=long", "--showlocals", "-o", "log_level=DEBUG", "-o", "log_cli=true")
+REQUEST_TIMEOUT_SECONDS = 2.0
+ERROR_BODY = {"error": {"message": f"not now, Bearer {KEY}\n at once"}}
 FAULTS: dict[str, Response] = {
-    "rate limit": in_json(SAID, status=429, Retry_After="0.1", X_Key=KEY),
-    "server error": in_json(SAID, status=500),
+    "rate limit": in_json(ERROR_BODY, status=429, Retry_After="0.1", X_Key=KEY),
+    "server error": in_json(ERROR_BODY, status=500),
     "reset": Response(body=b"{}", cut=True),
-    "time-out": in_json(SAID, delay_seconds=NEVER),
-    "stall": replace(in_json(SAID), stall_seconds=NEVER),
+    "time-out": in_json(ERROR_BODY, delay_seconds=NEVER_SECONDS),
+    "stall": replace(in_json(ERROR_BODY), stall_seconds=NEVER_SECONDS),
 }
 
 
 @dataclass
-class Guesser:
-    """Answers with a number of the prompt, which is right now and then; counts as the checkpoint's tokenizer does."""
+class GuessingServer:
+    """A request handler that answers with a random number of the prompt, which is sometimes right."""
 
     tokenizer: Any
-    # Of so many requests one fails; how those that do fail, one after another.
-    one_in: int = 10**9
+    """The tokenizer of the checkpoint, which counts the prompt tokens."""
+    fails_one_in: int = 10**9
+    """One of this many requests fails."""
     faults: Iterator[str] = field(default_factory=lambda: cycle(FAULTS))
+    """The faults of successive failing requests, as keys of FAULTS."""
     answered: Counter[str] = field(default_factory=Counter)
-    befell: Counter[str] = field(default_factory=Counter)
+    """The number of answers by prompt."""
+    injected_faults: Counter[str] = field(default_factory=Counter)
+    """The number of failed requests by fault."""
     tries: Counter[str] = field(default_factory=Counter)
+    """The number of requests by prompt."""
 
     def __call__(self, request: Request) -> Response:
         prompt = request.prompt
         if not isinstance(prompt, str):
             return in_json({"error": "prompt must be a string"}, status=400)
-        numbers = re.findall(r"\d{7}", prompt) if len(prompt) > MOST_PROBE_CHARACTERS else []
+        numbers = re.findall(r"\d{7}", prompt) if len(prompt) > MAX_PROBE_CHARACTERS else []
         if numbers:
             self.tries[prompt] += 1
-            if self.tries.total() % self.one_in == 0:
+            if self.tries.total() % self.fails_one_in == 0:
                 fault = next(self.faults)
-                self.befell[fault] += 1
+                self.injected_faults[fault] += 1
                 return FAULTS[fault]
             self.answered[prompt] += 1
-        said = random.Random(stable_hash(prompt)).choice(numbers) if numbers else "none"
-        return text_completion(f" {said}. {KEY}", read=len(self.tokenizer.encode(prompt).ids))
+        guess = random.Random(stable_hash(prompt)).choice(numbers) if numbers else "none"
+        return text_completion(f" {guess}. {KEY}", read=len(self.tokenizer.encode(prompt).ids))
 
 
 @contextmanager
-def guessing(**settings: Any) -> Iterator[tuple[ChatServer, Guesser]]:
-    guesser = Guesser(Tokenizer.from_file(str(calibration_checkpoint("512") / "tokenizer.json")), **settings)
+def guessing(**settings: Any) -> Iterator[tuple[ChatServer, GuessingServer]]:
+    guesser = GuessingServer(Tokenizer.from_file(str(calibration_checkpoint("512") / "tokenizer.json")), **settings)
     with ChatServer().serving() as server:
         server.answer = guesser
         yield server, guesser
 
 
-def run_at(server: ChatServer, folder: Path, *arguments: str, retry_policy: float = 60.0) -> CompletedRun:
-    """A run with every report."""
+def run_at(server: ChatServer, folder: Path, *arguments: str, retry_seconds: float = 60.0) -> CompletedRun:
+    """Run the suite against this server, with every report."""
     folder.mkdir(exist_ok=True)
-    (folder / "quick.py").write_text(QUICK.format(seconds=retry_policy))
+    (folder / "short_waits.py").write_text(SHORT_WAITS.format(seconds=retry_seconds))
     reports = [f"--report-{kind}={folder}/report.{kind}" for kind in ("json", "html", "md")]
-    late = f"--request-timeout={TOO_LATE_SECONDS}"
-    server_options = (f"--base-url={server.url}", late, f"--junitxml={folder}/junit.xml")
-    return run_pytest(folder, "-p", "quick", *WHAT, *server_options, *reports, *arguments)
+    request_timeout = f"--request-timeout={REQUEST_TIMEOUT_SECONDS}"
+    server_options = (f"--base-url={server.url}", request_timeout, f"--junitxml={folder}/junit.xml")
+    return run_pytest(folder, "-p", "short_waits", *SIZE, *server_options, *reports, *arguments)
 
 
-def told(ended: CompletedRun) -> dict[str, Any]:
-    """What a report says of the model: all but when and how long, and where the server stood."""
-    report = ended.report
+def without_times(completed: CompletedRun) -> dict[str, Any]:
+    """Return the report without its times and without the address of the server."""
+    report = completed.report
     run = {name: report["run"][name] for name in ("tokens", "computed_samples", "partial")}
     cases = [{name: case[name] for name in case if name != "seconds"} for case in report["cases"]]
     return {"run": run, "cases": cases} | {name: report[name] for name in ("gates", "ruler")}
 
 
-def everything(folder: Path) -> str:
-    """All that a run printed and wrote."""
+def text_of_files(folder: Path) -> str:
+    """Return all text that a run printed or wrote."""
     return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
 
 
 @contextmanager
-def with_a_key() -> Iterator[pytest.MonkeyPatch]:
+def with_api_key() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OPENAI_API_KEY", raising=False)
         patch.setenv("LONGCTX_API_KEY", KEY)
@@ -124,52 +129,57 @@ def with_a_key() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(autouse=True)
-def a_key() -> Iterator[None]:
-    with with_a_key():
+def api_key() -> Iterator[None]:
+    with with_api_key():
         yield
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    with with_a_key(), guessing() as (server, guesser):
-        ended = run_at(server, tmp_path_factory.mktemp("undisturbed"))
+    with with_api_key(), guessing() as (server, guesser):
+        completed = run_at(server, tmp_path_factory.mktemp("undisturbed"))
     assert set(guesser.answered.values()) == {1}
-    return ended
+    return completed
 
 
 @pytest.fixture(scope="module")
-def disturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedRun, Guesser]:
-    """One in five requests fails; all that can be logged is."""
-    with with_a_key() as patch, guessing(one_in=5) as (server, guesser):
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedRun, GuessingServer]:
+    """A run in which one of five requests fails, with the most verbose logging."""
+    with with_api_key() as patch, guessing(fails_one_in=5) as (server, guesser):
         patch.setenv("OPENAI_LOG", "debug")
-        return run_at(server, tmp_path_factory.mktemp("disturbed"), *TALK), guesser
+        return run_at(server, tmp_path_factory.mktemp("disturbed"), *VERBOSE), guesser
 
 
-def test_a_server_that_fails_a_fifth_of_all_requests_leaves_no_trace_in_the_report(
-    undisturbed: CompletedRun, disturbed: tuple[CompletedRun, Guesser]
+def test_failures_of_a_fifth_of_all_requests_do_not_change_the_report(
+    undisturbed: CompletedRun, disturbed: tuple[CompletedRun, GuessingServer]
 ) -> None:
-    ended, guesser = disturbed
-    assert set(guesser.befell) == set(FAULTS), "each kind of fault befell the run"
-    assert guesser.befell.total() == guesser.tries.total() // 5
-    assert told(ended) == told(undisturbed)
-    assert {case["verdict"] for case in ended.cases.values()}.isdisjoint({"error"})
-    assert len({case["score"] for case in ended.cases.values()}) > 1, "a report that could differ"
+    completed, guesser = disturbed
+    assert set(guesser.injected_faults) == set(FAULTS), "some kind of fault was never injected"
+    assert guesser.injected_faults.total() == guesser.tries.total() // 5
+    assert without_times(completed) == without_times(undisturbed)
+    assert {case["verdict"] for case in completed.cases.values()}.isdisjoint({"error"})
+    assert len({case["score"] for case in completed.cases.values()}) > 1, (
+        "all scores are equal, so the reports could not differ"
+    )
 
 
-def test_no_key_is_in_anything_that_a_run_prints_or_writes(
-    undisturbed: CompletedRun, disturbed: tuple[CompletedRun, Guesser], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_output_of_a_run_contains_the_api_key(
+    undisturbed: CompletedRun,
+    disturbed: tuple[CompletedRun, GuessingServer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_LOG", "debug")
-    with guessing(one_in=1, faults=cycle(["server error"])) as (server, _):
-        broken = run_at(server, tmp_path, *TALK, "--samples=1", retry_policy=0.2)
+    with guessing(fails_one_in=1, faults=cycle(["server error"])) as (server, _):
+        broken = run_at(server, tmp_path, *VERBOSE, "--samples=1", retry_seconds=0.2)
     assert "answers 500 (not now, Bearer *** at once)" in broken.output
     for folder in (undisturbed.folder, disturbed[0].folder, tmp_path):
-        written = everything(folder)
-        assert "***" in written, "the server did repeat it"
+        written = text_of_files(folder)
+        assert "***" in written, "the server did not repeat the key"
         assert KEY not in written
 
 
-def test_a_server_that_is_gone_is_one_line_for_each_case_and_the_next_run_does_the_rest(
+def test_a_lost_server_is_one_error_line_per_case_and_the_next_run_computes_the_rest(
     undisturbed: CompletedRun, tmp_path: Path
 ) -> None:
     ends_after = 20
@@ -182,23 +192,23 @@ def test_a_server_that_is_gone_is_one_line_for_each_case_and_the_next_run_does_t
             return response
 
         server.answer = answer
-        ended = run_at(server, tmp_path / "gone", retry_policy=0.5)
-    assert ended.exit_code == 1
-    assert {case["verdict"] for case in ended.cases.values()} == {"error"}
-    for case in ended.cases.values():
+        completed = run_at(server, tmp_path / "gone", retry_seconds=0.5)
+    assert completed.exit_code == 1
+    assert {case["verdict"] for case in completed.cases.values()} == {"error"}
+    for case in completed.cases.values():
         assert "\n" not in case["error"]
         assert "the connection fails" in case["error"]
     journal = tmp_path / "gone" / "journal"
-    kept = [json.loads(line) for file in journal.glob("*/*.jsonl") for line in file.read_text().splitlines()]
-    kept = [line for line in kept if "element" in line]
-    # What it had answered, and what was on its way at that moment.
-    assert ends_after <= len(kept) <= ends_after + 8
+    stored = [json.loads(line) for file in journal.glob("*/*.jsonl") for line in file.read_text().splitlines()]
+    stored = [line for line in stored if "element" in line]
+    # The samples that the server had answered, and those in flight when it stopped.
+    assert ends_after <= len(stored) <= ends_after + 8
     with guessing() as (server, guesser):
         again = run_at(server, tmp_path / "gone")
-    assert sum(guesser.answered.values()) == len(TASKS) * SAMPLES - len(kept)
-    assert again.report["run"]["computed_samples"] == len(TASKS) * SAMPLES - len(kept)
-    assert told(again)["cases"] == told(undisturbed)["cases"]
-    assert told(again)["gates"] == told(undisturbed)["gates"]
+    assert sum(guesser.answered.values()) == len(TASKS) * SAMPLES - len(stored)
+    assert again.report["run"]["computed_samples"] == len(TASKS) * SAMPLES - len(stored)
+    assert without_times(again)["cases"] == without_times(undisturbed)["cases"]
+    assert without_times(again)["gates"] == without_times(undisturbed)["gates"]
 
 
 def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
@@ -211,7 +221,7 @@ def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
     )
 
 
-def test_what_was_answered_behind_a_failure_is_in_the_journal(tmp_path: Path) -> None:
+def test_answers_after_a_failed_request_are_stored_in_the_journal(tmp_path: Path) -> None:
     model = calibration_checkpoint("512")
     with guessing() as (server, guesser):
 
@@ -226,34 +236,34 @@ def test_what_was_answered_behind_a_failure_is_in_the_journal(tmp_path: Path) ->
             entries = worker.models["model"].journal.entries
     assert result.error is not None
     assert "answers 400 (no)" in result.error
-    # What shares a text with the one that failed was not asked.
+    # Samples that share a text with the failed one were never sent.
     assert len(entries) == guesser.answered.total() >= 1
 
 
-def test_what_comes_next_is_on_its_way_while_an_answer_is_scored_and_is_kept(
+def test_the_next_requests_are_in_flight_while_an_answer_is_scored_and_their_answers_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that waits for this side is paid for doing nothing; an answer that is dropped is paid for twice."""
+    """An idle server costs money, and a discarded answer would have to be computed again."""
     monkeypatch.setattr("plugins.runner.batches.FEW_SAMPLES_LEFT", 0)
     model = calibration_checkpoint("512")
-    on_their_way: list[int] = []
+    requests_in_flight: list[int] = []
     with guessing() as (server, guesser):
         engine = engine_at(server, model, at_once=2)
         with worker_of(model, engine, tmp_path, cases=3) as (worker, case):
             score = worker.builder.score
 
-            def slow(sample: Sample, text: str) -> Score:
-                ends = time.monotonic() + 5
-                while not on_their_way and len(server.requests) < 4 and time.monotonic() < ends:
+            def slow_score(sample: Sample, text: str) -> Score:
+                deadline = time.monotonic() + 5
+                while not requests_in_flight and len(server.requests) < 4 and time.monotonic() < deadline:
                     time.sleep(0.01)
-                on_their_way.append(len(server.requests))
+                requests_in_flight.append(len(server.requests))
                 return score(sample, text)
 
-            monkeypatch.setattr(worker.builder, "score", slow)
-            # Time is up after the first answer.
-            monkeypatch.setattr(worker, "_is_late", lambda: bool(on_their_way))
+            monkeypatch.setattr(worker.builder, "score", slow_score)
+            # The time budget is used up after the first answer.
+            monkeypatch.setattr(worker, "_is_late", lambda: bool(requests_in_flight))
             worker.measure(case)
             entries = worker.models["model"].journal.entries
-    assert on_their_way[0] >= 4
+    assert requests_in_flight[0] >= 4
     assert len(entries) == len(server.requests)
     assert set(guesser.answered.values()) == {1}

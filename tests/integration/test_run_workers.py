@@ -1,4 +1,4 @@
-"""Several workers, one of which dies: the run goes on, and what is lost is an error, never a score."""
+"""Several workers, one of which dies: the run continues, and the lost case is an error without a score."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.integration.test_run_gates import GATES, narrowed
 
 __all__ = ["narrowed"]
 
-KILLED = "vt-1k"
-KILLER = f"""
+KILLER_CASE = "vt-1k"
+KILLER_PLUGIN = f"""
 import os
 import signal
 
 def pytest_runtest_call(item):
-    if item.name == "test_ruler[{KILLED}]" and hasattr(item.config, "workerinput"):
+    if item.name == "test_ruler[{KILLER_CASE}]" and hasattr(item.config, "workerinput"):
         os.kill(os.getpid(), signal.SIGKILL)
 """
 MORE_GATES = f"""{GATES}
@@ -36,13 +36,13 @@ SELECTED = f"{ONLY_NEEDLES[1]} or (vt and 1k) or (cwe and 512)"
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """The needle tasks with more samples and two workers, one of which is killed by a case that it runs."""
+    """A run of the needle tasks with two workers, one of which is killed by a case."""
     model = ("--model", "calibration:512", "--lengths", "512,1k", "--samples", "2", "-n", "2", "-k", SELECTED)
-    return completed_run(tmp_path_factory, *model, thresholds=MORE_GATES, plugin=KILLER)
+    return completed_run(tmp_path_factory, *model, thresholds=MORE_GATES, plugin=KILLER_PLUGIN)
 
 
 def test_the_case_that_killed_its_worker_is_an_error(crashed: CompletedRun) -> None:
-    lost = crashed.cases[KILLED]
+    lost = crashed.cases[KILLER_CASE]
     assert (lost["verdict"], lost["score"], lost["samples"]) == ("error", None, 0)
     assert "\n" not in lost["error"]
     assert "no result came back" in lost["error"]
@@ -61,20 +61,20 @@ def test_all_other_cases_are_measured_once(crashed: CompletedRun) -> None:
 def test_a_gate_that_needs_the_lost_case_is_an_error(crashed: CompletedRun) -> None:
     tracing = crashed.gates["tracing at 1k"]
     assert (tracing["verdict"], tracing["measured"]) == ("error", None)
-    assert f"test_ruler[{KILLED}]" in tracing["reason"]
+    assert f"test_ruler[{KILLER_CASE}]" in tracing["reason"]
     assert crashed.junit_outcomes("gate[tracing at 1k]") == ["failure"]
     suite = crashed.gates["suite at 1k"]
     assert (suite["verdict"], suite["measured"]) == ("error", None)
 
 
-def test_a_gate_that_does_not_need_it_is_measured(crashed: CompletedRun) -> None:
+def test_a_gate_that_does_not_need_the_lost_case_is_measured(crashed: CompletedRun) -> None:
     reach = crashed.gates["reach"]
     assert (reach["verdict"], reach["measured"]) == ("pass", 512)
     assert (reach["samples"], reach["of"]) == (24, 24)
     assert crashed.gates["needles at 512"]["verdict"] == "pass"
 
 
-def test_a_case_that_cannot_fit_is_an_error_where_it_was_selected(crashed: CompletedRun) -> None:
+def test_a_selected_case_that_cannot_fit_is_an_error(crashed: CompletedRun) -> None:
     cwe = crashed.cases["cwe-512"]
     assert (cwe["verdict"], cwe["score"]) == ("error", None)
     assert cwe["error"].startswith("cwe at 512 tokens cannot fit: ")
@@ -84,11 +84,11 @@ def test_a_case_that_cannot_fit_is_an_error_where_it_was_selected(crashed: Compl
 
 def test_every_case_and_every_gate_is_in_the_junit_file(crashed: CompletedRun) -> None:
     for case in crashed.report["cases"]:
-        if case["id"] != f"test_ruler[{KILLED}]":
+        if case["id"] != f"test_ruler[{KILLER_CASE}]":
             assert crashed.junit_outcomes(case["id"]) == (["failure"] if case["verdict"] == "error" else [])
     # xdist itself reports the test that killed a worker, under another name.
-    killers = [name for name in crashed.junit if KILLED in name and not name.startswith("gate")]
-    assert [crashed.junit_outcomes(name) for name in killers] == [["error"]]
+    killed_names = [name for name in crashed.junit if KILLER_CASE in name and not name.startswith("gate")]
+    assert [crashed.junit_outcomes(name) for name in killed_names] == [["error"]]
     for name in crashed.gates:
         assert f"gate[{name}]" in crashed.junit
     assert len(crashed.junit) == len(crashed.cases) + len(crashed.gates)
@@ -98,23 +98,30 @@ def test_a_report_of_a_crashed_run_follows_the_schema(crashed: CompletedRun) -> 
     Draft202012Validator(SCHEMA).validate(crashed.report)
 
 
-def test_workers_and_more_samples_change_no_answer(narrowed: CompletedRun, crashed: CompletedRun) -> None:
-    """A sample depends on its task, length and index alone: not on the process, nor on how many there are."""
+def test_the_number_of_workers_and_of_samples_changes_no_answer(narrowed: CompletedRun, crashed: CompletedRun) -> None:
+    """A sample depends only on its task, length and index, not on its process or on the number of samples."""
     alone, together = narrowed.results, crashed.results
     assert len(alone) == len(NEEDLES) * 2
     for name, result in alone.items():
-        others = {outcome.index: outcome for outcome in together[name].outcomes}
-        assert len(others) == 2
-        for mine in result.outcomes:
-            theirs = others[mine.index]
-            assert (mine.index, mine.score, mine.references) == (theirs.index, theirs.score, theirs.references)
-            assert (mine.depths, mine.generation.text) == (theirs.depths, theirs.generation.text)
-            assert mine.generation.prompt_tokens == theirs.generation.prompt_tokens
+        outcomes_together = {outcome.index: outcome for outcome in together[name].outcomes}
+        assert len(outcomes_together) == 2
+        for outcome_alone in result.outcomes:
+            outcome_together = outcomes_together[outcome_alone.index]
+            assert (outcome_alone.index, outcome_alone.score, outcome_alone.references) == (
+                outcome_together.index,
+                outcome_together.score,
+                outcome_together.references,
+            )
+            assert (outcome_alone.depths, outcome_alone.generation.text) == (
+                outcome_together.depths,
+                outcome_together.generation.text,
+            )
+            assert outcome_alone.generation.prompt_tokens == outcome_together.generation.prompt_tokens
     failures = [outcome.score.failure for result in alone.values() for outcome in result.outcomes]
     assert 0 < failures.count(None) < len(failures)
 
 
-def test_a_replacement_takes_the_slot_of_the_worker_that_died() -> None:
+def test_a_replacement_worker_takes_the_slot_of_the_dead_one() -> None:
     slots = Slots()
     assert [slots.assign(name) for name in ("gw0", "gw1", "gw2")] == [0, 1, 2]
     slots.free("gw1")
@@ -123,6 +130,6 @@ def test_a_replacement_takes_the_slot_of_the_worker_that_died() -> None:
     assert slots.assign("gw4") == 3
 
 
-def test_xdist_still_has_the_option_that_hands_cases_out_one_by_one(pytestconfig: pytest.Config) -> None:
-    """It is set by its name; without it a long case waits in a worker's queue behind another."""
+def test_xdist_has_the_option_that_assigns_cases_one_by_one(pytestconfig: pytest.Config) -> None:
+    """The suite sets the option by its name. Without it, a case could wait in the queue of a busy worker."""
     assert hasattr(pytestconfig.option, "maxschedchunk")
