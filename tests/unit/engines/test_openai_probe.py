@@ -1,4 +1,4 @@
-"""The probe describes a server: the model's name there, its token counting, its input and how it begins an answer."""
+"""The probe finds the server's name for the model, its token counting, its input format and its answer prefix."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def server() -> Iterator[ChatServer]:
     with ChatServer().serving() as serving:
         serving.models = in_json({"data": [{"id": "step_9", "root": "/ckpt/step_9"}]})
-        serving.answer = reading
+        serving.answer = count_characters
         yield serving
 
 
 def characters(text: str) -> list[int]:
-    """A tokenizer with a BOS."""
+    """Tokenize into code points after a BOS."""
     return [0, *map(ord, text)]
 
 
-def reading(request: Request) -> Response:
-    """Counts characters and a BOS; takes ids, and continues what an assistant has begun."""
+def count_characters(request: Request) -> Response:
+    """Reply with a count of characters and a BOS; accept token ids, and continue a begun assistant turn."""
     if "messages" not in request.body:
         count = len(request.prompt) + isinstance(request.prompt, str)
         return text_completion(" x", read=count)
     contents = [str(turn["content"]) for turn in request.body["messages"]]
-    ends = 4 * (len(contents) > 1 and not request.body.get("continue_final_message"))
-    return chat_completion(" x", read=8 + sum(map(len, contents)) + ends)
+    end_tokens = 4 * (len(contents) > 1 and not request.body.get("continue_final_message"))
+    return chat_completion(" x", read=8 + sum(map(len, contents)) + end_tokens)
 
 
-def found(server: ChatServer, **changes: Any) -> Endpoint:
+def probed(server: ChatServer, **changes: Any) -> Endpoint:
     settings: dict[str, Any] = {
         "names": NAMES, "served_name": None, "api": "completions", "is_own_tokenizer": True, "ids": characters,
         "retry_policy": RetryPolicy(seconds=5, first_wait_seconds=0.01),
@@ -58,35 +58,35 @@ def found(server: ChatServer, **changes: Any) -> Endpoint:
 
 def refused(server: ChatServer, **changes: Any) -> str:
     with pytest.raises(EngineError) as raised:
-        found(server, **changes)
+        probed(server, **changes)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
 
-def test_a_server_that_counts_as_the_tokenizer_does_is_held_to_it_and_given_ids(server: ChatServer) -> None:
-    endpoint = found(server)
+def test_a_server_that_counts_like_the_tokenizer_gets_ids_and_exact_counting(server: ChatServer) -> None:
+    endpoint = probed(server)
     assert (endpoint.model, endpoint.serves) == ("step_9", "")
     assert (endpoint.prompts, endpoint.prefix, endpoint.counting.exact) == ("ids", "continued", True)
 
 
-def test_text_goes_to_a_server_that_takes_no_ids(server: ChatServer) -> None:
-    no = in_json({"detail": "prompt must be a string."}, status=400)
-    server.answer = lambda request: reading(request) if isinstance(request.prompt, str) else no
-    assert found(server).prompts == "text"
+def test_a_server_that_takes_no_ids_gets_text(server: ChatServer) -> None:
+    refusal = in_json({"detail": "prompt must be a string."}, status=400)
+    server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else refusal
+    assert probed(server).prompts == "text"
 
 
-def test_a_server_with_another_tokenizer_is_refused_for_a_checkpoint_and_measured_for_a_name(
+def test_another_tokenizer_is_refused_for_a_checkpoint_and_accepted_for_a_model_name(
     server: ChatServer,
 ) -> None:
     server.answer = lambda request: text_completion(" x", read=len(request.prompt) // 2)
     assert "does not count tokens as the tokenizer of --model does" in refused(server)
-    endpoint = found(server, is_own_tokenizer=False)
+    endpoint = probed(server, is_own_tokenizer=False)
     assert (endpoint.prompts, endpoint.counting.exact) == ("text", False)
     assert endpoint.counting.ratio == pytest.approx(0.5, abs=0.02)
 
 
-def test_the_weights_behind_a_mere_name_are_those_that_the_server_says(server: ChatServer) -> None:
-    endpoint = found(server, is_own_tokenizer=False)
+def test_the_weights_of_a_model_name_are_those_that_the_server_reports(server: ChatServer) -> None:
+    endpoint = probed(server, is_own_tokenizer=False)
     assert (endpoint.serves, endpoint.counting.exact) == ("/ckpt/step_9", True)
 
 
@@ -106,21 +106,21 @@ def test_a_server_that_does_not_count_is_refused(server: ChatServer) -> None:
         pytest.param(Response(status=404), None, "/ckpt/step_9", id="no list"),
         pytest.param(Response(status=500), None, "/ckpt/step_9", id="a list that fails"),
         pytest.param(in_json({"data": []}), None, "/ckpt/step_9", id="an empty list"),
-        pytest.param(in_json({"data": None}), None, "/ckpt/step_9", id="a list that is none"),
-        pytest.param(in_json({"data": []}), "mine", "mine", id="a name that was given"),
+        pytest.param(in_json({"data": None}), None, "/ckpt/step_9", id="a null list"),
+        pytest.param(in_json({"data": []}), "mine", "mine", id="a given name"),
         pytest.param(in_json({"data": [{"id": "m", "root": "/ckpt/step_9"}]}), None, "m", id="by its directory"),
         pytest.param(in_json({"data": [{"id": "x"}, {"id": "step_9"}]}), None, "step_9", id="one of two"),
     ],
 )
-def test_the_model_is_asked_for_by_the_name_that_the_server_has_for_it(
+def test_requests_use_the_servers_name_for_the_model(
     server: ChatServer, models: Response, named: str | None, model: str
 ) -> None:
     server.models = models
-    assert found(server, served_name=named).model == model
+    assert probed(server, served_name=named).model == model
     assert {request.body["model"] for request in server.requests} == {model}
 
 
-def test_a_server_of_other_models_is_refused(server: ChatServer) -> None:
+def test_a_server_without_the_model_is_refused(server: ChatServer) -> None:
     server.models = in_json({"data": [{"id": "step_8", "root": "/ckpt/step_8"}]})
     assert "has step_8, but no '/ckpt/step_9'; give the server's name" in refused(server)
 
@@ -133,20 +133,20 @@ def test_the_context_is_read_from_the_servers_list(
     server: ChatServer, entry: dict[str, Any], context: int | None
 ) -> None:
     server.models = in_json({"data": [{"id": "step_9", "root": "/ckpt/step_9"} | entry]})
-    assert found(server).context == context
+    assert probed(server).context == context
 
 
-def test_a_server_that_is_down_is_one_line() -> None:
+def test_a_server_that_is_down_is_a_one_line_error() -> None:
     with ChatServer().serving() as gone:
         pass
     assert "the connection fails" in refused(gone)
 
 
-def test_a_chat_server_that_can_continues_the_beginning_of_an_answer(server: ChatServer) -> None:
-    endpoint = found(server, api="chat")
+def test_a_chat_server_that_can_continue_an_answer_gets_its_prefix(server: ChatServer) -> None:
+    endpoint = probed(server, api="chat")
     assert (endpoint.prefix, endpoint.counting.exact, endpoint.counting.overhead) == ("continued", True, 7.0)
     server.requests.clear()
-    engine = load(None, tokenizer=Letters(), endpoint=endpoint)  # type: ignore[arg-type]  # nothing reads it
+    engine = load(None, tokenizer=Letters(), endpoint=endpoint)  # type: ignore[arg-type]  # the checkpoint is not read
     turns = ("Where?", "It is")
     prompt = Prompt(text="", token_ids=tuple(characters("".join(turns))), length_tokens=1, generation_tokens=4)
     (generation,) = engine.generate([with_turns(prompt, turns)])
@@ -161,46 +161,46 @@ def test_a_chat_server_that_can_continues_the_beginning_of_an_answer(server: Cha
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-def test_a_chat_server_that_cannot_is_asked_for_it_in_words(server: ChatServer, refuses: bool) -> None:
-    def plain(request: Request) -> Response:
+def test_a_chat_server_that_cannot_continue_an_answer_gets_an_instruction(server: ChatServer, refuses: bool) -> None:
+    def without_continuation(request: Request) -> Response:
         if refuses and "continue_final_message" in request.body:
             return in_json({"detail": "Unexpected fields"}, status=422)
         request.body.pop("continue_final_message", None)
-        return reading(request)
+        return count_characters(request)
 
-    server.answer = plain
-    assert found(server, api="chat").prefix == "instruction"
+    server.answer = without_continuation
+    assert probed(server, api="chat").prefix == "instruction"
 
 
-def test_a_model_that_takes_no_temperature_is_asked_without_and_says_so(server: ChatServer) -> None:
-    def strict(request: Request) -> Response:
+def test_a_model_that_takes_no_temperature_is_sampled_and_reported_so(server: ChatServer) -> None:
+    def refuse_temperature(request: Request) -> Response:
         if "temperature" in request.body:
             return in_json({"error": {"message": "Unsupported value: 'temperature'"}}, status=400)
-        return reading(request)
+        return count_characters(request)
 
-    server.answer = strict
-    assert found(server, api="chat").greedy is False
-    server.answer = reading
-    assert found(server, api="chat").greedy is True
+    server.answer = refuse_temperature
+    assert probed(server, api="chat").greedy is False
+    server.answer = count_characters
+    assert probed(server, api="chat").greedy is True
 
 
-class Stumbling:
-    """Answers each question the third time; before that, whoever asks is told what `fault` says."""
+class FailingTwice:
+    """Respond to the same request with `fault` twice and with `answer` from the third time on."""
 
     def __init__(self, fault: Response, answer: Callable[[Request], Response]):
         self.fault, self.answer = fault, answer
-        self.asked: Counter[str] = Counter()
+        self.request_counts: Counter[str] = Counter()
 
     def __call__(self, request: Request) -> Response:
-        question = str(request.body)
-        self.asked[question] += 1
-        return self.answer(request) if self.asked[question] > 2 else self.fault
+        body = str(request.body)
+        self.request_counts[body] += 1
+        return self.answer(request) if self.request_counts[body] > 2 else self.fault
 
 
 FAULTS = {
     "busy": in_json({"error": "busy"}, status=429),
-    "busy, and asks for no pause": in_json({"error": "busy"}, status=429, Retry_After="0"),
-    "away": Response(status=503),
+    "busy, without a pause": in_json({"error": "busy"}, status=429, Retry_After="0"),
+    "unavailable": Response(status=503),
     "broken": Response(status=500),
     "cut": Response(body=b"{}", cut=True),
 }
@@ -208,50 +208,48 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("api", ["completions", "chat"])
-def test_a_server_that_stumbles_over_each_question_is_found_to_be_the_same(
-    server: ChatServer, api: str, fault: str
-) -> None:
-    sound = found(server, api=api)
-    stumbling = Stumbling(FAULTS[fault], reading)
-    server.answer = stumbling
-    assert found(server, api=api) == sound
-    assert set(stumbling.asked.values()) == {3}
-    assert len(stumbling.asked) == 3
+def test_failures_before_every_reply_do_not_change_the_endpoint(server: ChatServer, api: str, fault: str) -> None:
+    expected = probed(server, api=api)
+    responses = FailingTwice(FAULTS[fault], count_characters)
+    server.answer = responses
+    assert probed(server, api=api) == expected
+    assert set(responses.request_counts.values()) == {3}
+    assert len(responses.request_counts) == 3
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_list_of_models_that_comes_the_third_time_counts(server: ChatServer, fault: str) -> None:
+def test_the_list_of_models_is_requested_again_after_a_failure(server: ChatServer, fault: str) -> None:
     server.models = in_json({"data": [{"id": "mine", "root": "/ckpt/step_9", "max_model_len": 512}]})
     faults = [FAULTS[fault]] * 2
     server.list_models = lambda: faults.pop() if faults else server.models
-    endpoint = found(server)
+    endpoint = probed(server)
     assert (endpoint.model, endpoint.context, faults) == ("mine", 512, [])
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 415, 422, 500, 501])
-def test_a_server_that_never_takes_ids_is_given_text(server: ChatServer, status: int) -> None:
-    no = in_json({"error": "no"}, status=status)
-    server.answer = lambda request: reading(request) if isinstance(request.prompt, str) else no
-    assert found(server).prompts == "text"
+def test_a_server_that_always_refuses_ids_gets_text(server: ChatServer, status: int) -> None:
+    refusal = in_json({"error": "no"}, status=status)
+    server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else refusal
+    assert probed(server).prompts == "text"
     assert len(server.requests) == (7 if status == 500 else 3)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_stays_busy_before_a_run_is_one_line(server: ChatServer, status: int) -> None:
-    """Otherwise each start would measure in another way, as the server happens to be busy."""
+def test_a_server_that_stays_busy_during_the_probe_is_a_one_line_error(server: ChatServer, status: int) -> None:
+    """Otherwise a busy server would be probed differently at every start."""
     busy = in_json({"error": "later"}, status=status)
-    impatient = RetryPolicy(seconds=0.2, first_wait_seconds=0.01)
-    server.answer = lambda request: reading(request) if isinstance(request.prompt, str) else busy
-    assert f"answers {status} (later); " in refused(server, retry_policy=impatient)
-    server.answer = lambda request: reading(request) if len(request.body["messages"]) == 1 else busy
-    assert f"answers {status} (later); " in refused(server, retry_policy=impatient, api="chat")
+    short_retry_policy = RetryPolicy(seconds=0.2, first_wait_seconds=0.01)
+    server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else busy
+    assert f"answers {status} (later); " in refused(server, retry_policy=short_retry_policy)
+    server.answer = lambda request: count_characters(request) if len(request.body["messages"]) == 1 else busy
+    assert f"answers {status} (later); " in refused(server, retry_policy=short_retry_policy, api="chat")
     server.models = busy
-    assert f"answers {status} (later); " in refused(server, retry_policy=impatient)
+    assert f"answers {status} (later); " in refused(server, retry_policy=short_retry_policy)
 
 
-def test_a_question_that_times_out_is_asked_three_times(server: ChatServer) -> None:
+def test_a_request_that_times_out_is_sent_three_times(server: ChatServer) -> None:
     late = in_json({}, delay_seconds=9)
-    server.answer = lambda request: reading(request) if isinstance(request.prompt, str) else late
+    server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else late
     connection = connect(server.url, timeout_seconds=0.3)
     retry_policy = RetryPolicy(seconds=0.1, first_wait_seconds=0.01)
     with pytest.raises(EngineError, match="no answer in time"):
@@ -262,7 +260,7 @@ def test_a_question_that_times_out_is_asked_three_times(server: ChatServer) -> N
     assert len(server.requests) == 2 + 3
 
 
-def test_a_wrong_address_is_told_long_before_patience_ends() -> None:
+def test_a_wrong_address_is_reported_long_before_retries_end() -> None:
     with ChatServer().serving() as gone:
         pass
     began = time.monotonic()
@@ -270,7 +268,7 @@ def test_a_wrong_address_is_told_long_before_patience_ends() -> None:
     assert time.monotonic() - began < RetryPolicy().seconds / 10
 
 
-def test_openai_itself_needs_a_key() -> None:
+def test_the_openai_api_needs_a_key() -> None:
     with pytest.raises(EngineError, match=r"no key for .*; set LONGCTX_API_KEY"):
         connect("https://api.openai.com/v1", timeout_seconds=1)
 
@@ -286,7 +284,7 @@ def with_turns(prompt: Prompt, turns: tuple[str, str]) -> Prompt:
 
 
 class Letters:
-    """The tokenizer of these tests, as far as an engine needs it."""
+    """A tokenizer with one token per character and the methods that an engine calls."""
 
     eos_token_id = 0
     bos_token_id = 0
@@ -296,4 +294,4 @@ class Letters:
         return {"input_ids": characters(text) if add_special_tokens else list(map(ord, text))}
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
-        return "".join(chr(each) for each in token_ids if each)
+        return "".join(chr(token) for token in token_ids if token)

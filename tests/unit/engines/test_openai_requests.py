@@ -1,4 +1,4 @@
-"""The requests of the openai engine, their order and number at once, and its reading of the replies."""
+"""Requests of the openai engine: their content, order and concurrency, and how their replies are read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server() -> Iterator[ChatServer]:
         yield serving
 
 
-def test_an_answer_takes_one_greedy_request_and_counts_what_the_server_read(server: ChatServer) -> None:
+def test_an_answer_takes_one_greedy_request_and_uses_the_servers_token_counts(server: ChatServer) -> None:
     server.answer = lambda _: text_completion(" seven", read=5, written=2, cached=3)
     (generation,) = engine_of(server).generate(asking("what is the magic number", stop=("\n",)))
     (request,) = server.requests
@@ -48,39 +48,39 @@ def test_an_answer_takes_one_greedy_request_and_counts_what_the_server_read(serv
     assert msgspec.structs.replace(generation, seconds=0) == expected
 
 
-def test_answers_come_in_the_order_of_the_prompts_whichever_is_ready_first(server: ChatServer) -> None:
-    def late(request: Request) -> Response:
+def test_answers_come_in_the_order_of_the_prompts(server: ChatServer) -> None:
+    def delay_first(request: Request) -> Response:
         return replace(echo(request), delay_seconds=0.2 if "first" in str(request.prompt) else 0.0)
 
-    server.answer = late
+    server.answer = delay_first
     assert answers(engine_of(server), "a first", "b second", "c third") == [" first", " second", " third"]
 
 
-def test_no_more_is_asked_at_once_than_allowed(server: ChatServer) -> None:
+def test_the_batch_size_limits_concurrent_requests(server: ChatServer) -> None:
     server.answer = lambda request: replace(echo(request), delay_seconds=0.05)
     texts = [f"{number} x{number}" for number in range(9)]
     assert answers(engine_of(server, batch_size=3), *texts) == [f" x{number}" for number in range(9)]
     assert server.most_at_once == 3
 
 
-def test_what_shares_a_beginning_is_asked_after_the_first_of_it_has_been_read(server: ChatServer) -> None:
-    """Asked together, each would be read whole: the server's cache has a prefix only once it was computed."""
-    done: list[str] = []
-    begun: dict[str, list[str]] = {}
+def test_prompts_with_a_common_prefix_wait_for_the_first_of_them(server: ChatServer) -> None:
+    """Sent together, all would be computed in full: a server caches a prefix only after computing it."""
+    finished: list[str] = []
+    finished_before: dict[str, list[str]] = {}
 
     def slow(request: Request) -> Response:
-        begun[str(request.prompt)] = list(done)
+        finished_before[str(request.prompt)] = list(finished)
         time.sleep(0.1)
-        done.append(str(request.prompt))
+        finished.append(str(request.prompt))
         return echo(request)
 
     server.answer = slow
     shared = "one two three four five six"
     texts = [f"{shared} a", f"{shared} b", "quite another text", f"{shared} c"]
     assert answers(engine_of(server), *texts) == [" a", " b", " text", " c"]
-    leader, *others = sorted((text for text in texts if shared in text), key=lambda text: len(begun[text]))
-    assert leader not in begun["quite another text"]
-    assert all(leader in begun[text] for text in others)
+    leader, *others = sorted((text for text in texts if shared in text), key=lambda text: len(finished_before[text]))
+    assert leader not in finished_before["quite another text"]
+    assert all(leader in finished_before[text] for text in others)
 
 
 def test_families_share_half_of_their_tokens() -> None:
@@ -89,22 +89,20 @@ def test_families_share_half_of_their_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"), [(" 12\nQuestion: more", " 12"), (" 12", " 12"), ("\n12", ""), (" 1 END 2\n", " 1 ")]
+    ("written", "expected"), [(" 12\nQuestion: more", " 12"), (" 12", " 12"), ("\n12", ""), (" 1 END 2\n", " 1 ")]
 )
-def test_an_answer_is_cut_at_its_first_stop_string_whatever_the_server_leaves_there(
-    server: ChatServer, written: str, kept: str
-) -> None:
+def test_an_answer_is_cut_at_its_first_stop_string(server: ChatServer, written: str, expected: str) -> None:
     server.answer = lambda _: text_completion(written, read=2)
-    assert answers(engine_of(server), "a b", stop=("\n", "END")) == [kept]
+    assert answers(engine_of(server), "a b", stop=("\n", "END")) == [expected]
 
 
-def test_of_many_stop_strings_the_server_is_told_four_and_all_are_heeded(server: ChatServer) -> None:
+def test_the_server_gets_four_stop_strings_and_the_engine_applies_all(server: ChatServer) -> None:
     server.answer = lambda _: text_completion(" yes E no", read=2)
     assert answers(engine_of(server), "a b", stop=("A", "B", "C", "D", "E")) == [" yes "]
     assert server.requests[0].body["stop"] == ["A", "B", "C", "D"]
 
 
-def test_token_ids_are_sent_where_the_server_takes_them(server: ChatServer) -> None:
+def test_token_ids_are_sent_to_a_server_that_takes_them(server: ChatServer) -> None:
     server.answer = lambda request: text_completion(" x", read=len(request.prompt))
     (prompt,) = asking("a b c")
     (generation,) = engine_of(server, endpoint=endpoint_of(server, prompts="ids")).generate([prompt])
@@ -112,29 +110,29 @@ def test_token_ids_are_sent_where_the_server_takes_them(server: ChatServer) -> N
     assert generation.prompt_tokens == 3
 
 
-def test_an_empty_answer_is_an_answer(server: ChatServer) -> None:
+def test_an_empty_answer_is_returned(server: ChatServer) -> None:
     server.answer = lambda _: text_completion("", read=2)
     assert answers(engine_of(server), "one two") == [""]
 
 
-def test_what_was_begun_is_asked_once_and_while_nobody_reads(server: ChatServer) -> None:
+def test_prefetched_prompts_are_requested_once_and_in_the_background(server: ChatServer) -> None:
     engine = engine_of(server, batch_size=2)
     server.answer = lambda request: replace(echo(request), delay_seconds=0.2)
-    given = engine.generate(asking("an a", "a b"))
+    generations = engine.generate(asking("an a", "a b"))
     engine.prefetch(asking("a c", "a d"))
-    assert next(given).text == " a"
-    # A free place is taken at once.
-    ends = time.monotonic() + 10
-    while len(server.requests) < 4 and time.monotonic() < ends:
+    assert next(generations).text == " a"
+    # A prefetched request starts as soon as the batch has room for it.
+    deadline = time.monotonic() + 10
+    while len(server.requests) < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(server.requests) == 4
-    assert [generation.text for generation in given] == [" b"]
+    assert [generation.text for generation in generations] == [" b"]
     assert answers(engine, "a c", "a d") == [" c", " d"]
     assert len(server.requests) == 4
     assert server.most_at_once <= 2
 
 
-def test_what_waits_for_its_place_can_be_withdrawn(server: ChatServer) -> None:
+def test_queued_requests_can_be_cancelled(server: ChatServer) -> None:
     server.answer = lambda request: replace(echo(request), delay_seconds=0.5)
     engine = engine_of(server, batch_size=1)
     prompts = asking("an a", "a b", "a c")
@@ -148,7 +146,7 @@ def test_what_waits_for_its_place_can_be_withdrawn(server: ChatServer) -> None:
     assert answers(engine, "a c") == [" c"]
 
 
-ENDS = """
+CLOSES_EARLY = """
 from tests.helpers.clients import asking, endpoint_of, engine_of
 from fixtures.engines import EngineError
 from types import SimpleNamespace
@@ -166,36 +164,36 @@ except EngineError as error:
 """
 
 
-def test_a_process_ends_without_what_is_on_its_way(server: ChatServer) -> None:
+def test_a_process_ends_without_waiting_for_pending_requests(server: ChatServer) -> None:
     server.answer = lambda request: replace(echo(request), delay_seconds=600)
-    ended = subprocess.run(
-        [sys.executable, "-c", ENDS, server.url],
+    process = subprocess.run(
+        [sys.executable, "-c", CLOSES_EARLY, server.url],
         capture_output=True, text=True, timeout=120, check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
-    assert "was given up after another error; start again" in ended.stdout
+    assert "was given up after another error; start again" in process.stdout
     assert len(server.requests) == 1
 
 
-def test_a_foreign_tokenizer_tells_half_a_prompt_from_a_whole_one(server: ChatServer) -> None:
-    loose = TokenCounting(ratio=0.8, overhead=4.0, exact=False)
+def test_approximate_counting_detects_a_prompt_cut_in_half(server: ChatServer) -> None:
+    approximate = TokenCounting(ratio=0.8, overhead=4.0, exact=False)
     words = " ".join(f"w{number}" for number in range(100))
-    engine = engine_of(server, endpoint=endpoint_of(server, counting=loose))
+    engine = engine_of(server, endpoint=endpoint_of(server, counting=approximate))
     server.answer = lambda _: text_completion(" ok", read=78)
     assert answers(engine, words) == [" ok"]
     server.answer = lambda _: text_completion(" ok", read=50)
     assert "it read 50 tokens where some 84 were sent" in refused(engine, words)
 
 
-def test_where_a_server_stands_does_not_name_its_answers_but_what_it_serves_does(server: ChatServer) -> None:
-    def named(**changes: Any) -> dict[str, str]:
+def test_execution_settings_depend_on_what_a_server_serves_and_not_on_its_address(server: ChatServer) -> None:
+    def settings_of(**changes: Any) -> dict[str, str]:
         settings: dict[str, Any] = {"batch_size": 0, "thinking_tokens": 0, "timeout_seconds": 1.0}
         checkpoint: Checkpoint = CHECKPOINT
         return execution_settings(checkpoint, engine="openai", endpoint=endpoint_of(server, **changes), **settings)
 
-    assert named() == named(url="http://other.example/v1")
-    assert len({str(named(**each)) for each in CHANGES}) == len(CHANGES)
-    assert named()["engine"] == "openai"
+    assert settings_of() == settings_of(url="http://other.example/v1")
+    assert len({str(settings_of(**change)) for change in CHANGES}) == len(CHANGES)
+    assert settings_of()["engine"] == "openai"
 
 
 CHANGES: Sequence[dict[str, Any]] = (

@@ -1,4 +1,4 @@
-"""Reasoning models: a thought has a budget of its own, is never scored, and one that does not end is told apart."""
+"""Thoughts of reasoning models have their own budget, are never scored, and are reported if unfinished."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def by_server(
         prefix="instruction",
         counting=counting,
     )
-    engine = load(None, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # not read
+    engine = load(None, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # the checkpoint is not read
     server.answer = lambda _: response
     (generation,) = engine.generate([prompt])
     return generation
 
 
 def by_tokens(written: str, prompt: Prompt, *, ends: bool = True) -> tuple[str, str | None]:
-    """Return the hf engine's text and end of an answer with one token per character."""
+    """Return the text and finish reason of the hf engine for an answer with one token per character."""
     answer = StopTracker(prompt, Letters(), {END}, thinking_tokens=BUDGET)
     for character in written:
         answer.add_token(ord(character))
@@ -78,15 +78,15 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_both_engines_score_what_follows_the_thought(server: ChatServer, name: str) -> None:
-    written, asked, text, finish = WRITTEN[name]
-    prompt = prompt_of(asked, stop=("\n",))
-    generation = by_server(server, text_completion(written, read=len(asked)), prompt)
+def test_both_engines_return_the_text_after_the_thought(server: ChatServer, name: str) -> None:
+    written, question, text, finish = WRITTEN[name]
+    prompt = prompt_of(question, stop=("\n",))
+    generation = by_server(server, text_completion(written, read=len(question)), prompt)
     assert (generation.text, generation.finish) == (text, finish)
     assert by_tokens(written, prompt) == (text, finish)
 
 
-def test_the_budget_of_a_thought_is_on_top_and_stop_strings_wait_for_its_end(server: ChatServer) -> None:
+def test_a_thought_adds_to_the_token_budget_and_stop_strings_wait_for_its_end(server: ChatServer) -> None:
     by_server(server, text_completion("<think>a</think>b", read=1), prompt_of(stop=("\n",)))
     (request,) = server.requests
     assert request.body["max_tokens"] == 10 + BUDGET
@@ -103,7 +103,7 @@ def test_a_thought_that_takes_both_budgets_is_unfinished(server: ChatServer) -> 
     assert (answer.finish, len(answer.tokens)) == ("thinking", 10 + BUDGET)
 
 
-def test_what_a_thought_left_over_is_not_the_answers(server: ChatServer) -> None:
+def test_tokens_that_a_thought_leaves_unused_do_not_extend_the_answer(server: ChatServer) -> None:
     written = "<think>a</think>0123456789too much"
     generation = by_server(server, text_completion(written, read=1), prompt_of())
     assert (generation.text, generation.finish) == ("0123456789", "length")
@@ -111,17 +111,17 @@ def test_what_a_thought_left_over_is_not_the_answers(server: ChatServer) -> None
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_a_thought_that_the_server_took_out_is_none_of_the_answer(server: ChatServer, field: str) -> None:
+def test_a_thought_in_a_field_of_its_own_is_not_part_of_the_answer(server: ChatServer, field: str) -> None:
     prompt = prompt_of(turns=("Q", ""))
-    done = chat_completion("42", read=1, **{field: "so </think> 41"})
-    assert by_server(server, done, prompt, "chat").text == "42"
+    reply = chat_completion("42", read=1, **{field: "so </think> 41"})
+    assert by_server(server, reply, prompt, "chat").text == "42"
     for content in ("", None):
         cut = chat_completion(content, read=1, finish="length", **{field: "so"})
         assert by_server(server, cut, prompt, "chat").finish == "thinking"
 
 
 def counting_thoughts(content: str | None, *, finish: str, thought: int) -> Response:
-    """A chat completion that tells how many tokens were thought, and not what."""
+    """Return a chat completion that counts the tokens of a thought but does not show it."""
     body = json.loads(chat_completion(content, read=1, finish=finish).body)
     body["usage"]["completion_tokens_details"] = {"reasoning_tokens": thought}
     return in_json(body)
@@ -129,15 +129,15 @@ def counting_thoughts(content: str | None, *, finish: str, thought: int) -> Resp
 
 @pytest.mark.parametrize("budget", [0, BUDGET])
 @pytest.mark.parametrize("content", ["", "\n", None])
-@pytest.mark.parametrize("sign", ["reasoning_content", "reasoning", "a count alone"])
-def test_a_thought_that_takes_all_tokens_is_no_empty_answer(
+@pytest.mark.parametrize("sign", ["reasoning_content", "reasoning", "only a count"])
+def test_a_thought_that_takes_all_tokens_is_unfinished_rather_than_an_empty_answer(
     server: ChatServer, sign: str, content: str | None, budget: int
 ) -> None:
-    """Reasoning models think without a budget too, and hosted ones do not show what."""
+    """Reasoning models also think without a budget, and hosted ones hide their thoughts."""
     prompt = prompt_of(turns=("Q", ""))
 
     def finish(reason: str, thought: int) -> str:
-        if sign == "a count alone":
+        if sign == "only a count":
             response = counting_thoughts(content, finish=reason, thought=thought)
         else:
             response = chat_completion(content, read=1, finish=reason, **{sign: "so"})
@@ -148,11 +148,11 @@ def test_a_thought_that_takes_all_tokens_is_no_empty_answer(
 
 
 def test_an_empty_answer_without_a_thought_is_empty(server: ChatServer) -> None:
-    none = counting_thoughts("", finish="length", thought=0)
-    assert by_server(server, none, prompt_of(turns=("Q", "")), "chat", budget=0).finish == "length"
+    reply = counting_thoughts("", finish="length", thought=0)
+    assert by_server(server, reply, prompt_of(turns=("Q", "")), "chat", budget=0).finish == "length"
 
 
-def test_words_that_an_answer_was_told_to_begin_with_are_cut_off(server: ChatServer) -> None:
+def test_the_instructed_opening_words_are_removed_from_the_answer(server: ChatServer) -> None:
     prompt = prompt_of(opening="It is", stop=("\n",))
     for written in ("<think>a</think>\nIt is 42\n", "<think>a</think>42\n"):
         text = by_server(server, text_completion(written, read=1), prompt).text
@@ -161,7 +161,7 @@ def test_words_that_an_answer_was_told_to_begin_with_are_cut_off(server: ChatSer
 
 
 @given(thought=st.text(alphabet="ab <", max_size=12), answer=st.text(alphabet="xyz ", max_size=10))
-def test_no_letter_of_a_thought_reaches_an_answer(thought: str, answer: str) -> None:
+def test_no_text_of_a_thought_reaches_the_answer(thought: str, answer: str) -> None:
     written = f"<think>{thought}</think>{answer}"
     assert answer_after_thought(written, inside=False) == answer.lstrip()
     assert answer_after_thought(written.removeprefix("<think>"), inside=True) == answer.lstrip()

@@ -1,4 +1,4 @@
-"""Visiting order, common prefixes and token counts, compared with a trie that is walked token by token."""
+"""Visiting order, common prefixes and token counts agree with a token-by-token trie."""
 
 from __future__ import annotations
 
@@ -36,15 +36,14 @@ def test_prompts_are_visited_once_and_share_most_with_the_one_before(
     order = visiting_order(prompts, read)
     assert sorted(order) == list(range(len(prompts)))
     seen = [read]
-    for at in order:
-        assert common_prefix(seen[-1], prompts[at]) == max(common_prefix(ids, prompts[at]) for ids in seen)
-        seen.append(prompts[at])
+    for index in order:
+        ids = prompts[index]
+        assert common_prefix(seen[-1], ids) == max(common_prefix(earlier, ids) for earlier in seen)
+        seen.append(ids)
 
 
 @given(PROMPTS, IDS)
-def test_no_node_of_the_trie_is_computed_twice_but_for_last_tokens(
-    prompts: list[tuple[int, ...]], read: tuple[int, ...]
-) -> None:
+def test_only_last_tokens_are_computed_twice(prompts: list[tuple[int, ...]], read: tuple[int, ...]) -> None:
     counts = prefill_token_counts(prompts, read)
     assert [count.computed + count.reused for count in counts] == [len(ids) for ids in prompts]
     new = len(nodes([*prompts, read])) - len(read)
@@ -54,13 +53,13 @@ def test_no_node_of_the_trie_is_computed_twice_but_for_last_tokens(
 
 @given(PROMPTS)
 def test_branch_depths_contain_the_prefix_of_every_later_prompt(prompts: list[tuple[int, ...]]) -> None:
-    ordered = [prompts[at] for at in visiting_order(prompts)]
+    ordered = [prompts[index] for index in visiting_order(prompts)]
     available: set[int] = set()
     before: tuple[int, ...] = ()
     for ids, depths in zip(ordered, branch_depths(ordered), strict=True):
         depth = reusable_tokens(common_prefix(before, ids), len(ids))
         assert depth in {0, *available}
-        available = {at for at in available if at <= depth} | {at for at in depths if at >= depth}
+        available = {old for old in available if old <= depth} | {new for new in depths if new >= depth}
         before = ids
 
 
@@ -78,9 +77,9 @@ def test_a_chain_of_a_thousand_prompts_needs_no_deep_recursion() -> None:
     assert visiting_order(chain) == tuple(range(1199))
 
 
-def test_counts_of_questions_on_one_context() -> None:
+def test_questions_on_one_context_compute_it_once() -> None:
     context = tuple(range(1000))
-    counts = prefill_token_counts([(*context, 5000 + at, 6000, 7000) for at in range(3)])
+    counts = prefill_token_counts([(*context, 5000 + number, 6000, 7000) for number in range(3)])
     assert counts == (PrefillTokens(1003, 0), PrefillTokens(3, 1000), PrefillTokens(3, 1000))
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint that is replaced during a run is noticed before anything of the other one gets its name."""
+"""Replacing a checkpoint during a run is an error before any answer is credited to the wrong checkpoint."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ OTHER_WEIGHTS = safetensors(TENSORS)[:-1] + b"\xff"
 
 
 class Echo:
-    """Answers with the prompt; calls `between` before each answer."""
+    """An engine that answers with the prompt and calls `before_answer` first."""
 
     facts = EngineFacts(
         engine="echo", device="cpu", dtype="float32", attention="none", batch_size=1, prefill="whole", reuse="none",
         hardware="none",
     )  # fmt: skip
 
-    def __init__(self, between: Callable[[str], None]):
-        self.between = between
+    def __init__(self, before_answer: Callable[[str], None]):
+        self.before_answer = before_answer
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         for prompt in prompts:
-            self.between(prompt.text)
+            self.before_answer(prompt.text)
             yield Generation(
                 text=prompt.text, prompt_tokens=2, generated_tokens=1, computed_tokens=3, reused_tokens=0,
                 finish="stop", seconds=0.0,
@@ -49,21 +49,21 @@ def overwrite(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(OTHER_WEIGHTS)
 
 
-def put_another_in_its_place(folder: Path) -> None:
+def replace_the_file(folder: Path) -> None:
     (folder / "new").write_bytes(OTHER_WEIGHTS)
     (folder / "new").replace(folder / "model.safetensors")
 
 
-def put_another_directory_in_its_place(folder: Path) -> None:
+def replace_the_directory(folder: Path) -> None:
     folder.rename(folder.with_name("old"))
     sound_checkpoint(folder)
     overwrite(folder)
 
 
-def put_another_of_the_same_size_and_time_in_its_place(folder: Path) -> None:
+def replace_the_file_with_equal_size_and_time(folder: Path) -> None:
     file = folder / "model.safetensors"
     status = file.stat()
-    put_another_in_its_place(folder)
+    replace_the_file(folder)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
@@ -76,13 +76,13 @@ def remove_the_weights(folder: Path) -> None:
 
 
 CHANGES = (
-    overwrite, put_another_in_its_place, put_another_directory_in_its_place,
-    put_another_of_the_same_size_and_time_in_its_place, change_the_config, remove_the_weights,
+    overwrite, replace_the_file, replace_the_directory,
+    replace_the_file_with_equal_size_and_time, change_the_config, remove_the_weights,
 )  # fmt: skip
 
 
 def loaded(folder: Path, load: Callable[[], Engine]) -> Engine:
-    """Load the checkpoint that is in a directory now, as a run does that began with it."""
+    """Load the current checkpoint of a directory as a run does."""
     return load_verified(read_checkpoint(str(folder)), load, option="--model", trust_remote_code=False)
 
 
@@ -113,7 +113,7 @@ def test_a_change_while_the_model_is_loaded_is_an_error(folder: Path, change: Ca
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_answer_after_a_change_gets_through(folder: Path, change: Callable[[Path], None]) -> None:
+def test_a_change_between_answers_stops_the_next_answer(folder: Path, change: Callable[[Path], None]) -> None:
     engine = loaded(folder, lambda: Echo(lambda text: change(folder) if text == "second" else None))
     answers = engine.generate(PROMPTS)
     assert next(answers).text == "first"

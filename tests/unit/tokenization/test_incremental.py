@@ -1,4 +1,4 @@
-"""Incremental ids equal the tokenizer's own, for kinds of tokenizers, texts that attack split points, and samples."""
+"""Incremental ids equal the tokenizer's own for many tokenizers, for texts around split points, and for samples."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ GPT4O = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# Of DeepSeek's expressions the one that takes a digit with the letters after it, and the one that comes before it.
+# Two of DeepSeek's expressions: one joins a digit with the letters after it, the other is applied before it.
 DIGIT_AND_LETTERS = r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\p{N}{1,3}| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 DIGITS_FIRST = r"\p{N}{1,3}"
-# Of tokenizers that know a few merges only.
 LENGTH = 16384
 TEMPLATE = "{{ bos_token }}<|user|>{{ messages[0]['content'] }}<|end|>\n<|assistant|>"
 TURNS = ("<|user|>", "<|end|>", "<|assistant|>")
+# The few merges of the tokenizers below.
 MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "o n", "r e", ". Ċ", "Ġ 1", "1 2", "- a")
-# Pieces that no word may be cut into where the expression keeps them in one.
+# Merges across positions where a word may only be split if the expression splits it.
 OVER_SPLIT_POINTS = ("4 b", "1 d", "d 9", "x '", "' s", "A .", ". B", "- d", "3 4", "34 5", "9 n", "a n")
-# Of prompt.text and prompt.token_ids of sample(LENGTH, index, seed=5) with `bytes_of(LLAMA3)`, from before ids were
-# assembled, or from when the task last drew something else: neither may change.
+# Digests of prompt.text and prompt.token_ids of sample(LENGTH, index, seed=5) with `bytes_of(LLAMA3)`. They were
+# recorded with the tokenizer's own ids, or when the task last changed its draws, and may not change otherwise.
 DIGESTS = {
     "niah_single_1": "0770e82be3729334",
     "niah_single_2": "5222ad21e7ee5c61",
@@ -67,10 +67,10 @@ DIGESTS = {
 
 
 def bytes_of(*patterns: str, normalizer: Any = None, prefix: bool = False, merges: Sequence[str] = MERGES) -> Any:
-    """Byte-level BPE with a handful of merges, the same for ever."""
+    """Return a byte-level BPE tokenizer with a fixed handful of merges."""
     pairs = [tuple(merge.split()) for merge in merges]
     tokens = [BOS, "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in pairs)]
-    tokenizer = Tokenizer(models.BPE({token: at for at, token in enumerate(tokens)}, pairs))  # type: ignore[arg-type]
+    tokenizer = Tokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, pairs))  # type: ignore[arg-type]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns),
@@ -91,15 +91,15 @@ def gpt2(*, prefix: bool) -> Any:
     return tokenizer
 
 
-def metaspace(scheme: Any, *, split: bool) -> Any:
-    """BPE over words with visible spaces, or, not split, over whole texts as Llama 2 has it."""
+def metaspace(prepend_scheme: Any, *, split: bool) -> Any:
+    """Return a BPE tokenizer with visible spaces, over words with `split`, else over whole texts like Llama 2's."""
     letters = [chr(code) for code in range(0x21, 0x7F)]
     merges = [("▁", "t"), ("h", "e"), ("▁t", "he"), ("i", "n"), ("▁", "a"), ("▁", "▁")]
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
     tokens = [BOS, "</s>", UNKNOWN, *byte_tokens, "▁", *letters, *("".join(merge) for merge in merges)]
-    vocabulary = {token: at for at, token in enumerate(tokens)}
+    vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True, fuse_unk=True, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme, split=split)
     tokenizer.add_special_tokens([*TURNS])
     return wrapped(tokenizer)
 
@@ -194,7 +194,7 @@ def _encoder(name: str) -> Any:
 def test_samples_hold_the_tokenizers_own_ids(task: str, name: str, chat: bool) -> None:
     formatter = _formatter(name, chat)
     tokenizer, counter = formatter.tokenizer, formatter.length_tokenizer
-    # Index 1, so that nothing compares them but this test.
+    # The formatter itself verifies the sample at index 0, but not the one at index 1.
     prompt = TASKS[task].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt
     text = prompt.text.removeprefix(BOS)
     assert prompt.token_ids == (tokenizer.bos_token_id, *plain_ids(tokenizer, [text])[0])
@@ -211,9 +211,11 @@ def _formatter(name: str, chat: bool) -> PromptFormatter:
 
 
 @pytest.mark.parametrize("task", DIGESTS)
-def test_prompts_are_those_recorded_earlier(task: str) -> None:
+def test_prompts_equal_the_recorded_ones(task: str) -> None:
     formatter = PromptFormatter(tokenizer_of("llama 3"))
-    prompts = [TASKS[task].sample(LENGTH, at, seed=5, tokenizer=formatter, corpora=GENERATED).prompt for at in (0, 1)]
+    prompts = [
+        TASKS[task].sample(LENGTH, index, seed=5, tokenizer=formatter, corpora=GENERATED).prompt for index in (0, 1)
+    ]
     assert digest(prompts) == DIGESTS[task]
 
 
@@ -222,7 +224,7 @@ def digest(prompts: list[Prompt]) -> str:
 
 
 def test_a_prompt_that_fails_verification_ends_incremental_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Should the argument be wrong for some tokenizer, the first sample of a case finds it."""
+    """The first sample of a case reveals a tokenizer for which incremental encoding is wrong."""
     formatter = PromptFormatter(tokenizer_of("llama 3"))
     sound = TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=formatter, corpora=GENERATED)
     monkeypatch.setattr(WordEncoder, "ids", lambda self, text: [7] * 100)
@@ -237,7 +239,7 @@ def test_a_prompt_that_fails_verification_ends_incremental_encoding(monkeypatch:
     )
 
 
-def test_settings_of_the_fast_tokenizer_cut_no_prompt() -> None:
+def test_truncation_and_padding_of_the_fast_tokenizer_do_not_change_prompts() -> None:
     tokenizer = bytes_of(LLAMA3)
     formatter = PromptFormatter(tokenizer)
     expected = formatter.prompt("A number of words.", "It is", generation_tokens=1)
@@ -248,20 +250,20 @@ def test_settings_of_the_fast_tokenizer_cut_no_prompt() -> None:
 
 
 def test_texts_read_again_are_encoded_once() -> None:
-    """The words of a paragraph, those of another one, and uuids of runs that came before."""
+    """Paragraphs of known words, and UUIDs of known parts, need no further encoding."""
     encoded: list[str] = []
     tokenizer = bytes_of(LLAMA3)
     split_points = find_split_points(tokenizer.backend_tokenizer)
     assert split_points is not None
-    encoder = WordEncoder(Counting(tokenizer.backend_tokenizer, encoded), split_points, max_cached=1000)
+    encoder = WordEncoder(RecordingTokenizer(tokenizer.backend_tokenizer, encoded), split_points, max_cached=1000)
     encoder.ids("Document 1:\nThe end of 12ab-34cd. and 34ab-12ab.\n\nDocument 2:\nA tall tree.")
     encoded.clear()
     encoder.ids("Document 2:\nThe end of 34ab-34cd.\n\nDocument 1:\nA tall and tall tree.")
     assert encoded == []
 
 
-class Counting:
-    """A fast tokenizer that lists the texts it encodes."""
+class RecordingTokenizer:
+    """A fast tokenizer that records the texts it encodes."""
 
     def __init__(self, fast: Any, encoded: list[str]) -> None:
         self._fast, self._encoded = fast, encoded
@@ -275,25 +277,25 @@ class Counting:
 
 
 def test_the_cache_stays_within_bounds_and_keeps_repeated_texts() -> None:
-    made: list[str] = []
+    made_texts: list[str] = []
 
     def make(text: str) -> Ids:
-        made.append(text)
+        made_texts.append(text)
         return (len(text),)
 
     id_cache = IdCache(make, max_units=20)
-    for new in range(500):
+    for number in range(500):
         assert id_cache["again"] == (5,)
-        assert id_cache[f"new {new}"]
+        assert id_cache[f"new {number}"]
         assert sum(map(len, (*id_cache, *id_cache._old))) <= 20 * UNIT_CHARACTERS
-    assert made.count("again") == 1
-    assert len(made) == 501
+    assert made_texts.count("again") == 1
+    assert len(made_texts) == 501
 
 
 def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_cached() -> None:
     id_cache = IdCache(lambda text: (len(text),), max_units=100)
-    for new in range(50):
-        assert id_cache[f"{new}" + " word" * 400]
+    for number in range(50):
+        assert id_cache[f"{number}" + " word" * 400]
         assert sum(map(len, (*id_cache, *id_cache._old))) <= 100 * UNIT_CHARACTERS
     assert id_cache["word " * 1000] == (5000,)
     assert "word " * 1000 not in id_cache

@@ -1,4 +1,4 @@
-"""A tokenizer that is loaded without `AutoTokenizer` is the one that `AutoTokenizer` loads."""
+"""A tokenizer loaded without `AutoTokenizer` equals the one that `AutoTokenizer` loads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['conten
 TURN = [{"role": "user", "content": "Two\nlines of 17 words."}]
 FAST = [kind for kind in KINDS if kind != "pieces"]
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
-# What configs say of their model; the first directory has none, as that of a tokenizer alone.
+# Contents of config.json; None is a directory that contains only a tokenizer.
 MODELS: tuple[Mapping[str, Any] | None, ...] = (
     None,
     {},
@@ -38,11 +38,11 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=60) | st.sampled_from(
 
 
 def saved(folder: Path, kind: str, model: Mapping[str, Any] | None, **declared: Any) -> Path:
-    """Save a tokenizer as checkpoints do: with a token added by name only, and settings in tokenizer_config.json."""
+    """Save a tokenizer like a checkpoint's: with a token added by name only, and settings in tokenizer_config.json."""
     formatter(kind).tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]  # a Hugging Face tokenizer
     file = folder / "tokenizer_config.json"
-    said = json.loads(file.read_text()) | {"extra_special_tokens": ["<extra>"], "chat_template": TEMPLATE} | declared
-    file.write_text(json.dumps(said))
+    config = json.loads(file.read_text()) | {"extra_special_tokens": ["<extra>"], "chat_template": TEMPLATE} | declared
+    file.write_text(json.dumps(config))
     if model is not None:
         (folder / "config.json").write_text(json.dumps(model))
     return folder
@@ -52,24 +52,24 @@ def automatic(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def known(tokenizer: Any) -> Any:
+def definition(tokenizer: Any) -> Any:
     """Return everything that defines a tokenizer."""
     tokens = (tokenizer.get_added_vocab(), tokenizer.special_tokens_map, tokenizer.all_special_ids)
     turn = tokenizer.apply_chat_template(TURN, tokenize=False, add_generation_prompt=True)
-    settings_given = {name: str(value) for name, value in tokenizer.init_kwargs.items()}
-    return type(tokenizer), tokenizer.backend_tokenizer.to_str(), tokens, turn, settings_given
+    init_settings = {name: str(value) for name, value in tokenizer.init_kwargs.items()}
+    return type(tokenizer), tokenizer.backend_tokenizer.to_str(), tokens, turn, init_settings
 
 
 @pytest.mark.parametrize("declared", ["PreTrainedTokenizerFast", "TokenizersBackend"])
 @pytest.mark.parametrize(
     ("kind", "model"), [*(("byte level", model) for model in MODELS), *((kind, LLAMA) for kind in FAST[1:])], ids=str
 )
-def test_a_plain_tokenizer_equals_that_of_the_automatic_class(
+def test_a_plain_tokenizer_equals_the_one_of_the_automatic_class(
     tmp_path: Path, kind: str, model: Mapping[str, Any] | None, declared: str
 ) -> None:
     folder = saved(tmp_path, kind, model, tokenizer_class=declared)
     assert is_plain(folder)
-    assert known(load_tokenizer(str(folder))) == known(automatic(folder))
+    assert definition(load_tokenizer(str(folder))) == definition(automatic(folder))
 
 
 @pytest.mark.parametrize("spec", ["4k", "4k-chat"])
@@ -114,7 +114,7 @@ def test_plain_and_automatic_tokenizers_read_and_write_alike(
     ],
     ids=str,
 )
-def test_a_tokenizer_with_more_to_it_is_left_to_the_automatic_class(
+def test_a_tokenizer_with_code_or_a_class_of_its_own_is_left_to_the_automatic_class(
     tmp_path: Path, model: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> None:
     saved(tmp_path, "byte level", {"model_type": "llama"}, tokenizer_class="TokenizersBackend")
@@ -126,9 +126,7 @@ def test_a_tokenizer_with_more_to_it_is_left_to_the_automatic_class(
 @pytest.mark.parametrize(
     ("name", "content"), [("tekken.json", "{}"), ("config.json", "{"), ("config.json", "[]"), ("tokenizer.json", None)]
 )
-def test_files_that_are_not_as_expected_are_left_to_the_automatic_class(
-    tmp_path: Path, name: str, content: str | None
-) -> None:
+def test_unexpected_files_are_left_to_the_automatic_class(tmp_path: Path, name: str, content: str | None) -> None:
     saved(tmp_path, "byte level", {"model_type": "llama"}, tokenizer_class="TokenizersBackend")
     if content is None:
         (tmp_path / name).unlink()
@@ -137,7 +135,7 @@ def test_files_that_are_not_as_expected_are_left_to_the_automatic_class(
     assert not is_plain(tmp_path)
 
 
-def test_a_model_with_a_wrong_declared_tokenizer_gets_that_of_its_kind(tmp_path: Path) -> None:
+def test_a_model_that_declares_a_wrong_tokenizer_gets_the_one_of_its_type(tmp_path: Path) -> None:
     folder = saved(tmp_path, "byte level", {"model_type": "qwen2"}, tokenizer_class="TokenizersBackend")
     assert type(load_tokenizer(str(folder))).__name__ == type(automatic(folder)).__name__ == "Qwen2Tokenizer"
 

@@ -1,4 +1,4 @@
-"""Prompts have one BOS and end in the answer prefix, and counts add up, for all tokenizers."""
+"""Prompts start with one BOS and end with the answer prefix, and token counts add up, for every kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_template(template: str | None) -> Any:
 
 def words_tokenizer(*lead: str) -> Any:
     """Return a tokenizer with one token per word; the tokens of `lead` open every text."""
-    vocabulary = {token: at for at, token in enumerate(("<unk>", BOS, "[gMASK]", "<sop>", "a", "is", "b"))}
+    vocabulary = {token: index for index, token in enumerate(("<unk>", BOS, "[gMASK]", "<sop>", "a", "is", "b"))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens([*lead])
@@ -48,7 +48,7 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 @every_kind
-def test_a_base_model_reads_the_text_a_space_and_the_prefix_after_one_bos(kind: str) -> None:
+def test_a_base_prompt_is_one_bos_the_text_a_space_and_the_answer_prefix(kind: str) -> None:
     prompt = formatter(kind).prompt("Two\nlines.", "The answer is", generation_tokens=7, stop=("\n",))
     tokenizer = formatter(kind).tokenizer
     assert prompt.text == "Two\nlines. The answer is"
@@ -56,14 +56,14 @@ def test_a_base_model_reads_the_text_a_space_and_the_prefix_after_one_bos(kind: 
     assert (prompt.length_tokens, prompt.generation_tokens, prompt.stop) == (len(prompt.token_ids), 7, ("\n",))
 
 
-def test_a_tokenizer_without_bos_gets_none() -> None:
+def test_a_prompt_has_no_bos_if_the_tokenizer_has_none() -> None:
     tokenizer = words_tokenizer()
     assert PromptFormatter(tokenizer).leading_ids == ()
     assert PromptFormatter(tokenizer).prompt("a", "is", generation_tokens=1).token_ids == (4, 5)
 
 
-def test_a_lead_of_two_tokens_opens_the_prompt_once() -> None:
-    """GLM's tokenizers do this without a BOS."""
+def test_two_leading_tokens_open_the_prompt_once() -> None:
+    """GLM's tokenizers open a prompt with two special tokens and have no BOS."""
     tokenizer = words_tokenizer("[gMASK]", "<sop>")
     assert PromptFormatter(tokenizer).prompt("a", "is", generation_tokens=1).token_ids == (2, 3, 4, 5)
     tokenizer.chat_template = "[gMASK] <sop> a {{ messages[0]['content'] }} "
@@ -83,7 +83,7 @@ def test_a_chat_prompt_opens_with_exactly_one_bos(template: str) -> None:
     assert prompt.length_tokens == len(prompt.token_ids)
 
 
-def test_a_chat_prompt_has_no_bos_where_the_tokenizer_has_none() -> None:
+def test_a_chat_prompt_has_no_bos_if_the_tokenizer_has_none() -> None:
     tokenizer = words_tokenizer()
     tokenizer.chat_template = TEMPLATE
     assert BOS not in tokenizer.get_added_vocab()
@@ -101,33 +101,33 @@ def test_chat_samples_are_sound_and_end_with_their_prefix(task: str) -> None:
     assert (sample.references, sample.question) == (base.references, base.question)
 
 
-def test_a_template_that_wants_a_system_prompt_gets_one() -> None:
+def test_a_template_that_requires_a_system_prompt_gets_one() -> None:
     text = PromptFormatter(with_template(STRICT_TEMPLATE)).prompt("What?", "It", generation_tokens=1).text
     assert text == f"[system] {SYSTEM_PROMPT}\n[user] What?\n[assistant]\nIt"
 
 
-def test_a_template_that_always_fails_is_an_error_of_one_line() -> None:
-    with pytest.raises(TokenizerError) as caught:
+def test_a_template_that_always_fails_is_a_one_line_error() -> None:
+    with pytest.raises(TokenizerError) as raised:
         PromptFormatter(with_template(BROKEN_TEMPLATE)).prompt("What?", "It", generation_tokens=1)
-    assert str(caught.value) == "--chat: the chat template fails (no); use --chat off"
+    assert str(raised.value) == "--chat: the chat template fails (no); use --chat off"
 
 
 @pytest.mark.parametrize(
     ("end", "text"),
     [("\n\n", "What?\nIt"), (" ", "What? It"), (EOS, f"What?{EOS}It"), ("ASSISTANT:", "What?ASSISTANT: It")],
 )
-def test_a_space_parts_the_prefix_from_a_turn_that_ends_in_plain_text(end: str, text: str) -> None:
+def test_a_space_separates_the_prefix_from_a_turn_that_ends_in_plain_text(end: str, text: str) -> None:
     tokenizer = with_template("{{ messages[0]['content'] }}" + end)
     assert PromptFormatter(tokenizer).prompt("What?", "It", generation_tokens=1).text == text
 
 
-def test_a_template_that_prints_the_date_prints_the_same_on_every_day() -> None:
+def test_a_template_that_prints_the_date_gets_a_fixed_date() -> None:
     tokenizer = with_template("Today is {{ strftime_now('%d %b %Y') }}.\n" + TEMPLATE)
     text = PromptFormatter(tokenizer).prompt("What?", "It", generation_tokens=1).text
     assert text == "Today is 26 Jul 2024.\n[user] What?\n[assistant]\nIt"
 
 
-def test_a_template_that_does_without_gets_no_system_prompt() -> None:
+def test_a_template_that_requires_no_system_prompt_gets_none() -> None:
     assert "system" not in PromptFormatter(with_template(TEMPLATE)).prompt("What?", "It", generation_tokens=1).text
 
 
@@ -135,10 +135,10 @@ def test_a_template_that_does_without_gets_no_system_prompt() -> None:
     ("chat", "template", "used"),
     [("auto", None, False), ("auto", TEMPLATE, True), ("on", TEMPLATE, True), ("off", TEMPLATE, False)],
 )
-def test_the_chat_template_is_used_as_the_option_says(chat: ChatMode, template: str | None, used: bool) -> None:
-    framed = PromptFormatter(with_template(template), chat=chat)
-    text = framed.prompt("What?", "It", generation_tokens=1).text
-    assert framed.chat is used
+def test_the_chat_option_decides_if_the_template_is_used(chat: ChatMode, template: str | None, used: bool) -> None:
+    prompt_formatter = PromptFormatter(with_template(template), chat=chat)
+    text = prompt_formatter.prompt("What?", "It", generation_tokens=1).text
+    assert prompt_formatter.chat is used
     assert text == ("[user] What?\n[assistant]\nIt" if used else "What? It")
 
 
@@ -152,38 +152,38 @@ def test_a_required_but_missing_chat_template_is_an_error() -> None:
 
 @every_kind
 @pytest.mark.parametrize("separator", [" ", "\n", "\n\n"])
-def test_counts_of_units_add_up_to_that_of_the_whole(kind: str, separator: str) -> None:
-    pieces = [GENERATED.haystack.sentence(index) for index in range(40)]
-    whole = len(plain_ids(formatter(kind).tokenizer, separator.join(pieces)))
-    assert sum(formatter(kind).count(pieces, separator=separator)) == pytest.approx(whole, rel=0.01)
+def test_counts_of_units_add_up_to_the_count_of_the_whole(kind: str, separator: str) -> None:
+    sentences = [GENERATED.haystack.sentence(index) for index in range(40)]
+    whole = len(plain_ids(formatter(kind).tokenizer, separator.join(sentences)))
+    assert sum(formatter(kind).count(sentences, separator=separator)) == pytest.approx(whole, rel=0.01)
 
 
 def test_a_count_does_not_depend_on_earlier_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces = [GENERATED.haystack.sentence(index) for index in range(12)]
-    expected = formatter().count(pieces, separator=" ")
+    sentences = [GENERATED.haystack.sentence(index) for index in range(12)]
+    expected = formatter().count(sentences, separator=" ")
     monkeypatch.setattr(prompts, "MAX_CACHED_UNITS", 5)
     fresh = PromptFormatter(formatter().tokenizer)
-    assert [fresh.count([piece], separator=" ")[0] for piece in pieces * 2] == expected * 2
-    assert fresh.count(pieces, separator=" ") == expected
-    assert fresh.count(pieces[3:] + pieces, separator=" ") == expected[3:] + expected
+    assert [fresh.count([sentence], separator=" ")[0] for sentence in sentences * 2] == expected * 2
+    assert fresh.count(sentences, separator=" ") == expected
+    assert fresh.count(sentences[3:] + sentences, separator=" ") == expected[3:] + expected
 
 
 @pytest.mark.parametrize("task", RULER)
 def test_another_tokenizer_can_define_the_length(task: str) -> None:
     counter = formatter("pieces").tokenizer
-    framed = PromptFormatter(formatter("unigram").tokenizer, length_tokenizer=counter)
-    sample = TASKS[task].sample(4096, 0, seed=0, tokenizer=framed, corpora=GENERATED)
+    prompt_formatter = PromptFormatter(formatter("unigram").tokenizer, length_tokenizer=counter)
+    sample = TASKS[task].sample(4096, 0, seed=0, tokenizer=prompt_formatter, corpora=GENERATED)
     counted = len(counter(sample.prompt.text, add_special_tokens=False, verbose=False)["input_ids"])
     assert sample.prompt.length_tokens == counted
     assert len(sample.prompt.token_ids) != counted
     assert TASKS[task].least_fill <= fill_ratio(sample) <= 1
-    assert sample.prompt.token_ids[1:] == tuple(plain_ids(framed.tokenizer, sample.prompt.text))
+    assert sample.prompt.token_ids[1:] == tuple(plain_ids(prompt_formatter.tokenizer, sample.prompt.text))
 
 
 # --- loading ---
 
 
-def test_a_saved_tokenizer_frames_the_same_prompts(tmp_path: Path) -> None:
+def test_a_saved_tokenizer_makes_the_same_prompts(tmp_path: Path) -> None:
     with_template(TEMPLATE_WITH_BOS).save_pretrained(tmp_path)
     loaded = PromptFormatter(load_tokenizer(str(tmp_path)))
     saved = PromptFormatter(with_template(TEMPLATE_WITH_BOS))
@@ -191,13 +191,13 @@ def test_a_saved_tokenizer_frames_the_same_prompts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "{", "{}"])
-def test_a_directory_without_a_usable_tokenizer_is_an_error_of_one_line(tmp_path: Path, content: str | None) -> None:
+def test_a_directory_without_a_usable_tokenizer_is_a_one_line_error(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "tokenizer.json").write_text(content)
         (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with pytest.raises(TokenizerError) as caught:
+    with pytest.raises(TokenizerError) as raised:
         load_tokenizer(str(tmp_path), option="--length-tokenizer")
-    message = str(caught.value)
+    message = str(raised.value)
     assert message.startswith(f"--length-tokenizer: no tokenizer can be loaded from {tmp_path} (")
     assert message.endswith("give a directory with tokenizer.json and tokenizer_config.json")
     assert "\n" not in message

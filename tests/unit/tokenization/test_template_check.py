@@ -1,4 +1,4 @@
-"""A chat template that fails, loops or says too much is refused before it is used."""
+"""A chat template that fails, loops or renders too much text is refused before it is used."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fixtures.tokenization import template_check
 from fixtures.tokenization.template_check import TemplateError, check_rendering
 
 
-def loops() -> str:
+def loop_forever() -> str:
     while True:
         pass
 
 
-def recurses() -> str:
-    return recurses()
+def recurse() -> str:
+    return recurse()
 
 
 def test_a_short_rendering_passes() -> None:
@@ -25,24 +25,24 @@ def test_a_short_rendering_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("render", "said"),
+    ("render", "message"),
     [
         (lambda: str(1 // 0), r"fails \(integer division or modulo by zero\)"),
-        (recurses, "fails .maximum recursion depth exceeded"),
+        (recurse, "fails .maximum recursion depth exceeded"),
         (lambda: "a" * 10**6, "makes 1,000,000 characters of a message of one word"),
         (lambda: "a" * 3 * 10**9, "does not end within"),
     ],
     ids=["raises", "recurses", "too long", "too large"],
 )
-def test_a_bad_rendering_is_refused_in_a_few_words(render: Callable[[], str], said: str) -> None:
-    with pytest.raises(TemplateError, match=said) as raised:
+def test_a_bad_rendering_is_refused_with_a_one_line_error(render: Callable[[], str], message: str) -> None:
+    with pytest.raises(TemplateError, match=message) as raised:
         check_rendering(render)
     assert "\n" not in str(raised.value)
 
 
-def test_a_rendering_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_rendering_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template_check, "MAX_SECONDS", 1)
     started = time.monotonic()
     with pytest.raises(TemplateError, match="does not end within 1 s"):
-        check_rendering(loops)
+        check_rendering(loop_forever)
     assert time.monotonic() - started < 10
