@@ -8,15 +8,18 @@ OUT := out
 # for new ones.
 PYTEST := $(VENV)/bin/pytest -n 2 --dist worksteal --hypothesis-profile ci
 
-.PHONY: demo check test lint types
+.PHONY: demo check fast test lint types
 
 demo: $(READY)
 	mkdir -p $(OUT)
 	$(VENV)/bin/pytest --model calibration:4k --suite ruler --lengths 1k,2k,4k,8k --samples 6 -n 2 \
 		--thresholds ci/demo.toml --report-json $(OUT)/demo.json --junitxml $(OUT)/demo.xml
 
-# The fast half: everything that needs neither a whole run nor more than a second or two per test.
-check: lint types
+# The fast half, side by side: lint, types, and the unit and golden tests that take no model and no whole run.
+check: $(READY)
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync lint types fast
+
+fast: $(READY)
 	$(PYTEST) tests/unit tests/golden -m "not slow"
 
 test: lint types

@@ -1,0 +1,39 @@
+"""Marks the tests that `make check` leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+# Modules that load models, start whole runs or simulate thousands of panels: several seconds each.
+SLOW_MODULES = frozenset((
+    "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",
+    "unit/corpora/test_published_real.py", "unit/corpora/test_synthetic_documents.py",
+    "unit/corpora/test_synthetic_passage_questions.py", "unit/corpora/test_synthetic_world.py",
+    "unit/engines/test_hf_answers.py", "unit/engines/test_hf_out_of_memory.py",
+    "unit/engines/test_hf_prefix_sharing.py", "unit/engines/test_hf_refusals.py",
+    "unit/engines/test_hf_settled_answers.py", "unit/engines/test_openai_faults.py",
+    "unit/engines/test_openai_options.py", "unit/engines/test_openai_probe.py",
+    "unit/engines/test_openai_requests.py", "unit/engines/test_openai_thinking.py",
+    "unit/gates/test_evaluate_early.py", "unit/gates/test_panels.py", "unit/gates/test_panels_ahead.py",
+    "unit/gates/test_regression.py", "unit/memory/test_estimate.py", "unit/memory/test_fit.py",
+    "unit/report/test_markdown.py", "unit/report/test_report_numbers.py", "unit/report/test_report_size.py",
+    "unit/report/test_report_writing.py", "unit/report/test_samples.py", "unit/report/test_terminal.py",
+    "unit/runner/test_worker.py", "unit/scoring/test_judge_faults.py", "unit/scoring/test_judge_parse.py",
+    "unit/tasks/test_helmet_canaries.py", "unit/tasks/test_helmet_published.py", "unit/tasks/test_helmet_tasks.py",
+    "unit/tasks/test_ruler_canaries.py", "unit/tasks/test_tasks.py", "unit/tasks/test_tasks_depths.py",
+    "unit/test_cases.py", "unit/test_versions.py", "unit/tokenization/test_incremental.py",
+    "unit/tokenization/test_load.py",
+))  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of a slow module."""
+    missing = sorted(name for name in SLOW_MODULES if not (HERE / name).is_file())
+    if missing:
+        raise pytest.UsageError(f"tests/conftest.py: SLOW_MODULES names {missing[0]}, which does not exist")
+    for item in items:
+        if HERE in item.path.parents and item.path.relative_to(HERE).as_posix() in SLOW_MODULES:
+            item.add_marker(pytest.mark.slow)
