@@ -29,11 +29,23 @@ SLOW_MODULES = frozenset((
 ))  # fmt: skip
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of a slow module."""
+def pytest_configure() -> None:
     missing = sorted(name for name in SLOW_MODULES if not (HERE / name).is_file())
     if missing:
         raise pytest.UsageError(f"tests/conftest.py: SLOW_MODULES names {missing[0]}, which does not exist")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave slow modules unread under -m "not slow": importing torch takes longer than most fast tests."""
+    return True if config.option.markexpr == "not slow" and _is_slow(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of a slow module."""
     for item in items:
-        if HERE in item.path.parents and item.path.relative_to(HERE).as_posix() in SLOW_MODULES:
+        if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+
+
+def _is_slow(path: Path) -> bool:
+    return HERE in path.parents and path.relative_to(HERE).as_posix() in SLOW_MODULES
