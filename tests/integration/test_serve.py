@@ -1,4 +1,4 @@
-"""Servers that are started, and one that is real: the same scores as in this process, each sample asked once."""
+"""Servers that a run starts and stops, and a real server that gives the scores of the hf engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
 START_SECONDS = 120
 SAMPLES = 2
 LENGTH = 512
-# The child of the server takes no notice of being asked to end.
+# The server's child ignores SIGTERM, so the grace period has to be short.
 BRIEF = """
 from fixtures.engines.openai.server_process import ServerProcess
 
@@ -87,7 +87,7 @@ def endpoint_of(url: str, model: Path) -> Endpoint:
 
 
 @serves
-def test_every_sample_has_the_score_that_it_has_in_this_process(url: str, model: Path) -> None:
+def test_a_server_gives_every_sample_the_score_of_the_hf_engine(url: str, model: Path) -> None:
     tokenizer = load_tokenizer(str(model))
     formatter = PromptFormatter(tokenizer)
     tasks = [TASKS[name] for name in (*SOLVED, "niah_multivalue")]
@@ -97,38 +97,44 @@ def test_every_sample_has_the_score_that_it_has_in_this_process(url: str, model:
         for index in range(SAMPLES)
     ]
     checkpoint = read_checkpoint(str(model))
-    near: Engine = ENGINES["hf"](checkpoint, tokenizer=tokenizer, device="cpu", dtype="float32")
-    far: Engine = ENGINES["openai"](checkpoint, tokenizer=tokenizer, endpoint=endpoint_of(url, model), batch_size=2)
+    hf: Engine = ENGINES["hf"](checkpoint, tokenizer=tokenizer, device="cpu", dtype="float32")
+    served: Engine = ENGINES["openai"](checkpoint, tokenizer=tokenizer, endpoint=endpoint_of(url, model), batch_size=2)
     prompts = [sample.prompt for sample in samples]
-    here, there = list(near.generate(prompts)), list(far.generate(prompts))
+    hf_generations, served_generations = list(hf.generate(prompts)), list(served.generate(prompts))
     scored = [
         [TASKS[sample.task].score(sample, generation.text) for generation in pair]
-        for sample, *pair in zip(samples, here, there, strict=True)
+        for sample, *pair in zip(samples, hf_generations, served_generations, strict=True)
     ]
-    assert [a for a, _ in scored] == [b for _, b in scored]
+    assert [hf_score for hf_score, _ in scored] == [served_score for _, served_score in scored]
     assert {score.value for score, _ in scored} >= {1.0}, "the checkpoint solves its tasks"
-    assert [each.prompt_tokens for each in there] == [each.prompt_tokens for each in here]
-    # In this process an answer may end as soon as it holds enough.
-    assert all(b.text.startswith(a.text) for a, b in zip(here, there, strict=True))
-    assert all(a.text == b.text for a, b in zip(here, there, strict=True) if a.finish != "decided")
+    pairs = list(zip(hf_generations, served_generations, strict=True))
+    assert all(full.prompt_tokens == early.prompt_tokens for early, full in pairs)
+    # The hf engine may end an answer as soon as its score is settled.
+    assert all(full.text.startswith(early.text) for early, full in pairs)
+    assert all(early.text == full.text for early, full in pairs if early.finish != "decided")
+
+
+def paired_differences(ended: CompletedRun) -> list[tuple[int, float]]:
+    """Return the number of pairs and the difference of every case that was compared with the baseline."""
+    cases = ended.report["regression"]["cases"].values()
+    return [(case["pairs"], case["difference"]) for case in cases if case["pairs"]]
 
 
 @serves
-def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
+def test_four_processes_on_one_journal_send_every_sample_to_the_server_once(
     url: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The array form; then a run that only reads gates on the whole, against a baseline of the other engine."""
+    """Run a job array, then a gate job that reads its results and compares them with a baseline of the hf engine."""
     monkeypatch.setenv("LONGCTX_API_KEY", KEY)
-    what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=4", "-k", "single_1 or multikey_1")
+    selection = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=4", "-k", "single_1 or multikey_1")
     journal = tmp_path / "journal"
     baseline = tmp_path / "hf"
     baseline.mkdir()
-    assert run_pytest(baseline, *what, "--full", "--report-json", f"{baseline}/report.json").exit_code == 0
-    at = ("--engine=openai", f"--base-url={url}", "--full")
+    assert run_pytest(baseline, *selection, "--full", "--report-json", f"{baseline}/report.json").exit_code == 0
+    server_options = ("--engine=openai", f"--base-url={url}", "--full")
     settings = tmp_path / "settings.sh"
-    settings.write_text(
-        f"MODEL={model}\nJOURNAL={journal}\nOPTIONS=({shlex.join([*what[1:], *at, '-v', '--tb=long'])})\n"
-    )
+    options = shlex.join([*selection[1:], *server_options, "-v", "--tb=long"])
+    settings.write_text(f"MODEL={model}\nJOURNAL={journal}\nOPTIONS=({options})\n")
     environment = os.environ | {
         "LONGCTX_SETTINGS": str(settings),
         "LONGCTX_PYTEST": str(PYTEST),
@@ -136,7 +142,7 @@ def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
         "LONGCTX_WORKERS": "0",
         "LONGCTX_REPORT": str(tmp_path / "gate.json"),
     }
-    running = [
+    processes = [
         subprocess.Popen(
             ["bash", "ci/slurm/array.sh"],
             cwd=REPOSITORY,
@@ -146,11 +152,11 @@ def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
         )
         for task in range(4)
     ]
-    printed = [process.communicate(timeout=200)[0].decode() for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0, 0], printed
+    printed = [process.communicate(timeout=200)[0].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0, 0], printed
     entries = [json.loads(line) for file in journal.glob("*/*.jsonl") for line in file.read_text().splitlines()]
-    elements = [entry["element"] for entry in entries if "element" in entry]
-    assert len(elements) == len(set(elements)) == 8
+    keys = [entry["element"] for entry in entries if "element" in entry]
+    assert len(keys) == len(set(keys)) == 8
     settings.write_text(settings.read_text().replace("--tb=long", f"--baseline={baseline}/report.json"))
     gate = subprocess.run(
         ["bash", "ci/slurm/gate.sh"], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=200
@@ -160,55 +166,50 @@ def test_four_processes_on_one_journal_ask_one_server_each_sample_once(
     ended = CompletedRun(tmp_path)
     assert ended.report["run"]["computed_samples"] == 0
     assert (ended.report["model"]["engine"], ended.report["model"]["execution"]["prefix"]) == ("openai", "continued")
-    compared = ended.report["regression"]["cases"].values()
-    assert [(each["pairs"], each["difference"]) for each in compared if each["pairs"]] == [(4, 0.0)] * 2
-    kept = "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
-    assert KEY not in kept + "".join(printed)
+    assert paired_differences(ended) == [(4, 0.0)] * 2
+    written = "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
+    assert KEY not in written + "".join(printed)
 
 
 @serves
-def test_a_served_model_is_compared_with_a_checkpoint_that_is_loaded_here(
-    url: str, model: Path, tmp_path: Path
-) -> None:
-    """Of one checkpoint on both sides each sample scores the same, and each side has answered for itself."""
-    what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=3", "-k", "single_1 or multivalue")
-    here = (f"--baseline={model}", "--device=cpu", "--dtype=float32")
+def test_a_served_model_is_compared_with_a_checkpoint_on_the_hf_engine(url: str, model: Path, tmp_path: Path) -> None:
+    """One checkpoint on both engines scores the same, and both engines compute all samples."""
+    selection = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=3", "-k", "single_1 or multivalue")
+    baseline = (f"--baseline={model}", "--device=cpu", "--dtype=float32")
     ended = run_pytest(
-        tmp_path, *what, f"--base-url={url}", "--full", *here, "--report-json", f"{tmp_path}/report.json"
+        tmp_path, *selection, f"--base-url={url}", "--full", *baseline, "--report-json", f"{tmp_path}/report.json"
     )
     assert ended.exit_code == 0, ended.output + ended.errors
     regression = ended.report["regression"]
     assert (ended.report["model"]["engine"], regression["baseline"]["engine"]) == ("openai", "hf")
-    assert [(each["pairs"], each["difference"]) for each in regression["cases"].values() if each["pairs"]] == [
-        (3, 0.0)
-    ] * 2
+    assert paired_differences(ended) == [(3, 0.0)] * 2
     assert ended.report["run"]["computed_samples"] == 2 * 2 * 3
 
 
 def pids(log: Path) -> list[int]:
-    return [int(each) for each in re.findall(r"^pid (\d+)$", log.read_text(), re.MULTILINE)]
+    return [int(pid) for pid in re.findall(r"^pid (\d+)$", log.read_text(), re.MULTILINE)]
 
 
 def is_running(pid: int) -> bool:
     try:
-        # A zombie that nobody reaps in a container still has its number.
+        # A container may have no init process that reaps zombies, which then keep their process id.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def all_gone(numbers: list[int]) -> bool:
-    ends = time.monotonic() + 10
-    while any(map(is_running, numbers)) and time.monotonic() < ends:
+def all_gone(process_ids: list[int]) -> bool:
+    deadline = time.monotonic() + 10
+    while any(map(is_running, process_ids)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not any(map(is_running, numbers))
+    return not any(map(is_running, process_ids))
 
 
 def fake(model: Path) -> str:
     return f"{sys.executable} {FAKE} {{model}} {{port}}"
 
 
-def test_a_server_and_what_it_started_end_when_they_are_stopped(model: Path, tmp_path: Path) -> None:
+def test_stopping_a_server_ends_it_and_its_children(model: Path, tmp_path: Path) -> None:
     port = free_port()
     server = ServerProcess(split_command(fake(model), model=str(model), port=port), tmp_path / "log", grace_seconds=0.3)
     server.wait(lambda: is_ready(f"http://127.0.0.1:{port}/v1"), seconds=60)
@@ -224,25 +225,25 @@ def test_a_process_that_left_the_servers_group_ends_with_it(tmp_path: Path) -> N
     """Daemons such as Ray's leave the process group of the server."""
     words = ["sh", "-c", "setsid sh -c 'sleep 600 & echo pid $!; wait' & echo pid $!; wait"]
     server = ServerProcess(words, tmp_path / "log", grace_seconds=2)
-    ends = time.monotonic() + 60
-    while len(pids(tmp_path / "log")) < 2 and time.monotonic() < ends:
+    deadline = time.monotonic() + 60
+    while len(pids(tmp_path / "log")) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
-    left = pids(tmp_path / "log")
-    assert len(left) == 2
-    assert all(map(is_running, left))
+    process_ids = pids(tmp_path / "log")
+    assert len(process_ids) == 2
+    assert all(map(is_running, process_ids))
     server.stop()
-    assert all_gone(left)
+    assert all_gone(process_ids)
 
 
-def test_a_server_ends_with_a_run_that_is_killed(model: Path, tmp_path: Path) -> None:
+def test_a_server_ends_when_its_run_is_killed(model: Path, tmp_path: Path) -> None:
     words = split_command(fake(model), model=str(model), port=free_port())
     script = (
         "import sys, time; from pathlib import Path; from fixtures.engines.openai.server_process import ServerProcess; "
         f"ServerProcess({words!r}, Path({str(tmp_path / 'log')!r}), grace_seconds=0.3); time.sleep(600)"
     )
     run = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY)
-    ends = time.monotonic() + 60
-    while not ((tmp_path / "log").is_file() and pids(tmp_path / "log")) and time.monotonic() < ends:
+    deadline = time.monotonic() + 60
+    while not ((tmp_path / "log").is_file() and pids(tmp_path / "log")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
@@ -254,12 +255,12 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LONGCTX_API_KEY", KEY)
-    log = tmp_path / "seen"
+    log = tmp_path / "server-log"
     command = f"sh -c 'env > {log}; exec {fake(model)} >> {log}'"
-    what = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=2", "-k", "single_1 or single_2")
+    selection = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=2", "-k", "single_1 or single_2")
     (tmp_path / "brief.py").write_text(BRIEF)
     plugin = ("-p", "brief", "-n", "2", "--report-json", f"{tmp_path}/report.json")
-    ended = run_pytest(tmp_path, *what, f"--serve={command}", *plugin)
+    ended = run_pytest(tmp_path, *selection, f"--serve={command}", *plugin)
     assert ended.report["run"]["computed_samples"] == 4, ended.output + ended.errors
     assert [case["error"] for case in ended.cases.values()] == [None, None]
     assert (ended.report["model"]["engine"], ended.report["model"]["execution"]["prompts"]) == ("openai", "ids")
@@ -268,7 +269,7 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
     assert all_gone(pids(log))
 
 
-def test_a_command_that_serves_nothing_is_one_line(model: Path, tmp_path: Path) -> None:
+def test_a_serve_command_that_exits_is_a_one_line_error(model: Path, tmp_path: Path) -> None:
     ended = run_pytest(
         tmp_path,
         f"--model={model}",
@@ -283,15 +284,17 @@ def test_a_command_that_serves_nothing_is_one_line(model: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "the command is empty"),
         ("vllm 'serve", "No closing quotation"),
         (f"vllm --api-key {KEY}", "contains a key"),
     ],
 )
-def test_a_command_that_cannot_be_one_is_one_line(text: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_serve_command_is_a_one_line_error(
+    text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LONGCTX_API_KEY", KEY)
-    with pytest.raises(ServeError, match=f"--serve: .*{says}") as raised:
+    with pytest.raises(ServeError, match=f"--serve: .*{message}") as raised:
         split_command(text, model="m", port=1)
     assert KEY not in str(raised.value)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from fixtures.records import Prompt
+from fixtures.records import Prompt, Sample
 from fixtures.tasks import TASKS
 from fixtures.tokenization.incremental import (
     UNIT_CHARACTERS,
@@ -226,17 +226,15 @@ def digest(prompts: list[Prompt]) -> str:
 def test_a_prompt_that_fails_verification_ends_incremental_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first sample of a case reveals a tokenizer for which incremental encoding is wrong."""
     formatter = PromptFormatter(tokenizer_of("llama 3"))
-    sound = TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=formatter, corpora=GENERATED)
+
+    def sample(index: int) -> Sample:
+        return TASKS["niah_single_1"].sample(LENGTH, index, seed=0, tokenizer=formatter, corpora=GENERATED)
+
+    sound = sample(0)
     monkeypatch.setattr(WordEncoder, "ids", lambda self, text: [7] * 100)
-    assert (
-        TASKS["niah_single_1"].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt.token_ids[1]
-        == 7
-    )
-    assert TASKS["niah_single_1"].sample(LENGTH, 0, seed=0, tokenizer=formatter, corpora=GENERATED) == sound
-    assert (
-        7
-        not in TASKS["niah_single_1"].sample(LENGTH, 1, seed=0, tokenizer=formatter, corpora=GENERATED).prompt.token_ids
-    )
+    assert sample(1).prompt.token_ids[1] == 7
+    assert sample(0) == sound
+    assert 7 not in sample(1).prompt.token_ids
 
 
 def test_truncation_and_padding_of_the_fast_tokenizer_do_not_change_prompts() -> None:

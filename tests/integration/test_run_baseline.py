@@ -1,0 +1,182 @@
+"""A run that is compared with a baseline: another checkpoint, the report of an earlier run, and unusable ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from fixtures.checkpoints.checkpoint import read_checkpoint
+from plugins.config.baseline import BaselineError, read_baseline
+from plugins.journal import Subject
+from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
+from tests.helpers.servers import ChatServer, needles_within
+from tests.helpers.workers import options_of
+
+TASK = "niah_single_1"
+SELECTED = ("--lengths", "512,1k", "--samples", "20", "-k", TASK)
+PAIRED = f"""
+[[gate]]
+name = "high"
+kind = "level"
+tasks = ["{TASK}"]
+lengths = ["1k"]
+above = 99
+blocking = false
+
+[regression]
+drop = 30
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[tuple[str, ...]]:
+    """The options for a model with a window of 512 tokens on a server, so that no run has weights to load."""
+    with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        server.answer = needles_within(512, calibration_checkpoint("512"))
+        yield "--model", "calibration:512", f"--base-url={server.url}"
+
+
+@pytest.fixture(scope="module")
+def full(model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
+    """A run that measured all samples of one task."""
+    return completed_run(tmp_path_factory, *model, *SELECTED, "--full", thresholds=PAIRED, own_journal=True)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A better and a worse checkpoint in directories of the same name."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    better = Path(shutil.copytree(calibration_checkpoint("full"), folder / "a" / "step_1"))
+    return better, Path(shutil.copytree(calibration_checkpoint("512"), folder / "b" / "step_1"))
+
+
+@pytest.fixture(scope="module")
+def worse(checkpoints: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
+    """A run that compares two checkpoints of the same name, with one journal."""
+    better, candidate = checkpoints
+    size = ("--lengths", "1k", "--samples", "60", "-k", TASK)
+    return completed_run(
+        tmp_path_factory, "--model", str(candidate), "--baseline", str(better), *size,
+        thresholds=PAIRED.replace("30", "2"), own_journal=True,
+    )  # fmt: skip
+
+
+def test_a_worse_checkpoint_fails_and_the_reason_counts_its_worse_samples(worse: CompletedRun) -> None:
+    assert worse.exit_code == 1
+    gate, case = worse.gates["regression at 1k"], worse.report["regression"]["cases"][f"test_ruler[{TASK}-1k]"]
+    assert (gate["verdict"], gate["kind"], gate["length"], gate["required"]) == ("fail", "regression", 1024, -2)
+    assert gate["measured"] < gate["required"]
+    assert case["worse"] > 0
+    assert f"{case['worse']} worse, {case['better']} better of {gate['samples']} pairs" in gate["reason"]
+    assert gate["reason"] in worse.output.replace("\n           ", " ")
+    assert worse.junit_outcomes("gate[regression at 1k]") == ["failure"]
+    Draft202012Validator(SCHEMA).validate(worse.report)
+
+
+def test_checkpoints_of_the_same_name_share_no_results(worse: CompletedRun, checkpoints: tuple[Path, Path]) -> None:
+    result = worse.results[f"test_ruler[{TASK}-1k]"]
+    assert set(result.baseline) == {1.0}
+    assert result.score is not None
+    assert result.score < 1
+    assert len(list((worse.folder / "journal").glob("*/subject.json"))) == 2
+    assert len({key_of(checkpoint) for checkpoint in checkpoints}) == 2
+
+
+@pytest.mark.parametrize("baseline_kind", ["report", "path"])
+def test_the_same_checkpoint_is_no_worse_than_itself(
+    baseline_kind: str,
+    model: tuple[str, ...],
+    full: CompletedRun,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """With the report of an earlier run, no sample is left to compute. A checkpoint is measured only once."""
+    copy = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("twin") / "step_9"))
+    baseline = str(full.folder / "report.json") if baseline_kind == "report" else str(copy)
+    journal = ("--journal", str(full.folder / "journal")) if baseline_kind == "report" else ()
+    compared = model if baseline_kind == "report" else ("--model", "calibration:512")
+    run = completed_run(
+        tmp_path_factory, *compared, *SELECTED, "--baseline", baseline, *journal,
+        thresholds=PAIRED, own_journal=True,
+    )  # fmt: skip
+    assert run.exit_code == 0
+    pairs = [run.gates[f"regression at {length}"] for length in ("512", "1k")]
+    assert {(gate["verdict"], gate["measured"]) for gate in pairs} == {("pass", 0.0)}
+    assert run.report["run"]["computed_samples"] == (
+        0 if baseline_kind == "report" else sum(case["samples"] for case in run.report["cases"])
+    )
+    cases = run.report["regression"]["cases"].values()
+    assert {(case["difference"], case["worse"], case["better"], case["dropped"]) for case in cases} == {
+        (0.0, 0, 0, False)
+    }
+    assert run.report["regression"]["baseline"]["fingerprint"] == run.report["model"]["fingerprint"]
+
+
+def test_a_checkpoint_with_a_changed_weight_is_a_different_subject(tmp_path: Path) -> None:
+    changed = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path / "step_1"))
+    before = key_of(changed)
+    with (changed / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        (last,) = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last ^ 1]))
+    assert key_of(changed) != before
+    assert key_of(calibration_checkpoint("512")) == before
+
+
+def key_of(checkpoint: Path) -> str:
+    return Subject(model="step_1", fingerprint=read_checkpoint(str(checkpoint)).fingerprint, execution={}).key
+
+
+def not_json(path: Path) -> None:
+    path.write_text("{")
+
+
+def changed(section: str, **values: Any) -> Callable[[Path], None]:
+    """Return a function that overwrites values in a section of a report, or at its top level."""
+
+    def change(path: Path) -> None:
+        report = json.loads(path.read_text())
+        (report[section] if section else report).update(values)
+        path.write_text(json.dumps(report))
+
+    return change
+
+
+UNUSABLE_BASELINES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "missing": (
+        Path.unlink,
+        r"cannot read .*/report.json \(No such file or directory\); give a JSON report or a checkpoint",
+    ),
+    "no JSON": (not_json, r"\S+ is not JSON \(.*\); give a file of --report-json"),
+    "another schema": (changed("", schema="longctx-report/0"), r"\S+ is not a longctx-report/1 of a run .*"),
+    "nothing measured": (
+        changed("model", execution=None),
+        r"\S+ is not a longctx-report/1 of a run that measured something; .*",
+    ),
+    "no model": (changed("", model=None), r"\S+ is not a longctx-report/1 of a run .*"),
+    "another seed": (changed("run", seed=1), r"\S+ was measured on other samples \(another seed, tokenizer, .*"),
+    "other samples": (changed("run", samples="0"), r"\S+ was measured on other samples \(another seed, tokenizer, .*"),
+    "no journal": (
+        changed("model", fingerprint="0"),
+        r"the journal of \S+ is neither in \S+ nor in /nonexistent/journal; .*",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE_BASELINES)
+def test_an_unusable_baseline_is_refused_in_one_line(name: str, full: CompletedRun, tmp_path: Path) -> None:
+    change, line = UNUSABLE_BASELINES[name]
+    report = Path(shutil.copy(full.folder / "report.json", tmp_path))
+    samples = full.report["run"]["samples"]
+    options = options_of("/m")
+    assert read_baseline(report, options, samples).name == "calibration:512"
+    change(report)
+    with pytest.raises(BaselineError, match=f"^--baseline: {line}$"):
+        read_baseline(report, options, samples)
