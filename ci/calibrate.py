@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ci.suite_process import read_report
-from fixtures.cli import CommandParser, report_wrong_use
+from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.lengths import format_length
 from plugins.gates.hypotheses import RULER
 
@@ -176,9 +176,11 @@ def main(arguments: list[str] | None = None) -> int:
         unread = next((path for path, report in reports.items() if report is None), None)
         if unread is not None:
             raise CalibrationError(f"{unread} is not a report of the suite; give files of --report-json")
-        sys.stdout.write(propose([report for report in reports.values() if report is not None]))
+        proposal = propose([report for report in reports.values() if report is not None])
     except CalibrationError as error:
         return report_wrong_use(str(error))
+    for line in proposal.splitlines():
+        print_line(line)
     return 0
 
 

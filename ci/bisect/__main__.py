@@ -27,7 +27,7 @@ from ci.bisect.search import StepVerdict, max_measurements, search
 from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
 from ci.suite_process import REPOSITORY
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
-from fixtures.cli import CommandParser
+from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import Gate, ThresholdsError, load_thresholds
 
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:  # Python would exit with 1, which git takes for a bad checkpoint
         if not is_test:
             raise
-        return _fail(f"{type(error).__name__}: {' '.join(str(error).split())}", STOP_GIT)
+        return _fail(f"{type(error).__name__}: {error}", STOP_GIT)
 
 
 def _parse(arguments: list[str]) -> Arguments:
@@ -143,22 +143,22 @@ def _endpoints(arguments: Arguments, good: Step, bad: Step) -> Endpoints:
 def _search(arguments: Arguments) -> int:
     steps = between(arguments.checkpoints, arguments.good, arguments.bad)
     good, bad, last = steps[0], steps[-1], len(steps) - 1
-    _print(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
+    print_line(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
     endpoints = _endpoints(arguments, good, bad)
-    _print(f"endpoints  {endpoints.summary}")
+    print_line(f"endpoints  {endpoints.summary}")
     bisection = Bisection(suite=arguments.suite, steps=steps, endpoints=endpoints, confidence=arguments.confidence)
     log = BisectLog(bisection=bisection)
-    _print(f"searching  {last - 1} steps between them, about {max_measurements(last)} to measure")
+    print_line(f"searching  {last - 1} steps between them, about {max_measurements(last)} to measure")
 
     def measure(position: int) -> StepVerdict:
         verdict = bisection.measure(position)
-        _print(step_line(steps[position], verdict))
+        print_line(step_line(steps[position], verdict))
         log.add(position, verdict)
         return verdict
 
     edge = search(last, measure)
     for line in log.finish(edge, confirm(bisection, edge)):
-        _print(line)
+        print_line(line)
     return 2 if edge.skipped else 0
 
 
@@ -170,23 +170,18 @@ def _test(arguments: Arguments) -> int:
         # The suite would name its own options in an error about them.
         read_checkpoint(str(endpoint.path), option=option)
     endpoints = _endpoints(arguments, good, bad)
-    _print(f"endpoints  {endpoints.summary}")
+    print_line(f"endpoints  {endpoints.summary}")
     bounds = search_bounds(endpoints.loss_points, alpha=(1 - arguments.confidence) / max_measurements(GIT_STEPS))
     result = compare_step(arguments.suite, arguments.test.resolve(), good.path, bounds, endpoints.cases)
-    _print(
+    print_line(
         f"{arguments.test}: {result.verdict}"
         + (f": {result.reason}" if result.reason else f", {result.difference:+.1f}")
     )
     return {"good": 0, "bad": 1, "skipped": CANNOT_TEST}[result.verdict]
 
 
-def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def _fail(line: str, exit_code: int) -> int:
-    sys.stderr.write(f"error: {line}\n")
+    report_wrong_use(line)
     return exit_code
 
 

@@ -19,8 +19,10 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from ci.watch.loop import Watch, WatchSettings, print_line
+from ci.watch.loop import Watch, WatchSettings, print_timed
 from ci.watch.notify import Notifier
+from ci.watch.on_failure import check_command
+from ci.watch.webhook import check_webhook
 from fixtures.cli import CommandParser, report_wrong_use
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -41,10 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, _stop)
     try:
         known = len(watch.history.measurements)
-        print_line(f"watching {settings.directory}" + (f", {known} measured before" if known else ""))
+        print_timed(f"watching {settings.directory}" + (f", {known} measured before" if known else ""))
         return watch.run()
     except Stop:
-        print_line("stopped; the same command continues")
+        print_timed("stopped; the same command continues")
         return watch.exit_code
 
 
@@ -79,8 +81,10 @@ def _parse(arguments: list[str] | None) -> WatchSettings:
         raise ValueError(
             f"DIR: no such directory {str(parsed.directory)!r}; give the one training writes to, before all options"
         )
-    if parsed.webhook is not None and not parsed.webhook.startswith(("http://", "https://")):
-        raise ValueError("--webhook: not an address; give one that begins with https:// or http://")
+    if parsed.webhook is not None:
+        check_webhook(parsed.webhook)
+    if parsed.on_failure is not None:
+        check_command(parsed.on_failure)
     return WatchSettings(
         directory=parsed.directory.resolve(),
         interval_seconds=_seconds(parsed.every, "--every"),

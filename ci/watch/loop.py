@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,11 @@ from pathlib import Path
 from ci.suite_process import SuiteRun, run_suite
 from ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
 from ci.watch.history import History, Measurement, Verdict
-from ci.watch.notify import Notifier
+from ci.watch.notify import Deliveries, Notifier
+from fixtures.cli import print_line
+
+# Many failures and a server that hangs must not keep the watch from measuring.
+MAX_NOTIFYING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class Watch:
         self.settings = settings
         self.watcher = CheckpointWatcher(settings.directory, settings.marker)
         self.history = History(settings.out)
+        self._deliveries = Deliveries(settings.notifier)
         self._last_lines: dict[str, str] = {}
 
     def run(self) -> int:
@@ -62,7 +66,7 @@ class Watch:
                 checkpoints = self._scan()
             self._notify()
             if self._is_spent():
-                print_line("the GPU budget is spent; a larger one measures the other checkpoints")
+                print_timed("the GPU budget is spent; a larger one measures the other checkpoints")
                 break
             # The first scan discovers a checkpoint, the second one sees that it has not changed.
             if self.settings.once and idle_scans >= 2:
@@ -94,7 +98,7 @@ class Watch:
     def _measure(self, checkpoint: CompleteCheckpoint) -> None:
         step = checkpoint.step
         baseline = self.history.last_good(step.number)
-        print_line(f"{step.name}: measuring" + (f", against step {baseline.step}" if baseline else ""))
+        print_timed(f"{step.name}: measuring" + (f", against step {baseline.step}" if baseline else ""))
         report = self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json"
         started = time.monotonic()
         run = self._run_suite(checkpoint, baseline, report)
@@ -114,7 +118,9 @@ class Watch:
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         self.history.add(measurement)
-        print_line(f"{step.name}: {verdict}" + "".join(f"\n    {line}" for line in failed))
+        print_timed(f"{step.name}: {verdict}")
+        for line in failed:
+            print_line(f"    {line}")
         self._notify()
 
     def _run_suite(self, checkpoint: CompleteCheckpoint, baseline: Measurement | None, report: Path) -> SuiteRun:
@@ -132,13 +138,16 @@ class Watch:
         )  # fmt: skip
 
     def _notify(self) -> None:
-        """Deliver all failures that were not delivered yet."""
-        for measurement in self.history.unnotified:
-            problem = self.settings.notifier.notify(measurement)
+        """Deliver the failures that were not delivered yet; stop for now when failed deliveries take too long."""
+        started = time.monotonic()
+        for measurement in filter(self._deliveries.is_due, self.history.unnotified):
+            problem = self._deliveries.deliver(measurement)
             if problem is None:
                 self.history.mark_notified(measurement)
-            else:
-                self._print_changed(f"notification {measurement.step}", f"{problem}; it will be retried")
+                continue
+            self._print_changed(f"notification {measurement.step}", f"{problem}; it will be retried")
+            if time.monotonic() - started > MAX_NOTIFYING_SECONDS:
+                return
 
     def _is_spent(self) -> bool:
         limit = self.settings.max_gpu_seconds
@@ -148,7 +157,7 @@ class Watch:
         """Print a line about a subject unless it is the last one printed about it."""
         if self._last_lines.get(subject) != line:
             self._last_lines[subject] = line
-            print_line(line)
+            print_timed(line)
 
 
 def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
@@ -167,7 +176,6 @@ def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     return ("error" if is_error else "fail"), failed or (f"pytest ended with code {run.exit_code}",)
 
 
-def print_line(line: str) -> None:
+def print_timed(line: str) -> None:
     """Print a line with the time of day."""
-    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {line}\n")
-    sys.stdout.flush()
+    print_line(f"{time.strftime('%H:%M:%S')} {line}")

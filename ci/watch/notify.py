@@ -1,17 +1,23 @@
-"""Notify the user of a failed checkpoint: run a command with the facts in its environment, or post them as JSON."""
+"""Notify the user of failed checkpoints, and retry deliveries that fail with growing pauses."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from ci.watch.history import Measurement
+from ci.watch.history import Key, Measurement
+from ci.watch.on_failure import run_command
+from ci.watch.webhook import post
+from fixtures.shown_text import one_line, visible
 
-TIMEOUT_SECONDS = 60
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 30.0, 3600.0
+# Chat servers cut or refuse long messages, and Linux refuses variables above 128 KiB.
+LINE_CHARACTERS, TEXT_CHARACTERS, PATH_CHARACTERS = 500, 8_000, 4_096
+# Slack's rules, which other chat servers follow: these characters would make links and mentions.
+CHAT_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,38 +29,92 @@ class Notifier:
     webhook: str | None = None
     """An http or https address."""
 
-    def notify(self, measurement: Measurement) -> str | None:
-        """Deliver a failure; return None if all recipients accepted it, else one line with the problem."""
-        return self._run(measurement) or self._post(measurement)
+    @property
+    def recipients(self) -> Mapping[str, Callable[[Measurement], str | None]]:
+        """Return a function for each recipient, by option; it returns None, or one line with the problem."""
+        recipients: dict[str, Callable[[Measurement], str | None]] = {}
+        if (command := self.command) is not None:
+            recipients["--on-failure"] = lambda measurement: run_command(command, facts(measurement))
+        if (webhook := self.webhook) is not None:
+            recipients["--webhook"] = lambda measurement: post(webhook, message(measurement))
+        return recipients
 
-    def _run(self, measurement: Measurement) -> str | None:
-        if self.command is None:
-            return None
-        facts = {
-            "LONGCTX_STEP": str(measurement.step),
-            "LONGCTX_CHECKPOINT": measurement.checkpoint,
-            "LONGCTX_VERDICT": measurement.verdict,
-            "LONGCTX_FAILED": "\n".join(measurement.failed),
-            "LONGCTX_REPORT": measurement.report,
-        }
-        try:
-            ended = subprocess.run(
-                self.command, shell=True, env=os.environ | facts, stdin=subprocess.DEVNULL, check=False,
-                timeout=TIMEOUT_SECONDS,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return f"--on-failure: {self.command!r} took more than {TIMEOUT_SECONDS} s"
-        return f"--on-failure: {self.command!r} ended with code {ended.returncode}" if ended.returncode else None
 
-    def _post(self, measurement: Measurement) -> str | None:
-        if self.webhook is None:
+@dataclass(slots=True)
+class _Delivery:
+    """The deliveries of one failure so far."""
+
+    due_seconds: float = 0.0
+    """The time of the clock before which it is not retried."""
+    pause_seconds: float = FIRST_PAUSE_SECONDS
+    accepted_by: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """Deliver failures to all recipients, and to each of them once as long as this process lives."""
+
+    notifier: Notifier
+    clock: Callable[[], float] = time.monotonic
+    _deliveries: dict[tuple[Key, str], _Delivery] = field(default_factory=dict)
+
+    def is_due(self, measurement: Measurement) -> bool:
+        """Return True unless a delivery failed so recently that it is not retried yet."""
+        delivery = self._deliveries.get((measurement.key, measurement.verdict))
+        return delivery is None or self.clock() >= delivery.due_seconds
+
+    def deliver(self, measurement: Measurement) -> str | None:
+        """Return None if every recipient has accepted the failure, else one line with the first problem."""
+        delivery = self._deliveries.setdefault((measurement.key, measurement.verdict), _Delivery())
+        problems = []
+        for option, send in self.notifier.recipients.items():
+            if option in delivery.accepted_by:
+                continue
+            problem = send(measurement)
+            if problem is None:
+                delivery.accepted_by.add(option)
+            else:
+                problems.append(f"{option}: {problem}")
+        if not problems:
             return None
-        text = f"step {measurement.step}: {measurement.verdict}: {'; '.join(measurement.failed)}"
-        data = json.dumps({"text": text} | measurement.as_json()).encode("ascii")
-        request = urllib.request.Request(self.webhook, data, {"Content-Type": "application/json"}, method="POST")
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
-                return None
-        except (OSError, ValueError) as error:
-            # The address may hold a token, so the line does not repeat it.
-            return f"--webhook: {type(error).__name__}: {getattr(error, 'reason', error)}"
+        delivery.due_seconds = self.clock() + delivery.pause_seconds
+        delivery.pause_seconds = min(2 * delivery.pause_seconds, LAST_PAUSE_SECONDS)
+        return "; ".join(problems)
+
+
+def facts(measurement: Measurement) -> dict[str, str]:
+    """Return the facts of a failure as environment variables, which hold no NUL and are never too long to pass."""
+    return {
+        "LONGCTX_STEP": str(measurement.step),
+        "LONGCTX_CHECKPOINT": _path(measurement.checkpoint),
+        "LONGCTX_VERDICT": measurement.verdict,
+        "LONGCTX_FAILED": "\n".join(_shortened(measurement.failed)),
+        "LONGCTX_REPORT": _path(measurement.report),
+    }
+
+
+def message(measurement: Measurement) -> dict[str, Any]:
+    """Return the facts of a failure as JSON data, with a `text` for chat servers."""
+    failed = _shortened(measurement.failed)
+    text = f"step {measurement.step}: {measurement.verdict}: {'; '.join(failed)}"
+    paths = {"checkpoint": _path(measurement.checkpoint), "report": _path(measurement.report)}
+    return {"text": text.translate(CHAT_ESCAPES)} | measurement.as_json() | {"failed": failed} | paths
+
+
+def _shortened(lines: Sequence[str]) -> list[str]:
+    """Return the lines cut to a length that every recipient takes; a last line counts those left out."""
+    shown: list[str] = []
+    for line in (one_line(line, LINE_CHARACTERS) for line in lines):
+        if sum(map(len, shown)) + len(line) > TEXT_CHARACTERS:
+            return [*shown, f"and {len(lines) - len(shown)} more"]
+        shown.append(line)
+    return shown
+
+
+def _path(path: str) -> str:
+    """Return a path as it is if it can be passed to a program, else in a visible form."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        path = visible(path)
+    return path.replace("\0", "\u2400")[:PATH_CHARACTERS]

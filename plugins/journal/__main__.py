@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from fixtures.cli import CommandParser, report_wrong_use
+from fixtures.cli import CommandParser, print_line, report_wrong_use
 from plugins.journal.errors import JournalError
 from plugins.journal.housekeeping import (
     SubjectDirectory,
@@ -83,9 +83,9 @@ def _list(subjects: list[SubjectDirectory]) -> None:
             _fit(cell, width, text=number < TEXT_COLUMNS)
             for number, (cell, (_, width)) in enumerate(zip(row, COLUMNS, strict=False))
         ]
-        sys.stdout.write("  ".join([*cells, *row[len(COLUMNS) :]]).rstrip() + "\n")
+        print_line("  ".join([*cells, *row[len(COLUMNS) :]]).rstrip())
     samples, size = sum(item.samples for item in subjects), sum(item.size_bytes for item in subjects)
-    sys.stdout.write(f"{_count(len(subjects), 'subject')}, {_count(samples, 'sample')}, {_size(size)}\n")
+    print_line(f"{_count(len(subjects), 'subject')}, {_count(samples, 'sample')}, {_size(size)}")
 
 
 def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int, *, dry_run: bool) -> None:
@@ -96,17 +96,17 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
         model, checkpoint, engine, _, _, size, written = _cells(item)
         name = f"{model} {checkpoint} {engine} ({_count(item.samples, 'sample')}, {size}, written {written} ago)"
         if item.has_foreign_files and not item.busy:
-            sys.stdout.write(f"kept {name}: {item.folder} contains files that are not the journal's\n")
+            print_line(f"kept {name}: {item.folder} contains files that are not the journal's")
         elif item.busy or not (dry_run or delete_subject(directory, item.folder)):
-            sys.stdout.write(f"kept {name}: in use\n")
+            print_line(f"kept {name}: in use")
         else:
-            sys.stdout.write(f"{'would delete' if dry_run else 'deleted'} {name}\n")
+            print_line(f"{'would delete' if dry_run else 'deleted'} {name}")
             freed_bytes += item.size_bytes
     leftovers = leftover_files(directory)
     for file in leftovers if not dry_run else ():
         file.unlink(missing_ok=True)
     workers = f", {_count(len(leftovers), 'file')} of dead workers" if leftovers else ""
-    sys.stdout.write(f"{'would free' if dry_run else 'freed'} {_size(freed_bytes)}{workers}\n")
+    print_line(f"{'would free' if dry_run else 'freed'} {_size(freed_bytes)}{workers}")
 
 
 def _cells(item: SubjectDirectory) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fixtures.cli import CommandParser, report_wrong_use
+from fixtures.cli import CommandParser, print_line, report_wrong_use
 from plugins.report.history import HistoryError, Report, history, read_reports
 from plugins.report.html.step_curves import steps_page
 
@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return report_wrong_use(f"--out: cannot write {target} ({error.strerror}); name a file that can be written")
     for line in skipped:
-        sys.stderr.write(f"left out {line}\n")
-    sys.stdout.write(f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}: {target}\n")
+        print_line(f"left out {line}", sys.stderr)
+    print_line(f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}: {target}")
     return 0
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fixtures.lengths import format_length
+from fixtures.shown_text import one_line
 from plugins.report.document import FEW_SAMPLES, is_rough
-from plugins.report.escape import one_line
 
 Document = Mapping[str, Any]
 # Characters that have a meaning within a line of GitHub's Markdown, in addresses and mentions, too. A backslash

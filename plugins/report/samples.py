@@ -13,8 +13,8 @@ from itertools import zip_longest
 from typing import Any
 
 from fixtures.records import BaselineAnswer, Case, CaseResult, Excerpt, Outcome
+from fixtures.shown_text import visible
 from plugins.gates.points import to_points
-from plugins.report.escape import visible
 
 BUDGET_BYTES = 5_000_000
 RIGHT_PER_CASE = 3

@@ -178,7 +178,7 @@ def test_an_unavailable_webhook_is_retried_at_the_next_start(tmp_path: Path, sta
         server.queue = [Response(status=503)] * 20
         start(FakeSuite(failing=[7]), "--webhook", f"{server.url}/secret-token")
         output = capsys.readouterr().out
-        assert "--webhook: HTTPError: Service Unavailable; it will be retried" in output
+        assert "--webhook: the server answered 503; it will be retried" in output
         assert "secret-token" not in output
         server.queue = []
         before = len(server.requests)

@@ -18,7 +18,7 @@ PLACES = ("fixtures", "plugins", "tests_longctx", "ci")
 # A room is a folder, or a file that stands alone. It may import itself, the rooms that every room may import, and those
 # named here. The longest name that fits a module is its room.
 COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.versions", "fixtures.cli",
-    "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files")  # fmt: skip
+    "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files", "fixtures.shown_text")  # fmt: skip
 ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
     "fixtures.tokenization": (),
@@ -66,9 +66,9 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
+    "urllib": ("fixtures.corpora.download",), "http": (),
     # A failing checkpoint is reported to the address the user names.
-    "urllib": ("fixtures.corpora.download", "ci.watch.notify"), "http": (),
-    "huggingface_hub": ("fixtures.corpora.download",), "httpx2": ("fixtures.corpora.download",),
+    "huggingface_hub": ("fixtures.corpora.download",), "httpx2": ("fixtures.corpora.download", "ci.watch.webhook"),
     "pooch": ("fixtures.corpora.download",),
     "openai": ("fixtures.engines.openai.client",),
     # Dashboards are written where a run asked for them, and nowhere else.
@@ -89,7 +89,7 @@ PURE = (
     *(f"plugins.gates.{name}" for name in
         ("e_process", "statistics", "effective_length", "thresholds", "toml_table", "evaluate", "panels", "sequential",
          "clusters", "hypotheses", "regression", "evidence_curves", "evaluation", "findings", "points", "selection")),
-    "plugins.journal", "plugins.config.baseline", "plugins.report.escape", "plugins.runner.read_journals",
+    "plugins.journal", "plugins.config.baseline", "fixtures.shown_text", "plugins.runner.read_journals",
 )  # fmt: skip
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fixtures.lengths import format_length
+from fixtures.shown_text import visible
 from plugins.gates.evidence_curves import Curve
 from plugins.report.details import Details
-from plugins.report.escape import visible
 from plugins.report.html.tables import Document, interval_unless_known, number, short_length
 
 

@@ -14,13 +14,13 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from fixtures.shown_text import visible
 from plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
 from plugins.report.charts.colours import SHADES, shade_rules
 from plugins.report.charts.evidence import evidence_svg
 from plugins.report.charts.lines import line_svg
 from plugins.report.details import Details
 from plugins.report.document import FEW_SAMPLES, is_rough
-from plugins.report.escape import visible
 from plugins.report.html import tables, views
 from plugins.report.html.gates import gates
 

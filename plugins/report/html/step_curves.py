@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fixtures.shown_text import visible
 from plugins.report.charts.lines import level_chart, lowest_of, score_chart
-from plugins.report.escape import visible
 from plugins.report.history import History, Track
 from plugins.report.html.page import render
 from plugins.report.html.tables import short_length

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fixtures.lengths import format_length
+from fixtures.shown_text import one_line, visible
 from plugins.report.charts.colours import difference_class, shade
 from plugins.report.document import DEPTH_BINS, is_rough
-from plugins.report.escape import one_line, visible
 
 Document = Mapping[str, Any]
 Scores = Mapping[str, float | None]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from fixtures.records import FailureKind
+from fixtures.shown_text import one_line, visible
 from plugins.report.charts.bars import shares_of
 from plugins.report.charts.lines import LineChart, lowest_of, score_chart
 from plugins.report.details import Details, Series
-from plugins.report.escape import one_line, visible
 from plugins.report.html.tables import Document, interval_text, interval_unless_known, lengths_of, number, short_length
 
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.

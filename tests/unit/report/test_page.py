@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.records import CaseResult
+from fixtures.shown_text import one_line, visible
 from plugins.report.details import details
 from plugins.report.document import document
-from plugins.report.escape import one_line, visible
 from plugins.report.html.page import embedded, page
 from plugins.report.html.views import headline
 from plugins.report.markdown import markdown

@@ -1,0 +1,253 @@
+"""Notifications of a watch: no reply, address, command or fact ends it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ci.watch import on_failure, webhook
+from ci.watch.history import Measurement
+from ci.watch.notify import Deliveries, Notifier, facts, message
+from ci.watch.on_failure import check_command, run_command
+from ci.watch.webhook import check_webhook, post
+from tests.helpers.paths import REPOSITORY
+
+FAILURE = Measurement(
+    step=7, checkpoint="/run/step-7", fingerprint="f", verdict="fail", exit_code=1, failed=("mean at 8k: 70.1 is not",),
+    report="/out/r.json", baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
+)  # fmt: skip
+ODD_TEXT = "\x00\ud800\x1b[31m\u202e<b>&\n" + "x" * 300_000
+
+
+@contextmanager
+def raw_server(reply: bytes, *, endless: bool = False, last: bytes = b"}") -> Iterator[str]:
+    """Reply to every connection with the same bytes once a request ends with `last`.
+
+    An endless server repeats the last byte until the client leaves.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, suppress(OSError):
+                        while not connection.recv(65_536).endswith(last):
+                            pass
+                        connection.sendall(reply)
+                        while endless:
+                            time.sleep(0.01)
+                            connection.sendall(reply[-1:])
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/secret-token"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (b"", "the reply is not valid HTTP"),
+        (b"SSH-2.0-OpenSSH_9\r\n", "the reply is not valid HTTP"),
+        (b"\x00\xff\x1b[31m" * 100, "the reply is not valid HTTP"),
+        (b"HTTP/1.1 abc /secret-token\r\n\r\n", "the reply is not valid HTTP"),
+        (b"HTTP/1.1 99999 x\r\n\r\n", "the reply is not valid HTTP"),
+        (OK + b"X" * 200_000 + b"\r\n\r\n", "the reply is not valid HTTP"),
+        (OK + b"Content-Length: -1\r\n\r\n", "the reply is not valid HTTP"),
+        (b"HTTP/1.1 302 x\r\nLocation: file:///etc/passwd\r\n\r\n", "the server answered 302; redirects are not"),
+        (b"HTTP/1.1 307 x\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n", "the server answered 307"),
+        (b"HTTP/1.1 500 \x1b[31m/secret-token\r\n\r\n", "the server answered 500"),
+        (b"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n", "the server answered 404"),
+        # A server that accepts the failure; its content is of no interest.
+        (OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nsecret", None),
+        (OK + b"Content-Encoding: gzip\r\nContent-Length: 9\r\n\r\nno gzip !", None),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", None),
+    ],
+)
+def test_any_reply_is_accepted_or_one_line(reply: bytes, problem: str | None) -> None:
+    with raw_server(reply) as url:
+        ended = post(url, {"text": "x"})
+    assert ended == problem or (ended is not None and problem is not None and ended.startswith(problem))
+    assert "secret" not in str(ended)
+
+
+@pytest.mark.parametrize("reply", [b"H", b"HTTP/1.1 200 OK\r\nX: y"])
+def test_a_reply_that_never_ends_has_a_total_deadline(reply: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "TIMEOUT_SECONDS", 0.3)
+    started = time.monotonic()
+    with raw_server(reply, endless=True) as url:
+        assert post(url, {}) == "no reply within 0.3 s"
+    assert time.monotonic() - started < 5
+
+
+def test_content_without_end_is_not_read() -> None:
+    with raw_server(OK + b"Content-Length: 99999999999\r\n\r\nx", endless=True) as url:
+        assert post(url, {}) is None
+
+
+def test_an_unreachable_or_untrusted_server_is_one_line(tmp_path: Path) -> None:
+    with raw_server(b"no TLS at all", last=b"") as url:
+        assert str(post(url.replace("http:", "https:"), {})).startswith("no connection (")
+    assert str(post("http://127.0.0.1:1/secret", {})).startswith("no connection (")
+    assert str(post("http://no-such-host.invalid/secret", {})).startswith("no connection (")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-keyout", str(key),
+         "-out", str(certificate)], capture_output=True, check=False,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip("openssl cannot make a certificate")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    listener = socket.create_server(("127.0.0.1", 0))
+    with context.wrap_socket(listener, server_side=True) as untrusted:
+
+        def accept() -> None:
+            with suppress(OSError):
+                untrusted.accept()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        ended = post(f"https://127.0.0.1:{untrusted.getsockname()[1]}/secret", {})
+        thread.join(5)
+    assert ended is not None
+    assert "CERTIFICATE_VERIFY_FAILED" in ended
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "x", "http://", "https:///x", "http:x", "file:///etc/passwd", "ftp://x", "http://x:abc", "http://x:0",
+        "http://x:99999", "http://[::1", "http://a b/", "http://a..b/", "http://.../", f"http://{'a' * 64}.com/",
+        "http://\x1b[31m/", "http://x/\n", "http://x/\udc80", "http://\udc80/", "http://xn--\u00e4/",
+        "http://" + "a" * 100_000, " http://x",
+    ],
+)  # fmt: skip
+def test_a_mistyped_address_is_refused_at_the_start(url: str) -> None:
+    with pytest.raises(ValueError, match=r"--webhook: not an address") as error:
+        check_webhook(url)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:8080/x", "https://hooks.example/T0/B0?x=y", "http://[::1]:80/", "http://b\u00fccher.example"],
+)
+def test_a_correct_address_is_taken(url: str) -> None:
+    check_webhook(url)
+
+
+@pytest.mark.parametrize(("name", "value"), [("HTTPS_PROXY", "foo://x"), ("SSL_CERT_FILE", "/no/such/file")])
+def test_unusable_proxies_and_certificates_are_refused_at_the_start(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="proxy or certificate settings"):
+        check_webhook("https://hooks.example/x")
+    assert post("https://127.0.0.1:1/x", {}) is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("", "empty"),
+        ("   ", "empty"),
+        ("echo 'open", "is no shell command"),
+        ("if true", "is no shell command"),
+        ("no-such-program --now", "no program 'no-such-program'"),
+        ("./no/such/script.sh", "no program"),
+        ("echo " + "x" * 3_000_000, "Argument list too long"),
+        ("echo \udc80 'open", "is no shell command"),
+    ],
+)
+def test_a_mistyped_command_is_refused_at_the_start(command: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as error:
+        check_command(command)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "command", ["echo x", "cd / && ls", "X=1 unknown", '"$HOME/x"', "(true)", "if true; then :; fi"]
+)
+def test_a_command_that_the_shell_can_run_is_taken(command: str) -> None:
+    check_command(command)
+
+
+def test_odd_facts_reach_the_command_in_a_form_that_can_be_passed(tmp_path: Path) -> None:
+    odd = replace(FAILURE, failed=(ODD_TEXT,) * 50, checkpoint=f"/run/{ODD_TEXT}", report="/out/\udcff r.json")
+    target = tmp_path / "facts"
+    command = f'printf "%s|%s|%s" "$LONGCTX_CHECKPOINT" "$LONGCTX_REPORT" "$LONGCTX_FAILED" > {target}'
+    assert run_command(command, facts(odd)) is None
+    checkpoint, report, failed = target.read_bytes().split(b"|")
+    assert len(checkpoint) < 9_000
+    assert report == b"/out/\xff r.json"
+    assert not {0, 0x1B} & set(failed)
+    assert len(failed) < 100_000
+    assert failed.endswith(b"and 34 more")
+
+
+def test_a_message_is_plain_text_for_chat_servers() -> None:
+    sent = message(replace(FAILURE, failed=("<!channel> \x1b[31m\u202e", ODD_TEXT)))
+    assert sent["text"].startswith("step 7: fail: &lt;!channel&gt; \u241b[31m")
+    json.dumps(sent).encode("ascii").decode().encode("utf-8")
+    assert len(json.dumps(sent)) < 10_000
+    assert sent["word"] == "fail"
+
+
+def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_failure, "TIMEOUT_SECONDS", 0.3)
+    target = tmp_path / "late"
+    assert str(run_command(f"(sleep 1; touch {target}) | cat", {})).endswith("took more than 0.3 s")
+    time.sleep(1.2)
+    assert not target.exists()
+
+
+def test_a_recipient_gets_a_failure_once_and_a_failed_delivery_is_retried_with_pauses(tmp_path: Path) -> None:
+    now = [0.0]
+    log = tmp_path / "log"
+    with raw_server(b"HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n") as url:
+        deliveries = Deliveries(Notifier(command=f"echo again >> {log}", webhook=url), clock=lambda: now[0])
+        attempts = []
+        for _ in range(1500):
+            if deliveries.is_due(FAILURE):
+                attempts.append(now[0])
+                assert deliveries.deliver(FAILURE) == "--webhook: the server answered 503"
+            now[0] += 10
+    assert log.read_text() == "again\n"
+    pauses = [later - sooner for sooner, later in itertools.pairwise(attempts)]
+    assert pauses == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+
+
+def test_a_watch_refuses_a_mistyped_address_or_command_in_one_line(tmp_path: Path) -> None:
+    for option, value in (("--webhook", "https//x"), ("--on-failure", "echo 'x")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "ci.watch", str(tmp_path), "--once", option, value],
+            cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert ended.returncode == 4
+        assert ended.stderr.startswith(f"error: {option}: ")
+        assert ended.stderr.count("\n") == 1
