@@ -14,7 +14,7 @@ SLOW_MODULES = frozenset((
     "unit/corpora/test_synthetic_passage_questions.py", "unit/corpora/test_synthetic_world.py",
     "unit/engines/test_hf_answers.py", "unit/engines/test_hf_out_of_memory.py",
     "unit/engines/test_hf_prefix_sharing.py", "unit/engines/test_hf_refusals.py",
-    "unit/engines/test_hf_settled_answers.py", "unit/engines/test_openai_faults.py",
+    "unit/engines/test_hf_scores.py", "unit/engines/test_hf_settled_answers.py", "unit/engines/test_openai_faults.py",
     "unit/engines/test_openai_options.py", "unit/engines/test_openai_probe.py",
     "unit/engines/test_openai_requests.py", "unit/engines/test_openai_thinking.py",
     "unit/gates/test_evaluate_early.py", "unit/gates/test_panels.py", "unit/gates/test_panels_ahead.py",

@@ -10,8 +10,9 @@ import pytest
 
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.engines import Engine, EngineError, EngineFacts
+from fixtures.engines.base import Scoring
 from fixtures.engines.verified import load_verified
-from fixtures.records import Generation, Prompt
+from fixtures.records import ContinuationScore, Generation, Prompt
 from tests.helpers.checkpoints import CONFIG, TENSORS, configure, safetensors, sound_checkpoint
 
 PROMPTS = [
@@ -38,6 +39,11 @@ class Echo:
                 text=prompt.text, prompt_tokens=2, generated_tokens=1, computed_tokens=3, reused_tokens=0,
                 finish="stop", seconds=0.0,
             )  # fmt: skip
+
+    def score(self, prompts: Sequence[Prompt], continuations: Sequence[Sequence[int]]) -> Iterator[ContinuationScore]:
+        for prompt in prompts:
+            self.before_answer(prompt.text)
+            yield ContinuationScore(log_probabilities=(-1.0,), is_greedy=(True,), computed_tokens=2, reused_tokens=0)
 
 
 @pytest.fixture
@@ -119,6 +125,15 @@ def test_a_change_between_answers_stops_the_next_answer(folder: Path, change: Ca
     assert next(answers).text == "first"
     with pytest.raises(EngineError, match="was replaced during the run"):
         next(answers)
+
+
+def test_a_change_between_scores_stops_the_next_score(folder: Path) -> None:
+    engine = loaded(folder, lambda: Echo(lambda text: overwrite(folder) if text == "second" else None))
+    assert isinstance(engine, Scoring)
+    scores = engine.score(PROMPTS, [(5,)] * len(PROMPTS))
+    assert next(scores).log_probabilities == (-1.0,)
+    with pytest.raises(EngineError, match="was replaced during the run"):
+        next(scores)
 
 
 def test_other_files_in_the_directory_may_change(folder: Path) -> None:
