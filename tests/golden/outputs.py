@@ -81,6 +81,20 @@ def sample_outputs() -> Iterator[Output]:
             )
 
 
+def gold_outputs() -> Iterator[Output]:
+    """Yield the gold answers of generated text, with their prompts as digests."""
+    for task in TASKS.values():
+        if task.has_gold is not None:
+            gold = golden_sample(task.name, *identities(task.name)[0]).gold
+            assert gold is not None
+            yield Output(
+                name=task.name,
+                version_name="LIKELIHOOD",
+                version=versions.LIKELIHOOD,
+                value=[gold.text, gold.foil, digest(gold.query_text), digest(gold.evidence_text)],
+            )
+
+
 def score_outputs() -> Iterator[Output]:
     """Yield the scores of right, half right and wrong answers to one sample of every task, in both scoring modes."""
     for mode in ("strict", "paper"):
@@ -200,6 +214,7 @@ def calibration_outputs() -> Iterator[Output]:
 
 OUTPUTS: Mapping[str, Callable[[], Iterator[Output]]] = {
     "samples": sample_outputs,
+    "gold": gold_outputs,
     "scores": score_outputs,
     "prompts": prompt_outputs,
     "judge": judge_outputs,
