@@ -13,7 +13,7 @@ from plugins.config.run import Run
 from plugins.controller import CONTROLLER, EVALUATION
 from plugins.gates.evaluate import blocks
 from plugins.gates.evaluation import Evaluation
-from plugins.gates.regression import Diagnosis
+from plugins.gates.regression import Diagnosis, case_blocks
 from plugins.gates.thresholds import Thresholds
 from plugins.options import RUN
 
@@ -72,7 +72,7 @@ def case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, pla
     reason = "; ".join(reasons)
     name = f"case[{case.partition('[')[2].rstrip(']')}]"
     report, teardown = _passed(name, place, "call"), _passed(name, place, "teardown")
-    if thresholds.regression.cases == "fail":
+    if case_blocks(diagnosis, thresholds):
         report.outcome, report.longrepr = "failed", f"{case}: {reason}"
     else:
         report.outcome, report.longrepr, report.wasxfail = "skipped", f"{case}: {reason}", REPORTED_ONLY + reason

@@ -18,6 +18,7 @@ from plugins.gates.panels import Panel
 from plugins.gates.points import from_points, to_points
 from plugins.gates.sequential import InterimAnalysis
 from plugins.gates.statistics import e_bh, interval, log_evidence_below, log_evidence_of_drop, paired_interval
+from plugins.gates.thresholds import Thresholds
 
 KIND = "regression"
 
@@ -64,6 +65,11 @@ class Comparison:
     interval: tuple[float, float]
     worse: int
     better: int
+
+
+def case_blocks(diagnosis: Diagnosis, thresholds: Thresholds) -> bool:
+    """Return True if the case fails the run: a floor always does, a loss against the baseline if `cases` says so."""
+    return diagnosis.below or (diagnosis.dropped and thresholds.regression.cases == "fail")
 
 
 def comparison_name(family: str, length: int) -> str:

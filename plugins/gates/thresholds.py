@@ -104,15 +104,15 @@ class RegressionSettings:
     false_discoveries: float = 0.05
     """The largest expected share of wrong ones among the cases reported as worse."""
 
-    cases: Literal["fail", "report"] = "fail"
-    """Whether a case reported as worse fails the run."""
+    cases: Literal["fail", "report"] = "report"
+    """"fail" if a case reported as worse than the baseline fails the run. A case below its floor always does."""
 
     clear: float | None = None
     """The loss in points, below `drop`, that a failure exceeds for certain; None for half of `drop`."""
 
-    population: bool = False
+    population: bool = True
     """True if the losses are those on the planned samples, so that all of them always decide; False if they are
-    those of the models, of which the samples are a part."""
+    those of the models, of which the samples are a part and a shared haystack is one observation."""
 
     @property
     def clear_points(self) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fixtures.records import VerdictWord
 from plugins.gates.evaluate import blocks
 from plugins.gates.evidence_curves import Curve
+from plugins.gates.regression import case_blocks
 from plugins.report.document import RunSummary
 from plugins.report.samples import Samples, samples_of
 
@@ -65,9 +66,7 @@ def _failing(summary: RunSummary) -> tuple[str, ...]:
     narrowed = len(scope.cases) < len(summary.run.available)
     gates = [verdict.name for verdict in evaluation.verdicts if blocks(verdict, thresholds, narrowed=narrowed)]
     lost = [case.id for case in scope.cases if case.id not in results or results[case.id].error is not None]
-    bad = []
-    if thresholds.regression.cases == "fail":
-        bad = [case_id for case_id, diagnosis in evaluation.diagnoses.items() if diagnosis.bad]
+    bad = [case_id for case_id, diagnosis in evaluation.diagnoses.items() if case_blocks(diagnosis, thresholds)]
     return (*gates, *lost, *bad)
 
 

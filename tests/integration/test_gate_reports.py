@@ -109,14 +109,16 @@ def test_an_inconclusive_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> 
 )
 def test_a_regressed_case_is_a_failed_test_with_its_reason(below: bool, dropped: bool, message: str) -> None:
     diagnosis = replace(BAD, below=below, dropped=dropped)
-    report, teardown = case_reports("test_ruler[vt-4k]", diagnosis, thresholds(), place="t.toml")
+    strict = replace(thresholds(), regression=RegressionSettings(cases="fail"))
+    report, teardown = case_reports("test_ruler[vt-4k]", diagnosis, strict, place="t.toml")
     assert (report.nodeid, report.outcome, report.when) == ("t.toml::case[vt-4k]", "failed", "call")
     assert report.longreprtext == f"test_ruler[vt-4k]: {message}"
     assert (teardown.outcome, teardown.when) == ("passed", "teardown")
 
 
-def test_a_regressed_case_can_be_reported_without_failing() -> None:
-    lax = replace(thresholds(), regression=RegressionSettings(cases="report"))
-    report, _ = case_reports("test_ruler[vt-4k]", replace(BAD, dropped=False), lax, place="t.toml")
+def test_a_regressed_case_is_reported_without_failing_unless_it_is_below_its_floor() -> None:
+    report, _ = case_reports("test_ruler[vt-4k]", replace(BAD, below=False), thresholds(), place="t.toml")
     assert report.outcome == "skipped"
-    assert report.wasxfail == f"{REPORTED_ONLY}61.5 is below its floor of 90"
+    assert report.wasxfail == f"{REPORTED_ONLY}-12.2 against the baseline (9 worse, 2 better of 57 pairs)"
+    report, _ = case_reports("test_ruler[vt-4k]", BAD, thresholds(), place="t.toml")
+    assert report.outcome == "failed"

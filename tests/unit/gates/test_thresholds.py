@@ -119,7 +119,7 @@ def test_a_file_that_says_nothing_of_it_has_the_documented_certainty(tmp_path: P
         found = load(tmp_path, text)
         assert found.verdict == VerdictSettings(confidence=0.99, indifference_zone=0.0, inconclusive="fail")
         assert found.regression == RegressionSettings(
-            drop=2.0, inconclusive="pass", blocking=True, false_discoveries=0.05, cases="fail"
+            drop=2.0, inconclusive="pass", blocking=True, false_discoveries=0.05, cases="report", population=True
         )
         assert found.floors == {}
 
@@ -137,7 +137,8 @@ def test_the_certainty_of_a_file_is_read(tmp_path: Path) -> None:
         inconclusive = "fail"
         blocking = false
         false_discoveries = 0.1
-        cases = "report"
+        cases = "fail"
+        population = false
         [floor]
         vt = 50
         niah_single_1 = 99.5
@@ -145,7 +146,7 @@ def test_the_certainty_of_a_file_is_read(tmp_path: Path) -> None:
     )
     assert found.verdict == VerdictSettings(confidence=0.95, indifference_zone=1.0, inconclusive="pass")
     assert found.regression == RegressionSettings(
-        drop=3.0, inconclusive="fail", blocking=False, false_discoveries=0.1, cases="report"
+        drop=3.0, inconclusive="fail", blocking=False, false_discoveries=0.1, cases="fail", population=False
     )
     assert found.floors == {"vt": 50.0, "niah_single_1": 99.5}
 
