@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from fixtures.records import Verdict
+from fixtures.shown_text import visible_line
 from plugins.config.run import Run
 from plugins.controller import CONTROLLER, EVALUATION
 from plugins.gates.evaluate import blocks
@@ -52,7 +53,7 @@ def log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
 def gate_tests(run: Run, evaluation: Evaluation) -> list[TestReports]:
     """Return the reports of every gate and of every case that is below its floor or worse than the baseline."""
     narrowed = len(evaluation.measured.scope.cases) < len(run.available)
-    place = Path(run.options.thresholds).name
+    place = visible_line(Path(run.options.thresholds).name)
     gates = [gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in evaluation.verdicts]
     bad = sorted(case for case, diagnosis in evaluation.diagnoses.items() if diagnosis.bad)
     return [*gates, *(case_reports(case, evaluation.diagnoses[case], run.thresholds, place=place) for case in bad)]

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fixtures.cli import ERROR_CHARACTERS
 from fixtures.records import Case
+from fixtures.shown_text import one_line
 from plugins.config.check_values import check_values
 from plugins.config.invocation import Invocation
 from plugins.config.resolve import CONFIG_ERRORS, resolve
@@ -142,7 +144,12 @@ def read_run(config: pytest.Config) -> Run:
         check_values(config.option)
         return resolve(_invocation(config))
     except CONFIG_ERRORS as error:
-        raise pytest.UsageError(str(error)) from error
+        raise usage_error(error) from error
+
+
+def usage_error(problem: object) -> pytest.UsageError:
+    """Return the error that pytest prints as one line before it exits with 4."""
+    return pytest.UsageError(one_line(str(problem), ERROR_CHARACTERS))
 
 
 def is_thresholds_file(config: pytest.Config, argument: str) -> bool:

@@ -13,6 +13,7 @@ from fixtures.lengths import format_length
 from fixtures.memory.fit import estimated_memory
 from fixtures.memory.hardware import GIB, gpu_memory_bytes
 from fixtures.records import Case
+from fixtures.shown_text import visible_line
 from fixtures.tasks import TASKS
 from plugins.config.assistants import judge_cost
 from plugins.config.run import Run
@@ -42,7 +43,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     run = config.stash[RUN]
     cost = judge_cost(run.options, cases_of(run, [item.nodeid for item in session.items]) or run.available, TASKS)
     if cost is not None:
-        reporter.write_line(str(cost))
+        reporter.write_line(visible_line(str(cost)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -50,7 +51,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
         terminalreporter.section("plan")
         for line in plan_lines(run, selected):
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(visible_line(line))
 
 
 def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:

@@ -14,8 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from fixtures.atomic_files import write_file
+from fixtures.shown_text import visible, visible_data, visible_line
 from plugins.controller import CONTROLLER, EVALUATION
-from plugins.options import RUN
+from plugins.options import RUN, usage_error
 from plugins.report.details import details
 from plugins.report.document import RunSummary, document
 from plugins.report.markdown import markdown
@@ -26,10 +27,18 @@ START = pytest.StashKey[tuple[str, float]]()
 """The start of the run: ISO 8601 in UTC, and the monotonic clock in seconds."""
 
 DOCUMENT = pytest.StashKey[Mapping[str, Any]]()
+"""The report as data, with the texts of models and files as they are."""
+
+SHOWN = pytest.StashKey[Mapping[str, Any]]()
+"""The same report with all texts visible, for everything that people read."""
+
 WRITE_ERRORS = pytest.StashKey[dict[str, str]]()
 """One line for every report that could not be written, by option."""
 
 FILES = ("report_json", "report_html", "report_md")
+DATA = {"report_json": DOCUMENT, "report_html": SHOWN, "report_md": SHOWN, "tensorboard": SHOWN, "wandb": SHOWN}
+"""The form of the report that each option writes."""
+
 DASHBOARDS = ("tensorboard", "wandb")
 JUNIT_MODEL_FACTS = ("name", "fingerprint", "architecture", "dtype", "attention", "engine", "claimed_length")
 
@@ -48,9 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[START] = (datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic())
     if RUN not in config.stash or config.option.plan or hasattr(config, "workerinput"):
         return
+    config.pluginmanager.register(VisibleTexts(), "longctx-visible-texts")
     requested = _requested(config)
     if requested and config.option.preflight:
-        raise pytest.UsageError(
+        raise usage_error(
             f"{', '.join(requested)}: --preflight measures nothing to report; "
             f"leave {'it' if len(requested) == 1 else 'them'} out, or leave --preflight out"
         )
@@ -59,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
             try:
                 check_extra(option)
             except ScalarsError as error:
-                raise pytest.UsageError(str(error)) from error
+                raise usage_error(error) from error
     for option, target in _targets(config).items():
         _check_writable(option, target)
 
@@ -81,7 +91,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         seconds=time.monotonic() - clock,
     )
     config.stash[DOCUMENT] = document(summary)
-    _describe_in_junit(config, config.stash[DOCUMENT])
+    config.stash[SHOWN] = visible_data(config.stash[DOCUMENT])
+    _describe_in_junit(config, config.stash[SHOWN])
     errors = _write_reports(config, summary, holds=session.exitstatus == pytest.ExitCode.OK)
     config.stash[WRITE_ERRORS] = errors
     if errors and session.exitstatus == pytest.ExitCode.OK:
@@ -93,16 +104,32 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if lines:
         terminalreporter.section("long context")
     for line, markup in lines:
-        terminalreporter.write_line(line, **markup)
+        terminalreporter.write_line(visible_line(line), **markup)
     errors = config.stash.get(WRITE_ERRORS, {})
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
         if option in FILES and option not in errors:
-            terminalreporter.write_line(f"report     {target}")
+            terminalreporter.write_line(visible_line(f"report     {target}"))
     for error in errors.values():
-        terminalreporter.write_line(error, red=True)
+        terminalreporter.write_line(visible_line(error), red=True)
     measures_nothing = RUN in config.stash and (config.option.plan or config.option.preflight)
     if measures_nothing and (requested := _requested(config)):
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")
+
+
+class VisibleTexts:
+    """Clean the texts of every test before the terminal, JUnit and the log show them."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if isinstance(report.longrepr, tuple):
+            path, line, reason = report.longrepr
+            report.longrepr = (path, line, visible_line(reason))
+        elif isinstance(report.longrepr, str):
+            report.longrepr = visible_line(report.longrepr)
+        elif (text := visible(report.longreprtext)) != report.longreprtext:
+            report.longrepr = text
+        report.sections = [(name, visible(text)) for name, text in report.sections]
+        report.user_properties = [(name, visible_data(value)) for name, value in report.user_properties]
 
 
 def case_properties(entry: Mapping[str, Any]) -> list[tuple[str, object]]:
@@ -125,8 +152,8 @@ def write(target: Path, text: str) -> None:
 
 def _terminal_lines(config: pytest.Config) -> list[tuple[str, dict[str, bool]]]:
     """Return the summary of a measured run or of a preflight, as lines with their markup."""
-    if DOCUMENT in config.stash:
-        return summary_lines(config.stash[DOCUMENT])
+    if SHOWN in config.stash:
+        return summary_lines(config.stash[SHOWN])
     if CONTROLLER in config.stash and config.stash[RUN].options.preflight:
         reports = config.stash[CONTROLLER].reports.values()
         return inspection_lines([report.inspection for report in reports if report.inspection])
@@ -156,7 +183,7 @@ def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -
     errors = {}
     for option, target in targets.items():
         try:
-            _write_report(option, target, summary, config.stash[DOCUMENT], holds=holds)
+            _write_report(option, target, summary, config.stash[DATA[option]], holds=holds)
         except ScalarsError as error:
             errors[option] = str(error)
         except OSError as error:
@@ -198,7 +225,7 @@ def _check_writable(option: str, target: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise pytest.UsageError(
+        raise usage_error(
             f"{_flag(option)}: cannot write {target} ({error.strerror}); "
             f"give a {'directory' if is_folder else 'file in a directory'} that can be written"
         ) from error

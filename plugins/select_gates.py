@@ -20,7 +20,7 @@ from plugins.gates.selection import (
     required_cases,
     restrict,
 )
-from plugins.options import CASES_DIRECTORY, RUN, is_thresholds_file, parameter_id
+from plugins.options import CASES_DIRECTORY, RUN, is_thresholds_file, parameter_id, usage_error
 
 SELECTED_GATES = pytest.StashKey[frozenset[str]]()
 """The names of the gates to evaluate; not set if all of them are."""
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         try:
             config.stash[ARGUMENTS] = _select(config)
         except SelectionError as error:
-            raise pytest.UsageError(str(error)) from error
+            raise usage_error(error) from error
     elif "longctx_arguments" in config.workerinput:
         config.stash[ARGUMENTS] = msgspec.convert(config.workerinput["longctx_arguments"], Arguments)
     arguments = config.stash[ARGUMENTS]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from fixtures.shown_text import visible_line
 from plugins.gates.toml_table import TomlTable
 
 SHIPPED = Path(__file__).parents[2] / "thresholds.toml"
@@ -195,6 +196,8 @@ def _gates(values: Any, known_tasks: Mapping[str, str]) -> tuple[Gate, ...]:
 def _gate(values: Any, known_tasks: Mapping[str, str]) -> Gate:
     name = TomlTable(values, "[[gate]]").value("name", str, "a name")
     table = TomlTable(values, f"[[gate]] {name!r}")
+    if not name.strip() or visible_line(name) != name:
+        raise table.error("its name is empty or has invisible characters; write a name that can be printed")
     kind = table.choice("kind", tuple(GATE_KEYS))
     table.check_keys(GATE_KEYS[kind])
     aspect = table.choice("aspect", ASPECTS) if "aspect" in table else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.checkpoints.steps import step_of
+from fixtures.shown_text import visible_data
 from plugins.report.document import SCHEMA
 
 Document = Mapping[str, Any]
@@ -114,7 +115,7 @@ def _documents(directory: Path) -> Iterator[tuple[str, Document]]:
         except (OSError, ValueError, RecursionError):
             continue
         if isinstance(document, dict) and document.get("schema") == SCHEMA:
-            yield str(path.relative_to(directory)), document
+            yield str(path.relative_to(directory)), visible_data(document)
 
 
 def history(reports: Sequence[Report], skipped: Sequence[str] = ()) -> History:

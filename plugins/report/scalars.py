@@ -12,6 +12,7 @@ from typing import Any
 
 from fixtures.lengths import format_length
 
+MARKUP = str.maketrans("<>&", "\u2039\u203a+")
 EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb"}
 """The package of every dashboard's option."""
 
@@ -46,7 +47,8 @@ def scalars(document: Mapping[str, Any]) -> dict[str, float]:
         for gate in document["gates"]
         if gate["verdict"] in ("pass", "fail")
     }
-    return {name: float(value) for name, value in values.items() if value is not None}
+    # Dashboards show the names of gates, some of them as markup.
+    return {name.translate(MARKUP): float(value) for name, value in values.items() if value is not None}
 
 
 def _means(document: Mapping[str, Any]) -> dict[str, Mapping[str, float | None]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fixtures.lengths import format_length
 from fixtures.preflight import Inspection
+from fixtures.shown_text import visible_line
 from plugins.report.document import FEW_SAMPLES, is_rough
 
 Document = Mapping[str, Any]
@@ -209,7 +210,8 @@ def _wrapped(line: Line) -> list[Line]:
 
 
 def _line(name: str, text: str, **markup: bool) -> Line:
-    return f"{name:<{INDENT}}{text}", markup
+    # A line break within a text could otherwise pass for a line of the summary.
+    return visible_line(f"{name:<{INDENT}}{text}"), markup
 
 
 def _row(name: str, cells: Sequence[str], width: int) -> str:

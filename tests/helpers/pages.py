@@ -6,6 +6,7 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
+from fixtures.shown_text import visible_data
 from plugins.report.details import details
 from plugins.report.document import RunSummary, document
 from plugins.report.html.page import page
@@ -69,7 +70,7 @@ class TableParser(HTMLParser):
 
 def page_of(summary: RunSummary) -> str:
     """Return the HTML page of a run."""
-    return page(document(summary), details(summary))
+    return page(visible_data(document(summary)), details(summary))
 
 
 def parse(text: str) -> PageParser:

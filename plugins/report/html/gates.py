@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from fixtures.lengths import format_length
-from fixtures.shown_text import visible
 from plugins.gates.evidence_curves import Curve
 from plugins.report.details import Details
 from plugins.report.html.tables import Document, interval_unless_known, number, short_length
@@ -48,7 +47,6 @@ def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
         "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
         "requirement": _requirement(gate),
         "interval_text": interval_unless_known(gate["interval"], signed),
-        "reason": visible(gate["reason"]),
     }
 
 

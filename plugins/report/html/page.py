@@ -14,7 +14,6 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from fixtures.shown_text import visible
 from plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
 from plugins.report.charts.colours import SHADES, shade_rules
 from plugins.report.charts.evidence import evidence_svg
@@ -29,12 +28,15 @@ ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u202
 
 
 def page(document: Mapping[str, Any], details: Details) -> str:
-    """Return the report as HTML. The page requests nothing, and no text of a model is markup in it."""
+    """Return the report as HTML. The page requests nothing, and no text of a model is markup in it.
+
+    All texts of the document must be visible; Jinja and the SVG layer escape their markup.
+    """
     failures = views.failures(document)
     return render(
         "report.html.j2",
         script=_resource("script.js"),
-        title=f"{visible(document['model']['name'])}: long context",
+        title=f"{document['model']['name']}: long context",
         document=document,
         model=document["model"],
         run=document["run"],
@@ -90,7 +92,6 @@ def _environment() -> Environment:
         "number": tables.number,
         "interval": tables.interval_text,
         "length": tables.short_length,
-        "visible": visible,
     }
     environment.globals |= {
         "line_svg": line_svg,

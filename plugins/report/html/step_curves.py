@@ -23,7 +23,7 @@ def steps_page(history: History) -> str:
         reports=[
             {
                 "step": f"{report.step:,}",
-                "name": visible(report.document["model"]["name"]),
+                "name": report.document["model"]["name"],
                 "effective_length": _length_text(length),
             }
             for report, length in zip(history.reports, history.effective_lengths, strict=True)

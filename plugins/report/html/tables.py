@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fixtures.lengths import format_length
-from fixtures.shown_text import one_line, visible
+from fixtures.shown_text import one_line
 from plugins.report.charts.colours import difference_class, shade
 from plugins.report.document import DEPTH_BINS, is_rough
 
@@ -107,7 +107,7 @@ def comparison(document: Document) -> dict[str, Any] | None:
         return None
     cases = regression["cases"].values()
     return {
-        "name": visible(regression["baseline"]["name"]),
+        "name": regression["baseline"]["name"],
         "tables": [
             _difference_table(document, suite) for suite in dict.fromkeys(case["suite"] for case in document["cases"])
         ],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from fixtures.records import FailureKind
-from fixtures.shown_text import one_line, visible
+from fixtures.shown_text import one_line
 from plugins.report.charts.bars import shares_of
 from plugins.report.charts.lines import LineChart, lowest_of, score_chart
 from plugins.report.details import Details, Series
@@ -50,7 +50,7 @@ def headline(document: Document, details: Details) -> dict[str, Any]:
         "verdict": verdict,
         "title": TITLES[verdict],
         "counts": "; ".join((_gate_counts(blocking), *_case_counts(document, failing))),
-        "reasons": [(visible(gate["name"]), visible(gate["reason"])) for gate in deciding[:NAMED_GATES]],
+        "reasons": [(gate["name"], gate["reason"]) for gate in deciding[:NAMED_GATES]],
         "more": len(deciding[NAMED_GATES:]),
     }
 
