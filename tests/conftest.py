@@ -17,6 +17,7 @@ SLOW_MODULES = frozenset((
     "unit/engines/test_hf_scores.py", "unit/engines/test_hf_settled_answers.py", "unit/engines/test_openai_faults.py",
     "unit/engines/test_openai_options.py", "unit/engines/test_openai_probe.py",
     "unit/engines/test_openai_requests.py", "unit/engines/test_openai_thinking.py",
+    "unit/faults/test_faults.py",
     "unit/gates/test_evaluate_early.py", "unit/gates/test_panels.py", "unit/gates/test_panels_ahead.py",
     "unit/gates/test_regression.py", "unit/memory/test_estimate.py", "unit/memory/test_fit.py",
     "unit/report/test_markdown.py", "unit/report/test_report_numbers.py", "unit/report/test_report_size.py",

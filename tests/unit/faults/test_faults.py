@@ -1,0 +1,161 @@
+"""Every fault changes what the model computes, in the situation that its thread describes and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, Llama4TextConfig, LlamaConfig
+
+from fixtures.checkpoints.checkpoint import read_checkpoint
+from fixtures.engines.hf.engine import HfEngine, load
+from fixtures.faults.__main__ import main
+from fixtures.faults.registry import CHECKPOINT_FAULTS, ENGINE_FAULTS, FAULTS
+from tests.helpers.tiny_models import CONFIGS, SIZES, WINDOW, YARN, Ids, prompt, random_prompt, save_model
+
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+# A checkpoint that each fault of files can break.
+SOURCES: dict[str, Any] = {
+    "rope_scaling_lost": LlamaConfig(**SIZES, rope_parameters=YARN),
+    "head_from_embeddings": LlamaConfig(**SIZES, tie_word_embeddings=False),
+    "attention_temperature": Llama4TextConfig(
+        **SIZES, num_local_experts=2, intermediate_size_mlp=64, floor_scale=16, no_rope_layers=[1, 0], head_dim=16
+    ),
+}
+TEMPLATES = ("template_lost", "double_bos", "prompt_cut")
+# Beyond 256 positions, which bfloat16 still holds exactly.
+TEXT = random_prompt(300).token_ids
+OTHER = (*TEXT[:220], *random_prompt(50).token_ids)
+
+
+def logits_of(path: Path) -> Tensor:
+    model: Any = AutoModelForCausalLM.from_pretrained(path)
+    with torch.no_grad():
+        result: Tensor = model(torch.tensor([TEXT])).logits[0, -1]
+        return result
+
+
+def saved(name: str, path: Path) -> Path:
+    save_model(SOURCES.get(name, CONFIGS["llama"]), path)
+    if name in TEMPLATES:
+        (path / "chat_template.jinja").write_text(TEMPLATE)
+    return path
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKPOINT_FAULTS if name not in TEMPLATES])
+def test_a_fault_of_the_files_changes_the_logits_of_the_copy_only(name: str, tmp_path: Path) -> None:
+    source, out = saved(name, tmp_path / "source"), tmp_path / "out"
+    before = {file.name: file.read_bytes() for file in source.iterdir()}
+    assert main(["inject", str(source), str(out), "--fault", name, "--strength", "0.99"]) == 0
+    assert (logits_of(source) - logits_of(out)).abs().max() > 1e-3
+    assert {file.name: file.read_bytes() for file in source.iterdir()} == before
+    assert json.loads((out / "fault.json").read_text())["fault"] == name
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_fault_of_the_template_changes_the_template_only(name: str, tmp_path: Path) -> None:
+    source, out = saved(name, tmp_path / "source"), tmp_path / "out"
+    assert main(["inject", str(source), str(out), "--fault", name]) == 0
+    written = out / "chat_template.jinja"
+    assert not written.exists() if name == "template_lost" else written.read_text() != TEMPLATE
+    assert load_file(out / "model.safetensors").keys() == load_file(source / "model.safetensors").keys()
+
+
+def test_a_weaker_fault_changes_the_logits_less(tmp_path: Path) -> None:
+    source = saved("int4_weights", tmp_path / "source")
+    changes = []
+    for strength in ("0.05", "1"):
+        out = tmp_path / strength
+        assert main(["inject", str(source), str(out), "--fault", "int4_weights", "--strength", strength]) == 0
+        changes.append(float((logits_of(source) - logits_of(out)).abs().max()))
+    assert 0 < changes[0] < changes[1] / 5
+
+
+def loaded(path: Path, **settings: Any) -> HfEngine:
+    return load(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", dtype="float32", **settings)
+
+
+def step_logits(engine: HfEngine, *prompts: tuple[int, ...], tokens: int = 6) -> list[Tensor]:
+    """Return the logits of every step of the answers to prompts that are asked one after another."""
+    recorded: list[Tensor] = []
+    extend = engine.forward.extend
+
+    def recording(*arguments: Any, **settings: Any) -> Tensor:
+        logits = extend(*arguments, **settings)
+        recorded.append(logits)
+        return logits
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.forward, "extend", recording)
+        for ids in prompts:
+            list(engine.generate([prompt(ids, tokens)]))
+    return recorded
+
+
+def is_equal(one: list[Tensor], other: list[Tensor]) -> bool:
+    """Return True if two engines took the same steps with the same logits."""
+    return len(one) == len(other) and all((a - b).abs().max() < 1e-4 for a, b in zip(one, other, strict=True))
+
+
+# The architecture and the chunk size in which each fault of an engine shows.
+SITUATIONS = dict.fromkeys(ENGINE_FAULTS, ("llama", "auto")) | {
+    "window_off_by_one": ("gemma3", "auto"), "decode_roll": ("gemma3", "auto"),
+    "isolated_chunks": ("llama", "64"), "merge_stride": ("llama", "64"),
+}  # fmt: skip
+STRENGTHS = {"clamped_positions": 0.99, "window_off_by_one": 1.0, "stale_state": 1.0}
+
+
+@pytest.mark.parametrize("name", ENGINE_FAULTS)
+def test_a_fault_of_the_engine_changes_its_logits(name: str, tmp_path: Path) -> None:
+    family, chunk = SITUATIONS[name]
+    path = save_model(CONFIGS[family], tmp_path / family)
+    sound, broken = loaded(path, prefill_chunk=chunk), loaded(path, prefill_chunk=chunk)
+    ENGINE_FAULTS[name].inject(broken, STRENGTHS.get(name, 1.0))
+    order = (TEXT, OTHER, TEXT)
+    assert not is_equal(step_logits(sound, *order), step_logits(broken, *order))
+
+
+@pytest.mark.parametrize("name", ["isolated_chunks", "merge_stride", "merge_base_two", "stale_state"])
+def test_a_fault_of_chunks_or_reuse_leaves_a_whole_cold_prompt_alone(name: str, tmp_path: Path) -> None:
+    path = save_model(CONFIGS["llama"], tmp_path / "llama")
+    sound, broken = loaded(path, prefill_chunk="whole"), loaded(path, prefill_chunk="whole")
+    ENGINE_FAULTS[name].inject(broken, 1.0)
+    assert is_equal(step_logits(sound, TEXT), step_logits(broken, TEXT))
+
+
+def test_decode_roll_shows_only_behind_the_first_tokens_of_an_answer(tmp_path: Path) -> None:
+    path = save_model(CONFIGS["gemma3"], tmp_path / "gemma3")
+    sound, broken = loaded(path), loaded(path)
+    ENGINE_FAULTS["decode_roll"].inject(broken, 1.0)
+    assert len(TEXT) > WINDOW
+    assert is_equal(step_logits(sound, TEXT, tokens=2), step_logits(broken, TEXT, tokens=2))
+
+
+def test_every_fault_names_a_thread() -> None:
+    assert len(FAULTS) >= 18
+    assert all(fault.threads and 0 < fault.usual <= 1 for fault in FAULTS.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--fault", "rope"], "--fault: rope: unknown 'rope'; use one of rope_interleaved"),
+        (["--fault", "decode_roll"], "-p fixtures.faults.plugin --inject-fault decode_roll:STRENGTH"),
+        (["--fault", "rope_theta", "--strength", "0"], "strength 0 is out of range; give a number above 0"),
+        (["--fault", "template_lost"], "the checkpoint has no chat template; choose one that has"),
+        (["--fault", "head_from_embeddings"], "the head is tied to the embeddings"),
+    ],
+)
+def test_a_fault_that_cannot_be_injected_is_wrong_use(
+    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = save_model(LlamaConfig(**SIZES, tie_word_embeddings=True), tmp_path / "source")
+    assert main(["inject", str(source), str(tmp_path / "out"), *arguments]) == 4
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert line in errors
