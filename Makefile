@@ -8,6 +8,9 @@ OUT := out
 # for new ones.
 PYTEST := $(VENV)/bin/pytest -n 2 --dist worksteal --hypothesis-profile ci
 
+# The tests start hundreds of Python processes; without bytecode every one of them compiles all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo check fast test lint types
 
 demo: $(READY)

@@ -128,6 +128,15 @@ def needles_within(reach: int, checkpoint: Path, *, delay_seconds: float = 0.0) 
     return answer
 
 
+@contextmanager
+def served_needles(reach: int, checkpoint: Path, *, delay_seconds: float = 0.0) -> Iterator[str]:
+    """Serve `needles_within` and yield the option that makes a run ask this server, so that it loads no weights."""
+    with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        server.answer = needles_within(reach, checkpoint, delay_seconds=delay_seconds)
+        yield f"--base-url={server.url}"
+
+
 class ChatServer:
     """A server that sends the responses of `queue` first, then those that the function `answer` returns."""
 

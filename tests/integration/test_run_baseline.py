@@ -15,7 +15,7 @@ from fixtures.checkpoints.checkpoint import read_checkpoint
 from plugins.config.baseline import BaselineError, read_baseline
 from plugins.journal import Subject
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
-from tests.helpers.servers import ChatServer, needles_within
+from tests.helpers.servers import served_needles
 from tests.helpers.workers import options_of
 
 TASK = "niah_single_1"
@@ -37,10 +37,8 @@ drop = 30
 @pytest.fixture(scope="module")
 def model() -> Iterator[tuple[str, ...]]:
     """The options for a model with a window of 512 tokens on a server, so that no run has weights to load."""
-    with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NO_PROXY", "127.0.0.1")
-        server.answer = needles_within(512, calibration_checkpoint("512"))
-        yield "--model", "calibration:512", f"--base-url={server.url}"
+    with served_needles(512, calibration_checkpoint("512")) as server:
+        yield "--model", "calibration:512", server
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from benchmarks import kill_runs
 from benchmarks.kill_runs import RUN, comparable, finished_samples, run_with_kill, start, strip_seconds
 from tests.helpers.runs import ONLY_NEEDLES, UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, completed_run
-from tests.helpers.servers import ChatServer, needles_within
+from tests.helpers.servers import served_needles
 
 LENGTH = "512"
 MODEL = ("--model", "calibration:512")
@@ -65,11 +65,10 @@ line_file.write_all = full
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The option for a server that finds needles at most 200 tokens back."""
-    with ChatServer().serving() as serving, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NO_PROXY", "127.0.0.1")
-        serving.answer = needles_within(200, calibration_checkpoint("512"), delay_seconds=ANSWER_SECONDS)
-        patch.setattr(kill_runs, "RUN", (*UNRELATED_PLUGINS, *RUN, *ONE_BY_ONE, f"--base-url={serving.url}"))
-        yield f"--base-url={serving.url}"
+    serving = served_needles(200, calibration_checkpoint("512"), delay_seconds=ANSWER_SECONDS)
+    with serving as option, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kill_runs, "RUN", (*UNRELATED_PLUGINS, *RUN, *ONE_BY_ONE, option))
+        yield option
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
-from tests.helpers.servers import ChatServer, needles_within
+from tests.helpers.servers import served_needles
 
 PLANNED = 20
 TASK, OTHER = "niah_single_1", "niah_single_3"
@@ -63,10 +63,8 @@ def computed_samples(run: CompletedRun) -> int:
 @pytest.fixture(scope="module")
 def model() -> Iterator[tuple[str, ...]]:
     """The options for a model with a window of 512 tokens on a server, so that no run has weights to load."""
-    with ChatServer().serving() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NO_PROXY", "127.0.0.1")
-        server.answer = needles_within(512, calibration_checkpoint("512"))
-        yield "--model", "calibration:512", f"--base-url={server.url}"
+    with served_needles(512, calibration_checkpoint("512")) as server:
+        yield "--model", "calibration:512", server
 
 
 @pytest.fixture(scope="module")

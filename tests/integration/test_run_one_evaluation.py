@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from plugins.runner.case_report import CaseReport
-from tests.helpers.runs import CompletedRun, completed_run
+from tests.helpers.runs import CompletedRun, calibration_checkpoint, completed_run
+from tests.helpers.servers import served_needles
 
 CASES = 4
 SAMPLES = 12
@@ -50,7 +51,8 @@ def pytest_unconfigure(config):
 
 @pytest.fixture(scope="module", params=["0", "2"])
 def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    return completed_run(tmp_path_factory, *SIZE, *SELECTED, "-n", request.param, plugin=COUNTS)
+    with served_needles(512, calibration_checkpoint("512")) as server:
+        return completed_run(tmp_path_factory, *SIZE, *SELECTED, server, "-n", request.param, plugin=COUNTS)
 
 
 def counts(run: CompletedRun, role: str) -> Counter[str]:

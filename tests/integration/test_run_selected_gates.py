@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import NEEDLES, CompletedRun, completed_run, run_pytest
+from tests.helpers.runs import NEEDLES, CompletedRun, calibration_checkpoint, completed_run, run_pytest
+from tests.helpers.servers import served_needles
 from tests.integration.test_run_gates import GATES
 
 SIZE = ("--model", "calibration:512", "--lengths", "512,1k", "--samples", "1", "--full")
@@ -14,7 +15,8 @@ LIST = ("--collect-only", "-q")
 
 
 def run(factory: pytest.TempPathFactory, *arguments: str) -> CompletedRun:
-    return completed_run(factory, *SIZE, *arguments, thresholds=GATES)
+    with served_needles(512, calibration_checkpoint("512")) as server:
+        return completed_run(factory, *SIZE, *arguments, server, thresholds=GATES)
 
 
 def list_ids(folder: Path, *arguments: str) -> tuple[set[str], set[str]]:
