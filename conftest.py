@@ -7,6 +7,7 @@ pytest_plugins = [
     "plugins.controller",
     "plugins.measure",
     "plugins.progress",
+    "plugins.baseline_power",
     "plugins.plan",
     "plugins.gate_tests",
     "plugins.reports",

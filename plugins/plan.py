@@ -15,6 +15,7 @@ from fixtures.memory.hardware import GIB, gpu_memory_bytes
 from fixtures.records import Case
 from fixtures.shown_text import visible_line
 from fixtures.tasks import TASKS
+from plugins.baseline_power import power_lines
 from plugins.config.assistants import judge_cost
 from plugins.config.run import Run
 from plugins.controller import CONTROLLER
@@ -65,6 +66,7 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}{memory_title}",
         *(_row(run, fitting, length) for length in sorted({case.length for case in cases})),
         f"{'all':>8} {len(cases):>6} {_samples(cases):>8} {_tokens(fitting):>14,}",
+        *power_lines(run, cases),
         *(f"cannot run: {reason}" for reason in reasons),
     ]
 

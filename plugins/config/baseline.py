@@ -35,7 +35,13 @@ class Baseline:
     """The checkpoint to run as far as pairs are needed; None if the journal has all results there will be."""
 
     execution: Mapping[str, str] = field(default_factory=dict)
-    """Without a checkpoint, the engine settings under which the journal has the results."""
+    """The engine settings under which the journal has the results of a report; empty for a checkpoint."""
+
+    path: str | None = None
+    """The directory of the checkpoint that a report is about; None for a checkpoint."""
+
+    limit: str = ""
+    """The reason why nothing can be added to the results of a report; empty if something can, or need not."""
 
 
 def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
@@ -58,7 +64,11 @@ def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
             "give its directory with --journal, or the checkpoint instead of the report"
         )
     return Baseline(
-        name=model["name"], fingerprint=model["fingerprint"], journal=journals[0], execution=model["execution"]
+        name=model["name"],
+        fingerprint=model["fingerprint"],
+        journal=journals[0],
+        execution=model["execution"],
+        path=model["path"],
     )
 
 

@@ -26,6 +26,7 @@ from fixtures.tasks.prompt_files import PromptsError
 from fixtures.tokenization.load import TokenizerError
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.config.baseline import Baseline, BaselineError
+from plugins.config.extension import extend_baseline
 from plugins.config.invocation import ConfigError, Invocation
 from plugins.config.materials import Materials, load_materials
 from plugins.config.models import load_formatter, resolve_baseline, resolve_model
@@ -131,7 +132,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint = connect_server(run, invocation)
     if endpoint is not None and not invocation.is_narrowed:
         check_context(endpoint, [case.length for case in run.measurable], options)
-    return replace(
+    run = replace(
         run,
         id=uuid.uuid4().hex[:12],
         chat=formatter.chat or options.api == "chat",
@@ -142,6 +143,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
         endpoint=endpoint,
     )
+    return extend_baseline(run, invocation)
 
 
 def connect_server(run: Run, invocation: Invocation) -> Endpoint:

@@ -205,6 +205,8 @@ def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:
     A run that -k or -m narrowed is expected to leave gates unmeasured. In a whole run such a gate asks for lengths that
     --lengths leaves out, and a pass would claim more than was measured.
     """
+    if verdict.verdict == "underpowered":
+        return verdict.blocking and thresholds.regression.underpowered != "report"
     if verdict.verdict == "inconclusive":
         rules = thresholds.regression if verdict.kind == "regression" else thresholds.verdict
         return verdict.blocking and rules.inconclusive == "fail"

@@ -16,6 +16,7 @@ from plugins.gates.evaluate import GateEvaluator, interval_alpha
 from plugins.gates.hypotheses import RULER
 from plugins.gates.panels import Panel
 from plugins.gates.points import from_points, to_points
+from plugins.gates.power import detectable_case_loss, detectable_panel_loss
 from plugins.gates.sequential import InterimAnalysis
 from plugins.gates.statistics import e_bh, interval, log_evidence_below, log_evidence_of_drop, paired_interval
 from plugins.gates.thresholds import Thresholds
@@ -51,6 +52,9 @@ class Diagnosis:
 
     dropped: bool
     """True if the case is shown to be worse than the baseline, at the same false discovery rate."""
+
+    detectable: float | None = None
+    """The smallest one-way loss of this case alone that its pairs detect; None if they show no loss."""
 
     @property
     def bad(self) -> bool:
@@ -92,6 +96,7 @@ def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
     below = _discoveries(scored, evaluator, lambda result: _log_evidence_below(result, floors.get(result.case.task)))
     dropped = _discoveries(scored, evaluator, _log_evidence_of_drop)
     alpha = 1 - evaluator.thresholds.verdict.confidence
+    compared = sum(bool(result.differences) for result in scored.values())
     return {
         case_id: _diagnosis(
             result,
@@ -99,6 +104,7 @@ def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
             alpha=alpha,
             below=case_id in below,
             dropped=case_id in dropped,
+            detectable=_detectable(result, compared, evaluator.thresholds.regression.false_discoveries),
         )
         for case_id, result in scored.items()
     }
@@ -127,8 +133,9 @@ def _verdict(evaluator: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef
     comparison = None
     if word is None:
         comparison = _comparison(panel, scores, baseline, analysis, alpha)
-        word = analysis.decision.verdict if analysis.decision else "inconclusive"
+        word = analysis.decision.verdict if analysis.decision else _open_verdict(evaluator, panel, analysis)
         reason = _reason(evaluator, comparison, word, pairs=analysis.clusters)
+    detectable = detectable_panel_loss(panel.non_inferiority, panel.queue(panel.cases), analysis.clusters)
     settings = evaluator.thresholds.regression
     return Verdict(
         name=comparison_name(panel.family, panel.length),
@@ -143,7 +150,18 @@ def _verdict(evaluator: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef
         verdict=word,
         blocking=settings.blocking,
         reason=reason,
+        detectable=None if detectable is None else to_points(detectable),
     )
+
+
+def _open_verdict(evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis) -> VerdictWord:
+    """Return "underpowered" if the results of a finished baseline end before those that are planned."""
+    known = evaluator.measured.control_variate
+    if known is None:
+        return "inconclusive"
+    queue = panel.queue(panel.cases)
+    pairs = len(queue.weighted_means(known))
+    return "underpowered" if pairs < len(queue.clusters) and analysis.clusters == pairs else "inconclusive"
 
 
 def _obstacle(evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis) -> tuple[VerdictWord | None, str]:
@@ -202,6 +220,8 @@ def _reason(evaluator: GateEvaluator, comparison: Comparison, word: VerdictWord,
     elif word == "fail":
         limit = f"half of {settings.drop:g}" if settings.clear is None else f"{settings.clear:g}"
         conclusion = f"a loss of more than {limit}"
+    elif word == "underpowered":
+        conclusion = f"the baseline has too few results to show or rule out a loss of {settings.drop:g}"
     else:
         conclusion = f"neither shown nor ruled out: {settings.drop:g}"
     flips = f"{comparison.worse} worse, {comparison.better} better of {pairs} pairs"
@@ -233,7 +253,22 @@ def _log_evidence_of_drop(result: CaseResult) -> float | None:
     return log_evidence_of_drop(np.array(result.differences)) if result.differences else None
 
 
-def _diagnosis(result: CaseResult, floor: float | None, *, alpha: float, below: bool, dropped: bool) -> Diagnosis:
+def _detectable(result: CaseResult, compared: int, false_discoveries: float) -> float | None:
+    """Return the smallest loss of a case, in points, that its pairs detect; None without pairs."""
+    pairs = len(result.differences)
+    loss = detectable_case_loss(pairs, cases=compared, false_discoveries=false_discoveries) if pairs else None
+    return None if loss is None else to_points(loss)
+
+
+def _diagnosis(
+    result: CaseResult,
+    floor: float | None,
+    *,
+    alpha: float,
+    below: bool,
+    dropped: bool,
+    detectable: float | None,
+) -> Diagnosis:
     assert result.score is not None
     low, high = interval(np.array(result.evidence), alpha=alpha)
     differences = np.array(result.differences)
@@ -249,4 +284,5 @@ def _diagnosis(result: CaseResult, floor: float | None, *, alpha: float, below: 
         flips=_flips(differences),
         pairs=pairs,
         dropped=dropped,
+        detectable=detectable,
     )

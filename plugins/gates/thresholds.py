@@ -108,6 +108,10 @@ class RegressionSettings:
     cases: Literal["fail", "report"] = "report"
     """"fail" if a case reported as worse than the baseline fails the run. A case below its floor always does."""
 
+    underpowered: Literal["extend", "fail", "report"] = "extend"
+    """The use of a report with too few results as baseline: let its checkpoint answer the missing samples, else fail
+    the run ("extend"); fail the run if the comparison stays open ("fail"); or only report that it does ("report")."""
+
     clear: float | None = None
     """The loss in points, below `drop`, that a failure exceeds for certain; None for half of `drop`."""
 
@@ -284,6 +288,7 @@ def _regression_settings(values: Any) -> RegressionSettings:
             "false_discoveries", default=default.false_discoveries, minimum=0.0001, maximum=0.5
         ),
         cases=table.choice("cases", ("fail", "report"), default=default.cases),
+        underpowered=table.choice("underpowered", ("extend", "fail", "report"), default=default.underpowered),
     )
 
 

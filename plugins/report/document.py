@@ -64,6 +64,14 @@ def is_rough(case: Mapping[str, Any]) -> bool:
     return bool(0 < case["samples"] < min(case["planned"], FEW_SAMPLES))
 
 
+def detectable_note(gate: Mapping[str, Any]) -> str:
+    """Return the loss that a comparison could detect; empty if it is shown to have one, and for other gates."""
+    if gate["kind"] != "regression" or gate["verdict"] not in ("pass", "inconclusive", "underpowered"):
+        return ""
+    loss = gate.get("detectable")
+    return f"; detects a loss of {loss:.1f}" if loss is not None else "; detects no loss"
+
+
 def document(summary: RunSummary) -> dict[str, Any]:
     """Return the report, which is valid under schema.json."""
     evaluation, run = summary.evaluation, summary.run
@@ -274,6 +282,7 @@ def _regression(summary: RunSummary) -> dict[str, Any] | None:
                 "worse": diagnosis.flips[0],
                 "better": diagnosis.flips[1],
                 "pairs": diagnosis.pairs,
+                "detectable": diagnosis.detectable,
                 "dropped": diagnosis.dropped,
             }
             for case_id, diagnosis in summary.evaluation.diagnoses.items()

@@ -9,7 +9,7 @@ from typing import Any
 
 from fixtures.lengths import format_length
 from fixtures.shown_text import one_line
-from plugins.report.document import FEW_SAMPLES, is_rough
+from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 
 Document = Mapping[str, Any]
 # Characters that have a meaning within a line of GitHub's Markdown, in addresses and mentions, too. A backslash
@@ -19,6 +19,7 @@ VERDICTS = {
     "fail": "❌ fail",
     "error": "⚠️ error",
     "not measured": "- not measured",
+    "underpowered": "❔ underpowered",
     "inconclusive": "❔ open",
     "pass": "✅ pass",
 }
@@ -95,7 +96,8 @@ def _gates(document: Document) -> str:
     blocking.sort(key=lambda gate: list(VERDICTS).index(gate["verdict"]))
     most = max(MOST_GATES, sum(gate["verdict"] in ("fail", "error") for gate in blocking))
     rows = [
-        (VERDICTS[gate["verdict"]], plain(gate["name"], 60), plain(gate["reason"], 160)) for gate in blocking[:most]
+        (VERDICTS[gate["verdict"]], plain(gate["name"], 60), plain(gate["reason"] + detectable_note(gate), 160))
+        for gate in blocking[:most]
     ]
     others = Counter(gate["verdict"] for gate in blocking[most:])
     rows += [(VERDICTS[verdict], f"{count} more", "") for verdict, count in others.items()]

@@ -10,7 +10,7 @@ from typing import Any
 from fixtures.lengths import format_length
 from fixtures.preflight import Inspection
 from fixtures.shown_text import visible_line
-from plugins.report.document import FEW_SAMPLES, is_rough
+from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 
 Document = Mapping[str, Any]
 Markup = dict[str, bool]
@@ -148,7 +148,8 @@ def _gates(document: Document) -> list[Line]:
     for gate in document["gates"]:
         if gate["blocking"]:
             markup = VERDICT_MARKUP.get(gate["verdict"], {"red": True})
-            lines.append(_line("gate", f"{gate['verdict'].upper():<5} {gate['name']}: {gate['reason']}", **markup))
+            text = f"{gate['verdict'].upper():<5} {gate['name']}: {gate['reason']}{detectable_note(gate)}"
+            lines.append(_line("gate", text, **markup))
     reported = Counter(gate["verdict"] for gate in document["gates"] if not gate["blocking"])
     if reported:
         counts = ", ".join(f"{count} {verdict}" for verdict, count in reported.items())

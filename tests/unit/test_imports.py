@@ -53,7 +53,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.options", "plugins.runner", "plugins.workers"),
     "plugins.progress": ("fixtures", "plugins.controller", "plugins.gates", "plugins.journal", "plugins.options",
         "plugins.runner"),
-    "plugins.plan": ("fixtures", "plugins.config", "plugins.controller", "plugins.options"),
+    "plugins.baseline_power": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.journal",
+        "plugins.options"),
+    "plugins.plan": ("fixtures", "plugins.baseline_power", "plugins.config", "plugins.controller", "plugins.options"),
     "plugins.gate_tests": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.options"),
     "plugins.reports": ("fixtures", "plugins.config", "plugins.controller", "plugins.options", "plugins.report"),
     "tests_longctx": (),
@@ -91,7 +93,8 @@ PURE = (
          "synthetic_sentences", "synthetic_summaries", "judge")),
     *(f"plugins.gates.{name}" for name in
         ("e_process", "statistics", "effective_length", "thresholds", "toml_table", "evaluate", "panels", "sequential",
-         "clusters", "hypotheses", "regression", "evidence_curves", "evaluation", "findings", "points", "selection")),
+         "clusters", "hypotheses", "regression", "evidence_curves", "evaluation", "findings", "points", "power",
+         "selection")),
     "plugins.journal", "plugins.config.baseline", "fixtures.shown_text", "plugins.runner.read_journals",
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Any
 from fixtures.lengths import format_length
 from plugins.gates.evidence_curves import Curve
 from plugins.report.details import Details
+from plugins.report.document import detectable_note
 from plugins.report.html.tables import Document, interval_unless_known, number, short_length
 
 
@@ -47,6 +48,7 @@ def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
         "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
         "requirement": _requirement(gate),
         "interval_text": interval_unless_known(gate["interval"], signed),
+        "reason": gate["reason"] + detectable_note(gate),
     }
 
 

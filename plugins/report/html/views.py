@@ -21,7 +21,7 @@ LOWEST_CASES = 12
 NAMED_GATES = 4
 TITLES = {"pass": "Passed", "fail": "Failed", "open": "Undecided"}
 CASE_DESCRIPTIONS = {"fail": "shown to be bad", "error": "without a score"}
-VERDICTS = ("fail", "error", "not measured", "inconclusive", "pass")
+VERDICTS = ("fail", "error", "underpowered", "not measured", "inconclusive", "pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,84 @@
+"""The extension of a report given as baseline: while its checkpoint exists, it answers the samples that are missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from fixtures.engines import EngineError, execution_settings
+from fixtures.memory.fit import cases_over_memory
+from plugins.config.baseline import Baseline, finished_journal
+from plugins.config.invocation import Invocation
+from plugins.config.run import Run
+from plugins.config.servers import is_served
+from plugins.journal import JournalError
+
+
+def extend_baseline(run: Run, invocation: Invocation) -> Run:
+    """Return the run with the checkpoint of the report that --baseline names, to be loaded if pairs are missing.
+
+    Nothing changes for a run without such a report, and for a report whose results are complete. If the checkpoint
+    cannot take part, `Baseline.limit` says why.
+    """
+    baseline = run.baseline
+    if baseline is None or baseline.checkpoint is not None or run.thresholds.regression.underpowered != "extend":
+        return run
+    if _is_complete(run, baseline):
+        return run
+    limit, checkpoint = "", None
+    try:
+        checkpoint = _usable_checkpoint(run, baseline, invocation)
+    except ExtensionError as error:
+        limit = str(error)
+    return replace(run, baseline=replace(baseline, checkpoint=checkpoint, limit=limit))
+
+
+class ExtensionError(Exception):
+    """A baseline that answers no further samples; the message completes "it cannot be extended: "."""
+
+
+def _is_complete(run: Run, baseline: Baseline) -> bool:
+    """Return True if the baseline's journal has results on all samples of the run."""
+    journal = finished_journal(baseline)
+    try:
+        journal.refresh()
+    except JournalError:
+        return False
+    return all(run.key(case, index) in journal.entries for case in run.measurable for index in range(case.samples))
+
+
+def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint:
+    """Return the checkpoint of the baseline's report; raise ExtensionError if it is not as it was measured."""
+    if baseline.path is None or baseline.execution.get("engine") != "hf":
+        raise ExtensionError("a server answered for it")
+    try:
+        checkpoint = read_checkpoint(
+            baseline.path, option="--baseline", trust_remote_code=run.options.trust_remote_code
+        )
+    except CheckpointError:
+        raise ExtensionError(f"its checkpoint {baseline.path} is gone") from None
+    if checkpoint.fingerprint != baseline.fingerprint:
+        raise ExtensionError(f"its checkpoint {baseline.path} has changed")
+    if Path(baseline.journal) != Path(run.options.journal):
+        raise ExtensionError(f"its results are in another journal; give --journal {baseline.journal}")
+    if _execution(run, checkpoint) != baseline.execution:
+        raise ExtensionError("it was measured with other engine settings or on another kind of machine")
+    if _exceeds_memory(run, checkpoint, invocation):
+        raise ExtensionError("the memory does not suffice for both models")
+    return checkpoint
+
+
+def _execution(run: Run, checkpoint: Checkpoint) -> dict[str, str] | None:
+    try:
+        return execution_settings(checkpoint, **run.engine_settings("baseline"))
+    except EngineError:
+        return None
+
+
+def _exceeds_memory(run: Run, checkpoint: Checkpoint, invocation: Invocation) -> bool:
+    workers = invocation.local_workers
+    loaded = [checkpoint] if is_served(run.options) else [run.checkpoint, checkpoint]
+    if workers is None or checkpoint.fingerprint == run.checkpoint.fingerprint:
+        return False
+    return bool(cases_over_memory(run.options, loaded, run.measurable, workers=workers))

@@ -1,0 +1,87 @@
+"""The power of a comparison with a baseline: the smallest loss that it detects on a number of pairs."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from plugins.gates.clusters import MIN_CLUSTERS, ClusteredQueue
+from plugins.gates.e_process import Floats
+from plugins.gates.sequential import NonInferiority
+from plugins.gates.statistics import decide_paired, log_evidence_of_drop
+
+# A loss counts as detectable if it is shown with this probability; the second number is the normal quantile of it.
+POWER, POWER_QUANTILE = 0.8, 0.8416
+
+
+def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> float | None:
+    """Return the smallest loss of a panel's mean, 0 to 1, that fails with probability `POWER` on so many clusters.
+
+    The loss is one-way: all clusters with another score than the baseline's are worse. Flips in both directions make
+    the detectable loss larger. Returns None if no loss can be shown.
+    """
+    population = len(queue.clusters) if hypothesis.finite_population else None
+    return _panel_loss(hypothesis, pairs, population)
+
+
+@lru_cache(maxsize=1024)
+def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int | None) -> float | None:
+    def is_failed(differences: Floats) -> bool:
+        decision = decide_paired(
+            differences,
+            drop=hypothesis.drop,
+            clear=hypothesis.clear,
+            alpha=hypothesis.alpha,
+            min_observations=min(pairs, MIN_CLUSTERS),
+            population=population,
+        )
+        return decision is not None and decision.verdict == "fail"
+
+    return _detectable_loss(pairs, is_failed, population)
+
+
+@lru_cache(maxsize=1024)
+def detectable_case_loss(pairs: int, *, cases: int, false_discoveries: float) -> float | None:
+    """Return the smallest one-way loss of one case, 0 to 1, that is reported with probability `POWER`.
+
+    `cases` is the number of cases that share the false discovery rate; the others are taken to be unchanged. Returns
+    None if no loss can be shown.
+    """
+    boundary = math.log(cases / false_discoveries)
+    return _detectable_loss(pairs, lambda differences: log_evidence_of_drop(differences) >= boundary, None)
+
+
+def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population: int | None) -> float | None:
+    """Return the loss whose number of worse pairs reaches the smallest number that is shown, with probability `POWER`.
+
+    The number of worse pairs is taken to be normal, and the worse pairs to be spread evenly.
+    """
+    if not pairs or not is_shown(_spread(pairs, pairs)):
+        return None
+    least = 1 + bisect_left(range(1, pairs), True, key=lambda worse: is_shown(_spread(worse, pairs)))
+    remaining_share = 1.0 if population is None else 1 - pairs / population
+    deviation = math.sqrt(least * (1 - least / pairs) * remaining_share)
+    return min(1.0, (least + POWER_QUANTILE * deviation) / pairs)
+
+
+def _spread(worse: int, pairs: int) -> Floats:
+    """Return the differences of so many pairs, with the worse ones at equal distances."""
+    marks = np.arange(pairs + 1) * worse // pairs
+    return -np.diff(marks).astype(np.float64)
+
+
+def can_rule_out(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> bool:
+    """Return True if equal scores on so many clusters rule out the loss that the hypothesis is about."""
+    decision = decide_paired(
+        np.zeros(pairs),
+        drop=hypothesis.drop,
+        clear=hypothesis.clear,
+        alpha=hypothesis.alpha,
+        min_observations=min(len(queue.clusters), queue.min_clusters),
+        population=len(queue.clusters) if hypothesis.finite_population else None,
+    )
+    return decision is not None and decision.verdict == "pass"
