@@ -111,6 +111,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxschedchunk = 1
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Warn of a checkpoint that can be loaded but looks wrong."""
+    warning = config.stash[RUN].checkpoint.warning if RUN in config.stash else None
+    return f"warning: {config.stash[RUN].checkpoint.path}: {warning}" if warning else None
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     if RUN in node.config.stash:

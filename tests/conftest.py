@@ -10,6 +10,7 @@ HERE = Path(__file__).parent
 # Modules that load models, start whole runs or simulate thousands of panels: several seconds each.
 SLOW_MODULES = frozenset((
     "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",
+    "unit/checkpoints/test_load_check.py",
     "unit/corpora/test_published_real.py", "unit/corpora/test_synthetic_documents.py",
     "unit/corpora/test_synthetic_passage_questions.py", "unit/corpora/test_synthetic_world.py",
     "unit/engines/test_hf_answers.py", "unit/engines/test_hf_out_of_memory.py",

@@ -25,6 +25,7 @@ from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
 from fixtures.tokenization.load import TokenizerError
 from fixtures.tokenization.prompts import PromptFormatter
+from fixtures.tokenization.special_tokens import check_special_tokens
 from plugins.config.baseline import Baseline, BaselineError
 from plugins.config.extension import extend_baseline
 from plugins.config.invocation import ConfigError, Invocation
@@ -125,6 +126,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         # The prompts depend on how this server lets an answer begin.
         endpoint = connect_server(run, invocation)
     formatter = load_formatter(options, options.model_path, endpoint)
+    check_special_tokens(formatter.tokenizer, formatter.leading_ids, Path(run.checkpoint.path), run.checkpoint.config)
     baseline = resolve_baseline(invocation, options, materials, formatter, endpoint)
     run = sort_out_misfits(run, materials, formatter)
     run = check_fit(run, baseline, invocation)
