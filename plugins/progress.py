@@ -19,7 +19,7 @@ from plugins.gates.hypotheses import RULER, PanelKey
 from plugins.gates.panels import Panel, PanelStatus
 from plugins.gates.points import to_points
 from plugins.gates.sequential import Hypothesis
-from plugins.gates.statistics import interval
+from plugins.gates.statistics import stratified_interval
 from plugins.journal import JournalError
 from plugins.options import RUN
 from plugins.runner.panel_state import PanelState
@@ -64,7 +64,7 @@ def _mean(panel: Panel, hypothesis: Hypothesis, status: PanelStatus, scores: Map
     values = queue.weighted_means(scores, status.analyses[hypothesis].clusters)
     if not len(values):
         return []
-    ends = interval(values, alpha=0.01, population=len(queue.clusters))
+    ends = stratified_interval(values, queue.strata, alpha=0.01)
     low, high = (to_points(queue.scale * end) for end in ends)
     return [f"{to_points(queue.scale * float(values.mean())):.1f} [{low:.1f}, {min(100, high):.1f}]"]
 

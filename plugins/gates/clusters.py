@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ import numpy as np
 
 from fixtures.records import Case
 from plugins.gates.e_process import Floats
-from plugins.gates.statistics import interval
+from plugins.gates.statistics import stratified_interval
+from plugins.gates.strata import Strata
 
 # No verdict is reached on fewer clusters than these: on a queue of one case, and on one of several cases.
 MIN_CLUSTERS_ONE_CASE = 8
@@ -55,13 +56,23 @@ class ClusteredQueue:
         case_sizes = Counter(cluster[0].case_id for cluster in self.clusters)
         smallest = min(case_sizes.values(), default=1)
         self.scale = len(self.clusters) / (len(case_sizes) * smallest) if case_sizes else 1.0
-        weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
-        self._weighted = tuple((weights[cluster[0].case_id], cluster) for cluster in self.clusters)
+        self._weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
+        self._weighted = tuple((self._weights[cluster[0].case_id], cluster) for cluster in self.clusters)
         self._ends = (0, *accumulate(map(len, self.clusters)))
         # The length of the shortest prefix, in clusters, that has a cluster of every case.
         self.covering_clusters = self._covering_clusters()
         # The number of clusters before which no verdict is reached.
         self.min_clusters = max(self.covering_clusters, MIN_CLUSTERS if len(case_sizes) > 1 else MIN_CLUSTERS_ONE_CASE)
+
+    @cached_property
+    def strata(self) -> Strata:
+        """The cases of all clusters, in queue order."""
+        numbers = {case_id: number for number, case_id in enumerate(self._weights)}
+        return Strata(
+            stratum=np.array([numbers[cluster[0].case_id] for cluster in self.clusters], dtype=np.intp),
+            weights=np.array(list(self._weights.values())),
+            rates=np.ones(len(numbers)),
+        )
 
     def _covering_clusters(self) -> int:
         seen: dict[str, int] = {}
@@ -93,7 +104,7 @@ def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float) -
     """
     width = 2 * precision / queue.scale
     for clusters in range(queue.covering_clusters, len(means) + 1, CLUSTERS_PER_LOOK):
-        if _cached_width(means[:clusters].tobytes(), len(queue.clusters)) <= width:
+        if _cached_width(means[:clusters].tobytes(), queue.strata) <= width:
             return clusters
     return None
 
@@ -106,30 +117,30 @@ def soonest_precise_look(
     A completion holds the means of all clusters up to some limit, with assumed scores for the unfinished ones. All
     have the same length. The likeliest should come first, because the others are only searched for an earlier look.
     """
-    width, population = 2 * precision / queue.scale, len(queue.clusters)
+    width = 2 * precision / queue.scale
     looks = range(queue.covering_clusters, len(completions[0]) + 1, CLUSTERS_PER_LOOK)
     looks = looks[max(0, -(-(finished + 1 - queue.covering_clusters) // CLUSTERS_PER_LOOK)) :]
     earlier = looks
     for means in completions:
-        earlier = earlier[: _first_precise(means, earlier, population, width)]
+        earlier = earlier[: _first_precise(means, earlier, queue.strata, width)]
     return looks[len(earlier)] if len(earlier) < len(looks) else None
 
 
-def _first_precise(means: Floats, looks: range, population: int, width: float) -> int:
+def _first_precise(means: Floats, looks: range, strata: Strata, width: float) -> int:
     """Return the index of the first precise look by bisection, or the number of looks if none is precise."""
 
     def is_precise(clusters: int) -> bool:
-        return _interval_width(means[:clusters], population) <= width
+        return _interval_width(means[:clusters], strata) <= width
 
     return bisect_left(looks[:-1], True, key=is_precise) if looks and is_precise(looks[-1]) else len(looks)
 
 
-def _interval_width(means: Floats, population: int) -> float:
-    low, high = interval(means, alpha=ESTIMATE_ALPHA, population=population)
+def _interval_width(means: Floats, strata: Strata) -> float:
+    low, high = stratified_interval(means, strata, alpha=ESTIMATE_ALPHA)
     return high - low
 
 
 @lru_cache(maxsize=4096)
-def _cached_width(means: bytes, population: int) -> float:
+def _cached_width(means: bytes, strata: Strata) -> float:
     """Return the width of the interval around a mean; workers test the same prefix of a queue again and again."""
-    return _interval_width(np.frombuffer(means), population)
+    return _interval_width(np.frombuffer(means), strata)

@@ -54,7 +54,7 @@ def log_evidence(scores: ArrayLike, mean: ArrayLike, *, population: int | None =
         remaining_mean = (population * null - (sums - x)) / (population - np.arange(x.shape[-1]))
         impossible = sums > population * (null + TIE_TOLERANCE)
     # The lower bound avoids a division by zero. It can only raise the mean, which lowers the evidence, so it is safe.
-    return np.where(impossible, np.inf, _log_capital(x / np.maximum(remaining_mean, TIE_TOLERANCE) - 1))
+    return np.where(impossible, np.inf, log_capital(x / np.maximum(remaining_mean, TIE_TOLERANCE) - 1))
 
 
 def checked(values: ArrayLike, minimum: float) -> Floats:
@@ -67,7 +67,7 @@ def checked(values: ArrayLike, minimum: float) -> Floats:
     return array
 
 
-def _log_capital(gains: Floats) -> Floats:
+def log_capital(gains: Floats) -> Floats:
     """Return the logarithm of the mean capital over all shares after every bet.
 
     `gains` holds the gain of every bet per unit staked, at least -1. The factors are multiplied in blocks and the

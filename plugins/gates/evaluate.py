@@ -40,7 +40,7 @@ from plugins.gates.hypotheses import (
 from plugins.gates.panels import Panel
 from plugins.gates.points import to_points
 from plugins.gates.sequential import Hypothesis, InterimAnalysis
-from plugins.gates.statistics import interval
+from plugins.gates.statistics import stratified_interval
 from plugins.gates.thresholds import Gate, Thresholds
 
 
@@ -117,7 +117,7 @@ class GateEvaluator:
         alpha = self._alpha(gate, hypothesis)
         queue = panel.queue(hypothesis.case_ids)
         values = queue.weighted_means(self.scores, analysis.clusters)
-        low, high = (queue.scale * end for end in interval(values, alpha=alpha, population=len(queue.clusters)))
+        low, high = (queue.scale * end for end in stratified_interval(values, queue.strata, alpha=alpha))
         word: VerdictWord = analysis.decision.verdict if analysis.decision else "inconclusive"
         score = to_points(mean)
         text = f"{score:.1f}" if is_estimate(gate) else comparison(score, word, threshold_of(gate, scope))

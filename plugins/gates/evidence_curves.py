@@ -105,6 +105,7 @@ def _level_evidence(
         population=len(queue.clusters),
         indifference_zone=hypothesis.indifference_zone / queue.scale,
         control_variate=control_variate,
+        strata=queue.strata,
     )
     # The last cluster of a finite population is no bet, so a single one gives no evidence.
     return evidence if evidence[0].size else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ from plugins.gates.statistics import Decision, decide_level, decide_paired
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
 MAX_CLUSTERS_AHEAD = 1024
+# The soonest verdict is first sought within so many clusters: it is often that near, and looking far takes long.
+NEAR_CLUSTERS_AHEAD = 128
 # The same for an estimate, whose interval takes a millisecond or more at every look.
 ESTIMATE_CLUSTERS_AHEAD = 256
 # The share of samples that may be started beyond those of the soonest verdict, so that no worker stands idle.
@@ -136,12 +138,13 @@ def samples_until_verdict(
         return queue.refs
     if hypothesis.threshold is None:
         return _samples_until_estimate(hypothesis, queue, analysis, scores)
-    limit = analysis.clusters + MAX_CLUSTERS_AHEAD
     finished = queue.weighted_means(scores, analysis.clusters)
-    refs = _refs_between(queue, analysis.clusters, limit)
-    completions = [_completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs}) for fill in (0.0, 1.0)]
-    decisions = [_decide_level(hypothesis, queue, means, control_variate) for means in completions]
-    return _prefix(queue, analysis, _soonest(decisions), limit)
+
+    def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
+        means = _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
+        return _decide_level(hypothesis, queue, means, control_variate)
+
+    return _until_soonest(decide, queue, analysis)
 
 
 def _samples_until_estimate(
@@ -174,17 +177,15 @@ def pairs_until_verdict(
     """Return the prefix of the queue that any verdict on pairs needs; see `samples_until_verdict`."""
     if full:
         return queue.refs
-    limit = analysis.clusters + MAX_CLUSTERS_AHEAD
     finished = queue.weighted_means(
         {ref: scores[ref] - baseline[ref] for ref in _refs_between(queue, 0, analysis.clusters)}
     )
-    refs = _refs_between(queue, analysis.clusters, limit)
-    completions = [
-        _completed(queue, finished, {ref: scores.get(ref, fill) - baseline.get(ref, 1 - fill) for ref in refs})
-        for fill in (0.0, 1.0)
-    ]
-    decisions = [_decide_pairs(hypothesis, queue, differences) for differences in completions]
-    return _prefix(queue, analysis, _soonest(decisions), limit)
+
+    def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
+        assumed = {ref: scores.get(ref, fill) - baseline.get(ref, 1 - fill) for ref in refs}
+        return _decide_pairs(hypothesis, queue, _completed(queue, finished, assumed))
+
+    return _until_soonest(decide, queue, analysis)
 
 
 def _decide_level(
@@ -208,6 +209,7 @@ def _decide_level(
         # More than there are: then only the mean of all samples decides.
         min_observations=population + 1 if full else queue.min_clusters,
         control_variate=control_means if control_means is not None and len(control_means) == population else None,
+        strata=queue.strata,
     )
 
 
@@ -245,9 +247,19 @@ def _completed(queue: ClusteredQueue, finished: Floats, assumed: Scores) -> Floa
     return np.concatenate([finished, queue.weighted_means(assumed, start=len(finished))])
 
 
-def _soonest(decisions: Sequence[Decision | None]) -> int | None:
-    """Return the number of clusters at the earliest decision; None without a decision."""
-    return min((decision.stopping_time for decision in decisions if decision is not None), default=None)
+def _until_soonest(
+    decide: Callable[[Sequence[SampleRef], float], Decision | None], queue: ClusteredQueue, analysis: InterimAnalysis
+) -> Sequence[SampleRef]:
+    """Return the prefix of the queue up to the earlier one of two decisions, plus `SPARE_SHARE`.
+
+    `decide` gets the samples of the next clusters, and a score of 0 or 1 to assume for the missing ones.
+    """
+    for limit in (analysis.clusters + NEAR_CLUSTERS_AHEAD, analysis.clusters + MAX_CLUSTERS_AHEAD):
+        refs = _refs_between(queue, analysis.clusters, limit)
+        decisions = [decision for fill in (0.0, 1.0) if (decision := decide(refs, fill)) is not None]
+        if decisions:
+            return _prefix(queue, analysis, min(decision.stopping_time for decision in decisions), limit)
+    return _prefix(queue, analysis, None, limit)
 
 
 def _prefix(queue: ClusteredQueue, analysis: InterimAnalysis, end: int | None, limit: int) -> Sequence[SampleRef]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from plugins.gates.e_process import TIE_TOLERANCE, Floats, checked, log_evidence
+from plugins.gates.strata import LevelBets, Strata
 
 # Bisection steps on the unit interval: bounds are exact to a ten-thousandth of a point.
 BISECTIONS = 20
@@ -39,6 +40,7 @@ def decide_level(
     indifference_zone: float = 0.0,
     min_observations: int = 8,
     control_variate: ArrayLike | None = None,
+    strata: Strata | None = None,
 ) -> Decision | None:
     """Decide from a prefix of the scores whether the mean of all `population` scores exceeds the threshold.
 
@@ -51,7 +53,11 @@ def decide_level(
     differences to them test the same hypothesis, with less variance the more alike the two models score. The
     evidence is the average of the tests with and without it.
 
-    Raises ValueError for values out of range and a control variate of another size.
+    `strata` are those of the population, if it has several: then the evidence is the average of the test above and of
+    one on the differences to the mean of each stratum so far, and the order need not be uniformly random (see
+    `plugins.gates.strata`).
+
+    Raises ValueError for values out of range, and for a control variate or strata of another size.
     """
     above, below = level_evidence(
         scores,
@@ -59,6 +65,7 @@ def decide_level(
         population=population,
         indifference_zone=indifference_zone,
         control_variate=control_variate,
+        strata=strata,
     )
     decision = _first_decision(above, below, alpha=alpha, min_observations=min_observations)
     x = checked(scores, 0.0)
@@ -75,6 +82,7 @@ def level_evidence(
     population: int,
     indifference_zone: float = 0.0,
     control_variate: ArrayLike | None = None,
+    strata: Strata | None = None,
 ) -> tuple[Floats, Floats]:
     """Return the two log e-processes of `decide_level`, for "above" and for "not above" the threshold.
 
@@ -85,14 +93,20 @@ def level_evidence(
         raise ValueError(f"threshold {threshold!r} ± {indifference_zone!r}: both run from 0 to 1")
     x = checked(scores, 0.0)
     control = None if control_variate is None else checked(control_variate, 0.0)
+    if strata is not None and strata.population != population:
+        raise ValueError(f"strata of {strata.population} elements for a population of {population}: give those of all")
     if x.ndim != 1 or x.size > population or (control is not None and control.shape != (population,)):
         given = f"{x.shape} scores" + ("" if control is None else f" and {control.shape} of a control variate")
         raise ValueError(f"{given} for a population of {population}: give a prefix, and a control variate for all")
     early = x[: population - 1]
+    low, high = threshold - indifference_zone, threshold + indifference_zone
+    if strata is not None and strata.weights.size > 1 and early.size:
+        above, below = LevelBets(early, strata, control).log_evidence(low, high)
+        return above, below
     # A zone that reaches past 0 or 1 is cut off there: beyond, the null is impossible and would be refuted at once.
-    above = _log_level(early, max(0.0, threshold - indifference_zone), population, control)
+    above = _log_level(early, max(0.0, low), population, control)
     inverted_control = None if control is None else 1 - control
-    below = _log_level(1 - early, max(0.0, 1 - threshold - indifference_zone), population, inverted_control)
+    below = _log_level(1 - early, max(0.0, 1 - high), population, inverted_control)
     return above, below
 
 
@@ -171,6 +185,26 @@ def interval(scores: ArrayLike, *, alpha: float, population: int | None = None) 
         refuted = log_evidence(both, middle, population=population).max(axis=-1) >= boundary
         low, high = np.where(refuted, middle, low), np.where(refuted, high, middle)
     return min(mean, float(low[0])), max(mean, 1 - float(low[1]))
+
+
+def stratified_interval(values: Floats, strata: Strata, *, alpha: float) -> tuple[float, float]:
+    """Return the bounds of `interval` for the mean of a finite population, from the first values and the strata of all.
+
+    With several strata they rest on the e-processes of `decide_level`, and are widened to contain the mean of the
+    strata's means.
+    """
+    if strata.weights.size == 1 or not values.size:
+        return interval(values, alpha=alpha, population=strata.population)
+    mean, boundary = strata.mean(values), _boundary(alpha / 2)
+    if values.size == strata.population:
+        return mean, mean
+    bets = LevelBets(values, strata)
+    outer, inner = np.array([0.0, strata.largest_mean]), np.array([mean, mean])
+    for _ in range(BISECTIONS):
+        middle = (outer + inner) / 2
+        refuted = bets.log_evidence(*middle).max(axis=-1) >= boundary
+        outer, inner = np.where(refuted, middle, outer), np.where(refuted, inner, middle)
+    return min(mean, float(outer[0])), max(mean, float(outer[1]))
 
 
 def paired_interval(differences: ArrayLike, *, alpha: float, population: int | None = None) -> tuple[float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,8 @@ from plugins.gates.clusters import SampleRef
 from plugins.gates.e_process import Floats
 from plugins.gates.panels import ModelRole
 from plugins.gates.sequential import ESTIMATE_CLUSTERS_AHEAD, MAX_CLUSTERS_AHEAD, Hypothesis, samples_until_verdict
-from plugins.gates.statistics import interval, level_evidence
+from plugins.gates.statistics import level_evidence, stratified_interval
+from plugins.gates.strata import Strata
 from tests.helpers.panels import SEEDS, TASKS, fast_settings, ids, panel_of, simulated_runs
 from tests.helpers.queues import SimulatedRun, draw_scores
 
@@ -101,11 +101,11 @@ def test_looking_ahead_of_an_estimate_computes_few_intervals(monkeypatch: pytest
     panel.analyze(hypothesis, scores)
     sizes: list[int] = []
 
-    def counted(values: Floats, **settings: Any) -> tuple[float, float]:
+    def counted(values: Floats, strata: Strata, *, alpha: float) -> tuple[float, float]:
         sizes.append(len(values))
-        return interval(values, **settings)
+        return stratified_interval(values, strata, alpha=alpha)
 
-    monkeypatch.setattr(clusters, "interval", counted)
+    monkeypatch.setattr(clusters, "stratified_interval", counted)
     assert len(panel.status(scores).next_samples) == ESTIMATE_CLUSTERS_AHEAD
     assert len(sizes) == 3
 
