@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).parents[1]
 SCHEMA = "longctx-report/1"
 PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 STOP_SECONDS = 60
+REPLACED = "{path} or its baseline was replaced before it was measured; give each checkpoint a directory of its own"
 # pytest's exit codes of complete runs: all passed, some failed.
 COMPLETE = (0, 1)
 
@@ -38,16 +39,18 @@ def run_suite(
     *,
     report: Path,
     log: Path,
+    fingerprints: Sequence[str],
     environment: Mapping[str, str] | None = None,
     again: bool = False,
 ) -> SuiteRun:
     """Run pytest in the repository and wait for its end; reuse a report that is already there unless `again`.
 
     The name of `report` must therefore identify the run's arguments. The file is written only by complete runs without
-    an error. A killed run continues from the journal.
+    an error. A killed run continues from the journal. `fingerprints` are those of the checkpoints to be measured, the
+    model's first; a report on other ones, which were put in their place, counts as no report.
     """
     known = None if again else read_report(report)
-    if known is not None:
+    if known is not None and _is_about(known, fingerprints):
         return SuiteRun(exit_code=0, report=known)
     report.parent.mkdir(parents=True, exist_ok=True)
     partial = report.with_name(f".{report.name}")
@@ -61,6 +64,9 @@ def run_suite(
             stop(process)
             raise
     written = read_report(partial) if exit_code in COMPLETE else None
+    if written is not None and not _is_about(written, fingerprints):
+        partial.unlink()
+        return SuiteRun(exit_code=exit_code, report=None, reason=REPLACED.format(path=written["model"]["path"]))
     if written is not None and not any(case["error"] for case in written["cases"]):
         partial.replace(report)
     return SuiteRun(exit_code=exit_code, report=written, reason="" if written else _reason(log, exit_code))
@@ -115,6 +121,13 @@ def read_report(path: Path) -> Mapping[str, Any] | None:
     if not isinstance(report, dict) or report.get("schema") != SCHEMA:
         return None
     return report
+
+
+def _is_about(report: Mapping[str, Any], fingerprints: Sequence[str]) -> bool:
+    """Return True if a report is about the checkpoints with these fingerprints."""
+    baseline = (report.get("regression") or {}).get("baseline") or {}
+    measured = (report["model"]["fingerprint"], baseline.get("fingerprint"))
+    return all(fingerprint == other for fingerprint, other in zip(fingerprints, measured, strict=False))
 
 
 def _reason(log: Path, exit_code: int) -> str:

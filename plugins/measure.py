@@ -13,12 +13,15 @@ import msgspec
 import pytest
 
 from fixtures.corpora import load_corpora
-from fixtures.engines import EngineError, EngineFacts
+from fixtures.engines import Engine, EngineError, EngineFacts
+from fixtures.engines.verified import replaced
 from fixtures.records import Case
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks import load_tasks
 from fixtures.tasks.task import Assistants
-from plugins.config.assistants import open_assistants, replies_of
+from fixtures.tokenization.load import TokenizerError
+from fixtures.tokenization.prompts import PromptFormatter
+from plugins.config.assistants import open_assistants, replies_of, scored_by
 from plugins.config.baseline import finished_journal
 from plugins.config.models import load_formatter
 from plugins.config.run import Run
@@ -89,10 +92,10 @@ class Measure:
 
 @pytest.fixture(scope="session")
 def worker(request: pytest.FixtureRequest) -> Worker:
-    """Return the worker of this process; a journal that cannot be used fails every case with the same line."""
+    """Return the worker of this process; if there can be none, every case fails with the same line."""
     try:
         return worker_of(request.session)
-    except JournalError as error:
+    except (JournalError, EngineError) as error:
         problem = str(error)
     pytest.fail(problem, pytrace=False)
 
@@ -129,7 +132,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def worker_of(session: pytest.Session) -> Worker:
-    """Return the worker of this process, which is built on first use; raise JournalError."""
+    """Return the worker of this process, which is built on first use; raise JournalError or EngineError."""
     config = session.config
     if WORKER not in config.stash:
         run = config.stash[RUN]
@@ -138,7 +141,7 @@ def worker_of(session: pytest.Session) -> Worker:
             cases_of(run, [item.nodeid for item in session.items]),
             builder=SampleBuilder(
                 tasks=load_tasks(run.options.prompts, run.options.scoring),
-                formatter=load_formatter(run.options, run.options.model_path, run.endpoint),
+                formatter=_formatter(run),
                 corpora=load_corpora(run.options.data_dir),
                 seed=run.options.seed,
                 assistants=_assistants(run),
@@ -151,10 +154,27 @@ def worker_of(session: pytest.Session) -> Worker:
     return config.stash[WORKER]
 
 
+def _formatter(run: Run) -> PromptFormatter:
+    """Return the formatter of the run's prompts; raise EngineError if it is not the one that the run began with."""
+    problem = "its tokenizer or chat template"
+    try:
+        formatter = load_formatter(run.options, run.options.model_path, run.endpoint)
+    except TokenizerError as error:
+        raise EngineError(replaced(run.checkpoint, problem, "--model")) from error
+    if formatter.fingerprint != run.formatter:
+        raise EngineError(replaced(run.checkpoint, problem, "--model"))
+    return formatter
+
+
 def _assistants(run: Run) -> Assistants:
-    """Return the judges of the run, none for one that only inspects; raise JournalError if a judge is unreachable."""
+    """Return the judges of the run, none for one that only inspects.
+
+    Raises JournalError if a judge is unreachable, and EngineError if the entailment model is another one.
+    """
     if run.options.preflight:
         return Assistants()
+    if scored_by(run.options) != run.scorers:
+        raise EngineError(f"--nli-model: {run.options.nli_model} was replaced during the run; start again")
     try:
         return open_assistants(run.options, replies_of(run.options, f"{run.id}-{os.getpid()}"))
     except JudgeError as error:
@@ -163,11 +183,12 @@ def _assistants(run: Run) -> Assistants:
 
 def _models(config: pytest.Config, run: Run) -> dict[ModelRole, ModelUnderTest]:
     """Return the model under test and the baseline, if there is one."""
-    heartbeat = Heartbeat(Path(run.options.journal), run.id)
+    directory = Path(run.options.journal)
+    heartbeat, unwritable = _heartbeat(directory, run.id)
 
     def running(role: ModelRole) -> ModelUnderTest:
-        journal = Journal(Path(run.options.journal), subject_of(run, role), heartbeat)
-        return ModelUnderTest(journal=journal, engine=partial(load_engine, config, role))
+        journal = Journal(directory, subject_of(run, role), heartbeat, run=run.id)
+        return ModelUnderTest(journal=journal, engine=partial(_load_engine, config, role, unwritable))
 
     models: dict[ModelRole, ModelUnderTest] = {"model": running("model")}
     baseline = run.baseline
@@ -178,6 +199,24 @@ def _models(config: pytest.Config, run: Run) -> dict[ModelRole, ModelUnderTest]:
     elif baseline is not None:
         models["baseline"] = ModelUnderTest(journal=finished_journal(baseline), engine=None)
     return models
+
+
+def _heartbeat(directory: Path, run: str) -> tuple[Heartbeat | None, JournalError | None]:
+    """Return this worker's heartbeat or, for a journal that can only be read, the reason; raise JournalError."""
+    try:
+        return Heartbeat(directory, run), None
+    except JournalError as error:
+        if not directory.is_dir():
+            raise
+        # A finished journal gives its report also from a read-only place.
+        return None, error
+
+
+def _load_engine(config: pytest.Config, role: ModelRole, unwritable: JournalError | None) -> Engine:
+    """Return the engine of a model; raise EngineError, or JournalError if no answer could be stored."""
+    if unwritable is not None:
+        raise JournalError(str(unwritable))
+    return load_engine(config, role)
 
 
 def _facts(worker: Worker) -> EngineFacts | None:

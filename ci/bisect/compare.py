@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ class Suite:
     """The user's pytest options, passed on unchanged."""
     samples: int
     """Most samples of a case."""
+    _fingerprints: dict[Path, str] = field(default_factory=dict)
+    """The fingerprints of all checkpoints that were compared, by path."""
 
     def compare(
         self, model: Path, baseline: Path, bounds: Bounds, *, cases: Sequence[str] = (), samples: int = 0,
@@ -69,10 +71,7 @@ class Suite:
         Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. The same
         comparison runs once: its report is read afterwards. Raises CheckpointError.
         """
-        fingerprints = [
-            read_checkpoint(str(path), option=option).fingerprint
-            for path, option in ((model, "--model"), (baseline, "--baseline"))
-        ]
+        fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
         selection = [
             *(f"{CASES}/{case.partition('[')[0]}.py::{case}" for case in cases),
@@ -86,7 +85,18 @@ class Suite:
             [*selection, "--model", str(model), "--baseline", str(baseline), "--thresholds", str(thresholds_path)],
             report=self.folder / f"{name}.json",
             log=self.folder / f"{name}.log",
+            fingerprints=fingerprints,
         )
+
+    def fingerprint(self, path: Path, *, option: str = "--model") -> str:
+        """Return a checkpoint's fingerprint; raise CheckpointError if it cannot be read or changed in the search."""
+        fingerprint = read_checkpoint(str(path), option=option).fingerprint
+        if self._fingerprints.setdefault(path, fingerprint) != fingerprint:
+            raise CheckpointError(
+                f"{option}: {path} was replaced during the search; give each checkpoint a directory of its own, "
+                "and start again"
+            )
+        return fingerprint
 
 
 def compare_step(suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str]) -> StepVerdict:

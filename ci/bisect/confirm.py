@@ -10,7 +10,7 @@ from ci.bisect.compare import Bounds, regression_gate
 from ci.bisect.journal_stats import Cost, Flip, JournalStats
 from ci.bisect.search import Edge, StepVerdict
 from ci.checkpoint_dirs import Step
-from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from fixtures.checkpoints.checkpoint import CheckpointError
 
 # Measured in full is a range in which the samples at hand show at least this share of the whole loss.
 HINT_SHARE = 0.1
@@ -51,9 +51,7 @@ def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
     edge_verdict = bisection.compare(edge.first_bad, edge.last_good)
     # All facts describe the same entries: those written before a comparison that confirms another drop.
     stats = JournalStats(endpoints.report, bisection.suite.samples)
-    fingerprints = {
-        position: _fingerprint(bisection.steps[position]) for position in {0, bisection.last, *edge.verdicts}
-    }
+    fingerprints = {position: _fingerprint(bisection, position) for position in {0, bisection.last, *edge.verdicts}}
     other_drops = _other_drops(bisection, edge, stats, fingerprints)
     flips = stats.flips(fingerprints[edge.last_good], fingerprints[edge.first_bad], endpoints.cases)
     readable = {fingerprint for fingerprint in fingerprints.values() if fingerprint}
@@ -113,9 +111,9 @@ def _survey_cost(bisection: Bisection, stats: JournalStats, fingerprints: Mappin
     return survey_stats.cost(fingerprints[0], others) + survey_stats.cost(fingerprints[bisection.last], others)
 
 
-def _fingerprint(step: Step) -> str:
-    """Return the checkpoint's fingerprint, empty if it cannot be read."""
+def _fingerprint(bisection: Bisection, position: int) -> str:
+    """Return the checkpoint's fingerprint, empty if it cannot be read or was replaced."""
     try:
-        return read_checkpoint(str(step.path)).fingerprint
+        return bisection.suite.fingerprint(bisection.steps[position].path)
     except CheckpointError:
         return ""

@@ -10,8 +10,8 @@ from pathlib import Path
 from ci.checkpoint_dirs import Step, read_step
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 
-# Name, size and modification time of every file below a directory.
-State = tuple[tuple[str, int, int], ...]
+# Name, size, modification time, time of change and inode of every file below a directory.
+State = tuple[tuple[str, int, int, int, int], ...]
 NUMBERED = re.compile(r"\d")
 
 
@@ -21,6 +21,10 @@ class CompleteCheckpoint:
 
     step: Step
     fingerprint: str
+    sampled_fingerprint: str
+    """The fingerprint in histories of version 0.1."""
+    last_change: float
+    """Time of the last change of its files, in Unix seconds."""
 
 
 @dataclass(slots=True)
@@ -37,7 +41,7 @@ class CheckpointWatcher:
     waiting: dict[str, str] = field(default_factory=dict)
     """Reasons why the other checkpoints are not complete, by name, as of the last scan."""
     _states: dict[Path, State] = field(default_factory=dict)
-    _fingerprints: dict[Path, tuple[State, str]] = field(default_factory=dict)
+    _complete: dict[Path, tuple[State, CompleteCheckpoint]] = field(default_factory=dict)
 
     def scan(self) -> list[CompleteCheckpoint]:
         """Return the complete checkpoints by step; raise OSError if the directory itself cannot be read."""
@@ -66,20 +70,29 @@ class CheckpointWatcher:
         if self.marker is not None and not (step.path / self.marker).exists():
             self.waiting[step.name] = f"{self.marker} is not there yet"
             return None
-        known = self._fingerprints.get(step.path)
+        known = self._complete.get(step.path)
         if known is not None and known[0] == state:
-            return CompleteCheckpoint(step=step, fingerprint=known[1])
+            return known[1]
         if self.marker is None and last_state != state:
             self.waiting[step.name] = "it is new, or has changed since the last scan"
             return None
-        fingerprint = read_checkpoint(str(step.path)).fingerprint
+        checkpoint = read_checkpoint(str(step.path))
         if _state(step.path) != state:
             self.waiting[step.name] = "it changed while it was read"
             return None
-        self._fingerprints[step.path] = (state, fingerprint)
-        return CompleteCheckpoint(step=step, fingerprint=fingerprint)
+        complete = CompleteCheckpoint(
+            step=step,
+            fingerprint=checkpoint.fingerprint,
+            sampled_fingerprint=checkpoint.sampled_fingerprint,
+            last_change=checkpoint.last_change,
+        )
+        self._complete[step.path] = (state, complete)
+        return complete
 
 
 def _state(folder: Path) -> State:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return tuple((str(path.relative_to(folder)), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in files)
+    return tuple(
+        (str(path.relative_to(folder)), (stat := path.stat()).st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        for path in files
+    )

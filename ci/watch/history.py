@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,6 +89,16 @@ class History:
     def is_settled(self, checkpoint: Path, fingerprint: str) -> bool:
         """Return True if the checkpoint need not be measured; errors are retried once after every start."""
         return (str(checkpoint), fingerprint) in self._settled
+
+    def was_settled_earlier(self, checkpoint: Path, sampled_fingerprint: str, last_change: float) -> bool:
+        """Return True if version 0.1 measured the checkpoint, and none of its files has changed since."""
+        key = (str(checkpoint), sampled_fingerprint)
+        if key not in self._settled:
+            return False
+        try:
+            return datetime.fromisoformat(self.measurements[key].ended).timestamp() >= last_change
+        except ValueError:
+            return False
 
     def last_good(self, before: int) -> Measurement | None:
         """Return the nearest step before this one that passed and that still has its report."""

@@ -88,12 +88,14 @@ class Watch:
             return []
         for name, reason in self.watcher.waiting.items():
             self._print_changed(name, f"{name}: waiting: {reason}")
-        new = [
-            checkpoint
-            for checkpoint in complete
-            if not self.history.is_settled(checkpoint.step.path, checkpoint.fingerprint)
-        ]
+        new = [checkpoint for checkpoint in complete if not self._is_settled(checkpoint)]
         return new[::-1] if self.settings.newest_first else new
+
+    def _is_settled(self, checkpoint: CompleteCheckpoint) -> bool:
+        path, sampled = checkpoint.step.path, checkpoint.sampled_fingerprint
+        return self.history.is_settled(path, checkpoint.fingerprint) or self.history.was_settled_earlier(
+            path, sampled, checkpoint.last_change
+        )
 
     def _measure(self, checkpoint: CompleteCheckpoint) -> None:
         step = checkpoint.step
@@ -133,6 +135,7 @@ class Watch:
             ],
             report=report,
             log=report.with_suffix(".log"),
+            fingerprints=[checkpoint.fingerprint],
             again=True,
             environment={"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else None,
         )  # fmt: skip

@@ -44,7 +44,8 @@ def scored_by(options: Options) -> tuple[str, ...]:
 
 
 def _nli_fingerprint(path: str) -> str:
-    return read_checkpoint(path, option="--nli-model").fingerprint
+    # Stored scores are found by the fingerprint of version 0.1.
+    return read_checkpoint(path, option="--nli-model").sampled_fingerprint
 
 
 def open_assistants(options: Options, replies: JudgeReplies) -> Assistants:

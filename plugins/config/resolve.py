@@ -35,6 +35,7 @@ from plugins.config.run import Run
 from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
 from plugins.gates.hypotheses import gate_family
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
+from plugins.journal import adopt_results
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (
@@ -132,6 +133,8 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
     run = check_fit(run, baseline, invocation)
     if needs_server and endpoint is None:
         endpoint = connect_server(run, invocation)
+    if not (invocation.arguments.plan or options.preflight):
+        adopt_earlier_results(options, run.checkpoint, baseline)
     if endpoint is not None and not invocation.is_narrowed:
         check_context(endpoint, [case.length for case in run.measurable], options)
     run = replace(
@@ -140,12 +143,23 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         chat=formatter.chat or options.api == "chat",
         corpora=materials.corpora.fingerprint,
         prompts=materials.prompts_fingerprint,
+        formatter=formatter.fingerprint,
+        scorers=materials.scorers,
         samples=materials.samples_fingerprint(formatter),
         baseline=baseline,
         deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
         endpoint=endpoint,
     )
     return extend_baseline(run, invocation)
+
+
+def adopt_earlier_results(options: Options, checkpoint: Checkpoint, baseline: Baseline | None) -> None:
+    """Let the journal find the results that version 0.1 stored for these checkpoints."""
+    checkpoints = [checkpoint] if is_on_disk(checkpoint) else []
+    checkpoints += [baseline.checkpoint] if baseline is not None and baseline.checkpoint is not None else []
+    for one in checkpoints:
+        fingerprints = {"sampled": one.sampled_fingerprint, "full": one.fingerprint}
+        adopt_results(Path(options.journal), **fingerprints, last_change=one.last_change)
 
 
 def connect_server(run: Run, invocation: Invocation) -> Endpoint:

@@ -50,6 +50,12 @@ class Run:
     prompts: str = ""
     """The fingerprint of the wording of all prompts."""
 
+    formatter: str = ""
+    """The fingerprint of the tokenizer and chat template that make the prompts; every worker loads them again."""
+
+    scorers: tuple[str, ...] = ()
+    """The mode of scoring, the judge and the entailment model, as parts of `samples`."""
+
     samples: str = ""
     """The fingerprint of everything that decides prompts and scores: runs that share it have the same samples."""
 

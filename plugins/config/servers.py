@@ -13,6 +13,7 @@ from fixtures.engines.openai.endpoint import Endpoint, connect, is_ready
 from fixtures.engines.openai.keys import contains_key, is_base_url
 from fixtures.engines.openai.probe import probe_endpoint
 from fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
+from fixtures.engines.verified import load_unchanged
 from fixtures.records import Options
 from fixtures.seeding import stable_hash
 from fixtures.tokenization.load import load_tokenizer
@@ -124,14 +125,24 @@ def open_endpoint(
 def _start_server(
     options: Options, checkpoint: Checkpoint, logs: Path, add_cleanup: Callable[[Callable[[], None]], object]
 ) -> str:
-    """Run the command of --serve until the server is ready, and return the server's URL."""
+    """Run the command of --serve until the server is ready, and return the server's URL.
+
+    Raises EngineError if the checkpoint was replaced while the server loaded it.
+    """
     port = free_port()
     model = checkpoint.path if is_on_disk(checkpoint) else options.model
     words = split_command(str(options.serve), model=model, port=port)
     url = options.base_url or f"http://127.0.0.1:{port}/v1"
-    server = ServerProcess(words, logs / f"serve-{os.getpid()}.log")
-    add_cleanup(server.stop)
-    server.wait(lambda: is_ready(url), seconds=START_TIMEOUT_SECONDS)
+
+    def start() -> None:
+        server = ServerProcess(words, logs / f"serve-{os.getpid()}.log")
+        add_cleanup(server.stop)
+        server.wait(lambda: is_ready(url), seconds=START_TIMEOUT_SECONDS)
+
+    if is_on_disk(checkpoint):
+        load_unchanged(checkpoint, start, option="--model", trust_remote_code=options.trust_remote_code)
+    else:
+        start()
     return url
 
 

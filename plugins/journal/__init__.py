@@ -8,8 +8,9 @@
 
 Workers share only a directory, which may be on a network file system. Files are created exclusively, renamed, or
 appended to by one process; nothing is locked. A worker writes a result before it removes its claim, so a sample with
-neither is free. Two workers may still answer the same sample, if a claim was removed although its worker lived on.
-Then both results stay in the files, and all readers choose the same one.
+neither is free. A worker that was stopped for longer than a lease loses its claims, and writes no result without them.
+Two workers may still answer the same sample, if one is stopped between that check and the write. Then both results
+stay in the files, and all readers choose the same one.
 
 A line is a JSON object whose last field, `crc32`, is a checksum (8 hex digits) of all bytes of the line before that
 field. A line with a wrong checksum is skipped. Lines without the field, as version 0.1 wrote them, are read too.
@@ -17,6 +18,7 @@ field. A line with a wrong checksum is skipped. Lines without the field, as vers
 `python -m plugins.journal DIR` lists the contents of a journal and deletes old results.
 """
 
+from plugins.journal.adoption import adopt_results
 from plugins.journal.errors import JournalError
 from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from plugins.journal.judge_replies import JudgeReplies
@@ -34,5 +36,6 @@ __all__ = [
     "JournalError",
     "JudgeReplies",
     "Subject",
+    "adopt_results",
     "sample_key",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from fixtures.atomic_files import write_all
 from plugins.journal.heartbeat import Heartbeat
 
 CLAIMS = "claims"
+MOST_NAME_BYTES = 256
 
 
 class Claims:
@@ -47,18 +50,39 @@ class Claims:
             os.close(descriptor)
         return True
 
+    def is_lost(self, key: str) -> bool | None:
+        """Return True if another worker owns this worker's claim, None if nobody does, and False if all is well.
+
+        Others remove the claim of a worker that was stopped for longer than a lease.
+        """
+        if key not in self.held:
+            return False
+        try:
+            return read_owner(self.folder / key) not in (self.heartbeat.name, None)
+        except FileNotFoundError:
+            return None
+
     def remove_if_dead(self, key: str, is_dead: Callable[[str], bool]) -> bool:
-        """Remove the claim of a dead worker; returns True if the sample is free now."""
+        """Remove the claim of a dead worker; returns True if the sample is free now.
+
+        Raises OSError for a link or directory in the place of a claim that cannot be removed.
+        """
         path = self.folder / key
         try:
+            status = path.lstat()
+        except FileNotFoundError:
+            return True
+        if not stat.S_ISREG(status.st_mode):
+            return _move_aside(path)
+        touched = status.st_mtime_ns
+        try:
             owner = read_owner(path)
-            touched = path.stat().st_mtime_ns
         except FileNotFoundError:
             return True
         except OSError:
             return False
         # A worker that died right after it created the file has left no name.
-        dead = self.heartbeat.lease.has_expired(f"{CLAIMS}/{key}", touched) if owner is None else is_dead(owner)
+        dead = self.heartbeat.is_silent(f"{CLAIMS}/{key}", touched) if owner is None else is_dead(owner)
         return dead and self._remove(path, owner)
 
     def release(self, key: str) -> None:
@@ -103,5 +127,24 @@ class Claims:
 
 def read_owner(path: Path) -> str | None:
     """Return the worker's name in a claim; None if it is not completely written. Raises OSError without a claim."""
-    name = path.read_text(encoding="ascii", errors="replace")
+    with path.open("rb") as file:
+        name = file.read(MOST_NAME_BYTES).decode("ascii", errors="replace")
     return name[:-1] if name.endswith("\n") else None
+
+
+def _move_aside(path: Path) -> bool:
+    """Remove a link, a directory or the like, which no worker makes, from the place of a claim; raises OSError.
+
+    A directory that is not empty keeps its content under another name.
+    """
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return True
+    with contextlib.suppress(OSError):
+        if stat.S_ISDIR(aside.lstat().st_mode):
+            aside.rmdir()
+        else:
+            aside.unlink()
+    return True

@@ -24,6 +24,8 @@ from plugins.journal.processes import host_id, process_state
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
+# A process whose own heartbeat is older than this was stopped, and has not seen what the others did meanwhile.
+PAUSE_SECONDS = 2 * HEARTBEAT_SECONDS
 WORKERS = "workers"
 WORKER_NAME = re.compile(r"[0-9A-Za-z-]+-\d+-[0-9a-f]{8}")
 
@@ -60,6 +62,10 @@ class Lease:
             return False
         return now - since >= self.seconds
 
+    def restart(self) -> None:
+        """Forget all states: time in which this process saw nothing says nothing about the others."""
+        self._states.clear()
+
 
 class Heartbeat:
     """A worker's sign of life in the journal `directory`, as a part of the run named `run`.
@@ -83,6 +89,10 @@ class Heartbeat:
         self.name = f"{host}-{self.pid}-{secrets.token_hex(4)}"
         self.lease = Lease(lease_seconds, clock)
         self._closing = threading.Event()
+        self._beaten = time.monotonic()
+        """The time of this worker's last heartbeat."""
+        self._pauses = 0
+        """The number of times that this process was stopped and continued."""
         try:
             (directory / WORKERS).mkdir(parents=True, exist_ok=True)
             self._write()
@@ -94,8 +104,8 @@ class Heartbeat:
     def is_dead(self, name: str) -> bool:
         """Return True if a worker will finish nothing more, so that its claims are void.
 
-        A worker that has closed, or whose process on this machine has ended, is dead at once. A worker on another
-        machine is dead if its file has not changed for a whole lease since the first call.
+        A worker that has closed, or whose process on this machine has ended, is dead at once. Any other worker is dead
+        if its file has not changed for a whole lease since the first call: its machine is lost, or it was stopped.
         """
         if name == self.name:
             return False
@@ -103,12 +113,19 @@ class Heartbeat:
             return True
         try:
             worker, touched = _read_worker_file(worker_file(self.directory, name))
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return True
         except OSError:
             return False
-        exited = None if worker is None else has_exited(worker)
-        return self.lease.has_expired(name, touched) if exited is None else exited
+        has_ended = worker is not None and has_exited(worker) is True
+        return has_ended or self.is_silent(name, touched)
+
+    def is_silent(self, name: str, state: object) -> bool:
+        """Return True if `name` has had this state for a whole lease in which this process was not stopped itself."""
+        pauses = self._pauses
+        has_expired = self.lease.has_expired(name, state)
+        is_awake = time.monotonic() - self._beaten < PAUSE_SECONDS
+        return has_expired and is_awake and pauses == self._pauses
 
     def run_of(self, name: str) -> str | None:
         """Return the run of a worker; None if its file is missing or unreadable."""
@@ -144,6 +161,11 @@ class Heartbeat:
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_SECONDS):
+            now = time.monotonic()
+            if now - self._beaten >= PAUSE_SECONDS:
+                self._pauses += 1
+                self.lease.restart()
+            self._beaten = now
             try:
                 os.utime(worker_file(self.directory, self.name))
             except FileNotFoundError:

@@ -39,12 +39,12 @@ class SubjectDirectory:
 
 def is_journal(directory: Path) -> bool:
     """Return True if the directory contains workers or subjects."""
-    return (directory / WORKERS).is_dir() or any(_subject_folders(directory))
+    return (directory / WORKERS).is_dir() or any(subject_folders(directory))
 
 
 def subject_directories(directory: Path) -> list[SubjectDirectory]:
     """Return all subjects, the latest first; raises OSError and JournalError."""
-    subjects = [_describe(directory, folder, subject) for folder, subject in _subject_folders(directory)]
+    subjects = [_describe(directory, folder, subject) for folder, subject in subject_folders(directory)]
     return sorted(subjects, key=lambda item: (item.idle_seconds, item.folder.name))
 
 
@@ -54,7 +54,8 @@ def is_busy(directory: Path, folder: Path) -> bool:
     if any(_is_alive(directory, name) for name in writers):
         return True
     for claim in (folder / CLAIMS).glob("*"):
-        with contextlib.suppress(FileNotFoundError):
+        # No worker makes a directory or a link there.
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             owner = read_owner(claim)
             if _is_alive(directory, owner) if owner else time.time() - claim.stat().st_mtime < SILENT_SECONDS:
                 return True
@@ -90,7 +91,7 @@ def leftover_files(directory: Path) -> list[Path]:
     return [file for file in sorted(own) if file.is_file() and is_worker_dead(file, SILENT_SECONDS)]
 
 
-def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
+def subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
     """Yield the directories that are certainly subjects: named by the key of the subject that they describe."""
     for folder in sorted(directory.iterdir()):
         if folder.is_symlink() or not folder.is_dir():

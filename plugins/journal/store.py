@@ -150,9 +150,11 @@ class Journal:
     def append(self, entry: Entry) -> None:
         """Write a result so that it survives a power loss, then release the sample's claim.
 
-        Raises ValueError for a field of the wrong type or out of range.
+        Writes nothing if this worker was stopped for so long that another one has claimed the sample. Raises ValueError
+        for a field of the wrong type or out of range.
         """
-        self._append(entry)
+        if not self._is_superseded(entry.key):
+            self._append(entry)
         self._require_writer().claims.release(entry.key)
 
     def record_facts(self, facts: Mapping[str, Any]) -> None:
@@ -214,6 +216,15 @@ class Journal:
         for key in keys:
             if key not in claims.held and (key not in claimed or claims.remove_if_dead(key, is_dead)):
                 yield key
+
+    def _is_superseded(self, key: str) -> bool:
+        """Return True if another worker has answered a sample that this worker had claimed, or is about to."""
+        with self._writing():
+            is_lost = self._require_writer().claims.is_lost(key)
+            if is_lost is not None:
+                return is_lost
+            self._reader.refresh(thorough=True)
+        return key in self.entries
 
     def _record_lost_claim(self, key: str) -> None:
         self._append(LostClaim(key=key, run=self._require_writer().run))

@@ -255,14 +255,18 @@ def is_running(pid: int) -> bool:
 
 def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     """Check that wrong use leaves no report, since a later run would reuse it."""
-    report = tmp_path / "report.json"
-    failed = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=tmp_path / "log")
+    report, log = tmp_path / "report.json", tmp_path / "log"
+    failed = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
     assert (failed.exit_code, failed.report) == (4, None)
     assert failed.reason.startswith("--model: no such directory")
     assert not report.exists()
-    report.write_text(json.dumps({"schema": "longctx-report/1", "cases": []}))
-    reused = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=tmp_path / "log")
-    assert (reused.exit_code, reused.report) == (0, {"schema": "longctx-report/1", "cases": []})
+    earlier = {"schema": "longctx-report/1", "model": {"fingerprint": "f"}, "cases": []}
+    report.write_text(json.dumps(earlier))
+    reused = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
+    assert (reused.exit_code, reused.report) == (0, earlier)
+    report.write_text(json.dumps(earlier | {"model": {"fingerprint": "g"}}))
+    again = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
+    assert (again.exit_code, again.report) == (4, None)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,28 @@ def replace_the_file_with_equal_size_and_time(folder: Path) -> None:
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
+def rewrite_in_place_and_restore_the_time(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    status = file.stat()
+    with file.open("r+b") as opened:
+        opened.write(OTHER_WEIGHTS)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def link_to_another_file(folder: Path) -> None:
+    folder.with_name("blob").write_bytes(OTHER_WEIGHTS)
+    (folder / "new").symlink_to(folder.with_name("blob"))
+    (folder / "new").replace(folder / "model.safetensors")
+
+
+def add_a_chat_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+
+
+def change_the_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text('{"a": 1}')
+
+
 def change_the_config(folder: Path) -> None:
     configure(folder, **{**CONFIG, "rope_theta": 5.0})
 
@@ -83,7 +105,8 @@ def remove_the_weights(folder: Path) -> None:
 
 CHANGES = (
     overwrite, replace_the_file, replace_the_directory,
-    replace_the_file_with_equal_size_and_time, change_the_config, remove_the_weights,
+    replace_the_file_with_equal_size_and_time, rewrite_in_place_and_restore_the_time, link_to_another_file,
+    change_the_config, change_the_tokenizer, add_a_chat_template, remove_the_weights,
 )  # fmt: skip
 
 
@@ -134,6 +157,39 @@ def test_a_change_between_scores_stops_the_next_score(folder: Path) -> None:
     assert next(scores).log_probabilities == (-1.0,)
     with pytest.raises(EngineError, match="was replaced during the run"):
         next(scores)
+
+
+def test_a_directory_that_is_replaced_only_while_it_is_loaded_is_an_error(folder: Path) -> None:
+    """The files are the same before and after loading, but others were loaded."""
+
+    def load() -> Engine:
+        folder.rename(folder.with_name("aside"))
+        overwrite(sound_checkpoint(folder))
+        folder.rename(folder.with_name("other"))
+        folder.with_name("aside").rename(folder)
+        return Echo(lambda text: None)
+
+    with pytest.raises(EngineError, match=r"was replaced during the run \(step_1000 changed\)"):
+        loaded(folder, load)
+
+
+def test_a_failure_to_load_a_replaced_checkpoint_names_the_replacement(folder: Path) -> None:
+    def load() -> Engine:
+        remove_the_weights(folder)
+        raise ValueError("no weights")
+
+    with pytest.raises(EngineError, match="was replaced during the run"):
+        loaded(folder, load)
+    with pytest.raises(ZeroDivisionError):
+        loaded(sound_checkpoint(folder.with_name("step_2000")), lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+
+
+def test_new_permissions_and_links_of_the_files_are_no_replacement(folder: Path) -> None:
+    def change(text: str) -> None:
+        (folder / "model.safetensors").chmod(0o600)
+        os.link(folder / "model.safetensors", folder.with_name(f"backup-{text}"))
+
+    assert len(list(loaded(folder, lambda: Echo(change)).generate(PROMPTS))) == 3
 
 
 def test_other_files_in_the_directory_may_change(folder: Path) -> None:
