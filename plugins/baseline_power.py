@@ -103,9 +103,10 @@ def _known_pairs(run: Run, panel: Panel, baseline: Baseline) -> int:
 
 
 def _case_loss(run: Run, panel: Panel, refs: Sequence[SampleRef]) -> float | None:
-    """Return the loss that the case with the fewest pairs detects; None if it has none."""
-    counts = Counter(ref.case_id for ref in refs)
-    pairs = min((counts[case.id] // case.group for case in panel.cases.values()), default=0)
+    """Return the loss that the case with the fewest haystacks in pairs detects; None if it has none."""
+    haystacks = {(ref.case_id, ref.sample_index // panel.cases[ref.case_id].haystack_samples) for ref in refs}
+    counts = Counter(case_id for case_id, _ in haystacks)
+    pairs = min((counts[case_id] for case_id in panel.cases), default=0)
     cases = len(run.scope(run.measurable).cases)
     return detectable_case_loss(pairs, cases=cases, false_discoveries=run.thresholds.regression.false_discoveries)
 

@@ -12,9 +12,9 @@ from fixtures.records import Verdict
 from fixtures.shown_text import visible_line
 from plugins.config.run import Run
 from plugins.controller import CONTROLLER, EVALUATION
+from plugins.gates.diagnoses import Diagnosis, case_blocks
 from plugins.gates.evaluate import blocks
 from plugins.gates.evaluation import Evaluation
-from plugins.gates.regression import Diagnosis, case_blocks
 from plugins.gates.thresholds import Thresholds
 from plugins.options import RUN
 
@@ -68,7 +68,8 @@ def case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, pla
         worse, better = diagnosis.flips
         reasons.append(
             f"{diagnosis.difference:+.1f} against the baseline "
-            f"({worse} worse, {better} better of {diagnosis.pairs} pairs)"
+            f"({worse} worse, {better} better of {diagnosis.pairs} pairs; "
+            f"{diagnosis.votes[0]} haystacks worse, {diagnosis.votes[1]} better)"
         )
     reason = "; ".join(reasons)
     name = f"case[{case.partition('[')[2].rstrip(']')}]"
@@ -112,4 +113,5 @@ def _passed(
 def _properties(verdict: Verdict) -> list[tuple[str, object]]:
     names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking", "reason")
     properties = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
-    return [*properties, ("interval", "{} {}".format(*verdict.interval))] if verdict.interval else properties
+    pairs = {name: getattr(verdict, name) for name in ("interval", "model_interval", "haystack_correlation")}
+    return properties + [(name, "{} {}".format(*pair)) for name, pair in pairs.items() if pair is not None]

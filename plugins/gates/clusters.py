@@ -18,6 +18,7 @@ import numpy as np
 
 from fixtures.records import Case
 from plugins.gates.e_process import Floats
+from plugins.gates.haystacks import Haystacks, Ints
 from plugins.gates.statistics import stratified_interval
 from plugins.gates.strata import Strata
 
@@ -52,6 +53,7 @@ class ClusteredQueue:
 
     def __init__(self, refs: Sequence[SampleRef], cases: Mapping[str, Case]):
         self.refs = tuple(refs)
+        self._cases = cases
         self.clusters = tuple(tuple(group) for _, group in groupby(refs, key=lambda ref: cluster_of(ref, cases)))
         case_sizes = Counter(cluster[0].case_id for cluster in self.clusters)
         smallest = min(case_sizes.values(), default=1)
@@ -79,6 +81,40 @@ class ClusteredQueue:
         for position, cluster in enumerate(self.clusters, start=1):
             seen.setdefault(cluster[0].case_id, position)
         return max(seen.values(), default=0)
+
+    @cached_property
+    def haystacks(self) -> Haystacks:
+        """The haystacks of all clusters. Cases with smaller ones than the others have several of them joined."""
+        largest = max((self._clusters_per_haystack(cluster[0].case_id) for cluster in self.clusters), default=1)
+        numbers: dict[tuple[str, int], int] = {}
+        for cluster in self.clusters:
+            numbers.setdefault(self._haystack_of(cluster[0], largest), len(numbers))
+        of_cluster = [numbers[self._haystack_of(cluster[0], largest)] for cluster in self.clusters]
+        of_all = np.array(of_cluster, dtype=np.intp)
+        return Haystacks(of_cluster=of_all, sizes=np.bincount(of_all))
+
+    def values_by_case(self, means: Floats) -> list[tuple[Floats, Ints]]:
+        """Return the values and the haystacks of the first clusters by case, of cases whose samples share haystacks."""
+        places: dict[str, list[int]] = {}
+        for place, cluster in enumerate(self.clusters[: means.size]):
+            if self._clusters_per_haystack(cluster[0].case_id) > 1:
+                places.setdefault(cluster[0].case_id, []).append(place)
+        return [
+            (
+                means[chosen] / self._weighted[chosen[0]][0],
+                np.array([self._haystack_of(self.clusters[place][0], own)[1] for place in chosen], dtype=np.intp),
+            )
+            for case_id, chosen in places.items()
+            for own in [self._clusters_per_haystack(case_id)]
+        ]
+
+    def _clusters_per_haystack(self, case_id: str) -> int:
+        case = self._cases[case_id]
+        return case.haystack_samples // case.group
+
+    def _haystack_of(self, ref: SampleRef, clusters: int) -> tuple[str, int]:
+        """Return the haystack of a sample where a haystack has so many clusters."""
+        return ref.case_id, ref.sample_index // (clusters * self._cases[ref.case_id].group)
 
     def weighted_means(self, scores: Mapping[SampleRef, float], stop: int | None = None, *, start: int = 0) -> Floats:
         """Return the weighted mean of every cluster from number `start` up to `stop` or the first unfinished one.

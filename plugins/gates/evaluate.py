@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fixtures.lengths import format_length
 from fixtures.records import Case, CaseResult, Verdict, VerdictWord
-from plugins.gates.clusters import ESTIMATE_ALPHA, SampleRef
+from plugins.gates.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
 from plugins.gates.e_process import TIE_TOLERANCE
 from plugins.gates.effective_length import effective_length, weighted_average
 from plugins.gates.findings import (
@@ -25,6 +25,7 @@ from plugins.gates.findings import (
     settled_scores,
     with_counts,
 )
+from plugins.gates.haystacks import correlation, correlation_pair, model_interval
 from plugins.gates.hypotheses import (
     PanelKey,
     Scope,
@@ -117,7 +118,7 @@ class GateEvaluator:
         alpha = self._alpha(gate, hypothesis)
         queue = panel.queue(hypothesis.case_ids)
         values = queue.weighted_means(self.scores, analysis.clusters)
-        low, high = (queue.scale * end for end in stratified_interval(values, queue.strata, alpha=alpha))
+        planned = stratified_interval(values, queue.strata, alpha=alpha)
         word: VerdictWord = analysis.decision.verdict if analysis.decision else "inconclusive"
         score = to_points(mean)
         text = f"{score:.1f}" if is_estimate(gate) else comparison(score, word, threshold_of(gate, scope))
@@ -125,9 +126,11 @@ class GateEvaluator:
             word=word,
             reason=text + extent(samples, of),
             score=score,
-            # The mean of the cases' means is not quite the weighted mean of the queue.
-            interval=(to_points(min(low, mean)), to_points(max(min(1.0, high), mean))),
+            interval=_in_points(queue, planned, mean),
+            model_interval=_in_points(queue, model_interval(values, queue.haystacks, alpha=alpha), mean),
             confidence=1 - alpha,
+            haystacks=queue.haystacks.count(len(values)),
+            correlation=correlation(queue.values_by_case(values)),
             samples=samples,
             of=of,
         )
@@ -184,9 +187,9 @@ class GateEvaluator:
         if unmeasured is not None:
             return _verdict(gate, with_counts(unmeasured, findings), measured=None, required=required)
         scores = {length: finding.score for length, finding in findings.items() if finding.score is not None}
-        ends = [{k: finding.interval[end] for k, finding in findings.items() if finding.interval} for end in (0, 1)]
         value = weighted_average(scores, rising=gate.rising)
-        low, high = (weighted_average(end, rising=gate.rising) for end in ends)
+        low, high = _average_interval({length: finding.interval for length, finding in findings.items()}, gate)
+        of_model = _average_interval({length: finding.model_interval for length, finding in findings.items()}, gate)
         word: VerdictWord = "pass" if low > required else "fail" if high <= required else "inconclusive"
         if all(finding.samples == finding.of for finding in findings.values()):
             word = "pass" if value > required + to_points(TIE_TOLERANCE) else "fail"
@@ -194,6 +197,7 @@ class GateEvaluator:
             word=word,
             reason=comparison(value, word, required),
             interval=(low, high),
+            model_interval=of_model,
             confidence=self.thresholds.verdict.confidence,
         )
         return _verdict(gate, with_counts(finding, findings), measured=value, required=required)
@@ -232,6 +236,15 @@ def sample_scores(panels: Mapping[PanelKey, Panel], results: Mapping[str, CaseRe
     }
 
 
+def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) -> tuple[float, float]:
+    """Return the bounds of a panel's mean, in points, from those of its weighted clusters.
+
+    They contain the mean of the cases' means, which is not quite that of the weighted clusters.
+    """
+    low, high = (min(1.0, queue.scale * bound) for bound in bounds)
+    return to_points(min(low, mean)), to_points(max(high, mean))
+
+
 def _verdict(
     gate: Gate, finding: Finding, *, measured: float | None, required: float, name: str = "", length: int | None = None
 ) -> Verdict:
@@ -241,6 +254,9 @@ def _verdict(
         length=length,
         measured=measured,
         interval=finding.interval,
+        model_interval=finding.model_interval,
+        haystacks=finding.haystacks,
+        haystack_correlation=correlation_pair(finding.correlation),
         confidence=finding.confidence if finding.interval else None,
         required=required,
         samples=finding.samples,
@@ -249,6 +265,13 @@ def _verdict(
         blocking=gate.blocking,
         reason=finding.reason,
     )
+
+
+def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate: Gate) -> tuple[float, float]:
+    """Return the interval of a weighted average over lengths, from one interval for each."""
+    ends = [{length: ends[end] for length, ends in intervals.items() if ends} for end in (0, 1)]
+    low, high = (weighted_average(end, rising=gate.rising) for end in ends)
+    return low, high
 
 
 def _required_length(gate: Gate, scope: Scope) -> int:

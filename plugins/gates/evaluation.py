@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fixtures.records import Verdict
+from plugins.gates.diagnoses import Diagnosis, diagnoses
 from plugins.gates.evaluate import GateEvaluator, Measured
 from plugins.gates.evidence_curves import Curve, curves
 from plugins.gates.findings import Finding
 from plugins.gates.hypotheses import HEADLINE, estimate_gate
-from plugins.gates.regression import Diagnosis, diagnoses, regression_verdicts
+from plugins.gates.regression import regression_verdicts
 from plugins.gates.thresholds import CATEGORIES, Gate, Thresholds
 
 FindingsByLength = Mapping[int, Finding]

@@ -14,8 +14,8 @@ from plugins.gates.evaluate import GateEvaluator
 from plugins.gates.hypotheses import gate_family, hypothesis_of, lengths_of, tasks_of, verdict_name
 from plugins.gates.panels import Panel
 from plugins.gates.regression import baseline_scores, comparison_name, scores_of_panel
-from plugins.gates.sequential import Hypothesis
-from plugins.gates.statistics import level_evidence, paired_evidence
+from plugins.gates.sequential import Hypothesis, pair_evidence
+from plugins.gates.statistics import level_evidence
 from plugins.gates.thresholds import Gate
 
 MOST_POINTS = 120
@@ -119,9 +119,7 @@ def _paired_curve(panel: Panel, scores: Mapping[SampleRef, float], baseline: Map
     test = panel.non_inferiority
     if not len(values) or test is None:
         return None
-    population = len(queue.clusters) if test.finite_population else None
-    drop, clear = test.drop / queue.scale, test.clear / queue.scale
-    evidence = paired_evidence(values, drop=drop, clear=clear, population=population)
+    evidence = pair_evidence(test, queue, values)
     decided = analysis.decision.stopping_time if analysis.decision else None
     return _curve(panel.length, queue, evidence, alpha=test.alpha, decided=decided, exact=False)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fixtures.lengths import format_length
 from fixtures.records import VerdictWord
 from plugins.gates.effective_length import contiguous_effective_length, effective_length, effective_length_label
+from plugins.gates.haystacks import Correlation
 
 # Verdicts become scores of 0 and 100, so that a length passes if its score is above this one.
 HALF = 50.0
@@ -26,10 +27,19 @@ class Finding:
     """The mean over the gate's tasks in points; None if a case has no score."""
 
     interval: tuple[float, float] | None = None
-    """The confidence interval of the score in points."""
+    """The confidence interval of the score on all planned samples, in points."""
+
+    model_interval: tuple[float, float] | None = None
+    """The confidence interval of what unlimited samples would measure, in points."""
 
     confidence: float | None = None
-    """The confidence of the interval, 0 to 1."""
+    """The confidence of both intervals, 0 to 1."""
+
+    haystacks: int = 0
+    """The number of haystacks under the samples behind the finding."""
+
+    correlation: Correlation | None = None
+    """The correlation between scores on the same haystack."""
 
     samples: int = 0
     """The number of samples behind the finding."""

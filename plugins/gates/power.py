@@ -11,7 +11,7 @@ import numpy as np
 
 from plugins.gates.clusters import MIN_CLUSTERS, ClusteredQueue
 from plugins.gates.e_process import Floats
-from plugins.gates.sequential import NonInferiority
+from plugins.gates.sequential import NonInferiority, decide_pairs
 from plugins.gates.statistics import decide_paired, log_evidence_of_drop
 
 # A loss counts as detectable if it is shown with this probability; the second number is the normal quantile of it.
@@ -24,8 +24,9 @@ def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pai
     The loss is one-way: all clusters with another score than the baseline's are worse. Flips in both directions make
     the detectable loss larger. Returns None if no loss can be shown.
     """
-    population = len(queue.clusters) if hypothesis.finite_population else None
-    return _panel_loss(hypothesis, pairs, population)
+    if hypothesis.finite_population:
+        return _panel_loss(hypothesis, pairs, len(queue.clusters))
+    return _panel_loss(hypothesis, queue.haystacks.count(pairs), None)
 
 
 @lru_cache(maxsize=1024)
@@ -76,12 +77,5 @@ def _spread(worse: int, pairs: int) -> Floats:
 
 def can_rule_out(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> bool:
     """Return True if equal scores on so many clusters rule out the loss that the hypothesis is about."""
-    decision = decide_paired(
-        np.zeros(pairs),
-        drop=hypothesis.drop,
-        clear=hypothesis.clear,
-        alpha=hypothesis.alpha,
-        min_observations=min(len(queue.clusters), queue.min_clusters),
-        population=len(queue.clusters) if hypothesis.finite_population else None,
-    )
+    decision = decide_pairs(hypothesis, queue, np.zeros(pairs))
     return decision is not None and decision.verdict == "pass"

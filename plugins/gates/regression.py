@@ -1,64 +1,25 @@
-"""The comparison with a baseline: one verdict per panel on paired samples, and a diagnosis of every case."""
+"""The comparison with a baseline: one verdict per panel on paired samples."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from fixtures.lengths import format_length
 from fixtures.records import CaseResult, Verdict, VerdictWord
-from plugins.gates.clusters import SampleRef
-from plugins.gates.e_process import Floats
+from plugins.gates.clusters import ClusteredQueue, SampleRef
+from plugins.gates.diagnoses import flips
 from plugins.gates.evaluate import GateEvaluator, interval_alpha
+from plugins.gates.haystacks import Correlation, correlation, correlation_pair, model_paired_interval
 from plugins.gates.hypotheses import RULER
 from plugins.gates.panels import Panel
-from plugins.gates.points import from_points, to_points
-from plugins.gates.power import detectable_case_loss, detectable_panel_loss
+from plugins.gates.points import to_points
+from plugins.gates.power import detectable_panel_loss
 from plugins.gates.sequential import InterimAnalysis
-from plugins.gates.statistics import e_bh, interval, log_evidence_below, log_evidence_of_drop, paired_interval
-from plugins.gates.thresholds import Thresholds
+from plugins.gates.statistics import paired_interval
 
 KIND = "regression"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """The tests of one case against its floor and against the baseline. Scores and differences are in points."""
-
-    score: float | None
-
-    interval: tuple[float, float] | None
-    """The confidence interval around the score of the model, not only of the planned samples."""
-
-    floor: float | None
-    """The lowest acceptable score; None if the thresholds file sets none for the task."""
-
-    below: bool
-    """True if the case is shown to be below its floor, at the false discovery rate that holds over all cases."""
-
-    difference: float | None
-    """The mean of model - baseline over all pairs; None without pairs."""
-
-    difference_interval: tuple[float, float] | None
-
-    flips: tuple[int, int]
-    """The number of clusters that became worse and the number that became better."""
-
-    pairs: int
-    """The number of clusters that were compared."""
-
-    dropped: bool
-    """True if the case is shown to be worse than the baseline, at the same false discovery rate."""
-
-    detectable: float | None = None
-    """The smallest one-way loss of this case alone that its pairs detect; None if they show no loss."""
-
-    @property
-    def bad(self) -> bool:
-        return self.below or self.dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +27,21 @@ class Comparison:
     """The measured change against the baseline on one panel, in points."""
 
     difference: float
+
     interval: tuple[float, float]
+    """The confidence interval of the difference on the planned samples."""
+
+    model_interval: tuple[float, float]
+    """The confidence interval of the difference of the models."""
+
+    correlation: Correlation | None
+    """The correlation between differences on the same haystack."""
+
+    haystacks: int
+
     worse: int
+
     better: int
-
-
-def case_blocks(diagnosis: Diagnosis, thresholds: Thresholds) -> bool:
-    """Return True if the case fails the run: a floor always does, a loss against the baseline if `cases` says so."""
-    return diagnosis.below or (diagnosis.dropped and thresholds.regression.cases == "fail")
 
 
 def comparison_name(family: str, length: int) -> str:
@@ -87,27 +55,6 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
         return ()
     baseline = baseline_scores(evaluator.measured.results)
     return tuple(_verdict(evaluator, panel, scores_of_panel(panel, baseline)) for panel in evaluator.panels.values())
-
-
-def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
-    """Return the diagnosis of every case that has a score, keyed by case id."""
-    floors, results = evaluator.thresholds.floors, evaluator.measured.results
-    scored = {case_id: result for case_id, result in results.items() if result.score is not None}
-    below = _discoveries(scored, evaluator, lambda result: _log_evidence_below(result, floors.get(result.case.task)))
-    dropped = _discoveries(scored, evaluator, _log_evidence_of_drop)
-    alpha = 1 - evaluator.thresholds.verdict.confidence
-    compared = sum(bool(result.differences) for result in scored.values())
-    return {
-        case_id: _diagnosis(
-            result,
-            floors.get(result.case.task),
-            alpha=alpha,
-            below=case_id in below,
-            dropped=case_id in dropped,
-            detectable=_detectable(result, compared, evaluator.thresholds.regression.false_discoveries),
-        )
-        for case_id, result in scored.items()
-    }
 
 
 def baseline_scores(results: Mapping[str, CaseResult]) -> dict[SampleRef, float]:
@@ -143,6 +90,9 @@ def _verdict(evaluator: GateEvaluator, panel: Panel, baseline: Mapping[SampleRef
         length=panel.length,
         measured=comparison.difference if comparison else None,
         interval=comparison.interval if comparison else None,
+        model_interval=comparison.model_interval if comparison else None,
+        haystacks=comparison.haystacks if comparison else 0,
+        haystack_correlation=correlation_pair(comparison.correlation if comparison else None),
         confidence=1 - alpha if comparison else None,
         required=-settings.drop,
         samples=analysis.samples,
@@ -195,26 +145,26 @@ def _comparison(
     queue = panel.queue(panel.cases)
     paired = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
     differences = queue.weighted_means(paired, analysis.clusters)
-    population = len(queue.clusters) if panel.non_inferiority.finite_population else None
-    bounds = paired_interval(differences, alpha=alpha, population=population)
-    low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in bounds)
-    worse, better = _flips(differences)
+    worse, better = flips(differences)
     return Comparison(
         difference=to_points(queue.scale * math.fsum(differences) / len(differences)),
-        interval=(low, high),
+        interval=_in_points(queue, paired_interval(differences, alpha=alpha, population=len(queue.clusters))),
+        model_interval=_in_points(queue, model_paired_interval(differences, queue.haystacks, alpha=alpha)),
+        correlation=correlation(queue.values_by_case(differences)),
+        haystacks=queue.haystacks.count(len(differences)),
         worse=worse,
         better=better,
     )
 
 
-def _flips(differences: Floats) -> tuple[int, int]:
-    """Return how many differences are below zero and how many above."""
-    return int((differences < 0).sum()), int((differences > 0).sum())
+def _in_points(queue: ClusteredQueue, bounds: tuple[float, float]) -> tuple[float, float]:
+    low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in bounds)
+    return low, high
 
 
 def _reason(evaluator: GateEvaluator, comparison: Comparison, word: VerdictWord, *, pairs: int) -> str:
-    low, high = comparison.interval
     settings = evaluator.thresholds.regression
+    low, high = comparison.interval if settings.population else comparison.model_interval
     if word == "pass":
         conclusion = f"no loss of {settings.drop:g}"
     elif word == "fail":
@@ -226,63 +176,3 @@ def _reason(evaluator: GateEvaluator, comparison: Comparison, word: VerdictWord,
         conclusion = f"neither shown nor ruled out: {settings.drop:g}"
     flips = f"{comparison.worse} worse, {comparison.better} better of {pairs} pairs"
     return f"{comparison.difference:+.1f} [{low:+.1f}, {high:+.1f}]: {conclusion} points ({flips})"
-
-
-def _discoveries(
-    results: Mapping[str, CaseResult],
-    evaluator: GateEvaluator,
-    log_evidence: Callable[[CaseResult], float | None],
-) -> set[str]:
-    """Return the cases whose null hypothesis is rejected at the false discovery rate of the thresholds file.
-
-    Cases without evidence (None) do not count among the tests.
-    """
-    tested = {case_id: value for case_id, result in results.items() if (value := log_evidence(result)) is not None}
-    rejected = e_bh(list(tested.values()), evaluator.thresholds.regression.false_discoveries)
-    return {case_id for case_id, is_rejected in zip(tested, rejected, strict=True) if is_rejected}
-
-
-def _log_evidence_below(result: CaseResult, floor: float | None) -> float | None:
-    if floor is None:
-        return None
-    clusters = result.case.samples // result.case.group
-    return log_evidence_below(np.array(result.evidence), from_points(floor), population=clusters)
-
-
-def _log_evidence_of_drop(result: CaseResult) -> float | None:
-    return log_evidence_of_drop(np.array(result.differences)) if result.differences else None
-
-
-def _detectable(result: CaseResult, compared: int, false_discoveries: float) -> float | None:
-    """Return the smallest loss of a case, in points, that its pairs detect; None without pairs."""
-    pairs = len(result.differences)
-    loss = detectable_case_loss(pairs, cases=compared, false_discoveries=false_discoveries) if pairs else None
-    return None if loss is None else to_points(loss)
-
-
-def _diagnosis(
-    result: CaseResult,
-    floor: float | None,
-    *,
-    alpha: float,
-    below: bool,
-    dropped: bool,
-    detectable: float | None,
-) -> Diagnosis:
-    assert result.score is not None
-    low, high = interval(np.array(result.evidence), alpha=alpha)
-    differences = np.array(result.differences)
-    pairs = len(differences)
-    bounds = paired_interval(differences, alpha=alpha) if pairs else None
-    return Diagnosis(
-        score=to_points(result.score),
-        interval=(to_points(low), to_points(high)),
-        floor=floor,
-        below=below,
-        difference=to_points(math.fsum(differences) / pairs) if pairs else None,
-        difference_interval=bounds and (to_points(bounds[0]), to_points(bounds[1])),
-        flips=_flips(differences),
-        pairs=pairs,
-        dropped=dropped,
-        detectable=detectable,
-    )

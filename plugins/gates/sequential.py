@@ -9,7 +9,8 @@ import numpy as np
 
 from plugins.gates.clusters import ClusteredQueue, SampleRef, first_precise_look, soonest_precise_look
 from plugins.gates.e_process import Floats
-from plugins.gates.statistics import Decision, decide_level, decide_paired
+from plugins.gates.haystacks import model_paired_evidence
+from plugins.gates.statistics import Decision, decide_level, decide_paired, first_decision, paired_evidence
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
 MAX_CLUSTERS_AHEAD = 1024
@@ -62,7 +63,8 @@ class NonInferiority:
     """The largest probability of a wrong verdict."""
 
     finite_population: bool = False
-    """True if the means are those of the planned samples, False if they are those of the models behind them."""
+    """True if the means are those of the planned samples, False if they are those of the models behind them. Then a
+    haystack is one observation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +118,16 @@ def analyze_pairs(
 ) -> InterimAnalysis:
     """Test non-inferiority on the prefix of a queue that both models have finished."""
     differences = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
-    decision = _decide_pairs(hypothesis, queue, differences)
+    decision = decide_pairs(hypothesis, queue, differences)
     return _analysis(decision, queue, len(differences) if decision is None or full else decision.stopping_time)
+
+
+def pair_evidence(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> tuple[Floats, Floats]:
+    """Return the two log e-processes of a comparison, for "non-inferior" and "inferior", along the queue's clusters."""
+    drop, clear = hypothesis.drop / queue.scale, hypothesis.clear / queue.scale
+    if hypothesis.finite_population:
+        return paired_evidence(differences, drop=drop, clear=clear, population=len(queue.clusters))
+    return model_paired_evidence(differences, queue.haystacks, drop=drop, clear=clear)
 
 
 def samples_until_verdict(
@@ -183,7 +193,7 @@ def pairs_until_verdict(
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
         assumed = {ref: scores.get(ref, fill) - baseline.get(ref, 1 - fill) for ref in refs}
-        return _decide_pairs(hypothesis, queue, _completed(queue, finished, assumed))
+        return decide_pairs(hypothesis, queue, _completed(queue, finished, assumed))
 
     return _until_soonest(decide, queue, analysis)
 
@@ -213,15 +223,20 @@ def _decide_level(
     )
 
 
-def _decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Decision | None:
+def decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Decision | None:
+    """Return the verdict on the differences of the first clusters of a queue; None while it is open."""
     population = len(queue.clusters)
+    min_observations = min(population, queue.min_clusters)
+    if not hypothesis.finite_population or not population:
+        non_inferior, inferior = pair_evidence(hypothesis, queue, differences)
+        return first_decision(non_inferior, inferior, alpha=hypothesis.alpha, min_observations=min_observations)
     return decide_paired(
         differences,
         drop=hypothesis.drop / queue.scale,
         clear=hypothesis.clear / queue.scale,
         alpha=hypothesis.alpha,
-        min_observations=min(population, queue.min_clusters),
-        population=population if hypothesis.finite_population and population else None,
+        min_observations=min_observations,
+        population=population,
     )
 
 

@@ -67,7 +67,7 @@ def decide_level(
         control_variate=control_variate,
         strata=strata,
     )
-    decision = _first_decision(above, below, alpha=alpha, min_observations=min_observations)
+    decision = first_decision(above, below, alpha=alpha, min_observations=min_observations)
     x = checked(scores, 0.0)
     if decision is None and x.size == population:
         exceeds = math.fsum(x) > population * (threshold + TIE_TOLERANCE)
@@ -131,7 +131,7 @@ def decide_paired(
     """
     x = checked(differences, -1.0)
     non_inferior, inferior = paired_evidence(x, drop=drop, clear=clear, population=population)
-    decision = _first_decision(non_inferior, inferior, alpha=alpha, min_observations=min_observations)
+    decision = first_decision(non_inferior, inferior, alpha=alpha, min_observations=min_observations)
     if decision is None and population is not None and x.size >= population:
         fails = math.fsum(x) <= -population * ((drop + clear) / 2 - TIE_TOLERANCE)
         return Decision(verdict="fail" if fails else "pass", stopping_time=population)
@@ -237,7 +237,7 @@ def _log_level(scores: Floats, mean: float, population: int, control: Floats | N
     return np.logaddexp(plain, log_evidence(difference, (gap + 1) / 2, population=population)) - math.log(2)
 
 
-def _first_decision(above: Floats, below: Floats, *, alpha: float, min_observations: int) -> Decision | None:
+def first_decision(above: Floats, below: Floats, *, alpha: float, min_observations: int) -> Decision | None:
     """Return the decision at the first look where an e-process reaches 1/alpha; the larger one wins if both do."""
     reached = np.maximum(above, below) >= _boundary(alpha)
     reached[: max(0, min_observations - 1)] = False

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fixtures.records import VerdictWord
+from plugins.gates.diagnoses import case_blocks
 from plugins.gates.evaluate import blocks
 from plugins.gates.evidence_curves import Curve
-from plugins.gates.regression import case_blocks
 from plugins.report.document import RunSummary
 from plugins.report.samples import Samples, samples_of
 

@@ -156,6 +156,8 @@ def _case(evaluation: Evaluation, case: Case) -> dict[str, Any]:
     diagnosis = evaluation.diagnoses.get(case.id)
     if diagnosis is not None:
         entry |= {"floor": diagnosis.floor, "interval": diagnosis.interval and list(diagnosis.interval)}
+        entry["haystacks"] = diagnosis.haystacks
+        entry["haystack_correlation"] = diagnosis.correlation and diagnosis.correlation.value
         entry["verdict"] = "fail" if diagnosis.bad else entry["verdict"]
         reasons = {"below its floor": diagnosis.below, "worse than the baseline": diagnosis.dropped}
         entry["decided_by"] = " and ".join(name for name, holds in reasons.items() if holds) or entry["decided_by"]
@@ -246,6 +248,7 @@ def _ruler(evaluation: Evaluation) -> dict[str, Any]:
         "threshold_source": scope.reference.source,
         "scores": _scores_by_length(findings),
         "intervals": {str(length): finding.interval for length, finding in findings.items()},
+        "model_intervals": {str(length): finding.model_interval for length, finding in findings.items()},
         "verdicts": {str(length): finding.word for length, finding in findings.items()},
         "aspects": {aspect: _scores_by_length(by_length) for aspect, by_length in evaluation.aspects.items()},
         "effective_length": effective_length(settled, HALF) if settled else None,
@@ -281,6 +284,9 @@ def _regression(summary: RunSummary) -> dict[str, Any] | None:
                 "interval": diagnosis.difference_interval and list(diagnosis.difference_interval),
                 "worse": diagnosis.flips[0],
                 "better": diagnosis.flips[1],
+                "haystacks_worse": diagnosis.votes[0],
+                "haystacks_better": diagnosis.votes[1],
+                "no_vote": diagnosis.no_vote,
                 "pairs": diagnosis.pairs,
                 "detectable": diagnosis.detectable,
                 "dropped": diagnosis.dropped,

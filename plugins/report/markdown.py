@@ -9,6 +9,7 @@ from typing import Any
 
 from fixtures.lengths import format_length
 from fixtures.shown_text import one_line
+from plugins.report.certainty import few_samples, no_votes, range_text, seed_role, two_intervals
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 
 Document = Mapping[str, Any]
@@ -42,6 +43,7 @@ def markdown(document: Document, *, holds: bool) -> str:
         _regression(document),
         _cases(document, lengths),
         _lowest(document),
+        _notes(document),
         _cost(document),
     ]
     if ruler["effective_length_label"] is not None:
@@ -83,10 +85,17 @@ def _means(document: Document, lengths: Sequence[int]) -> list[tuple[str, ...]]:
         **helmet["categories"],
         "**HELMET average**": helmet["average"],
     }
-    return [
+    means = [
         (name, *(_number(scores.get(str(length))) for length in lengths))
         for name, scores in rows.items()
         if any(score is not None for score in scores.values())
+    ]
+    ruler = document["ruler"]
+    intervals = {"RULER mean, these samples": ruler["intervals"], "RULER mean, the model": ruler["model_intervals"]}
+    return means + [
+        (name, *(range_text(ends[str(length)]) if ends[str(length)] else "-" for length in lengths))
+        for name, ends in intervals.items()
+        if any(interval is not None for interval in ends.values())
     ]
 
 
@@ -96,12 +105,23 @@ def _gates(document: Document) -> str:
     blocking.sort(key=lambda gate: list(VERDICTS).index(gate["verdict"]))
     most = max(MOST_GATES, sum(gate["verdict"] in ("fail", "error") for gate in blocking))
     rows = [
-        (VERDICTS[gate["verdict"]], plain(gate["name"], 60), plain(gate["reason"] + detectable_note(gate), 160))
+        (
+            VERDICTS[gate["verdict"]],
+            plain(gate["name"], 60),
+            plain(gate["reason"] + detectable_note(gate), 160),
+            plain(two_intervals(gate), 160),
+        )
         for gate in blocking[:most]
     ]
     others = Counter(gate["verdict"] for gate in blocking[most:])
-    rows += [(VERDICTS[verdict], f"{count} more", "") for verdict, count in others.items()]
-    return _table(("", "blocking gate", "reason"), rows)
+    rows += [(VERDICTS[verdict], f"{count} more", "", "") for verdict, count in others.items()]
+    return _table(("", "blocking gate", "reason", "confidence intervals"), rows)
+
+
+def _notes(document: Document) -> str:
+    """Return what limits the meaning of the verdicts; empty without gates."""
+    notes = [few_samples(document), seed_role(document)] if document["gates"] else []
+    return "\n\n".join(f"<sub>{plain(note, 300)}</sub>" for note in notes if note)
 
 
 def _regression(document: Document) -> str:
@@ -115,7 +135,8 @@ def _regression(document: Document) -> str:
     shown = ", ".join(plain(case_id, 60) for case_id in dropped[:MOST_DROPPED]) or "none"
     more = f" and {len(dropped) - MOST_DROPPED} more" if len(dropped) > MOST_DROPPED else ""
     counts = f"Against {plain(regression['baseline']['name'], 80)}: {worse} worse, {better} better of {pairs} pairs"
-    return f"{counts}; cases shown to be worse: {shown}{more}"
+    without_vote = f"; {no_votes(document)}" if no_votes(document) else ""
+    return f"{counts}; cases shown to be worse: {shown}{more}{without_vote}"
 
 
 def _cases(document: Document, lengths: Sequence[int]) -> str:

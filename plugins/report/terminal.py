@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from fixtures.lengths import format_length
 from fixtures.preflight import Inspection
 from fixtures.shown_text import visible_line
+from plugins.report.certainty import correlation_text, few_samples, no_votes, seed_role, two_intervals
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 
 Document = Mapping[str, Any]
@@ -135,11 +137,18 @@ def _mean_rows(document: Document, lengths: Sequence[int]) -> list[Row]:
         ("HELMET", helmet["average"], {"bold": True}),
         ("mean", ruler["scores"], {"bold": True}),
     ]
-    return [
+    rows: list[Row] = [
         (f"= {name}", [_cell(scores[str(length)]) for length in lengths], markup)
         for name, scores, markup in means
         if any(score is not None for score in scores.values())
     ]
+    intervals = {"  these samples": ruler["intervals"], "  the model": ruler["model_intervals"]}
+    rows += [
+        (name, [_range_cell(ends[str(length)]) for length in lengths], {})
+        for name, ends in intervals.items()
+        if any(interval is not None for interval in ends.values())
+    ]
+    return rows
 
 
 def _gates(document: Document) -> list[Line]:
@@ -150,11 +159,14 @@ def _gates(document: Document) -> list[Line]:
             markup = VERDICT_MARKUP.get(gate["verdict"], {"red": True})
             text = f"{gate['verdict'].upper():<5} {gate['name']}: {gate['reason']}{detectable_note(gate)}"
             lines.append(_line("gate", text, **markup))
+            about = ", ".join(part for part in (two_intervals(gate), correlation_text(gate)) if part)
+            lines += [_line("", about)] if about else []
     reported = Counter(gate["verdict"] for gate in document["gates"] if not gate["blocking"])
     if reported:
         counts = ", ".join(f"{count} {verdict}" for verdict, count in reported.items())
         lines.append(_line("", f"reported only: {counts}"))
-    return lines
+    notes = (no_votes(document), few_samples(document), seed_role(document) if document["gates"] else "")
+    return [*lines, *(_line("", note, yellow=note == notes[1]) for note in notes if note)]
 
 
 def _errors(document: Document) -> list[Line]:
@@ -229,6 +241,14 @@ def _case_cell(case: Mapping[str, Any]) -> str:
 
 def _cell(score: float | None) -> str:
     return "-" if score is None else f"{score:.1f}"
+
+
+def _range_cell(interval: Sequence[float] | None) -> str:
+    """Return an interval in whole points, rounded outwards, so that it fits a cell."""
+    if interval is None:
+        return "-"
+    low, high = math.floor(interval[0]), math.ceil(interval[1])
+    return f"{low}-{high}"
 
 
 def _length(length: int | None, *, missing: str = "unknown") -> str:

@@ -8,15 +8,15 @@ import pytest
 
 from fixtures.records import Verdict, VerdictWord
 from plugins.gate_tests import REPORTED_ONLY, case_reports, gate_reports
+from plugins.gates.diagnoses import Diagnosis
 from plugins.gates.evaluate import blocks
-from plugins.gates.regression import Diagnosis
 from plugins.gates.thresholds import RegressionSettings, Thresholds, VerdictSettings
 from tests.helpers.queues import thresholds
 
 WORDS: tuple[VerdictWord, ...] = ("pass", "fail", "inconclusive", "error", "not measured")
 BAD = Diagnosis(
     score=61.5, interval=(50.0, 70.0), floor=90.0, below=True, difference=-12.25, difference_interval=(-20.0, -4.0),
-    flips=(9, 2), pairs=57, dropped=True,
+    flips=(9, 2), votes=(4, 1), no_vote=None, pairs=57, dropped=True, haystacks=8, correlation=None,
 )  # fmt: skip
 
 
@@ -103,8 +103,13 @@ def test_an_inconclusive_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> 
     ("below", "dropped", "message"),
     [
         (True, False, "61.5 is below its floor of 90"),
-        (False, True, "-12.2 against the baseline (9 worse, 2 better of 57 pairs)"),
-        (True, True, "61.5 is below its floor of 90; -12.2 against the baseline (9 worse, 2 better of 57 pairs)"),
+        (False, True, "-12.2 against the baseline (9 worse, 2 better of 57 pairs; 4 haystacks worse, 1 better)"),
+        (
+            True,
+            True,
+            "61.5 is below its floor of 90; "
+            "-12.2 against the baseline (9 worse, 2 better of 57 pairs; 4 haystacks worse, 1 better)",
+        ),
     ],
 )
 def test_a_regressed_case_is_a_failed_test_with_its_reason(below: bool, dropped: bool, message: str) -> None:
@@ -119,6 +124,9 @@ def test_a_regressed_case_is_a_failed_test_with_its_reason(below: bool, dropped:
 def test_a_regressed_case_is_reported_without_failing_unless_it_is_below_its_floor() -> None:
     report, _ = case_reports("test_ruler[vt-4k]", replace(BAD, below=False), thresholds(), place="t.toml")
     assert report.outcome == "skipped"
-    assert report.wasxfail == f"{REPORTED_ONLY}-12.2 against the baseline (9 worse, 2 better of 57 pairs)"
+    assert (
+        report.wasxfail
+        == f"{REPORTED_ONLY}-12.2 against the baseline (9 worse, 2 better of 57 pairs; 4 haystacks worse, 1 better)"
+    )
     report, _ = case_reports("test_ruler[vt-4k]", BAD, thresholds(), place="t.toml")
     assert report.outcome == "failed"

@@ -7,9 +7,10 @@ from typing import Any
 
 from fixtures.lengths import format_length
 from plugins.gates.evidence_curves import Curve
+from plugins.report.certainty import correlation_text, two_intervals
 from plugins.report.details import Details
 from plugins.report.document import detectable_note
-from plugins.report.html.tables import Document, interval_unless_known, number, short_length
+from plugins.report.html.tables import Document, number, short_length
 
 
 def gates(document: Document, details: Details) -> list[dict[str, Any]]:
@@ -47,7 +48,8 @@ def _gate(gate: Mapping[str, Any], details: Details) -> dict[str, Any]:
         ],
         "shown": short_length(int(measured)) if is_length and measured else number(measured, signed),
         "requirement": _requirement(gate),
-        "interval_text": interval_unless_known(gate["interval"], signed),
+        "interval_text": two_intervals(gate),
+        "correlation_text": correlation_text(gate),
         "reason": gate["reason"] + detectable_note(gate),
     }
 

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from plugins.report.certainty import few_samples, seed_role
 from plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
 from plugins.report.charts.colours import SHADES, shade_rules
 from plugins.report.charts.evidence import evidence_svg
@@ -53,6 +54,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         kinds=[kind for kind in views.KINDS if any(row["counts"][kind] for row in failures)],
         helmet=views.helmet_bars(document),
         gates=gates(document, details),
+        notes=[note for note in (few_samples(document), seed_role(document)) if note],
         comparison=tables.comparison(document),
         lowest_cases=views.lowest_cases(document),
         samples=details.samples,

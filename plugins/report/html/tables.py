@@ -8,6 +8,7 @@ from typing import Any
 
 from fixtures.lengths import format_length
 from fixtures.shown_text import one_line
+from plugins.report.certainty import no_votes
 from plugins.report.charts.colours import difference_class, shade
 from plugins.report.document import DEPTH_BINS, is_rough
 
@@ -111,6 +112,7 @@ def comparison(document: Document) -> dict[str, Any] | None:
         "tables": [
             _difference_table(document, suite) for suite in dict.fromkeys(case["suite"] for case in document["cases"])
         ],
+        "no_votes": no_votes(document),
         **{count: sum(case[count] for case in cases) for count in ("worse", "better", "pairs")},
     }
 
@@ -197,8 +199,10 @@ def _difference_cell(case: Mapping[str, Any] | None, task: str, length: int) -> 
     if case is None or case["difference"] is None:
         return Cell()
     pairs = f"{case['worse']} worse, {case['better']} better of {case['pairs']} pairs"
+    if case["no_vote"]:
+        pairs += f"; {case['no_vote']}: no vote"
     return Cell(
-        text=number(case["difference"], signed=True),
+        text=number(case["difference"], signed=True) + (" =" if case["no_vote"] else ""),
         style=difference_class(case["difference"]) + (" bad" if case["dropped"] else ""),
         title=f"interval {interval_text(case['interval'], signed=True)}; {pairs}",
         task=task,

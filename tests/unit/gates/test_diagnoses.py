@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.records import Case, CaseResult
+from plugins.gates.diagnoses import Diagnosis, diagnoses
 from plugins.gates.evaluate import GateEvaluator, Measured
-from plugins.gates.regression import Diagnosis, diagnoses
 from plugins.gates.statistics import log_evidence_below, log_evidence_of_drop
 from plugins.gates.thresholds import RegressionSettings
 from tests.helpers.queues import case, result, scope_of, thresholds
@@ -81,7 +81,8 @@ def test_a_borderline_case_is_bad_alone_and_not_among_many() -> None:
 def test_a_borderline_loss_is_bad_alone_and_not_among_many() -> None:
     lost = next(count for count in range(1, 100) if log_evidence_of_drop([-1.0] * count) >= math.log(20))
     first, *others = cases_of().values()
-    same = [result(of, *[1.0] * 40, baseline=(1.0,) * 40) for of in others]
+    # Cases without a vote do not count among the tests, so each of these has one.
+    same = [result(of, *[1.0] * 40, baseline=(*[1.0] * 39, 0.0)) for of in others]
     alone = result(first, *[0.0] * lost, baseline=(1.0,) * lost)
     assert diagnoses_by_task([alone])[first.task].dropped
     assert not diagnoses_by_task([alone, *same])[first.task].dropped
