@@ -106,10 +106,15 @@ def is_confirmed_by_engine(checkpoint: Path, tokenizer: Any, formatter: PromptFo
     prompts = queries(formatter, REAL_LENGTH, QUERIES)
     engine = load(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu")
     generations = list(engine.generate(prompts))
-    prompt_tokens = [
-        PrefillTokens(generation.computed_tokens - (generation.generated_tokens - 1), generation.reused_tokens)
-        for generation in generations
-    ]
+    prompt_tokens = []
+    for generation in generations:
+        computed, generated, reused = (
+            generation.computed_tokens, generation.generated_tokens, generation.reused_tokens
+        )  # fmt: skip
+        assert computed is not None
+        assert generated is not None
+        assert reused is not None
+        prompt_tokens.append(PrefillTokens(computed - (generated - 1), reused))
     return tuple(prompt_tokens) == prefill_token_counts([prompt.token_ids for prompt in prompts])
 
 

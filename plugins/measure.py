@@ -176,7 +176,8 @@ def _assistants(run: Run) -> Assistants:
     if scored_by(run.options) != run.scorers:
         raise EngineError(f"--nli-model: {run.options.nli_model} was replaced during the run; start again")
     try:
-        return open_assistants(run.options, replies_of(run.options, f"{run.id}-{os.getpid()}"))
+        replies = replies_of(run.options, f"{run.id}-{os.getpid()}")
+        return open_assistants(run.options, replies, deadline=run.deadline)
     except JudgeError as error:
         raise JournalError(str(error)) from error
 

@@ -72,7 +72,7 @@ def _add_engine_options(parser: pytest.Parser) -> None:
     add("--serve", metavar="COMMAND", help="command that starts a server: 'vllm serve {model} --port {port}'")
     add("--api", default="completions", metavar="NAME", help="server API: completions or chat (default: completions)")
     add("--served-model", metavar="NAME", help="the model's name on the server (default: as the server lists it)")
-    add("--request-timeout", default=1800, metavar="SECONDS", help="longest wait for one answer (default: 1800)")
+    add("--request-timeout", default=1800, metavar="SECONDS", help="longest time of one request (default: 1800)")
     add("--thinking-budget", default=0, metavar="N", help="most tokens of thought before an answer (default: 0)")
 
 

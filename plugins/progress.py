@@ -132,7 +132,7 @@ class Watcher:
 
     def _tokens(self, panel: Panel) -> int:
         entries = self.panel_state.journals["model"].entries
-        return sum(entries[key].computed_tokens for key in self.panel_state.keys(panel).values() if key in entries)
+        return sum(entries[key].computed_tokens or 0 for key in self.panel_state.keys(panel).values() if key in entries)
 
 
 class Progress:

@@ -64,7 +64,7 @@ class JournalStats:
     def cost(self, fingerprint: str, cases: Sequence[str]) -> Cost:
         """Return the cost of all of a checkpoint's answers to these cases, in whichever run it gave them."""
         entries = self._entries(fingerprint, cases)
-        return Cost(samples=len(entries), tokens=sum(entry.computed_tokens for entry in entries))
+        return Cost(samples=len(entries), tokens=sum(entry.computed_tokens or 0 for entry in entries))
 
     def difference(self, before: str, after: str, cases: Sequence[str]) -> float:
         """Return the mean score of `after` minus that of `before`, in points, over the samples of both; 0 for none."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from fixtures import versions
 from fixtures.checkpoints.checkpoint import read_checkpoint
+from fixtures.engines.openai.time_budget import TimeBudget
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import (
     Judge,
@@ -48,13 +49,14 @@ def _nli_fingerprint(path: str) -> str:
     return read_checkpoint(path, option="--nli-model").sampled_fingerprint
 
 
-def open_assistants(options: Options, replies: JudgeReplies) -> Assistants:
+def open_assistants(options: Options, replies: JudgeReplies, *, deadline: float | None = None) -> Assistants:
     """Return the assistants that the options name; raise JudgeError.
 
-    No request is sent and no model is loaded before an assistant is needed.
+    `deadline` is the Unix time at which the run's budget ends. No request is sent and no model is loaded before an
+    assistant is needed.
     """
     settings = _settings(options)
-    judge = None if settings is None else Judge(settings, replies)
+    judge = None if settings is None else Judge(settings, replies, TimeBudget(deadline))
     if options.nli_model is not None:
         from fixtures.scoring.nli import NliModel  # loads torch
 

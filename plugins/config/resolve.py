@@ -16,6 +16,7 @@ from fixtures.corpora import CorpusError
 from fixtures.engines import EngineError
 from fixtures.engines.openai.endpoint import Endpoint
 from fixtures.engines.openai.server_process import ServeError
+from fixtures.engines.openai.time_budget import TimeBudget
 from fixtures.lengths import LengthError, parse_length
 from fixtures.memory.fit import cases_over_memory
 from fixtures.records import Case, Options
@@ -62,12 +63,15 @@ def resolve(invocation: Invocation) -> Run:
     """
     if not invocation.arguments.model:
         raise ConfigError(NO_MODEL)
+    started = time.time()
     options = read_options(invocation)
     thresholds = load_thresholds(Path(options.thresholds), known_tasks=FAMILIES)
     materials = load_materials(options)
     checkpoint = resolve_model(invocation)
     options = complete_options(options, checkpoint)
     run = list_cases(options, checkpoint, materials, thresholds)
+    if options.budget_minutes is not None:
+        run = replace(run, deadline=started + 60 * options.budget_minutes)
     return run if invocation.arguments.collectonly else prepare(run, materials, invocation)
 
 
@@ -147,7 +151,6 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         scorers=materials.scorers,
         samples=materials.samples_fingerprint(formatter),
         baseline=baseline,
-        deadline=None if options.budget_minutes is None else time.time() + 60 * options.budget_minutes,
         endpoint=endpoint,
     )
     return extend_baseline(run, invocation)
@@ -163,8 +166,14 @@ def adopt_earlier_results(options: Options, checkpoint: Checkpoint, baseline: Ba
 
 
 def connect_server(run: Run, invocation: Invocation) -> Endpoint:
-    """Return the run's server, started first if --serve says so; raise EngineError or ServeError."""
-    return open_endpoint(run.options, run.checkpoint, logs=invocation.scratch, add_cleanup=invocation.add_cleanup)
+    """Return the run's server, started first if --serve says so; raise EngineError, TimeUp or ServeError."""
+    return open_endpoint(
+        run.options,
+        run.checkpoint,
+        budget=TimeBudget(run.deadline),
+        logs=invocation.scratch,
+        add_cleanup=invocation.add_cleanup,
+    )
 
 
 def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter) -> Run:

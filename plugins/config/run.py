@@ -66,7 +66,7 @@ class Run:
     """The model that the checkpoint is compared with."""
 
     deadline: float | None = None
-    """The Unix time in seconds after which no sample is started; None without --budget."""
+    """The Unix time in seconds after which no sample and no request to a server is started; None without --budget."""
 
     endpoint: Endpoint | None = None
     """The server that runs the model; None if the workers load the checkpoint, or if no model is run."""
@@ -79,7 +79,8 @@ class Run:
         options = self.options
         common = {"batch_size": options.batch_size, "thinking_tokens": options.thinking_budget}
         if self.endpoint is not None and role == "model":
-            return {"engine": "openai", "endpoint": self.endpoint, "timeout_seconds": options.request_timeout} | common
+            served = {"endpoint": self.endpoint, "timeout_seconds": options.request_timeout, "deadline": self.deadline}
+            return {"engine": "openai"} | served | common
         names = ("device", "dtype", "attention", "prefill_chunk")
         local = {name: getattr(options, name) for name in names} | {"gpus": options.gpus_per_worker}
         return {"engine": "hf"} | local | common

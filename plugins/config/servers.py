@@ -13,6 +13,7 @@ from fixtures.engines.openai.endpoint import Endpoint, connect, is_ready
 from fixtures.engines.openai.keys import contains_key, is_base_url
 from fixtures.engines.openai.probe import probe_endpoint
 from fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
+from fixtures.engines.openai.time_budget import TimeBudget
 from fixtures.engines.verified import load_unchanged
 from fixtures.records import Options
 from fixtures.seeding import stable_hash
@@ -101,13 +102,19 @@ def is_on_disk(checkpoint: Checkpoint) -> bool:
 
 
 def open_endpoint(
-    options: Options, checkpoint: Checkpoint, *, logs: Path, add_cleanup: Callable[[Callable[[], None]], object]
+    options: Options,
+    checkpoint: Checkpoint,
+    *,
+    budget: TimeBudget,
+    logs: Path,
+    add_cleanup: Callable[[Callable[[], None]], object],
 ) -> Endpoint:
     """Return the facts about the run's server; start it first if --serve gives a command.
 
-    `add_cleanup` takes the function that stops a started server. Raises EngineError or ServeError.
+    `add_cleanup` takes the function that stops a started server. Raises EngineError, ServeError, and TimeUp if the
+    budget ends before the server has answered.
     """
-    url = options.base_url if options.serve is None else _start_server(options, checkpoint, logs, add_cleanup)
+    url = options.base_url if options.serve is None else _start_server(options, checkpoint, budget, logs, add_cleanup)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
         return probe_endpoint(
@@ -117,13 +124,18 @@ def open_endpoint(
             api="chat" if options.api == "chat" else "completions",
             is_own_tokenizer=is_on_disk(checkpoint),
             ids=_prompt_encoder(options, checkpoint),
+            budget=budget,
         )
     finally:
         connection.close()
 
 
 def _start_server(
-    options: Options, checkpoint: Checkpoint, logs: Path, add_cleanup: Callable[[Callable[[], None]], object]
+    options: Options,
+    checkpoint: Checkpoint,
+    budget: TimeBudget,
+    logs: Path,
+    add_cleanup: Callable[[Callable[[], None]], object],
 ) -> str:
     """Run the command of --serve until the server is ready, and return the server's URL.
 
@@ -137,7 +149,7 @@ def _start_server(
     def start() -> None:
         server = ServerProcess(words, logs / f"serve-{os.getpid()}.log")
         add_cleanup(server.stop)
-        server.wait(lambda: is_ready(url), seconds=START_TIMEOUT_SECONDS)
+        server.wait(lambda: is_ready(url), seconds=min(START_TIMEOUT_SECONDS, budget.seconds_left))
 
     if is_on_disk(checkpoint):
         load_unchanged(checkpoint, start, option="--model", trust_remote_code=options.trust_remote_code)

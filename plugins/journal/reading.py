@@ -28,7 +28,7 @@ class IndexedEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt: str
     case: str
     score: float
-    computed_tokens: int
+    computed_tokens: int | None
     file: str
     offset: int
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -128,16 +128,29 @@ def _run(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-def _tokens(measured: Measured) -> dict[str, int]:
-    """Return the tokens of all finished samples, and an estimate for a run of all planned samples."""
+def _tokens(measured: Measured) -> dict[str, int | None]:
+    """Return the tokens of all finished samples, and an estimate for a run of all planned samples.
+
+    A sum is None if the tokens of a sample are not known.
+    """
     generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
     return {
-        "prompt": sum(generation.prompt_tokens for generation in generations),
-        "generated": sum(generation.generated_tokens for generation in generations),
-        "computed": sum(generation.computed_tokens for generation in generations),
-        "reused": sum(generation.reused_tokens for generation in generations),
+        "prompt": _total(generation.prompt_tokens for generation in generations),
+        "generated": _total(generation.generated_tokens for generation in generations),
+        "computed": _total(generation.computed_tokens for generation in generations),
+        "reused": _total(generation.reused_tokens for generation in generations),
         "full_run_equivalent": _full_run_tokens(measured),
     }
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts; None if one of them is not known."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def _full_run_tokens(measured: Measured) -> int:
@@ -145,7 +158,8 @@ def _full_run_tokens(measured: Measured) -> int:
     total = 0.0
     for case in measured.scope.cases:
         result = measured.results.get(case.id)
-        computed = [outcome.generation.computed_tokens for outcome in result.outcomes] if result else []
+        counts = [outcome.generation.computed_tokens for outcome in result.outcomes] if result else []
+        computed = [count for count in counts if count is not None]
         total += case.samples * (sum(computed) / len(computed) if computed else case.length)
     return round(total)
 

@@ -207,12 +207,16 @@ def _cost(document: Document) -> list[Line]:
     if samples == planned:
         share = " (a full run)"
     lines = [
-        _line("cost", f"{tokens['computed']:,} tokens computed{share}, {samples:,} of {planned:,} samples"),
+        _line("cost", f"{_count(tokens['computed'])} tokens computed{share}, {samples:,} of {planned:,} samples"),
         _line("", f"{run['computed_samples']:,} samples answered in this run, {run['seconds']:.0f} s"),
     ]
     if run["partial"]:
         lines.append(_line("", "partial: cases were left out or returned no result", yellow=True))
     return lines
+
+
+def _count(count: int | None) -> str:
+    return "an unknown number of" if count is None else f"{count:,}"
 
 
 def _wrapped(line: Line) -> list[Line]:

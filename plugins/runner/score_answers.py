@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from fixtures.engines import TimeUp
 from fixtures.records import Generation, Outcome, Score
 from fixtures.scoring.excerpts import excerpt_of
 from plugins.journal import Entry, Journal
@@ -41,11 +42,14 @@ class AnswerScorer:
             for (job, generation), score in zip(answered, scores, strict=True):
                 _store(journal, job, generation, score)
 
-    def _scored(self, job: Job, generation: Generation) -> Score | Unscored:
+    def _scored(self, job: Job, generation: Generation) -> Score | Unscored | None:
+        """Return the score of an answer; None if the run's time is up before a judge has decided."""
         if generation.finish == "thinking":
             return self.builder.unfinished(job.sample)
         try:
             return self.builder.score(job.sample, generation.text)
+        except TimeUp:
+            return None
         except SCORE_ERRORS as error:
             return Unscored(str(error))
 
@@ -57,8 +61,11 @@ def give_up(journal: Journal, case: str, key: str, reason: str) -> None:
     journal.release(key)
 
 
-def _store(journal: Journal, job: Job, generation: Generation, score: Score | Unscored) -> None:
+def _store(journal: Journal, job: Job, generation: Generation, score: Score | Unscored | None) -> None:
     sample = job.sample
+    if score is None:
+        journal.release(job.key)
+        return
     if isinstance(score, Unscored):
         give_up(journal, job.case, job.key, score.reason)
         return

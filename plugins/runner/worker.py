@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from fixtures.engines import Engine, EngineError, EngineFacts, Prefetching
+from fixtures.engines import Engine, EngineError, EngineFacts, Prefetching, TimeUp
 from fixtures.records import Case, Generation
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
@@ -269,7 +269,10 @@ class Worker:
             # The error is about the first job without an answer. The others are tried again later, except for answers
             # that a prefetching engine has already.
             failed, *others = open_jobs
-            give_up(journal, failed.case, failed.key, str(error))
+            if isinstance(error, TimeUp):
+                journal.release(failed.key)
+            else:
+                give_up(journal, failed.case, failed.key, str(error))
             for job in others:
                 if not is_prefetched(batch.engine, job):
                     journal.release(job.key)

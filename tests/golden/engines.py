@@ -214,8 +214,8 @@ def _requests(client: Client) -> Iterator[tuple[str, Any]]:
     }
     reply = chat_completion if client.endpoint.api == "chat" else text_completion
     client.generations(prompts, {name: reply("ok", read=len(prompts[name].token_ids)) for name in prompts})
-    requests = sorted(([request.path, request.body] for request in client.server.requests), key=str)
-    yield from ((str(number), request) for number, request in enumerate(requests))
+    requests = sorted(client.server.requests, key=lambda request: str(request.body.get("messages") or request.prompt))
+    yield from ((str(number), [request.path, request.body]) for number, request in enumerate(requests))
 
 
 def _completions_read(client: Client) -> Iterator[tuple[str, Any]]:
@@ -238,7 +238,7 @@ def _completions_read(client: Client) -> Iterator[tuple[str, Any]]:
 
 def _chats_read(client: Client) -> Iterator[tuple[str, Any]]:
     """Yield the generations of chat replies with and without a thought."""
-    counted = {"prompt_tokens": 1, "completion_tokens_details": {"reasoning_tokens": 9}}
+    counted = {"prompt_tokens": 1, "completion_tokens": 0, "completion_tokens_details": {"reasoning_tokens": 9}}
     replies = {
         "plain": chat_completion("42", read=1),
         "reasoning shown": chat_completion("42", read=1, reasoning_content="so"),

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.lengths import format_length
 from plugins.reports import write_json
+from tests.helpers.counts import count
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.tiny_tokenizers import RULER
@@ -171,7 +172,7 @@ def test_the_report_agrees_with_the_results_of_the_workers(complete: CompletedRu
     generations = [outcome.generation for result in results.values() for outcome in result.outcomes]
     tokens = complete.report["run"]["tokens"]
     assert tokens["prompt"] == sum(generation.prompt_tokens for generation in generations)
-    assert tokens["generated"] == sum(generation.generated_tokens for generation in generations)
+    assert tokens["generated"] == sum(count(generation.generated_tokens) for generation in generations)
     assert tokens["full_run_equivalent"] == tokens["computed"]
 
 

@@ -102,12 +102,16 @@ def cost(document: Document) -> dict[str, str]:
     if samples != planned and tokens["computed"]:
         share = f"1/{tokens['full_run_equivalent'] / tokens['computed']:.1f} of a full run"
     return {
-        "tokens": f"{tokens['computed']:,}",
+        "tokens": _count(tokens["computed"]),
         "share": share,
         "samples": f"{samples:,}",
         "planned": f"of {planned:,} planned",
-        "reused": f"{tokens['reused']:,}",
+        "reused": _count(tokens["reused"]),
     }
+
+
+def _count(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
 
 
 def score_charts(document: Document, details: Details) -> list[Chart]:

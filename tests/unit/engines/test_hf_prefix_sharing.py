@@ -23,6 +23,7 @@ from fixtures.records import Generation, Prompt
 from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.counts import count
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_engines import ANSWER, TEXT, Ready, counted, own_greedy, questions, ready_in
 from tests.helpers.tiny_models import HYBRIDS, Ids, prompt, random_prompt, save_model
@@ -55,10 +56,12 @@ def test_answers_after_shared_prefixes_equal_single_ones(family: str, seed: int,
         prompts = branches(rng)
         with counted(engine) as pass_sizes:
             generations = list(engine.generate(prompts))
-        assert sum(generation.computed_tokens for generation in generations) == sum(pass_sizes)
+        assert sum(count(generation.computed_tokens) for generation in generations) == sum(pass_sizes)
         assert [generation.text for generation in generations] == [own_greedy(engine, prompt) for prompt in prompts]
         for generation in generations:
-            positions = generation.prompt_tokens - generation.reused_tokens + generation.generated_tokens - 1
+            positions = (
+                generation.prompt_tokens - count(generation.reused_tokens) + count(generation.generated_tokens) - 1
+            )
             assert generation.computed_tokens == positions or family == "longrope"
 
 
@@ -73,7 +76,7 @@ def test_answers_of_batches_with_a_shared_prefix_equal_single_ones(
         prompts = branches(rng)
         with counted(engine) as pass_sizes:
             generations = list(engine.generate(prompts))
-        assert sum(generation.computed_tokens for generation in generations) == sum(pass_sizes)
+        assert sum(count(generation.computed_tokens) for generation in generations) == sum(pass_sizes)
         assert [generation.text for generation in generations] == [own_greedy(engine, prompt) for prompt in prompts]
 
 
@@ -126,7 +129,7 @@ def test_six_queries_on_one_object_cost_little_more_than_one(spec: str) -> None:
     with counted(engine) as pass_sizes:
         together = list(engine.generate(prompts))
     assert texts(together) == texts(alone) == [own_text(engine, prompt) for prompt in prompts]
-    assert sum(generation.computed_tokens for generation in together) == sum(pass_sizes)
+    assert sum(count(generation.computed_tokens) for generation in together) == sum(pass_sizes)
     assert sum(pass_sizes) < 1.6 * len(prompts[0].token_ids)
     assert sum(text.strip(" .").isdigit() for text in texts(together)) == (6 if spec == "full" else 3)
 
@@ -152,7 +155,10 @@ def test_the_next_call_continues_the_last_prompts_cache(ready: Ready) -> None:
     first, second = questions(2)
     list(engine.generate([first]))
     (generation,) = engine.generate([second])
-    assert (generation.reused_tokens, generation.computed_tokens) == (len(TEXT), 3 + generation.generated_tokens - 1)
+    assert (count(generation.reused_tokens), count(generation.computed_tokens)) == (
+        len(TEXT),
+        3 + count(generation.generated_tokens) - 1,
+    )
 
 
 @pytest.mark.parametrize("family", ["gemma3", "lfm2"])
@@ -181,7 +187,7 @@ def test_answers_are_in_the_order_of_the_prompts(ready: Ready) -> None:
     prompts = [*questions(2), random_prompt(20, 3), *questions(4)[2:], random_prompt(33, 2)]
     generations = list(ready("llama").generate(prompts))
     assert [generation.prompt_tokens for generation in generations] == [len(prompt.token_ids) for prompt in prompts]
-    assert sum(generation.reused_tokens > 0 for generation in generations) == 3
+    assert sum(count(generation.reused_tokens) > 0 for generation in generations) == 3
 
 
 def test_a_prompt_that_cannot_be_read_leaves_earlier_answers(ready: Ready) -> None:

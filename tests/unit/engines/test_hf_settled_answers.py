@@ -21,6 +21,7 @@ from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.runner.build_samples import prompt_key
+from tests.helpers.counts import count
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_models import CONFIGS, Ids, byte_tokenizer, prompt, random_prompt, save_model
 
@@ -119,8 +120,8 @@ def test_decoding_ends_with_the_token_that_settles_the_score(tmp_path_factory: p
     (early,) = engine.generate([settled])
     assert early.finish == "decided"
     assert whole.text.startswith(early.text)
-    assert early.generated_tokens <= 7 < whole.generated_tokens
-    assert early.computed_tokens == 40 - early.reused_tokens + early.generated_tokens - 1
+    assert count(early.generated_tokens) <= 7 < count(whole.generated_tokens)
+    assert count(early.computed_tokens) == 40 - count(early.reused_tokens) + count(early.generated_tokens) - 1
 
 
 def test_rows_of_a_batch_end_early_on_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -162,7 +163,7 @@ def test_calibration_checkpoints_score_the_same_with_fewer_tokens(spec: str) -> 
 
 
 def _generated_tokens(generations: list[Generation]) -> int:
-    return sum(generation.generated_tokens for generation in generations)
+    return sum(count(generation.generated_tokens) for generation in generations)
 
 
 def with_budget(sample: Sample, generation_tokens: int) -> Sample:
