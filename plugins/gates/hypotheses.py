@@ -180,7 +180,7 @@ def _threshold_share(gate: Gate, scope: Scope) -> float | None:
 def _estimate_of_rest(
     hypotheses: Sequence[Hypothesis], scope: Scope, key: PanelKey, settings: VerdictSettings
 ) -> list[Hypothesis]:
-    """Return an estimate for the cases without a hypothesis: RULER's in full, a category's to the given precision.
+    """Return an estimate, to the precision that the settings give, for the cases without a hypothesis.
 
     A baseline that runs too needs no estimate: the comparison decides how many of their samples are measured.
     """
@@ -188,8 +188,8 @@ def _estimate_of_rest(
     rest = frozenset(case.id for case in _buildable_cases(scope, key)) - tested
     if scope.has_baseline and not scope.baseline_is_final:
         rest = frozenset()
-    precision = 0.0 if key[0] == RULER else from_points(settings.precision)
-    return [Hypothesis(case_ids=rest, threshold=None, precision=precision)] if rest or not hypotheses else []
+    estimate = Hypothesis(case_ids=rest, threshold=None, precision=from_points(settings.precision))
+    return [estimate] if rest or not hypotheses else []
 
 
 def _case_ids(gate: Gate, scope: Scope, key: PanelKey) -> frozenset[str]:

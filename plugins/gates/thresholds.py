@@ -82,8 +82,8 @@ class VerdictSettings:
     """The distance from a threshold, in points, within which either verdict is accepted (`zone` in the file)."""
 
     precision: float = 12.5
-    """The half width, in points, of the interval around the mean of a category without a gate at which measuring
-    it ends; 0 for all samples."""
+    """The half width, in points, of the interval around a mean that no gate requires at which measuring it ends; 0 for
+    all samples."""
 
     inconclusive: Literal["pass", "fail"] = "fail"
     """The result of a blocking gate that the time budget left open."""
