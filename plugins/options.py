@@ -33,6 +33,11 @@ def _add_model_options(parser: pytest.Parser) -> None:
     add = parser.getgroup("longctx", "long-context evaluation").addoption
     add("--model", metavar="PATH", help="checkpoint directory, calibration:4k, ..., or a model's name on a server")
     add("--baseline", metavar="REPORT|PATH", help="JSON report or checkpoint to compare with, sample by sample")
+    add(
+        "--confidence",
+        metavar="P",
+        help="probability that no blocking verdict is wrong (default: [verdict] confidence)",
+    )
     add("--step", metavar="N", help="training step shown in reports (default: from the path, as in step_1000)")
     add("--trust-remote-code", action="store_true", help="run Python code that comes with the checkpoint")
 

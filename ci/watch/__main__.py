@@ -2,12 +2,13 @@
 
     python -m ci.watch runs/a --every 30s
 
-The watch waits until a checkpoint is complete, runs the gates on it, compares it with the last one that passed, and
-notifies you of a failure. All other options are pytest's: --lengths, -k, -n, --budget, ... A restart continues: the
-history is in OUT/history.jsonl, the finished samples are in the journal.
+The watch waits until a checkpoint is complete, runs the gates on it, compares it with an anchor and with the last one
+that passed, and notifies you of a failure. All other options are pytest's: --lengths, -k, -n, --budget, ... `--seed
+step` draws other samples for every checkpoint. A restart continues: the history is in OUT/history.jsonl, the finished
+samples are in the journal.
 
-Ends with Ctrl-C or SIGTERM, and with --once when every complete checkpoint is measured. Exit codes: 0 no checkpoint
-failed, 1 one did, 4 wrong use.
+Ends with Ctrl-C or SIGTERM, and with --once when every complete checkpoint is measured. Exit codes: 0 all checkpoints
+were accepted, 1 one was not, 4 wrong use.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from ci.watch.baselines import check_anchor
 from ci.watch.loop import Watch, WatchSettings, print_timed
 from ci.watch.notify import Notifier
 from ci.watch.on_failure import check_command
+from ci.watch.suite_options import check_suite_options, read_suite_options
 from ci.watch.webhook import check_webhook
 from fixtures.cli import CommandParser, report_wrong_use
 
@@ -44,10 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         known = len(watch.history.measurements)
         print_timed(f"watching {settings.directory}" + (f", {known} measured before" if known else ""))
-        return watch.run()
+        exit_code = watch.run()
     except Stop:
+        watch.print_summary()
         print_timed("stopped; the same command continues")
         return watch.exit_code
+    watch.print_summary()
+    return exit_code
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -75,6 +81,14 @@ def _parse(arguments: list[str] | None) -> WatchSettings:
         "--out", type=Path, default=Path("out/watch"), metavar="DIR",
         help="folder for the history and reports (default: out/watch)",
     )  # fmt: skip
+    add(
+        "--anchor", metavar="STEP|PATH",
+        help="step, checkpoint or report to compare all checkpoints with (default: the first accepted checkpoint)",
+    )  # fmt: skip
+    add(
+        "--horizon", type=int, default=100, metavar="N",
+        help="checkpoints that share the probability of a wrong failure (default: 100)",
+    )  # fmt: skip
     add("--once", action="store_true", help="end when every complete checkpoint is measured, for cron")
     parsed, options = parser.parse_known_args(arguments)
     if not parsed.directory.is_dir():
@@ -85,6 +99,12 @@ def _parse(arguments: list[str] | None) -> WatchSettings:
         check_webhook(parsed.webhook)
     if parsed.on_failure is not None:
         check_command(parsed.on_failure)
+    if parsed.horizon < 1:
+        raise ValueError(f"--horizon: {parsed.horizon}; give a number of checkpoints of at least 1")
+    if parsed.anchor is not None:
+        check_anchor(parsed.anchor, parsed.directory, parsed.out)
+    suite = read_suite_options(options)
+    check_suite_options(suite)
     return WatchSettings(
         directory=parsed.directory.resolve(),
         interval_seconds=_seconds(parsed.every, "--every"),
@@ -95,7 +115,9 @@ def _parse(arguments: list[str] | None) -> WatchSettings:
         notifier=Notifier(command=parsed.on_failure, webhook=parsed.webhook),
         out=parsed.out.resolve(),
         once=parsed.once,
-        options=options,
+        anchor=parsed.anchor,
+        horizon=parsed.horizon,
+        suite=suite,
     )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-Verdict = Literal["pass", "fail", "error"]
+Verdict = Literal["pass", "inconclusive", "underpowered", "fail", "error"]
+ACCEPTED: tuple[Verdict, ...] = ("pass", "inconclusive")
 # A checkpoint's path and fingerprint: a checkpoint that is written again is another one.
 Key = tuple[str, str]
 # Keys of the history file and the webhook that differ from the names of the fields.
@@ -36,12 +37,16 @@ class Measurement:
     report: str
     """Path of the JSON report."""
     baseline: int | None
-    """Step of the checkpoint compared against; None for the first one."""
+    """The last good step, against which this one was compared; None for the first one."""
     effective_length: str | None
     gpu_seconds: float
     """Elapsed seconds times the number of GPUs."""
     ended: str
     """Time in UTC, ISO 8601."""
+    anchor: str | None = None
+    """The anchor against which the checkpoint was compared; None for the first one."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Mean scores, 0 to 100, by family and length, such as `ruler 4k`."""
 
     @property
     def key(self) -> Key:
@@ -100,6 +105,21 @@ class History:
         except ValueError:
             return False
 
+    @property
+    def first_accepted(self) -> Measurement | None:
+        """The first checkpoint that passed, in the order of measurement."""
+        return next((each for each in self.measurements.values() if each.verdict == "pass"), None)
+
+    def latest(self, step: int) -> Measurement | None:
+        """Return the last measurement of a step that did not end in an error."""
+        of_step = [each for each in self.measurements.values() if each.step == step and each.verdict != "error"]
+        return of_step[-1] if of_step else None
+
+    @property
+    def by_step(self) -> list[Measurement]:
+        """The last measurements of all checkpoints in the order of their steps."""
+        return sorted(self.measurements.values(), key=lambda measurement: measurement.step)
+
     def last_good(self, before: int) -> Measurement | None:
         """Return the nearest step before this one that passed and that still has its report."""
         passed = [
@@ -115,7 +135,7 @@ class History:
         return [
             measurement
             for key, measurement in self.measurements.items()
-            if measurement.verdict != "pass" and key not in self.notified
+            if measurement.verdict not in ACCEPTED and key not in self.notified
         ]
 
     def _append(self, line: Mapping[str, Any]) -> None:

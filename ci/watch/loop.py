@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ci.suite_process import SuiteRun, run_suite
+from ci.watch.baselines import ANCHOR, Baselines
 from ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
-from ci.watch.history import History, Measurement, Verdict
+from ci.watch.history import ACCEPTED, History, Measurement
+from ci.watch.measure import SuiteRunner
+from ci.watch.noise import panel_scores, score_lines
 from ci.watch.notify import Deliveries, Notifier
+from ci.watch.pages import write_index
+from ci.watch.suite_options import SuiteOptions
+from ci.watch.summary import summary_lines
 from fixtures.cli import print_line
 
 # Many failures and a server that hangs must not keep the watch from measuring.
 MAX_NOTIFYING_SECONDS = 60.0
+# The first scan discovers a checkpoint, which may be about to be complete.
+NAMED_AT_SCAN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +44,12 @@ class WatchSettings:
     """Folder for the history, reports and logs."""
     once: bool
     """True to end when every complete checkpoint is measured."""
-    options: Sequence[str]
-    """The user's pytest options, passed on unchanged."""
+    anchor: str | None
+    """The step, checkpoint or report to compare all checkpoints with; None for the first accepted checkpoint."""
+    horizon: int
+    """The number of checkpoints that share the probability of a wrong failure."""
+    suite: SuiteOptions
+    """The user's pytest options."""
 
 
 class Watch:
@@ -49,8 +59,13 @@ class Watch:
         self.settings = settings
         self.watcher = CheckpointWatcher(settings.directory, settings.marker)
         self.history = History(settings.out)
+        self.baselines = Baselines(self.history, settings.anchor, needs_checkpoint=settings.suite.seed_by_step)
+        self.runner = SuiteRunner(options=settings.suite, gpus=settings.gpus, horizon=settings.horizon)
         self._deliveries = Deliveries(settings.notifier)
+        self._complete: list[CompleteCheckpoint] = []
         self._last_lines: dict[str, str] = {}
+        # The numbers of scans for which the checkpoints have been incomplete, by name.
+        self._waiting_scans: dict[str, int] = {}
 
     def run(self) -> int:
         """Watch until the GPU budget is spent or, with `once`, nothing is left; return the command's exit code."""
@@ -76,19 +91,26 @@ class Watch:
 
     @property
     def exit_code(self) -> int:
-        """1 if a checkpoint failed or ended in an error, in earlier starts too, else 0."""
-        return int(any(measurement.verdict != "pass" for measurement in self.history.measurements.values()))
+        """0 if all checkpoints were accepted, in earlier starts too, else 1."""
+        return int(any(measurement.verdict not in ACCEPTED for measurement in self.history.measurements.values()))
+
+    def print_summary(self) -> None:
+        """Print the lines that end a watch."""
+        for line in self._summary():
+            print_timed(line)
+        if self.history.measurements:
+            index = write_index(self.settings.out, self.history.by_step, self._summary())
+            print_timed(f"all checkpoints: {index}")
 
     def _scan(self) -> list[CompleteCheckpoint]:
         """Return the complete checkpoints that are not measured yet, in the order in which to measure them."""
         try:
-            complete = self.watcher.scan()
+            self._complete = self.watcher.scan()
         except OSError as error:
             self._print_changed("DIR", f"{self.settings.directory} cannot be read ({error.strerror})")
             return []
-        for name, reason in self.watcher.waiting.items():
-            self._print_changed(name, f"{name}: waiting: {reason}")
-        new = [checkpoint for checkpoint in complete if not self._is_settled(checkpoint)]
+        self._name_waiting()
+        new = [checkpoint for checkpoint in self._complete if not self._is_settled(checkpoint)]
         return new[::-1] if self.settings.newest_first else new
 
     def _is_settled(self, checkpoint: CompleteCheckpoint) -> bool:
@@ -97,48 +119,57 @@ class Watch:
             path, sampled, checkpoint.last_change
         )
 
+    def _name_waiting(self) -> None:
+        """Print a line for every checkpoint that is incomplete in a second scan, once until it is complete."""
+        waiting = self.watcher.waiting
+        self._waiting_scans = {name: self._waiting_scans.get(name, 0) + 1 for name in waiting}
+        for name, scans in self._waiting_scans.items():
+            if scans == NAMED_AT_SCAN:
+                print_timed(f"{name}: waiting: {waiting[name]}")
+
     def _measure(self, checkpoint: CompleteCheckpoint) -> None:
         step = checkpoint.step
-        baseline = self.history.last_good(step.number)
-        print_timed(f"{step.name}: measuring" + (f", against step {baseline.step}" if baseline else ""))
+        baselines = self.baselines.of(step, [complete.step for complete in self._complete])
+        against = ", ".join(f"{baseline.role} ({baseline.name})" for baseline in baselines)
+        print_timed(f"{step.name}: measuring" + (f", against {against}" if against else ""))
         report = self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json"
         started = time.monotonic()
-        run = self._run_suite(checkpoint, baseline, report)
+        result = self.runner.measure(checkpoint, baselines, report)
         gpu_seconds = (time.monotonic() - started) * max(1, len(self.settings.gpus))
-        verdict, failed = verdict_of(run)
+        good = self.history.last_good(step.number)
+        anchor = next((baseline for baseline in baselines if baseline.role == ANCHOR), None)
         measurement = Measurement(
             step=step.number,
             checkpoint=str(step.path),
             fingerprint=checkpoint.fingerprint,
-            verdict=verdict,
-            exit_code=run.exit_code,
-            failed=failed,
+            verdict=result.verdict,
+            exit_code=result.exit_code,
+            failed=result.reasons,
             report=str(report),
-            baseline=baseline.step if baseline else None,
-            effective_length=run.report["ruler"]["effective_length_label"] if run.report else None,
+            baseline=good.step if good else None,
+            effective_length=result.report["ruler"]["effective_length_label"] if result.report else None,
             gpu_seconds=round(gpu_seconds, 1),
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
+            anchor=anchor.name if anchor else None,
+            scores=panel_scores(result.report) if result.report else {},
         )
         self.history.add(measurement)
-        print_timed(f"{step.name}: {verdict}")
-        for line in failed:
-            print_line(f"    {line}")
+        self._report(measurement)
         self._notify()
 
-    def _run_suite(self, checkpoint: CompleteCheckpoint, baseline: Measurement | None, report: Path) -> SuiteRun:
-        gpus = self.settings.gpus
-        return run_suite(
-            [
-                *self.settings.options, *(["-n", str(len(gpus))] if len(gpus) > 1 else []),
-                "--model", str(checkpoint.step.path), *(["--baseline", baseline.report] if baseline else []),
-                "--junitxml", str(report.with_suffix(".xml")),
-            ],
-            report=report,
-            log=report.with_suffix(".log"),
-            fingerprints=[checkpoint.fingerprint],
-            again=True,
-            environment={"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else None,
-        )  # fmt: skip
+    def _report(self, measurement: Measurement) -> None:
+        """Print the result of a checkpoint, its scores with their noise, and write the index page."""
+        print_timed(f"step {measurement.step}: {measurement.verdict}")
+        earlier = [other.scores for other in self.history.by_step if other.step < measurement.step]
+        for line in (*measurement.failed, *score_lines(measurement.scores, earlier)):
+            print_line(f"    {line}")
+        write_index(self.settings.out, self.history.by_step, self._summary())
+
+    def _summary(self) -> list[str]:
+        settings = self.settings
+        return summary_lines(
+            self.history.by_step, self.watcher.waiting, horizon=settings.horizon, confidence=settings.suite.confidence
+        )
 
     def _notify(self) -> None:
         """Deliver the failures that were not delivered yet; stop for now when failed deliveries take too long."""
@@ -161,22 +192,6 @@ class Watch:
         if self._last_lines.get(subject) != line:
             self._last_lines[subject] = line
             print_timed(line)
-
-
-def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict of a finished run, and one line for every reason why it is not a pass."""
-    if run.report is None:
-        return "error", (run.reason,)
-    if run.exit_code == 0:
-        return "pass", ()
-    gates = [gate for gate in run.report["gates"] if gate["blocking"] and gate["verdict"] in ("fail", "error")]
-    cases = [case for case in run.report["cases"] if case["verdict"] in ("fail", "error")]
-    is_error = any(result["verdict"] == "error" for result in (*gates, *cases))
-    failed = tuple(
-        [f"{gate['name']}: {gate['reason']}" for gate in gates]
-        + [f"{case['id']}: {case['error'] or case['decided_by']}" for case in cases]
-    )
-    return ("error" if is_error else "fail"), failed or (f"pytest ended with code {run.exit_code}",)
 
 
 def print_timed(line: str) -> None:

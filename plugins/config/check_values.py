@@ -64,6 +64,10 @@ def _check_other_numbers(arguments: Namespace) -> None:
         raise ConfigError(f"--prefill-chunk: {chunk!r}; give auto, whole or a number of tokens of at least 1")
     if arguments.budget is not None and not _is_positive(arguments.budget):
         raise ConfigError(f"--budget: {arguments.budget!r}; give a number of minutes above 0, such as 30 or 2.5")
+    if arguments.confidence is not None and not 0.5 <= _number(arguments.confidence) < 1:
+        raise ConfigError(
+            f"--confidence: {arguments.confidence!r}; give a probability from 0.5 to below 1, such as 0.99"
+        )
     if not _is_positive(str(arguments.request_timeout)):
         raise ConfigError(f"--request-timeout: {arguments.request_timeout!r}; give a number of seconds above 0")
 
@@ -78,7 +82,12 @@ def _check_devices(arguments: Namespace) -> None:
 
 
 def _is_positive(text: str) -> bool:
+    return 0 < _number(text) < math.inf
+
+
+def _number(text: str) -> float:
+    """Return a number; NaN, which no range contains, for any other text."""
     try:
-        return 0 < float(text) < math.inf
+        return float(text)
     except ValueError:
-        return False
+        return math.nan

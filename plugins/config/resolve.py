@@ -52,7 +52,7 @@ NO_MODEL = (
 PATHS = ("length_tokenizer", "data_dir", "prompts", "thresholds", "journal", "nli_model")
 NUMBERS = {
     "samples": int, "seed": int, "batch_size": int, "gpus_per_worker": int, "step": int, "thinking_budget": int,
-    "request_timeout": float, "budget_minutes": float,
+    "request_timeout": float, "budget_minutes": float, "confidence": float,
 }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def resolve(invocation: Invocation) -> Run:
         raise ConfigError(NO_MODEL)
     started = time.time()
     options = read_options(invocation)
-    thresholds = load_thresholds(Path(options.thresholds), known_tasks=FAMILIES)
+    thresholds = read_thresholds(options)
     materials = load_materials(options)
     checkpoint = resolve_model(invocation)
     options = complete_options(options, checkpoint)
@@ -95,6 +95,14 @@ def read_options(invocation: Invocation) -> Options:
         "journal": values["journal"] or str(invocation.scratch / "journal"),
     }
     return Options(**values | {name: kind(values[name]) for name, kind in NUMBERS.items() if values[name] is not None})
+
+
+def read_thresholds(options: Options) -> Thresholds:
+    """Return the thresholds file with the confidence of the options; raise ThresholdsError."""
+    thresholds = load_thresholds(Path(options.thresholds), known_tasks=FAMILIES)
+    if options.confidence is None:
+        return thresholds
+    return replace(thresholds, verdict=replace(thresholds.verdict, confidence=options.confidence))
 
 
 def complete_options(options: Options, checkpoint: Checkpoint) -> Options:

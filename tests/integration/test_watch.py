@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from ci.suite_process import SuiteRun, run_suite
 from ci.watch import __main__ as watch
-from ci.watch import loop
+from ci.watch import measure
 from ci.watch.history import History, Measurement
 from tests.helpers.checkpoints import write_step
 from tests.helpers.paths import REPOSITORY
@@ -31,8 +32,21 @@ from tests.helpers.servers import ChatServer, Response
 class FakeSuite:
     """A fake of the suite that fails the given steps and records its calls."""
 
-    def __init__(self, failing: Sequence[int] = (), broken: Sequence[int] = ()):
-        self.failing, self.broken = failing, broken
+    def __init__(
+        self,
+        failing: Sequence[int] = (),
+        broken: Sequence[int] = (),
+        *,
+        underpowered: Sequence[int] = (),
+        regressing: Mapping[int, float] | None = None,
+        scores: Mapping[int, float] | None = None,
+    ):
+        """`regressing` are the upper ends of the intervals of the model's loss, by step."""
+        self.failing, self.broken, self.underpowered = failing, broken, underpowered
+        self.regressing, self.scores = regressing or {}, scores or {}
+        self.seeds: list[str | None] = []
+        self.baselines: list[str | None] = []
+        self.confidences: list[str | None] = []
         self.runs: list[tuple[int, str | None]] = []
         self.environments: list[Mapping[str, str] | None] = []
 
@@ -41,16 +55,35 @@ class FakeSuite:
     ) -> SuiteRun:
         option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
         step = int(option["--model"].rpartition("-")[2])
-        self.runs.append((step, option.get("--baseline")))
+        baseline = option.get("--baseline")
+        self.runs.append((step, baseline and Path(baseline).name.partition("-")[2].partition("-")[0]))
         self.environments.append(environment)
+        self.baselines.append(baseline)
+        self.seeds.append(option.get("--seed"))
+        self.confidences.append(option.get("--confidence"))
         if step in self.broken:
             return SuiteRun(exit_code=4, report=None, reason="--lengths: unknown '8kb'; write 8k")
         fails = step in self.failing
-        gate = {"name": "mean at 8k", "blocking": True, "verdict": "fail" if fails else "pass", "reason": "70.1 is not"}
-        report.parent.mkdir(exist_ok=True)
+        gate = {
+            "name": "mean at 8k", "kind": "level", "blocking": True, "verdict": "fail" if fails else "pass",
+            "reason": "70.1 is not",
+        }  # fmt: skip
+        report.parent.mkdir(exist_ok=True, parents=True)
         report.write_text("{}")
-        written = {"gates": [gate], "cases": [], "ruler": {"effective_length_label": "8192"}}
-        return SuiteRun(exit_code=int(fails), report=written)
+        report.with_suffix(".html").write_text("")
+        regression = {
+            "name": "regression at 8k", "kind": "regression", "blocking": True, "verdict": self._comparison(step),
+            "reason": "-1.7", "model_interval": [-4.0, self.regressing.get(step, 1.0)],
+        }  # fmt: skip
+        case = {
+            "suite": "ruler", "category": "qa", "length": 4096, "score": self.scores.get(step, 90.0),
+            "verdict": "pass", "decided_by": "all planned samples",
+        }  # fmt: skip
+        written = {"gates": [gate, regression], "cases": [case], "ruler": {"effective_length_label": "8192"}}
+        return SuiteRun(exit_code=int(fails or regression["verdict"] != "pass"), report=written)
+
+    def _comparison(self, step: int) -> str:
+        return "underpowered" if step in self.underpowered else "fail" if step in self.regressing else "pass"
 
 
 Start = Callable[..., int]
@@ -61,7 +94,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Return a function that watches the folder `run` until everything is measured."""
 
     def run_watch(suite: FakeSuite, *more: str) -> int:
-        monkeypatch.setattr(loop, "run_suite", suite)
+        monkeypatch.setattr(measure, "run_suite", suite)
+        monkeypatch.setattr(watch, "check_suite_options", lambda _: None)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         fixed = ["--every", "0.01s", "--once", "--out", str(tmp_path / "out")]
         return watch.main([str(tmp_path / "run"), *fixed, *more])
@@ -78,14 +112,97 @@ def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, st
         write_step(tmp_path / "run", step)
     suite = FakeSuite(failing=[20])
     assert start(suite) == 1
-    assert [step for step, _ in suite.runs] == [3, 20, 100]
-    against = [baseline and Path(baseline).name.partition("-")[2].partition("-")[0] for _, baseline in suite.runs]
-    assert against == [None, "3", "3"]
+    # A failure is confirmed at a higher confidence.
+    assert suite.runs == [(3, None), (20, "3"), (20, "3"), (100, "3")]
     lines = [line for line in events(tmp_path) if line["event"] == "measured"]
     assert [(line["step"], line["word"], line["baseline"]) for line in lines] == [
         (3, "pass", None), (20, "fail", 3), (100, "pass", 3)
     ]  # fmt: skip
     assert lines[1]["failed"] == ["mean at 8k: 70.1 is not"]
+
+
+def test_every_step_is_compared_with_the_anchor_and_with_the_last_good_one(tmp_path: Path, start: Start) -> None:
+    for step in (1, 2, 3, 4):
+        write_step(tmp_path / "run", step)
+    suite = FakeSuite(failing=[3])
+    assert start(suite) == 1
+    # A step that fails against the anchor is not compared with the last good one.
+    assert suite.runs == [(1, None), (2, "1"), (3, "1"), (3, "1"), (4, "1"), (4, "2")]
+    named = FakeSuite()
+    for step in (5, 6):
+        write_step(tmp_path / "run", step)
+    assert start(named, "--anchor", "2") == 1
+    assert named.runs == [(5, "2"), (5, "4"), (6, "2"), (6, "5")]
+
+
+def test_a_seed_for_every_step_compares_on_new_samples(tmp_path: Path, start: Start) -> None:
+    """A report knows answers to other samples only, so the checkpoints themselves are compared."""
+    for step in (1, 2):
+        write_step(tmp_path / "run", step)
+    suite = FakeSuite()
+    assert start(suite, "--seed", "step", "--lengths", "4k") == 0
+    assert suite.seeds == ["1", "2"]
+    assert suite.baselines == [None, str(tmp_path / "run" / "step-1")]
+    shutil.rmtree(tmp_path / "run" / "step-1")
+    write_step(tmp_path / "run", 3)
+    assert start(suite, "--seed", "step") == 1
+    last = [line for line in events(tmp_path) if line["event"] == "measured"][-1]
+    assert (last["step"], last["word"]) == (3, "underpowered")
+    assert "the anchor, step 1, is gone" in last["failed"][0]
+
+
+def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_step(
+    tmp_path: Path, start: Start
+) -> None:
+    for step in (1, 2, 3):
+        write_step(tmp_path / "run", step)
+    suite = FakeSuite(regressing={2: 0.1})
+    assert start(suite) == 0
+    assert [(line["step"], line["word"]) for line in events(tmp_path)] == [
+        (1, "pass"),
+        (2, "inconclusive"),
+        (3, "pass"),
+    ]
+    assert suite.runs == [(1, None), (2, "1"), (2, "1"), (2, "1"), (3, "1")]
+    assert suite.confidences == [None, None, "0.99995", "0.99995", None]
+    shown = FakeSuite(regressing={4: -0.1})
+    write_step(tmp_path / "run", 4)
+    assert start(shown) == 1
+    assert events(tmp_path)[-2]["word"] == "fail"
+
+
+def test_an_underpowered_comparison_is_no_pass(tmp_path: Path, start: Start) -> None:
+    for step in (1, 2):
+        write_step(tmp_path / "run", step)
+    assert start(FakeSuite(underpowered=[2])) == 1
+    assert [(line["step"], line["word"]) for line in events(tmp_path) if line["event"] == "measured"] == [
+        (1, "pass"), (2, "underpowered")
+    ]  # fmt: skip
+
+
+def test_scores_are_printed_with_their_noise_and_the_index_links_every_page(
+    tmp_path: Path, start: Start, capsys: Any
+) -> None:
+    for step in range(1, 6):
+        write_step(tmp_path / "run", step)
+    assert start(FakeSuite(scores={1: 90.0, 2: 92.0, 3: 90.0, 4: 92.0, 5: 91.0})) == 0
+    output = capsys.readouterr().out
+    assert "    ruler 4k: 92.0, noise ±1.4 over the last 3 steps\n" in output
+    assert "5 checkpoints: 5 pass" in output
+    index = (tmp_path / "out" / "index.html").read_text()
+    for page in (tmp_path / "out").glob("step-*.html"):
+        assert page.name in index
+    assert index.count("<a href=") >= 5
+
+
+def test_a_half_written_checkpoint_is_named_once(tmp_path: Path, start: Start, capsys: Any) -> None:
+    write_step(tmp_path / "run", 1)
+    (tmp_path / "run" / "step-2").mkdir()
+    start(FakeSuite())
+    output = capsys.readouterr().out
+    assert output.count("step-2: waiting: ") == 1
+    assert output.count("not measured: step-2: ") == 1
+    assert "step-1: waiting" not in output
 
 
 def test_the_newest_checkpoint_is_measured_first_on_request(tmp_path: Path, start: Start) -> None:
@@ -103,7 +220,7 @@ def test_a_restart_measures_new_checkpoints_and_retries_errors(tmp_path: Path, s
     write_step(tmp_path / "run", 3)
     again = FakeSuite()
     assert start(again) == 0
-    assert [step for step, _ in again.runs] == [2, 3]
+    assert list(dict.fromkeys(step for step, _ in again.runs)) == [2, 3]
 
 
 def test_a_gpu_budget_ends_the_watch_and_a_larger_one_continues(tmp_path: Path, start: Start, capsys: Any) -> None:
@@ -119,7 +236,7 @@ def test_a_gpu_budget_ends_the_watch_and_a_larger_one_continues(tmp_path: Path, 
     assert "the GPU budget is spent" in capsys.readouterr().out
     assert len(suite.runs) == 2
     start(suite, "--gpu-budget", "2m")
-    assert [step for step, _ in suite.runs] == [1, 2, 3]
+    assert list(dict.fromkeys(step for step, _ in suite.runs)) == [1, 2, 3]
     assert suite.environments[0] == {"CUDA_VISIBLE_DEVICES": "0,1"}
 
 
@@ -277,6 +394,13 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
         ((".", "--every", "0s"), "--every: unknown '0s'"),
         ((".", "--gpu-budget", "much"), "--gpu-budget: unknown 'much'"),
         ((".", "--webhook", "file:///etc/passwd"), "--webhook: not an address"),
+        ((".", "--horizon", "0"), "--horizon: 0; give a number of checkpoints of at least 1"),
+        ((".", "--anchor", "7"), "--anchor: no step 7 in "),
+        ((".", "--anchor", "nowhere"), "--anchor: no such directory 'nowhere'"),
+        ((".", "--anchor", "nowhere.json"), "--anchor: nowhere.json is not a report of the suite"),
+        ((".", "--baseline", "step-1"), "--baseline: a watch sets it for every checkpoint; leave it out, use --anchor"),
+        ((".", "--report-json=r.json"), "--report-json: a watch sets it for every checkpoint; leave it out, use --out"),
+        ((".", "--lengths", "8kb"), "--lengths: unknown '8kb'"),
     ],
 )
 def test_wrong_use_is_one_line(arguments: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]) -> None:

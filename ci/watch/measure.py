@@ -1,0 +1,165 @@
+"""Measure one checkpoint: run the gates, compare it with its baselines, and confirm what fails.
+
+A run of the gates has its own probability of error, and a watch makes many runs. So a failure of a run is confirmed at
+a confidence that holds over a whole number of checkpoints: the same run continues with that confidence, until its
+verdicts are as certain as that. A regression must also be shown for the model, not only on the planned samples, whose
+scores move by chance from checkpoint to checkpoint. Checkpoints that pass, which are most, cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ci.suite_process import SuiteRun, run_suite
+from ci.watch.baselines import Baseline
+from ci.watch.checkpoint_watcher import CompleteCheckpoint
+from ci.watch.history import Verdict
+from ci.watch.suite_options import SuiteOptions
+
+Gate = Mapping[str, Any]
+# The comparisons of a checkpoint share its probability of error.
+BASELINES = 2
+LAST_GOOD = "last-good"
+SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "inconclusive", "pass")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointResult:
+    """The verdict on a checkpoint."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    """One line for every reason why it is not a pass."""
+    exit_code: int
+    """pytest's exit code."""
+    report: Mapping[str, Any] | None
+    """The report of the first comparison; None if it was not completed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteRunner:
+    """Run the suite on the checkpoints of a watch."""
+
+    options: SuiteOptions
+    gpus: tuple[str, ...]
+    """Numbers as in CUDA_VISIBLE_DEVICES; empty for all GPUs."""
+    horizon: int
+    """The number of checkpoints that share the probability of a wrong failure."""
+
+    def measure(self, checkpoint: CompleteCheckpoint, baselines: Sequence[Baseline], report: Path) -> CheckpointResult:
+        """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
+
+        Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks.
+        """
+        result = self._compare(checkpoint, baselines[0] if baselines else None, report)
+        for baseline in baselines[1:]:
+            if result.verdict in ("pass", "inconclusive"):
+                second = self._compare(checkpoint, baseline, report.parent / LAST_GOOD / report.name)
+                result = _worse(result, second)
+        return result
+
+    def _compare(self, checkpoint: CompleteCheckpoint, baseline: Baseline | None, report: Path) -> CheckpointResult:
+        if baseline is not None and baseline.argument is None:
+            gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
+            return CheckpointResult(verdict="underpowered", reasons=(gone,), exit_code=1, report=None)
+        run = self._run(checkpoint, baseline, report)
+        if verdict_of(run)[0] != "fail" or run.report is None:
+            return _result(run, baseline)
+        confidence = self._confirming_confidence(run.report)
+        for more in ([], ["--full"]):
+            run = self._run(checkpoint, baseline, report, "--confidence", repr(confidence), *more)
+            if run.report is None or not _unshown(run.report):
+                break
+        return _result(run, baseline)
+
+    def _confirming_confidence(self, report: Mapping[str, Any]) -> float:
+        """Return the confidence at which all comparisons of `horizon` checkpoints share the run's error probability."""
+        comparisons = len([gate for gate in report["gates"] if gate["kind"] == "regression"])
+        return 1 - (1 - self.options.confidence) / (self.horizon * BASELINES * max(1, comparisons))
+
+    def _run(self, checkpoint: CompleteCheckpoint, baseline: Baseline | None, report: Path, *more: str) -> SuiteRun:
+        argument = None if baseline is None else baseline.argument
+        return run_suite(
+            [
+                *self.options.for_step(checkpoint.step.number), *(["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []),
+                "--model", str(checkpoint.step.path), *(["--baseline", argument] if argument else []), *more,
+                "--junitxml", str(report.with_suffix(".xml")), "--report-html", str(report.with_suffix(".html")),
+            ],
+            report=report,
+            log=report.with_suffix(".log"),
+            fingerprints=[checkpoint.fingerprint],
+            again=True,
+            environment={"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else None,
+        )  # fmt: skip
+
+
+def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
+    """Return the verdict of a finished run, and one line for every reason why it is not a pass."""
+    if run.report is None:
+        return "error", (run.reason,)
+    gates = [gate for gate in run.report["gates"] if gate["blocking"]]
+    if run.exit_code == 0:
+        return _accepted(gates)
+    cases = [case for case in run.report["cases"] if case["verdict"] in ("fail", "error")]
+    failed = [gate for gate in gates if gate["verdict"] != "pass"]
+    words = {result["verdict"] for result in (*failed, *cases)}
+    reasons = (
+        *(f"{gate['name']}: {gate['reason']}" for gate in failed),
+        *(f"{case['id']}: {case['error'] or case['decided_by']}" for case in cases),
+    )
+    verdict: Verdict = "error" if "error" in words else "underpowered" if words == {"underpowered"} else "fail"
+    return verdict, reasons or (f"pytest ended with code {run.exit_code}",)
+
+
+def _accepted(gates: Sequence[Gate]) -> tuple[Verdict, tuple[str, ...]]:
+    """Return the verdict of a run that did not fail: an open comparison must not become the last good step."""
+    undecided = [gate for gate in gates if gate["kind"] == "regression" and gate["verdict"] == "inconclusive"]
+    return ("inconclusive" if undecided else "pass"), tuple(f"{gate['name']}: {gate['reason']}" for gate in undecided)
+
+
+def _unshown(report: Mapping[str, Any]) -> list[Gate]:
+    """Return the failed comparisons whose loss is shown on the planned samples only, not for the model."""
+    failed = [gate for gate in report["gates"] if gate["kind"] == "regression" and gate["verdict"] == "fail"]
+    return [gate for gate in failed if gate["blocking"] and not _is_shown_for_model(gate)]
+
+
+def _is_shown_for_model(gate: Gate) -> bool:
+    interval = gate["model_interval"]
+    return interval is not None and bool(interval[1] < 0)
+
+
+def _result(run: SuiteRun, baseline: Baseline | None) -> CheckpointResult:
+    """Return the verdict of a run; a loss that is not shown for the model is no failure, and no pass either."""
+    verdict, reasons = verdict_of(run)
+    unshown = _unshown(run.report) if run.report is not None else []
+    if verdict == "fail" and run.report is not None and len(unshown) == len(_failed(run.report)):
+        verdict = "inconclusive"
+        reasons = tuple(f"{gate['name']}: {gate['reason']}; not shown for the model" for gate in unshown)
+    against = f"against {baseline.role} ({baseline.name}): " if baseline else ""
+    return CheckpointResult(
+        verdict=verdict,
+        reasons=tuple(f"{against if reason.startswith('regression') else ''}{reason}" for reason in reasons),
+        exit_code=run.exit_code,
+        report=run.report,
+    )
+
+
+def _failed(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the gates that failed a run, and the cases below their floor."""
+    gates = [gate for gate in report["gates"] if gate["blocking"] and gate["verdict"] not in ("pass", "inconclusive")]
+    floors = [case for case in report["cases"] if "below its floor" in (case["decided_by"] or "")]
+    return [*gates, *floors]
+
+
+def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResult:
+    """Return the verdict on both comparisons, with the first one's report."""
+    worst = min(first, second, key=lambda result: SEVERITY.index(result.verdict))
+    return CheckpointResult(
+        verdict=worst.verdict,
+        reasons=(*first.reasons, *second.reasons),
+        exit_code=max(first.exit_code, second.exit_code),
+        report=first.report,
+    )

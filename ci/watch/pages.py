@@ -1,0 +1,65 @@
+"""Write the index page of a watch: every checkpoint with its verdict, scores and cost, and links to its reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ci.watch.history import Measurement
+from ci.watch.measure import LAST_GOOD
+from ci.watch.noise import noise, score_lines
+from fixtures.atomic_files import write_file
+from fixtures.shown_text import visible_line
+from plugins.report.charts.lines import lowest_of, score_chart
+from plugins.report.html.page import render
+from plugins.report.html.views import Chart, chart_rows
+
+INDEX = "index.html"
+
+
+def write_index(folder: Path, measurements: Sequence[Measurement], summary: Sequence[str]) -> Path:
+    """Write the index of the measurements, which are in the order of their steps, and return its path."""
+    path = folder / INDEX
+    rows = [
+        _row(folder, measurement, [earlier.scores for earlier in measurements[:position]])
+        for position, measurement in enumerate(measurements)
+    ]
+    names = dict.fromkeys(name for measurement in measurements for name in measurement.scores)
+    charts = [_chart(name, measurements) for name in names]
+    html = render("watch.html.j2", title="Watched checkpoints", rows=rows[::-1], charts=charts, summary=summary)
+    write_file(path, html.encode("utf-8", errors="replace"))
+    return path
+
+
+def _row(folder: Path, measurement: Measurement, earlier: Sequence[Any]) -> dict[str, Any]:
+    report = Path(measurement.report)
+    second = report.parent / LAST_GOOD / report.name
+    files = {
+        "page": report.with_suffix(".html"),
+        "log": report.with_suffix(".log"),
+        "against the last good step": second.with_suffix(".html"),
+    }
+    return {
+        "step": f"{measurement.step:,}",
+        "verdict": measurement.verdict,
+        "scores": score_lines(measurement.scores, earlier),
+        "reasons": [visible_line(reason) for reason in measurement.failed],
+        "gpu_minutes": f"{measurement.gpu_seconds / 60:.1f}",
+        "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if path.is_file()],
+    }
+
+
+def _chart(name: str, measurements: Sequence[Measurement]) -> Chart:
+    labels = [str(measurement.step) for measurement in measurements]
+    values = [measurement.scores.get(name) for measurement in measurements]
+    spread = noise([value for value in values if value is not None])
+    intervals = [None if spread is None or value is None else (value - spread, value + spread) for value in values]
+    lowest = lowest_of(value for value in values if value is not None)
+    return Chart(
+        name=name,
+        line=score_chart(labels, values, intervals, threshold=None, verdicts=(), lowest=lowest),
+        note="band: noise from step to step",
+        rows=chart_rows(labels, values, intervals),
+    )

@@ -1,0 +1,87 @@
+"""The pytest options of a watch: those that it sets itself, and those that it reads."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci.suite_process import REPOSITORY
+from fixtures.tasks import FAMILIES
+from plugins.gates.thresholds import SHIPPED, load_thresholds
+
+SEED_BY_STEP = "step"
+# The options that every measurement sets, with what to use instead.
+RESERVED = {
+    "--model": "it is every checkpoint of DIR",
+    "--baseline": "use --anchor",
+    "--step": "it is the number in the checkpoint's name",
+    "--report-json": "use --out",
+    "--report-html": "use --out",
+    "--junitxml": "use --out",
+    "--confidence": "set [verdict] confidence in the thresholds file",
+    "--plan": "use pytest itself",
+    "--preflight": "use pytest itself",
+}
+CHECK_SECONDS = 120
+# A line of pytest about wrong use, or of its option parser.
+ERROR_LINE = re.compile(r"(?:ERROR|.*: error): (?!usage: )(.*)")
+NO_CASE_SELECTED = 5
+LISTED_CASE = re.compile(r"^tests_longctx/|<Function ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteOptions:
+    """The user's pytest options."""
+
+    given: Sequence[str]
+    """All of them but `--seed step`."""
+    seed_by_step: bool
+    """True to draw the samples of every checkpoint with its step as the seed."""
+    confidence: float
+    """The probability, 0 to 1, that a run has no wrong blocking verdict, from the thresholds file."""
+
+    def for_step(self, step: int) -> list[str]:
+        """Return the options for a checkpoint."""
+        return [*self.given, *(["--seed", str(step)] if self.seed_by_step else [])]
+
+
+def read_suite_options(options: Sequence[str]) -> SuiteOptions:
+    """Return the options as the watch uses them; raise ValueError, with one line, for one that it sets itself."""
+    for option in options:
+        name = option.partition("=")[0]
+        if name in RESERVED:
+            raise ValueError(f"{name}: a watch sets it for every checkpoint; leave it out, {RESERVED[name]}")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--seed")
+    parser.add_argument("--thresholds", type=Path, default=SHIPPED)
+    parsed, others = parser.parse_known_args(options)
+    seed_by_step = parsed.seed == SEED_BY_STEP
+    thresholds = load_thresholds(Path(REPOSITORY, parsed.thresholds), known_tasks=FAMILIES)
+    given = [*others, "--thresholds", str(parsed.thresholds)] if seed_by_step else options
+    return SuiteOptions(given=tuple(given), seed_by_step=seed_by_step, confidence=thresholds.verdict.confidence)
+
+
+def check_suite_options(options: SuiteOptions) -> None:
+    """Have pytest read the options for a checkpoint that is always there; raise ValueError with its reason.
+
+    Without this check, a misspelt option would come to light with the first checkpoint, hours later.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *options.for_step(0), "--model", "calibration:full"],
+        cwd=REPOSITORY, env=inherited, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        timeout=CHECK_SECONDS, check=False,
+    )  # fmt: skip
+    # Gates are listed too, even if no case is left for them.
+    if ended.returncode == NO_CASE_SELECTED or (ended.returncode == 0 and not LISTED_CASE.search(ended.stdout)):
+        raise ValueError("the options select no case; see --lengths, --suite, -k and -m")
+    if ended.returncode != 0:
+        lines = [line.strip() for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
+        errors = [match[1] for line in lines if (match := ERROR_LINE.match(line))]
+        raise ValueError((errors or lines or [f"pytest ended with code {ended.returncode}"])[-1])
