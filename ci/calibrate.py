@@ -2,8 +2,9 @@
 
 Give the JSON reports in the order of the checkpoints. A proposed level is the lowest end of their intervals: the worst
 checkpoint was still shown to reach it. The allowed drop is twice the largest fall from one accepted checkpoint to the
-next, since a gate fails a model that is shown to have lost more than half of its drop. A comment beside every number
-gives its evidence. The output is a thresholds file.
+next, since a gate fails a model that is shown to have lost more than half of its drop. A difference whose interval is
+wider than the drop it would propose is noise, and is left out. A comment beside every number gives its evidence. The
+output is a thresholds file.
 """
 
 from __future__ import annotations
@@ -20,16 +21,54 @@ from typing import Any
 from ci.suite_process import read_report
 from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.lengths import format_length
+from fixtures.records import family_of
 from plugins.gates.hypotheses import RULER
 
 ROUNDING_POINTS = 0.5
 MIN_DROP_POINTS = 1.0
 MIN_REPORTS = 3
-Panel = tuple[str, int]
 
 
 class CalibrationError(ValueError):
     """Reports that allow no proposal; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """The tasks of one family at one length that all runs have measured."""
+
+    family: str
+    length: int
+    tasks: tuple[str, ...] = ()
+    """Empty for the whole family; some of its tasks if the runs were narrowed by -k."""
+
+    @property
+    def name(self) -> str:
+        """The name of the panel's gate, without its length."""
+        if not self.tasks:
+            return self.family
+        return self.tasks[0] if len(self.tasks) == 1 else f"{self.tasks[0]} and {len(self.tasks) - 1} more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fall:
+    """The loss from one run to the next, in points; negative for a gain."""
+
+    points: float
+    width: float
+    """The width of its confidence interval."""
+    place: str
+    """The panel it was measured on."""
+
+    @property
+    def drop(self) -> float:
+        """The drop that would allow this fall."""
+        return max(MIN_DROP_POINTS, ROUNDING_POINTS * math.ceil(2 * max(self.points, 0.0) / ROUNDING_POINTS))
+
+    @property
+    def is_noise(self) -> bool:
+        """True if there may have been a loss, but the difference is not known to within the drop."""
+        return self.width > self.drop and self.points + self.width / 2 > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +83,7 @@ class MeasuredScore:
 def propose(reports: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of a thresholds file; raise CalibrationError for reports that do not fit together."""
     _check(reports)
-    scores = [_panel_scores(report) for report in reports]
+    scores = [_panel_scores(report) | _narrowed_scores(report, reports) for report in reports]
     shared = [panel for panel in scores[0] if all(panel in run for run in scores)]
     floors = _floors(reports)
     if not shared and not floors:
@@ -75,38 +114,95 @@ def _panel_scores(report: Mapping[str, Any]) -> dict[Panel, MeasuredScore]:
         category: (scores, helmet["intervals"][category]) for category, scores in helmet["categories"].items()
     }
     return {
-        (family, int(length)): MeasuredScore(score=score, low=bounds[length][0], high=bounds[length][1])
+        Panel(family=family, length=int(length)): MeasuredScore(
+            score=score, low=bounds[length][0], high=bounds[length][1]
+        )
         for family, (scores, bounds) in families.items()
         for length, score in scores.items()
         if score is not None and bounds[length] is not None
     }
 
 
+def _narrowed_scores(report: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> dict[Panel, MeasuredScore]:
+    """Return the mean scores over the tasks that all reports have, where no report has the score of a whole family."""
+    whole = {(panel.family, panel.length) for each in reports for panel in _panel_scores(each)}
+    common = set.intersection(*({_place(case) for case in each["cases"] if _is_measured(case)} for each in reports))
+    groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for case in report["cases"]:
+        place = (family_of(case["suite"], case["category"]), case["length"])
+        if _place(case) in common and place not in whole:
+            groups.setdefault(place, []).append(case)
+    return {
+        Panel(family=family, length=length, tasks=tuple(sorted(case["task"] for case in cases))): MeasuredScore(
+            score=_mean([case["score"] for case in cases]),
+            # The interval of a mean holds if those of all cases do.
+            low=_mean([case["interval"][0] for case in cases]),
+            high=_mean([case["interval"][1] for case in cases]),
+        )
+        for (family, length), cases in groups.items()
+    }
+
+
+def _place(case: Mapping[str, Any]) -> tuple[str, int]:
+    return case["task"], case["length"]
+
+
+def _is_measured(case: Mapping[str, Any]) -> bool:
+    return case["score"] is not None and case["interval"] is not None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
 def _regression(
     reports: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[Panel, MeasuredScore]], shared: Sequence[Panel]
 ) -> list[str]:
     """Return the [regression] table; comparisons sample by sample are preferred to differences of scores."""
-    falls = [
-        (before[panel].score - after[panel].score, panel)
-        for before, after in itertools.pairwise(scores)
-        for panel in shared
-    ]
-    source = "the scores of one run and the next"
-    paired = [
-        (-gate["measured"], (gate["name"], gate["length"]))
-        for report in reports
-        for gate in report["gates"]
-        if gate["kind"] == "regression" and gate["measured"] is not None
-    ]
-    if paired:
-        falls, source = paired, "comparisons sample by sample"
+    falls, source = _paired_falls(reports), "comparisons sample by sample"
+    if not falls:
+        falls, source = _score_falls(scores, shared), "the scores of one run and the next"
     if not falls:
         return []
-    fall, (family, length) = max(falls)
-    drop = max(MIN_DROP_POINTS, ROUNDING_POINTS * math.ceil(2 * max(fall, 0.0) / ROUNDING_POINTS))
+    known = [fall for fall in falls if not fall.is_noise]
+    left_out = f"{len(falls) - len(known)} of {len(falls)} differences ({source}) have intervals wider than the drop"
+    if not known:
+        narrowest = min(fall.width for fall in falls)
+        return [
+            f"# No drop is proposed: {left_out} that they would propose.\n"
+            f"# The narrowest is {narrowest:.1f} points wide; measure the runs on more samples, as with --full.\n"
+        ]
+    largest = max(known, key=lambda fall: fall.points)
+    smallest = min(fall.points for fall in known)
+    note = "" if len(known) == len(falls) else f"# Left out as noise: {left_out} that they would propose.\n"
     return [
-        f"[regression]\n# {len(falls)} falls measured ({source}), {min(falls)[0]:+.1f} to {fall:+.1f} points; "
-        f"the largest: {family}, {format_length(length)}.\ndrop = {drop:g}\n"
+        f"[regression]\n# {len(known)} falls measured ({source}), {smallest:+.1f} to {largest.points:+.1f} points; "
+        f"the largest: {largest.place}.\n{note}drop = {largest.drop:g}\n"
+    ]
+
+
+def _paired_falls(reports: Sequence[Mapping[str, Any]]) -> list[Fall]:
+    return [
+        Fall(
+            points=-gate["measured"],
+            width=gate["interval"][1] - gate["interval"][0],
+            place=f"{gate['name']}, {format_length(gate['length'])}",
+        )
+        for report in reports
+        for gate in report["gates"]
+        if gate["kind"] == "regression" and gate["measured"] is not None and gate["interval"] is not None
+    ]
+
+
+def _score_falls(scores: Sequence[Mapping[Panel, MeasuredScore]], shared: Sequence[Panel]) -> list[Fall]:
+    return [
+        Fall(
+            points=before[panel].score - after[panel].score,
+            width=before[panel].high - before[panel].low + after[panel].high - after[panel].low,
+            place=f"{panel.name}, {format_length(panel.length)}",
+        )
+        for before, after in itertools.pairwise(scores)
+        for panel in shared
     ]
 
 
@@ -123,14 +219,18 @@ def _effective_length(reports: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _level(panel: Panel, scores: Sequence[MeasuredScore]) -> str:
-    family, length = panel
+    length = format_length(panel.length)
     worst = min(scores, key=lambda score: score.low)
-    kind = 'kind = "level"' if family == RULER else f'kind = "category"\ncategory = "{family}"'
+    kind = f'kind = "category"\ncategory = "{panel.family}"'
+    if panel.tasks:
+        kind = f'kind = "level"\ntasks = [{", ".join(f"{task!r}" for task in panel.tasks)}]'
+    elif panel.family == RULER:
+        kind = 'kind = "level"'
     return (
         f"# {len(scores)} runs: {min(run.score for run in scores):.1f} to {max(run.score for run in scores):.1f}; "
         f"the lowest interval: {worst.low:.1f} to {worst.high:.1f}.\n[[gate]]\n"
-        f'name = "{family} at {format_length(length)}, as accepted"\n{kind}\nabove = {_below(worst.low):g}\n'
-        f'lengths = ["{format_length(length)}"]\n'
+        f'name = "{panel.name} at {length}, as accepted"\n{kind}\nabove = {_below(worst.low):g}\n'
+        f'lengths = ["{length}"]\n'
     )
 
 
