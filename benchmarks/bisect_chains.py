@@ -3,10 +3,11 @@
     python -m benchmarks.bisect_chains --chains 20
 
 No model runs: scores are drawn, and the code of `python -m ci.bisect` makes all decisions. Every series of checkpoints
-loses some points at a random step. Besides, some answers flip from checkpoint to checkpoint, as in real training.
+loses some points at a random step. Besides, some answers flip from checkpoint to checkpoint, as in real training. In a
+second table, the case is chosen by a survey of CASES cases, of which one has lost the points, or none.
 
-Limits: exit code 1 if the right step is named less often than PROMISED, or if a search takes more than a tenth of the
-samples of a linear scan in the mean.
+Limits: exit code 1 if the right step is named less often than PROMISED, if a search takes more than a tenth of the
+samples of a linear scan in the mean, or if more than MAX_WRONG of the surveyed searches name a wrong step.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci.bisect.compare import search_bounds
+from ci.bisect.endpoints import SURVEY_SAMPLES
 from ci.bisect.search import Edge, StepVerdict, max_measurements, search
 from fixtures.records import Case
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
 from plugins.gates.sequential import NonInferiority
+from plugins.gates.statistics import paired_interval
 
 CASE = Case(
     id="test_ruler[niah_single_2-8k]", suite="ruler", category="retrieval", task="niah_single_2", length=8192,
@@ -34,6 +37,10 @@ CONFIDENCE = 0.99
 # Points lost, and the share of searches that must name the right step.
 PROMISED = {10: 0.97, 30: 1.0, 90: 1.0}
 FLIP_RATES = (0.0, 0.01, 0.03)
+# RULER's 13 tasks at three lengths.
+CASES = 39
+SURVEYED_POINTS = (0, 10, 30)
+MAX_WRONG = 0.02
 Scores = NDArray[np.float64]
 
 
@@ -95,6 +102,48 @@ class Chain:
         return {sample: self.scores[position][sample.sample_index] for sample in panel.order}
 
 
+def survey(points: int, *, flipping: float, rng: np.random.Generator) -> int:
+    """Return the case that lost most between the endpoints on the samples of a survey; case 0 has lost the points."""
+    differences = [
+        _difference(points if case == 0 else 0, SURVEY_SAMPLES, flipping=flipping, rng=rng).mean()
+        for case in range(CASES)
+    ]
+    return int(np.argmin(differences))
+
+
+def _difference(points: float, samples: int, *, flipping: float, rng: np.random.Generator) -> Scores:
+    """Return the score differences of two checkpoints, 90 % right, of which the second has lost some points."""
+    solved, lost = rng.random(samples) < 0.9, rng.random(samples) < points / 90
+    before, after = solved ^ (rng.random(samples) < flipping), (solved & ~lost) ^ (rng.random(samples) < flipping)
+    return after.astype(float) - before.astype(float)
+
+
+def surveyed_search(points: int, *, length: int, flipping: float, rng: np.random.Generator) -> str:
+    """Search on the case that a survey chooses; return `right`, `wrong` or `not shown`."""
+    case = survey(points, flipping=flipping, rng=rng)
+    edge = int(rng.integers(1, length))
+    chain = Chain(length=length, edge=edge, points=points if case == 0 else 0, flipping=flipping, rng=rng)
+    # All samples of the case, none of which was in the survey, must show the loss.
+    if paired_interval(chain.scores[-1] - chain.scores[0], alpha=1 - CONFIDENCE)[1] >= 0:
+        return "not shown"
+    return "right" if case == 0 and points and chain.search().is_right else "wrong"
+
+
+def print_surveyed(*, chains: int, length: int, seed: int) -> bool:
+    """Print a table of searches on a surveyed case; return False if more than MAX_WRONG of them are wrong."""
+    print(f"\nthe worst of {CASES} cases in a survey of {SURVEY_SAMPLES} samples, one or none of which has lost")
+    print(f"{'lost':>5} {'flips':>6} {'right':>7} {'not shown':>10} {'wrong':>7}")
+    is_kept = True
+    for flipping in FLIP_RATES[1:]:
+        for points in SURVEYED_POINTS:
+            rng = np.random.default_rng([seed, points, round(1000 * flipping)])
+            results = [surveyed_search(points, length=length, flipping=flipping, rng=rng) for _ in range(chains)]
+            right, unshown, wrong = (results.count(word) / chains for word in ("right", "not shown", "wrong"))
+            is_kept &= wrong <= MAX_WRONG
+            print(f"{points:>5} {flipping:>6.0%} {right:>7.1%} {unshown:>10.1%} {wrong:>7.1%}")
+    return is_kept
+
+
 def run(points: int, *, chains: int, length: int, flipping: float, seed: int) -> list[SearchResult]:
     """Search this many series of checkpoints, with the loss at a random step of every one."""
     results = []
@@ -129,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{max(result.samples for result in results):>6} {'1/' + format(linear / samples, '.1f'):>10} "
                 f"{max(result.loads for result in results):>12}"
             )
+    is_kept &= print_surveyed(chains=args.chains, length=args.checkpoints, seed=args.seed)
     return 0 if is_kept else 1
 
 

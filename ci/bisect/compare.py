@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from fixtures.seeding import stable_hash
 CASES = "tests_longctx"
 # Shares of the loss between the endpoints: up to the first a step is still good, from the second on it is bad.
 CLEAR_SHARE, DROP_SHARE = 0.25, 0.75
+# The distance between the seed of the survey and that of the search. Few users have two seeds at this distance.
+SURVEY_SEED_DISTANCE = 1_000_003
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +65,29 @@ class Suite:
     _fingerprints: dict[Path, str] = field(default_factory=dict)
     """The fingerprints of all checkpoints that were compared, by path."""
 
+    @property
+    def survey_seed(self) -> list[str]:
+        """The option that draws other samples than all comparisons but the survey; empty for an unreadable --seed."""
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--seed", default="0")
+        seed = parser.parse_known_args(list(self.options))[0].seed
+        return ["--seed", str(int(seed) + SURVEY_SEED_DISTANCE)] if seed.isdecimal() else []
+
     def compare(
         self, model: Path, baseline: Path, bounds: Bounds, *, cases: Sequence[str] = (), samples: int = 0,
-        full: bool = False,
+        full: bool = False, is_survey: bool = False,
     ) -> SuiteRun:  # fmt: skip
         """Run cases on two checkpoints and compare them sample by sample.
 
-        Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. The same
-        comparison runs once: its report is read afterwards. Raises CheckpointError.
+        Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. A survey
+        has samples of its own. The same comparison runs once: its report is read afterwards. Raises CheckpointError.
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
         selection = [
             *(f"{CASES}/{case.partition('[')[0]}.py::{case}" for case in cases),
             *self.options, "--samples", str(samples or self.samples), *(["--full"] if full else []),
+            *(self.survey_seed if is_survey else []),
         ]  # fmt: skip
         name = f"{model.name}-{stable_hash(*fingerprints, thresholds, *selection):016x}"
         thresholds_path = self.folder / f"{name}.toml"

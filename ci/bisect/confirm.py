@@ -42,7 +42,7 @@ class Confirmation:
     linear_scan: Cost
     """Estimated cost of measuring all samples of these cases on every checkpoint."""
     survey_cost: Cost | None
-    """Cost of the other cases of the survey that chose the cases; None without a survey."""
+    """Cost of the survey that chose the cases, on samples of its own; None without a survey."""
 
 
 def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
@@ -106,9 +106,9 @@ def _survey_cost(bisection: Bisection, stats: JournalStats, fingerprints: Mappin
     endpoints = bisection.endpoints
     if endpoints.survey is None:
         return None
-    others = [case["id"] for case in endpoints.survey["cases"] if case["id"] not in endpoints.cases]
+    cases = [case["id"] for case in endpoints.survey["cases"]]
     survey_stats = stats.of(endpoints.survey)
-    return survey_stats.cost(fingerprints[0], others) + survey_stats.cost(fingerprints[bisection.last], others)
+    return survey_stats.cost(fingerprints[0], cases) + survey_stats.cost(fingerprints[bisection.last], cases)
 
 
 def _fingerprint(bisection: Bisection, position: int) -> str:

@@ -12,7 +12,8 @@ from plugins.gates.thresholds import Gate
 
 Report = Mapping[str, Any]
 
-# Enough samples to see which case lost most; all samples of that case then measure its loss.
+# Enough samples to see which case lost most. Other samples then measure its loss: of many cases, the one that lost most
+# has probably lost less on other samples, and may have lost nothing.
 SURVEY_SAMPLES = 50
 
 
@@ -68,7 +69,7 @@ def choose_cases(
     nothing could be compared.
     """
     samples = min(suite.samples, SURVEY_SAMPLES)
-    run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), samples=samples, full=True)
+    run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), samples=samples, full=True, is_survey=True)
     if run.report is None:
         raise EndpointsError(4 if run.exit_code == 4 else 3, f"the endpoints cannot be compared: {run.reason}")
     compared = run.report["regression"]["cases"]

@@ -160,7 +160,7 @@ def _cost_lines(confirmation: Confirmation) -> list[str]:
         f"{linear.tokens:,} tokens (1/{linear.tokens / max(1, cost.tokens):.1f})"
     ]
     if confirmation.survey_cost is not None:
-        lines.append(f"      and {confirmation.survey_cost.samples} samples of other cases, to see which lost most")
+        lines.append(f"      and {confirmation.survey_cost.samples} other samples of all cases, to see which lost most")
     return lines
 
 
