@@ -84,7 +84,8 @@ class SuiteRunner:
         argument = None if baseline is None else baseline.argument
         return run_suite(
             [
-                *self.options.for_step(checkpoint.step.number), *(["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []),
+                *self.options.for_step(checkpoint.step.number),
+                *(["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []),
                 "--model", str(checkpoint.step.path), *(["--baseline", argument] if argument else []), *more,
                 "--junitxml", str(report.with_suffix(".xml")), "--report-html", str(report.with_suffix(".html")),
             ],

@@ -51,7 +51,7 @@ class FakeSuite:
         self.environments: list[Mapping[str, str] | None] = []
 
     def __call__(
-        self, arguments: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None, again: bool
+        self, arguments: Sequence[str], *, report: Path, environment: Mapping[str, str] | None, **_: object
     ) -> SuiteRun:
         option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
         step = int(option["--model"].rpartition("-")[2])
