@@ -115,7 +115,8 @@ def _difference(points: float, samples: int, *, flipping: float, rng: np.random.
     """Return the score differences of two checkpoints, 90 % right, of which the second has lost some points."""
     solved, lost = rng.random(samples) < 0.9, rng.random(samples) < points / 90
     before, after = solved ^ (rng.random(samples) < flipping), (solved & ~lost) ^ (rng.random(samples) < flipping)
-    return after.astype(float) - before.astype(float)
+    difference: Scores = after.astype(float) - before.astype(float)
+    return difference
 
 
 def surveyed_search(points: int, *, length: int, flipping: float, rng: np.random.Generator) -> str:

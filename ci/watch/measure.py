@@ -8,8 +8,8 @@ scores move by chance from checkpoint to checkpoint. Checkpoints that pass, whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ci.suite_process import SuiteRun, run_suite
 from ci.watch.baselines import Baseline
 from ci.watch.checkpoint_watcher import CompleteCheckpoint
 from ci.watch.history import Verdict
+from ci.watch.shown_for_model import is_shown_for_model
 from ci.watch.suite_options import SuiteOptions
 
 Gate = Mapping[str, Any]
@@ -48,6 +49,8 @@ class SuiteRunner:
     """Numbers as in CUDA_VISIBLE_DEVICES; empty for all GPUs."""
     horizon: int
     """The number of checkpoints that share the probability of a wrong failure."""
+    run: Callable[..., SuiteRun] = field(default_factory=lambda: run_suite)
+    """Runs pytest; a simulation has one that runs no model."""
 
     def measure(self, checkpoint: CompleteCheckpoint, baselines: Sequence[Baseline], report: Path) -> CheckpointResult:
         """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
@@ -67,22 +70,22 @@ class SuiteRunner:
             return CheckpointResult(verdict="underpowered", reasons=(gone,), exit_code=1, report=None)
         run = self._run(checkpoint, baseline, report)
         if verdict_of(run)[0] != "fail" or run.report is None:
-            return _result(run, baseline)
-        confidence = self._confirming_confidence(run.report)
+            return _result(run, baseline, None)
+        alpha = self._confirming_alpha(run.report)
         for more in ([], ["--full"]):
-            run = self._run(checkpoint, baseline, report, "--confidence", repr(confidence), *more)
-            if run.report is None or not _unshown(run.report):
+            run = self._run(checkpoint, baseline, report, "--confidence", repr(1 - alpha), *more)
+            if run.report is None or not _unshown(run.report, alpha):
                 break
-        return _result(run, baseline)
+        return _result(run, baseline, alpha)
 
-    def _confirming_confidence(self, report: Mapping[str, Any]) -> float:
-        """Return the confidence at which all comparisons of `horizon` checkpoints share the run's error probability."""
+    def _confirming_alpha(self, report: Mapping[str, Any]) -> float:
+        """Return the error probability at which all comparisons of `horizon` checkpoints share that of one run."""
         comparisons = len([gate for gate in report["gates"] if gate["kind"] == "regression"])
-        return 1 - (1 - self.options.confidence) / (self.horizon * BASELINES * max(1, comparisons))
+        return (1 - self.options.confidence) / (self.horizon * BASELINES * max(1, comparisons))
 
     def _run(self, checkpoint: CompleteCheckpoint, baseline: Baseline | None, report: Path, *more: str) -> SuiteRun:
         argument = None if baseline is None else baseline.argument
-        return run_suite(
+        return self.run(
             [
                 *self.options.for_step(checkpoint.step.number),
                 *(["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []),
@@ -121,21 +124,19 @@ def _accepted(gates: Sequence[Gate]) -> tuple[Verdict, tuple[str, ...]]:
     return ("inconclusive" if undecided else "pass"), tuple(f"{gate['name']}: {gate['reason']}" for gate in undecided)
 
 
-def _unshown(report: Mapping[str, Any]) -> list[Gate]:
+def _unshown(report: Mapping[str, Any], alpha: float) -> list[Gate]:
     """Return the failed comparisons whose loss is shown on the planned samples only, not for the model."""
     failed = [gate for gate in report["gates"] if gate["kind"] == "regression" and gate["verdict"] == "fail"]
-    return [gate for gate in failed if gate["blocking"] and not _is_shown_for_model(gate)]
+    return [gate for gate in failed if gate["blocking"] and not is_shown_for_model(report, gate, alpha)]
 
 
-def _is_shown_for_model(gate: Gate) -> bool:
-    interval = gate["model_interval"]
-    return interval is not None and bool(interval[1] < 0)
+def _result(run: SuiteRun, baseline: Baseline | None, alpha: float | None) -> CheckpointResult:
+    """Return the verdict of a run, which was confirmed at `alpha` or did not fail (None).
 
-
-def _result(run: SuiteRun, baseline: Baseline | None) -> CheckpointResult:
-    """Return the verdict of a run; a loss that is not shown for the model is no failure, and no pass either."""
+    A loss that is not shown for the model is no failure, and no pass either.
+    """
     verdict, reasons = verdict_of(run)
-    unshown = _unshown(run.report) if run.report is not None else []
+    unshown = [] if run.report is None or alpha is None else _unshown(run.report, alpha)
     if verdict == "fail" and run.report is not None and len(unshown) == len(_failed(run.report)):
         verdict = "inconclusive"
         reasons = tuple(f"{gate['name']}: {gate['reason']}; not shown for the model" for gate in unshown)

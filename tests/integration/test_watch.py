@@ -41,7 +41,7 @@ class FakeSuite:
         regressing: Mapping[int, float] | None = None,
         scores: Mapping[int, float] | None = None,
     ):
-        """`regressing` are the upper ends of the intervals of the model's loss, by step."""
+        """`regressing` are the differences from the baseline in points, by step."""
         self.failing, self.broken, self.underpowered = failing, broken, underpowered
         self.regressing, self.scores = regressing or {}, scores or {}
         self.seeds: list[str | None] = []
@@ -73,13 +73,22 @@ class FakeSuite:
         report.with_suffix(".html").write_text("")
         regression = {
             "name": "regression at 8k", "kind": "regression", "blocking": True, "verdict": self._comparison(step),
-            "reason": "-1.7", "model_interval": [-4.0, self.regressing.get(step, 1.0)],
+            "reason": "worse", "measured": self.regressing.get(step, 0.0), "haystack_correlation": [0.0, 0.1],
         }  # fmt: skip
         case = {
-            "suite": "ruler", "category": "qa", "length": 4096, "score": self.scores.get(step, 90.0),
+            "id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "haystacks": 30,
+            "score": self.scores.get(step, 90.0),
             "verdict": "pass", "decided_by": "all planned samples",
         }  # fmt: skip
-        written = {"gates": [gate, regression], "cases": [case], "ruler": {"effective_length_label": "8192"}}
+        worse = round(-5 * self.regressing.get(step, 0.0))
+        compared = {"pairs": 500, "difference": self.regressing.get(step, 0.0), "worse": worse + 10, "better": 10}
+        comparison = {"cases": {case["id"]: compared}}
+        written = {
+            "regression": comparison,
+            "gates": [gate, regression],
+            "cases": [case],
+            "ruler": {"effective_length_label": "8192"},
+        }
         return SuiteRun(exit_code=int(fails or regression["verdict"] != "pass"), report=written)
 
     def _comparison(self, step: int) -> str:
@@ -156,7 +165,7 @@ def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_
 ) -> None:
     for step in (1, 2, 3):
         write_step(tmp_path / "run", step)
-    suite = FakeSuite(regressing={2: 0.1})
+    suite = FakeSuite(regressing={2: -1.6})
     assert start(suite) == 0
     assert [(line["step"], line["word"]) for line in events(tmp_path)] == [
         (1, "pass"),
@@ -164,8 +173,8 @@ def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_
         (3, "pass"),
     ]
     assert suite.runs == [(1, None), (2, "1"), (2, "1"), (2, "1"), (3, "1")]
-    assert suite.confidences == [None, None, "0.99995", "0.99995", None]
-    shown = FakeSuite(regressing={4: -0.1})
+    assert suite.confidences == [None, None, repr(1 - 0.01 / 200), repr(1 - 0.01 / 200), None]
+    shown = FakeSuite(regressing={4: -8.0})
     write_step(tmp_path / "run", 4)
     assert start(shown) == 1
     assert events(tmp_path)[-2]["word"] == "fail"
@@ -187,7 +196,7 @@ def test_scores_are_printed_with_their_noise_and_the_index_links_every_page(
         write_step(tmp_path / "run", step)
     assert start(FakeSuite(scores={1: 90.0, 2: 92.0, 3: 90.0, 4: 92.0, 5: 91.0})) == 0
     output = capsys.readouterr().out
-    assert "    ruler 4k: 92.0, noise ±1.4 over the last 3 steps\n" in output
+    assert "    ruler 8k: 92.0, noise ±1.4 over the last 3 steps\n" in output
     assert "5 checkpoints: 5 pass" in output
     index = (tmp_path / "out" / "index.html").read_text()
     for page in (tmp_path / "out").glob("step-*.html"):
