@@ -74,9 +74,10 @@ GUESTS: dict[str, tuple[str, ...]] = {
     # The exchange reads which proxy stands before a server.
     "urllib": ("fixtures.corpora.download", "fixtures.engines.openai.exchange"), "http": (),
     # A failing checkpoint is reported to the address the user names.
-    "huggingface_hub": ("fixtures.corpora.download",), "httpx2": ("fixtures.corpora.download", "ci.watch.webhook"),
-    "pooch": ("fixtures.corpora.download",),
-    "httpcore2": ("fixtures.engines.openai.client", "fixtures.engines.openai.exchange"), "openai": (),
+    "huggingface_hub": ("fixtures.corpora.download",), "pooch": ("fixtures.corpora.download",),
+    "httpx2": ("fixtures.corpora.download", "fixtures.engines.openai.exchange", "ci.watch.webhook"),
+    "httpcore2": ("fixtures.engines.openai.client", "fixtures.engines.openai.exchange"),
+    "openai": ("fixtures.engines.openai.client",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
     "requests": (), "httpx": (), "aiohttp": (),
@@ -175,7 +176,7 @@ def test_what_runs_a_model_is_imported_only_when_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_load_no_torch_no_pytest_and_nothing_of_the_network(module: str) -> None:
-    heavy = {"torch", "transformers", "datasets", "pytest", "_pytest", "httpcore2", "httpx2"}
+    heavy = {"torch", "transformers", "datasets", "pytest", "_pytest", "openai", "httpcore2", "httpx2"}
     script = f"import sys, {module}; print(*({heavy} & set(sys.modules)))"
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
