@@ -23,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.draw_order import decide, one_step_off, samples_near_the_threshold
+from benchmarks.figures import Figure
 from benchmarks.simulated_panels import (
     PARTS,
     SAMPLES,
@@ -33,34 +35,14 @@ from benchmarks.simulated_panels import (
     pair_flips,
     panel,
 )
-from plugins.gates.statistics import Decision, decide_level, decide_paired
+from plugins.gates.statistics import Decision, decide_paired
+from plugins.gates.strata import Strata
 
 SEED = 20240409
 ALPHA = 0.01
 THRESHOLD = 0.856
 MIN_CASE_SAMPLES, MIN_PANEL_SAMPLES = 8, 26
 MAX_COST_SHARE = 1 / 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One line of the table; the field names are keys of the JSON file."""
-
-    name: str
-    value: float
-    most: float | None = None
-    """Limit of the value; None if there is none."""
-    note: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if the value keeps its limit."""
-        return self.most is None or self.value <= self.most
-
-    def __str__(self) -> str:
-        required = "" if self.most is None else f"<= {self.most:.2%}"
-        result = "" if self.most is None else "ok" if self.ok else "NOT ok"
-        return f"{self.name:<58} {self.value:>8.2%}  {required:<9} {result:<7} {self.note}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +83,15 @@ def queue_verdict(
 ) -> Decision:
     """Return the verdict on the scores in one random order; the complete set always gives one."""
     order = rng.permutation(scores.size)
-    decision = decide_level(
+    return decide(
         scores.ravel()[order],
+        Strata(stratum=order // SAMPLES, weights=np.ones(len(scores)), rates=np.ones(len(scores))),
         THRESHOLD,
-        alpha=alpha,
-        population=scores.size,
-        indifference_zone=zone,
+        alpha,
+        zone=zone,
         min_observations=MIN_CASE_SAMPLES if len(scores) == 1 else MIN_PANEL_SAMPLES,
         control_variate=None if baseline is None else baseline.ravel()[order],
     )
-    assert decision is not None
-    return decision
 
 
 def level_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
@@ -229,6 +209,7 @@ def main() -> int:
     )
     parser.add_argument("--orders", type=int, default=2000, help="random orders of a set (default: 2000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument("--section", type=int, metavar="N", help="only this section, from 0 (default: all)")
     options = parser.parse_args()
     if options.orders < 1:
         parser.error(f"--orders: {options.orders}; give at least 1")
@@ -238,9 +219,19 @@ def main() -> int:
         "Cost against 13 x 500 samples, score curves of RULER's Table 3": (costs, math.ceil(options.orders / 100)),
         "For contrast": (peeking, options.orders),
         "Regression gate, samples that share three of their four needles by twos": (shared_needles, options.orders),
+        "Level gate one step off, 13 tasks of different sizes, samples correlated by 0.3": (
+            one_step_off,
+            options.orders,
+        ),
+        "Samples to a verdict near the threshold, share of the plain test's": (
+            samples_near_the_threshold,
+            options.orders,
+        ),
     }
     figures: list[Figure] = []
     for number, (title, (section, orders)) in enumerate(sections.items()):
+        if options.section not in (None, number):
+            continue
         sys.stdout.write(f"\n{title}, {orders} orders\n")
         # Every section has a seed of its own: changing one leaves the figures of the others.
         for figure in section(np.random.default_rng([SEED, number]), orders):

@@ -4,6 +4,10 @@ RULER's tables give only means. A panel with a given mean is drawn in three step
 on the logit scale (standard deviation 1.2, shifted until their average is the mean); these are rounded to whole samples
 with the right total; and 500 scores for every task with exactly that total, in steps of the parts that RULER's task
 asks for. The baseline of a panel has the same scores in every task, half of them in another order.
+
+Panels for the order of draws have the profile of RULER's reference model instead, its scores by aspect, shifted on the
+logit scale with a standard deviation of 0.5 per task. `unequal_panel` has tasks of different sizes, whose samples come
+in blocks of 16 on one haystack with an intra-cluster correlation of 0.3.
 """
 
 from __future__ import annotations
@@ -19,6 +23,12 @@ from numpy.typing import NDArray
 SAMPLES = 500
 # Parts of a sample's answer: eight needle tasks, tracing, two aggregation tasks, two QA tasks.
 PARTS = (1, 1, 1, 1, 1, 1, 4, 4, 5, 10, 3, 1, 1)
+# Accuracies of Llama2-7B-chat at 4K by task: eight needle tasks, tracing, two aggregation tasks, two QA tasks.
+PROFILE = (*[0.969] * 8, 0.897, *[0.848] * 2, *[0.497] * 2)
+# Sizes of 13 tasks that differ by a factor of eight.
+SIZES = (160, 160, 128, 128, 96, 96, 80, 64, 48, 48, 32, 32, 20)
+BLOCK = 16
+CORRELATION = 0.3
 TABLE = Path(__file__).parents[1] / "tests" / "tables" / "ruler_table03.json"
 # Share of the samples on which a model and its baseline differ.
 DISCORDANT = 0.1
@@ -46,6 +56,38 @@ def task_accuracies(rng: np.random.Generator, mean: float, tasks: int) -> Floats
         accuracies: Floats = 1 / (1 + np.exp(-spread - shift))
         low, high = (shift, high) if accuracies.mean() < mean else (low, shift)
     return accuracies
+
+
+def profile_accuracies(rng: np.random.Generator, mean: float, noise: float = 0.5) -> Floats:
+    """Return accuracies, 0 to 1, with this mean and the reference model's profile."""
+    profile = np.log(np.array(PROFILE) / (1 - np.array(PROFILE))) + rng.normal(0, noise, len(PROFILE))
+    low, high = -40.0, 40.0
+    for _ in range(60):
+        shift = (low + high) / 2
+        accuracies: Floats = 1 / (1 + np.exp(-profile - shift))
+        low, high = (shift, high) if accuracies.mean() < mean else (low, shift)
+    return accuracies
+
+
+def profile_panel(rng: np.random.Generator, mean: float, noise: float = 0.5) -> Floats:
+    """Return scores of shape (tasks, samples) with this mean and the reference model's profile."""
+    total = round(mean * len(PARTS) * SAMPLES)
+    totals = task_totals(profile_accuracies(rng, mean, noise), total)
+    return np.stack([task_scores(rng, int(of_task), part) for of_task, part in zip(totals, PARTS, strict=True)])
+
+
+def unequal_panel(rng: np.random.Generator, mean: float) -> list[Floats]:
+    """Return the scores of 13 tasks of different sizes, whose mean of means is the given one to within rounding.
+
+    Scores are shares of a task's parts. The accuracy of a block is drawn from a beta distribution, which correlates
+    its samples.
+    """
+    scores: list[Floats] = []
+    for accuracy, size, parts in zip(profile_accuracies(rng, mean), SIZES, PARTS, strict=True):
+        spread = (1 - CORRELATION) / CORRELATION
+        blocks = rng.beta(accuracy * spread, (1 - accuracy) * spread, -(-size // BLOCK)).repeat(BLOCK)[:size]
+        scores.append(rng.binomial(parts, blocks) / parts)
+    return scores
 
 
 def task_totals(accuracies: Floats, total: int) -> NDArray[np.int64]:

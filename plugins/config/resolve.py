@@ -28,6 +28,7 @@ from fixtures.tokenization.load import TokenizerError
 from fixtures.tokenization.prompts import PromptFormatter
 from fixtures.tokenization.special_tokens import check_special_tokens
 from plugins.config.baseline import Baseline, BaselineError
+from plugins.config.draw_order import with_draw_rates
 from plugins.config.extension import extend_baseline
 from plugins.config.invocation import ConfigError, Invocation
 from plugins.config.materials import Materials, load_materials
@@ -161,7 +162,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         baseline=baseline,
         endpoint=endpoint,
     )
-    return extend_baseline(run, invocation)
+    return with_draw_rates(extend_baseline(run, invocation), invocation)
 
 
 def adopt_earlier_results(options: Options, checkpoint: Checkpoint, baseline: Baseline | None) -> None:

@@ -65,6 +65,9 @@ class Run:
     baseline: Baseline | None = None
     """The model that the checkpoint is compared with."""
 
+    draw_rates: dict[str, float] = field(default_factory=dict)
+    """By case id, the rates at which samples are drawn; 1 for a case without one."""
+
     deadline: float | None = None
     """The Unix time in seconds after which no sample and no request to a server is started; None without --budget."""
 
@@ -116,5 +119,6 @@ class Run:
             has_baseline=self.baseline is not None,
             baseline_is_final=self.baseline is not None and self.baseline.checkpoint is None,
             full=self.options.full,
+            draw_rates=self.draw_rates,
             task_families=FAMILIES,
         )

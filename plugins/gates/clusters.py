@@ -49,15 +49,20 @@ class ClusteredQueue:
     A panel's mean is the mean of its cases' means. If the cases differ in size, a cluster of a smaller case weighs
     more. `scale` times the mean of all weighted cluster means is the panel's mean, so a threshold on the panel is
     tested as threshold / scale on the weighted means, which stay within [0, 1].
+
+    `draw_rates` are the rates by case id at which clusters were drawn into the queue, 1 for a case without one.
     """
 
-    def __init__(self, refs: Sequence[SampleRef], cases: Mapping[str, Case]):
+    def __init__(
+        self, refs: Sequence[SampleRef], cases: Mapping[str, Case], draw_rates: Mapping[str, float] | None = None
+    ):
         self.refs = tuple(refs)
         self._cases = cases
         self.clusters = tuple(tuple(group) for _, group in groupby(refs, key=lambda ref: cluster_of(ref, cases)))
         case_sizes = Counter(cluster[0].case_id for cluster in self.clusters)
         smallest = min(case_sizes.values(), default=1)
         self.scale = len(self.clusters) / (len(case_sizes) * smallest) if case_sizes else 1.0
+        self._rates = {case_id: (draw_rates or {}).get(case_id, 1.0) for case_id in case_sizes}
         self._weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
         self._weighted = tuple((self._weights[cluster[0].case_id], cluster) for cluster in self.clusters)
         self._ends = (0, *accumulate(map(len, self.clusters)))
@@ -73,7 +78,7 @@ class ClusteredQueue:
         return Strata(
             stratum=np.array([numbers[cluster[0].case_id] for cluster in self.clusters], dtype=np.intp),
             weights=np.array(list(self._weights.values())),
-            rates=np.ones(len(numbers)),
+            rates=np.array(list(self._rates.values())),
         )
 
     def _covering_clusters(self) -> int:

@@ -119,6 +119,8 @@ class GateEvaluator:
         queue = panel.queue(hypothesis.case_ids)
         values = queue.weighted_means(self.scores, analysis.clusters)
         planned = stratified_interval(values, queue.strata, alpha=alpha)
+        uniform = panel.uniform_queue(hypothesis.case_ids)
+        of_model = values if uniform is queue else uniform.weighted_means(self.scores)
         word: VerdictWord = analysis.decision.verdict if analysis.decision else "inconclusive"
         score = to_points(mean)
         text = f"{score:.1f}" if is_estimate(gate) else comparison(score, word, threshold_of(gate, scope))
@@ -127,7 +129,7 @@ class GateEvaluator:
             reason=text + extent(samples, of),
             score=score,
             interval=_in_points(queue, planned, mean),
-            model_interval=_in_points(queue, model_interval(values, queue.haystacks, alpha=alpha), mean),
+            model_interval=_in_points(queue, model_interval(of_model, uniform.haystacks, alpha=alpha), mean),
             confidence=1 - alpha,
             haystacks=queue.haystacks.count(len(values)),
             correlation=correlation(queue.values_by_case(values)),

@@ -57,6 +57,9 @@ class Scope:
     task_families: Mapping[str, str] = field(default_factory=dict)
     """All tasks with their family, the group of tasks over which a mean is taken."""
 
+    draw_rates: Mapping[str, float] = field(default_factory=dict)
+    """By case id, the rates at which samples are drawn; 1 for a case without one."""
+
     def cases_at(self, length: int) -> dict[str, Case]:
         """Return the selected cases at a length, keyed by task."""
         return {case.task: case for case in self.cases if case.length == length}
@@ -135,6 +138,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
             ],
             non_inferiority=non_inferiority if scope.has_baseline else None,
             full=scope.full,
+            draw_rates=scope.draw_rates,
         )
         for key, group in gate_hypotheses.items()
     }

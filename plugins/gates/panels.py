@@ -1,14 +1,15 @@
 """A panel: the cases of one family at one length, the hypotheses about them, and the samples to measure next.
 
-All samples of a panel form one queue in a random order that depends only on their identity. Evidence is read from the
+All samples of a panel form one queue in a random order, the same on every machine. Evidence is read from the
 start of the queue up to the first unfinished sample, never in the order of completion: samples that finish early are
 not a random choice of all. Samples that share a context stay together in the queue and form one cluster of evidence.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
@@ -86,6 +87,7 @@ class Panel:
         hypotheses: Iterable[Hypothesis],
         non_inferiority: NonInferiority | None = None,
         full: bool = False,
+        draw_rates: Mapping[str, float] | None = None,
     ):
         self.family = family
         self.length = length
@@ -93,19 +95,44 @@ class Panel:
         self.hypotheses = tuple(hypotheses)
         self.non_inferiority = non_inferiority
         self.full = full
+        self.draw_rates = draw_rates or {}
+        """By case id, the rate at which a case's clusters are drawn; 1 for a case without one. Empty for a panel that
+        is compared with a baseline: pairs are read in a uniformly random order."""
         self._seed = seed
         self._refs: dict[frozenset[str], tuple[SampleRef, ...]] = {}
         self._queues: dict[frozenset[str], ClusteredQueue] = {}
 
     @cached_property
     def order(self) -> tuple[SampleRef, ...]:
-        """All samples in queue order. Leaving out a case or adding samples never reorders the others."""
-        ranked = [
-            (stable_hash("queue", self._seed, case.task, case.length, index // case.group), case.id, index)
-            for case in self.cases.values()
-            for index in range(case.samples)
-        ]
+        """All samples in queue order. Leaving out a case or adding samples never reorders the others.
+
+        Clusters arrive independently, at the rates of their cases. So they are drawn without replacement, with
+        probabilities proportional to these rates, and given the rates the order depends on identities alone.
+        """
+
+        def arrival(case: Case, index: int) -> tuple[float, int]:
+            number = self._number(case, index)
+            return -math.log((2**64 - number) / 2**64) / self.draw_rates.get(case.id, 1.0), number
+
+        return self._sorted(arrival)
+
+    @cached_property
+    def _uniform_order(self) -> tuple[SampleRef, ...]:
+        return self._sorted(self._number) if self.draw_rates else self.order
+
+    def _sorted(self, rank: Callable[[Case, int], object]) -> tuple[SampleRef, ...]:
+        ranked = [(rank(case, index), case.id, index) for case in self.cases.values() for index in range(case.samples)]
         return tuple(SampleRef(case_id, index) for _, case_id, index in sorted(ranked))
+
+    def _number(self, case: Case, index: int) -> int:
+        """Return a uniformly random number for a sample's cluster.
+
+        A rate is part of the hash: it may follow from results on the samples that came first in another order, which
+        must not decide those that come first in this one.
+        """
+        rate = self.draw_rates.get(case.id)
+        rates = () if rate is None else (rate,)
+        return stable_hash("queue", *rates, self._seed, case.task, case.length, index // case.group)
 
     def cluster(self, ref: SampleRef) -> tuple[str, int]:
         """Return the identity of the cluster to which a sample belongs."""
@@ -122,8 +149,17 @@ class Panel:
         """Return the samples of some cases in queue order, by clusters."""
         chosen = frozenset(case_ids)
         if chosen not in self._queues:
-            self._queues[chosen] = ClusteredQueue(self.sample_refs(chosen), self.cases)
+            self._queues[chosen] = ClusteredQueue(self.sample_refs(chosen), self.cases, self.draw_rates)
         return self._queues[chosen]
+
+    def uniform_queue(self, case_ids: Collection[str]) -> ClusteredQueue:
+        """Return the samples of some cases by clusters in a uniformly random order, as claims about the model need it.
+
+        In each case they come in the order of the queue. Its own order if all rates are equal.
+        """
+        if not self.draw_rates:
+            return self.queue(case_ids)
+        return ClusteredQueue([ref for ref in self._uniform_order if ref.case_id in case_ids], self.cases)
 
     def analyze(
         self,

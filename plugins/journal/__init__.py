@@ -4,6 +4,7 @@
     DIR/<subject key>/<worker>.jsonl     results, one per line; only this worker writes the file
     DIR/<subject key>/claims/<key>       a sample in progress; contains the name of its worker
     DIR/workers/<worker>.json            a worker's process and run; touched every few seconds while it lives
+    DIR/draw-rates/<hash>.json           the rates at which the samples of a panel are drawn, if they are unequal
     DIR/judge/judge-<worker>.jsonl       replies of LLM judges, by a hash of the request; for all subjects
 
 Workers share only a directory, which may be on a network file system. Files are created exclusively, renamed, or
@@ -19,6 +20,7 @@ field. A line with a wrong checksum is skipped. Lines without the field, as vers
 """
 
 from plugins.journal.adoption import adopt_results
+from plugins.journal.earlier import EarlierScores, latest_scores
 from plugins.journal.errors import JournalError
 from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from plugins.journal.judge_replies import JudgeReplies
@@ -29,6 +31,7 @@ from plugins.journal.store import Journal
 __all__ = [
     "HEARTBEAT_SECONDS",
     "LEASE_SECONDS",
+    "EarlierScores",
     "Entry",
     "Heartbeat",
     "IndexedEntry",
@@ -37,5 +40,6 @@ __all__ = [
     "JudgeReplies",
     "Subject",
     "adopt_results",
+    "latest_scores",
     "sample_key",
 ]

@@ -123,6 +123,7 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": summary.facts and summary.facts.hardware,
         "partial": len(cases) < len(run.available) or any(case.id not in measured.results for case in cases),
+        "draw_rates": dict(run.draw_rates),
         "tokens": _tokens(measured),
         "computed_samples": summary.computed_samples,
     }
