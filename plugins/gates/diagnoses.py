@@ -101,12 +101,10 @@ def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
             for case_id, result in scored.items()
             if result.case.task in floors
         },
-        evaluator,
+        evaluator.thresholds.regression.false_discoveries,
     )
     cast = {case_id: votes(np.array(result.differences), _haystacks(result)) for case_id, result in scored.items()}
-    dropped = _discoveries(
-        {case_id: log_evidence_of_drop(of_case) for case_id, of_case in cast.items() if of_case.size}, evaluator
-    )
+    dropped = worse_cases(cast, evaluator.thresholds.regression.false_discoveries)
     alpha = 1 - evaluator.thresholds.verdict.confidence
     compared = sum(bool(result.differences) for result in scored.values())
     return {
@@ -128,9 +126,17 @@ def flips(differences: Floats) -> tuple[int, int]:
     return int((differences < 0).sum()), int((differences > 0).sum())
 
 
-def _discoveries(log_evidence: Mapping[str, float], evaluator: GateEvaluator) -> set[str]:
-    """Return the cases whose null hypothesis is rejected at the false discovery rate of the thresholds file."""
-    rejected = e_bh(list(log_evidence.values()), evaluator.thresholds.regression.false_discoveries)
+def worse_cases(votes_by_case: Mapping[str, Floats], false_discoveries: float) -> set[str]:
+    """Return the cases that are shown to be worse by the votes of their haystacks. Cases without votes are no tests."""
+    return _discoveries(
+        {case_id: log_evidence_of_drop(cast) for case_id, cast in votes_by_case.items() if cast.size},
+        false_discoveries,
+    )
+
+
+def _discoveries(log_evidence: Mapping[str, float], false_discoveries: float) -> set[str]:
+    """Return the cases whose null hypothesis is rejected at this false discovery rate."""
+    rejected = e_bh(list(log_evidence.values()), false_discoveries)
     return {case_id for case_id, is_rejected in zip(log_evidence, rejected, strict=True) if is_rejected}
 
 
