@@ -127,7 +127,7 @@ def named_cases(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
     own = np.repeat(np.arange(HAYSTACKS), BLOCK)
     sizes = np.full(HAYSTACKS, BLOCK)
     looks = np.linspace(0, own.size, LOOKS + 1).astype(int)[1:]
-    for correlation, share in (*((each, DISCORDANT) for each in CORRELATIONS), (0.0, RARE), (0.3, RARE)):
+    for correlation, share in (*((value, DISCORDANT) for value in CORRELATIONS), (0.0, RARE), (0.3, RARE)):
         at_end = at_worst = as_samples = 0
         for _ in range(orders):
             differences, haystacks = {}, {}
@@ -161,7 +161,8 @@ def model_intervals(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
 
             def draw(tasks: Ints, accuracies: Floats = accuracies) -> Floats:
                 parts = np.array(PARTS)[tasks]
-                return rng.binomial(parts, accuracies[tasks]) / parts
+                shares: Floats = rng.binomial(parts, accuracies[tasks]) / parts
+                return shares
 
             scores = on_haystacks(rng, draw, queue.strata.stratum, queue.haystacks.of_cluster, correlation)
             # The bounds at the last look enclose what all looks have left.

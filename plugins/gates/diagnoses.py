@@ -148,8 +148,10 @@ def _log_evidence_below(result: CaseResult, floor: float) -> float:
 def _haystacks(result: CaseResult) -> Haystacks:
     """Return the haystacks of the clusters of a result."""
     case, own = result.case, _haystack_numbers(result)
-    clusters, each = case.samples // case.group, case.haystack_samples // case.group
-    return Haystacks(of_cluster=own, sizes=np.bincount(np.arange(clusters) // each, minlength=own.max(initial=0) + 1))
+    clusters, clusters_on_one = case.samples // case.group, case.haystack_samples // case.group
+    return Haystacks(
+        of_cluster=own, sizes=np.bincount(np.arange(clusters) // clusters_on_one, minlength=own.max(initial=0) + 1)
+    )
 
 
 def _haystack_numbers(result: CaseResult) -> Ints:
@@ -194,7 +196,7 @@ def _diagnosis(
 def _detectable(result: CaseResult, compared: int, false_discoveries: float) -> float | None:
     """Return the smallest loss of a case, in points, that its haystacks detect; None without pairs.
 
-    The lost samples are taken to stand on as few haystacks as possible, which then have the fewest votes.
+    The lost samples are assumed to stand on as few haystacks as possible, which then have the fewest votes.
     """
     pairs = _haystacks(result).count(len(result.differences))
     loss = detectable_case_loss(pairs, cases=compared, false_discoveries=false_discoveries) if pairs else None

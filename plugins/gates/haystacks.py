@@ -2,14 +2,14 @@
 
 A model's mean is that over all samples that could be drawn. The samples on one haystack, the text that consecutive
 samples of a case share, are not independent draws, so one haystack is one observation, however many of its samples are
-measured. Haystacks are drawn independently of each other.
+measured. Haystacks are drawn independently.
 
 At any time most haystacks are measured in part. The mean of those samples is no valid observation: whether to continue
 depends on scores of the same haystack, which the next samples repeat. So the evidence is computed in layers. Layer k
 observes the mean of the first k clusters of every haystack, in the order of the queue, and counts a haystack from the
 k-th on. Each layer is an e-process of independent observations. One of n layers refutes a null hypothesis wrongly with
 a probability of alpha at most if each of them is held to alpha / n (Bonferroni). Few samples are on different
-haystacks, and layer 1 counts nearly all of them; in a complete run the last layer averages each whole haystack.
+haystacks, and layer 1 counts nearly all of them; in a complete run the last layer averages whole haystacks.
 """
 
 from __future__ import annotations
