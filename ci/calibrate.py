@@ -18,11 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ci.suite_process import read_report
+from ci.report_form import parse_report
 from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.lengths import format_length
+from fixtures.outside_files import read_outside
 from fixtures.records import family_of
+from fixtures.shown_text import one_line, visible_line
 from plugins.gates.hypotheses import RULER
+from plugins.gates.thresholds import CATEGORIES
 
 ROUNDING_POINTS = 0.5
 MIN_DROP_POINTS = 1.0
@@ -88,7 +91,7 @@ def propose(reports: Sequence[Mapping[str, Any]]) -> str:
     floors = _floors(reports)
     if not shared and not floors:
         raise CalibrationError("no length was measured in all reports; give runs of the same --lengths and -k")
-    names = ", ".join(Path(report["model"]["path"]).name for report in reports)
+    names = visible_line(", ".join(Path(report["model"]["path"]).name for report in reports))
     parts = [f"# Proposed from {len(reports)} runs of accepted checkpoints: {names}.", ""]
     parts += [*_regression(reports, scores, shared), *_effective_length(reports)]
     parts += [_level(panel, [run[panel] for run in scores]) for panel in shared]
@@ -111,15 +114,15 @@ def _panel_scores(report: Mapping[str, Any]) -> dict[Panel, MeasuredScore]:
     """Return the scores of RULER at the lengths with all its tasks, and of HELMET's categories, by panel."""
     helmet = report.get("helmet") or {"categories": {}, "intervals": {}}
     families = {RULER: (report["ruler"]["scores"], report["ruler"]["intervals"])} | {
-        category: (scores, helmet["intervals"][category]) for category, scores in helmet["categories"].items()
+        category: (helmet["categories"][category], helmet["intervals"].get(category, {}))
+        for category in CATEGORIES
+        if category in helmet["categories"]
     }
     return {
-        Panel(family=family, length=int(length)): MeasuredScore(
-            score=score, low=bounds[length][0], high=bounds[length][1]
-        )
-        for family, (scores, bounds) in families.items()
+        Panel(family=family, length=int(length)): MeasuredScore(score=score, low=interval[0], high=interval[1])
+        for family, (scores, intervals) in families.items()
         for length, score in scores.items()
-        if score is not None and bounds[length] is not None
+        if score is not None and (interval := intervals.get(length)) is not None
     }
 
 
@@ -258,6 +261,16 @@ def _below(value: float) -> float:
     return ROUNDING_POINTS * math.floor(value / ROUNDING_POINTS)
 
 
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        return parse_report(read_outside(path))
+    except (OSError, ValueError) as error:
+        reason = one_line(getattr(error, "strerror", None) or str(error), 120)
+        raise CalibrationError(
+            f"{path} is not a report of the suite ({reason}); give files of --report-json"
+        ) from error
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the proposal and return 0, or print one line to stderr and return 4."""
     parser = CommandParser(
@@ -271,12 +284,8 @@ def main(arguments: list[str] | None = None) -> int:
         help="files of --report-json, in the order of the checkpoints",
     )
     paths = parser.parse_args(arguments).reports
-    reports = {path: read_report(path) for path in paths}
     try:
-        unread = next((path for path, report in reports.items() if report is None), None)
-        if unread is not None:
-            raise CalibrationError(f"{unread} is not a report of the suite; give files of --report-json")
-        proposal = propose([report for report in reports.values() if report is not None])
+        proposal = propose(list({path: _read(path) for path in paths}.values()))
     except CalibrationError as error:
         return report_wrong_use(str(error))
     for line in proposal.splitlines():

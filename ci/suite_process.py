@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import subprocess
@@ -13,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ci.report_form import parse_report
+from fixtures.outside_files import read_outside
+
 REPOSITORY = Path(__file__).parents[1]
-SCHEMA = "longctx-report/1"
 PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 STOP_SECONDS = 60
 REPLACED = "{path} or its baseline was replaced before it was measured; give each checkpoint a directory of its own"
@@ -115,12 +116,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def read_report(path: Path) -> Mapping[str, Any] | None:
     """Return a JSON report of the suite, None for a file that is missing or anything else."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return parse_report(read_outside(path))
+    except (OSError, ValueError):
         return None
-    if not isinstance(report, dict) or report.get("schema") != SCHEMA:
-        return None
-    return report
 
 
 def _is_about(report: Mapping[str, Any], fingerprints: Sequence[str]) -> bool:

@@ -72,7 +72,7 @@ def choose_cases(
     run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), samples=samples, full=True, is_survey=True)
     if run.report is None:
         raise EndpointsError(4 if run.exit_code == 4 else 3, f"the endpoints cannot be compared: {run.reason}")
-    compared = run.report["regression"]["cases"]
+    compared = (run.report["regression"] or {"cases": {}})["cases"]
     differences = {name: case["difference"] for name, case in compared.items() if case["difference"] is not None}
     if not differences:
         raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(run.report)}")
@@ -95,6 +95,8 @@ def measure_endpoints(
     if gate is None or gate["measured"] is None:
         raise EndpointsError(3, f"the endpoints cannot be compared: {gate['reason'] if gate else 'no case was run'}")
     scores = [case["score"] for case in run.report["cases"] if case["score"] is not None]
+    if not scores:
+        raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(run.report)}")
     score_bad = sum(scores) / len(scores)
     endpoints = Endpoints(
         cases=cases,

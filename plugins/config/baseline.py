@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.checkpoints.checkpoint import Checkpoint
+from fixtures.outside_files import read_outside
 from fixtures.records import Options
 from plugins.journal import Journal, Subject
 
@@ -81,7 +82,7 @@ def finished_journal(baseline: Baseline) -> Journal:
 def _report(path: Path) -> Mapping[str, Any]:
     """Read a JSON report; raise BaselineError if it is none or has no results."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = json.loads(read_outside(path))
     except OSError as error:
         raise BaselineError(
             f"--baseline: cannot read {path} ({error.strerror}); give a JSON report or a checkpoint"

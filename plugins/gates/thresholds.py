@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from fixtures.outside_files import read_outside
 from fixtures.shown_text import visible_line
 from plugins.gates.toml_table import TomlTable
 
@@ -149,7 +150,7 @@ def load_thresholds(path: Path, *, known_tasks: Mapping[str, str]) -> Thresholds
     this project ships.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_outside(path).decode("utf-8"))
     except OSError as error:
         raise ThresholdsError(f"--thresholds: cannot read {path} ({error.strerror}); give a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.checkpoints.steps import step_of
+from fixtures.outside_files import read_outside
 from fixtures.shown_text import visible_data
 from plugins.report.document import SCHEMA
 
@@ -110,7 +111,7 @@ def _documents(directory: Path) -> Iterator[tuple[str, Document]]:
     """Yield all reports with their paths within the directory; other files are ignored."""
     for path in sorted(directory.rglob("*.json")):
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(read_outside(path))
         # A directory of results also holds files that are no reports, or that are being written.
         except (OSError, ValueError, RecursionError):
             continue

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from fixtures.cli import CommandParser
 from tests.fuzz.harness import findings
-from tests.fuzz.kinds import KINDS, sound_inputs
+from tests.fuzz.kinds import KINDS
+from tests.fuzz.programs import sound_inputs
+from tests.fuzz.sandbox import Outcome
 
 
 def main() -> int:
@@ -20,25 +22,36 @@ def main() -> int:
     parser = CommandParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="inputs in all, spread over the kinds (default: 500)")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other inputs (default: 0)")
-    parser.add_argument("--kind", choices=sorted(KINDS), help="only this kind")
+    parser.add_argument("--kind", nargs="+", choices=sorted(KINDS), metavar="NAME", help="only these kinds")
+    parser.add_argument(
+        "--command-lines", type=int, default=0, metavar="N", help="start every Nth input's command as its own process"
+    )
     parser.add_argument("--verbose", action="store_true", help="print what each problem said")
     given = parser.parse_args()
-    kinds = [given.kind] if given.kind else list(KINDS)
+    kinds = given.kind or list(KINDS)
     ends: Counter[tuple[str, str]] = Counter()
+    longest: dict[str, Outcome] = {}
+    largest: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as folder:
         sound = sound_inputs(Path(folder))
         for number in range(given.count):
             kind = kinds[number % len(kinds)]
-            outcome = findings(kind, given.seed + number // len(kinds), sound)
+            seed = given.seed + number // len(kinds)
+            is_started = given.command_lines > 0 and seed % given.command_lines == 0
+            outcome = findings(kind, seed, sound, started=is_started)
             ends[kind, outcome.problem or f"exit code {outcome.code}"] += 1
+            longest[kind] = max(longest.get(kind, outcome), outcome, key=lambda ended: ended.elapsed_seconds)
+            largest[kind] = max(largest.get(kind, outcome), outcome, key=lambda ended: ended.peak_bytes)
             if outcome.problem:
                 said = (outcome.output + outcome.errors).strip().splitlines() or [""]
-                sys.stdout.write(f"{kind} {given.seed + number // len(kinds)}: {outcome.problem}: {said[-1][:200]!r}\n")
+                sys.stdout.write(f"{kind} {seed}: {outcome.problem}: {said[-1][:200]!r}\n")
                 if given.verbose:
                     sys.stdout.write("\n".join(said[-40:]) + "\n")
                 sys.stdout.flush()
     for (kind, end), count in sorted(ends.items()):
-        sys.stdout.write(f"{kind:24} {end:40} {count}\n")
+        limits = f"{longest[kind].elapsed_seconds:5.1f} s  {largest[kind].peak_bytes / 2**20:6.0f} MiB at most"
+        sys.stdout.write(f"{kind:24} {end:36} {count:5}   {limits}\n")
+    sys.stdout.write(f"{len(kinds)} kinds, {sum(ends.values())} inputs\n")
     return any(
         not end.startswith("exit code") or end not in ("exit code 0", "exit code 1", "exit code 4") for _, end in ends
     )

@@ -10,7 +10,8 @@ from typing import Any
 
 # Values that no field of ours expects everywhere.
 ODD_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 5, 10**30, -(10**30), 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "x",
+    None, True, False, 0, -1, 1, 5, 10**6, 10**9, 2**31, 10**30, -(10**30), 0.5, -0.0, 1e308, float("nan"),
+    float("inf"), "", "x",
     "5", "\x00",
     "\ud800", "\x1b[31mred\x1b[0m", "<script>", "a" * 10_000, "../..", "/", [], {}, [[]], [None], {"": ""}, [1, "a"],
     {"a": {"b": []}}, [0] * 1000, "{{1//0}}", "1e999", "NaN", "%s%n", "=1+1",

@@ -29,6 +29,8 @@ class Outcome:
     errors: str
     elapsed_seconds: float
     peak_bytes: int
+    exit_codes: tuple[int, ...] = (0, 1, 4)
+    """The exit codes that the program documents."""
 
     @property
     def problem(self) -> str | None:
@@ -38,7 +40,7 @@ class Outcome:
             return "no end"
         if crash := CRASH.search(said):
             return crash.group()
-        if self.code not in (0, 1, 4):
+        if self.code not in self.exit_codes:
             return f"exit code {self.code}"
         if self.code == 4 and len([line for line in self.errors.splitlines() if line.strip()]) != 1:
             return "not one line"
@@ -47,7 +49,7 @@ class Outcome:
         return "control characters" if CONTROL.search(said) else None
 
 
-def run_forked(program: Callable[[], int]) -> Outcome:
+def run_forked(program: Callable[[], int], exit_codes: tuple[int, ...] = (0, 1, 4)) -> Outcome:
     """Return how `program` ends in a forked copy of this process, whose modules are loaded already."""
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
@@ -62,6 +64,7 @@ def run_forked(program: Callable[[], int]) -> Outcome:
             errors=errors.read_text("utf-8", "replace"),
             elapsed_seconds=time.monotonic() - started,
             peak_bytes=peak_bytes,
+            exit_codes=exit_codes,
         )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz.harness import findings
-from tests.fuzz.kinds import KINDS, Sound, sound_inputs
+from tests.fuzz.kinds import KINDS
 from tests.fuzz.mutations import mutate_bytes, mutate_json
+from tests.fuzz.programs import Sound, sound_inputs
 from tests.fuzz.sandbox import run_forked
 
 SEEDS = 3

@@ -24,29 +24,31 @@ def report(
     scores = {"4096": score, "8192": score - 8}
     case = {
         "id": "test_ruler[vt-8k]", "suite": "ruler", "category": "tracing", "task": "vt", "length": 8192,
-        "score": score - 20, "interval": interval(score - 20), "error": None,
+        "score": score - 20, "interval": interval(score - 20), "planned": 500, "verdict": "pass",
+        "decided_by": None, "error": None,
     }  # fmt: skip
     gates = [] if paired is None else [
-        {
-            "kind": "regression", "name": "regression at 8k", "length": 8192, "measured": paired,
-            "interval": [paired - width / 2, paired + width / 2],
-        }
+        {"kind": "regression", "name": "regression at 8k", "length": 8192, "measured": paired,
+         "interval": [paired - width / 2, paired + width / 2], "samples": 100, "verdict": "pass", "blocking": True,
+         "reason": "x"}
     ]  # fmt: skip
     return {
         "schema": "longctx-report/1",
-        "model": {"path": f"/runs/{name}"},
-        "run": {"corpora": "c", "prompts": "p"},
+        "model": {"name": name, "path": f"/runs/{name}", "fingerprint": "f", "execution": {}},
+        "run": {"corpora": "c", "prompts": "p", "samples": "s", "seed": 0, "options": {"journal": "/journal"}},
         "cases": [case],
         "gates": gates,
         "ruler": {
             "scores": scores,
             "intervals": {length: interval(value) for length, value in scores.items()},
             "effective_length": 8192,
+            "effective_length_label": "8192",
         },
         "helmet": {
             "categories": {"rag": {"8192": 60.0, "16384": None}},
             "intervals": {"rag": {"8192": [50.2, 70.0], "16384": None}},
         },
+        "regression": None,
     } | changed
 
 
@@ -131,7 +133,7 @@ def test_narrowed_runs_give_a_level_for_their_tasks(tmp_path: Path) -> None:
     [
         (RUNS[:2], "2 reports do not show how much runs differ; give 3 or more"),
         (
-            [*RUNS[:2], report("x", 90, run={"corpora": "d", "prompts": "p"})],
+            [*RUNS[:2], report("x", 90, run=RUNS[0]["run"] | {"corpora": "d"})],
             "the reports differ in the texts; measure",
         ),
         (
@@ -155,4 +157,4 @@ def test_reports_that_do_not_fit_together_are_refused(
 def test_a_file_that_is_no_report_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.json").write_text("[1]")
     assert calibrate.main([str(tmp_path / "other.json")]) == 4
-    assert f"{tmp_path}/other.json is not a report of the suite; give files of --report-json" in capsys.readouterr().err
+    assert f"{tmp_path}/other.json is not a report of the suite (Expected `object`" in capsys.readouterr().err

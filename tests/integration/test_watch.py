@@ -386,11 +386,16 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     assert (failed.exit_code, failed.report) == (4, None)
     assert failed.reason.startswith("--model: no such directory")
     assert not report.exists()
-    earlier = {"schema": "longctx-report/1", "model": {"fingerprint": "f"}, "cases": []}
+    earlier: dict[str, Any] = {
+        "schema": "longctx-report/1", "cases": [], "gates": [], "helmet": None, "regression": None,
+        "model": {"name": "m", "path": "/m", "fingerprint": "f", "execution": {}},
+        "run": {"corpora": "c", "prompts": "p", "samples": "s", "seed": 0, "options": {"journal": "/j"}},
+        "ruler": {"effective_length": None, "effective_length_label": None, "scores": {}, "intervals": {}},
+    }  # fmt: skip
     report.write_text(json.dumps(earlier))
     reused = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
     assert (reused.exit_code, reused.report) == (0, earlier)
-    report.write_text(json.dumps(earlier | {"model": {"fingerprint": "g"}}))
+    report.write_text(json.dumps(earlier | {"model": earlier["model"] | {"fingerprint": "g"}}))
     again = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
     assert (again.exit_code, again.report) == (4, None)
 

@@ -18,7 +18,8 @@ PLACES = ("fixtures", "plugins", "tests_longctx", "ci")
 # A room is a folder, or a file that stands alone. It may import itself, the rooms that every room may import, and those
 # named here. The longest name that fits a module is its room.
 COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.versions", "fixtures.cli",
-    "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files", "fixtures.shown_text")  # fmt: skip
+    "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files", "fixtures.shown_text",
+    "fixtures.outside_files")  # fmt: skip
 ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
     "fixtures.tokenization": (),

@@ -1,0 +1,181 @@
+"""Malformed options, files of the user's, environment variables, and replies of servers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from tests.fuzz.mutations import ODD_VALUES, mutate_bytes, mutate_json
+from tests.fuzz.programs import SMALL, Command, Kind, Program, Sound, suite
+from tests.helpers.paths import REPOSITORY
+
+OPTIONS = (
+    "--lengths", "--samples", "--seed", "--engine", "--base-url", "--api", "--request-timeout", "--thinking-budget",
+    "--device", "--dtype", "--attention", "--batch-size", "--prefill-chunk", "--chat", "--length-tokenizer",
+    "--data-dir",
+    "--prompts", "--thresholds", "--journal", "--budget", "--baseline", "--gpus-per-worker", "--scoring", "--judge-url",
+    "--nli-model", "--report-json", "--report-html", "--step", "--suite", "--model", "--serve", "--served-model",
+)  # fmt: skip
+WORDS = (
+    "8k", "0", "-1", "512,", ",", "1e3", "9" * 30, "512k", "½", "\uff11\uff12\uff18", "\u202e8k", "8k\n4k",
+    "calibration:",
+    "calibration:x", "calibration:9999999999k", "calibration:512-", "calibration:512-chat-chat", "/dev/null",
+    "/dev/zero",
+    "/proc/self/mem", "/etc/passwd", "/", ".", "~", "~nobody/x", "$HOME", "http://", "http://[", "https://x:99999",
+    "http://127.0.0.1:1", "file:///etc/passwd", "unix:///x", "{model}", "{port} {x}", "%(x)s", "'", '"', "a" * 5000,
+    "\x1b[31m\x07", "<script>", "=cmd", "None", "nan", "inf", "1e999", "true", "thresholds.toml::gate[x]",
+)  # fmt: skip
+VARIABLES = (
+    "LONGCTX_API_KEY", "LONGCTX_JUDGE_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "CUDA_VISIBLE_DEVICES", "COLUMNS",
+    "PYTEST_XDIST_WORKER_COUNT", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "TERM", "LC_ALL", "HTTPS_PROXY",
+    "ALL_PROXY", "SSL_CERT_FILE", "NO_COLOR", "TZ", "HOME", "TMPDIR",
+    "TOKENIZERS_PARALLELISM",
+)  # fmt: skip
+WEBHOOK_REPLY = (
+    b"HTTP/1.1 302 Found\r\nContent-Type: text/html\r\nLocation: file:///etc/passwd\r\nTransfer-Encoding: chunked\r\n"
+    b"Set-Cookie: a=b; Domain=..\r\nContent-Encoding: gzip\r\nConnection: keep-alive\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+)
+JUDGE_REPLY = {
+    "id": "1", "object": "chat.completion", "created": 1, "model": "m",
+    "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
+    "choices": [
+        {"index": 0, "finish_reason": "stop",
+         "message": {"role": "assistant", "content": 'It agrees.\n{"fluency": 1, "correctness": 2}'}}
+    ],
+}  # fmt: skip
+
+
+def toml_file(option: str, source: str) -> Kind:
+    """Return the kind that malforms a TOML file of the user's."""
+
+    def kind(random: Random, sound: Sound, folder: Path) -> Program:
+        lines = (REPOSITORY / source).read_text(encoding="utf-8").splitlines()
+        for _ in range(random.randint(1, 3)):
+            at = random.randrange(len(lines))
+            name, equals, _ = lines[at].partition(" = ")
+            value = json.dumps(random.choice(ODD_VALUES))
+            lines[at] = (
+                f"{name} = {value}" if equals else random.choice(("[x]", "[[gate]]", "a = ", value, "[verdict]"))
+            )
+        data = "\n".join(lines).encode("utf-8", "replace")
+        path = folder / "file.toml"
+        path.write_bytes(mutate_bytes(random, data) if random.random() < 0.2 else data)
+        return suite(f"--model={sound.checkpoint}", *SMALL, f"{option}={path}", "--plan")
+
+    return kind
+
+
+def option_values(random: Random, sound: Sound, folder: Path) -> Program:
+    """Give options values that they do not take."""
+    values = [str(value) for value in ODD_VALUES if isinstance(value, (str, int, float)) and "\x00" not in str(value)]
+    values = [*(value.encode("utf-8", "replace").decode() for value in values), *WORDS]
+    chosen = random.sample(OPTIONS, random.randint(1, 2))
+    return suite(
+        f"--model={sound.checkpoint}", *SMALL, "--plan", *(f"{name}={random.choice(values)}" for name in chosen)
+    )
+
+
+def environment(random: Random, sound: Sound, folder: Path) -> Program:
+    """Set environment variables to odd values."""
+    values = [word for word in WORDS if len(word) < 100]
+    odd = {name: random.choice(values) for name in random.sample(VARIABLES, random.randint(1, 4))}
+    options = random.choice(
+        (("--plan",), ("--plan", "--base-url=http://127.0.0.1:1/v1"), ("--preflight",),
+         ("--base-url=http://127.0.0.1:1/v1", f"--journal={folder / 'journal'}"))
+    )  # fmt: skip
+    return suite(f"--model={sound.checkpoint}", *SMALL, *options, environment=odd)
+
+
+def watch_options(random: Random, sound: Sound, folder: Path) -> Program:
+    """Give a watch, a bisect, the journal's command or the calibration's values that they do not take."""
+    word = random.choice([word for word in WORDS if not word.startswith("/")])
+    (folder / "runs").mkdir()
+    out = f"--out={folder / 'out'}"
+    watch = random.choice(
+        ("--every", "--order", "--gpu-budget", "--webhook", "--on-failure", "--done-marker", "--gpus")
+    )
+    bisect = random.choice(("--case", "--gate", "--samples", "--confidence"))
+    journal = random.choice(("--prune", "--model"))
+    ends = ("--good", str(sound.checkpoint), "--bad", str(folder))
+    return random.choice(
+        (
+            Command("ci.watch", (str(folder / "runs"), "--once", out, "--every=0.01s", f"{watch}={word}")),
+            Command("ci.watch", (word, "--once", out, "--every=0.01s")),
+            Command("ci.bisect", (*ends, f"{bisect}={word}", out)),
+            Command("ci.bisect", ("--good", word, "--bad", word, out)),
+            Command("plugins.journal", (str(sound.journal), f"{journal}={word}", "--dry-run")),
+            Command("plugins.report", ("history", word)),
+            Command("ci.calibrate", (word,)),
+            Command("fixtures.calibration", (word, str(folder / "built"))),
+        )
+    )  # fmt: skip
+
+
+def webhook_replies(random: Random, sound: Sound, folder: Path) -> Program:
+    """Answer the notification of a failure with malformed HTTP."""
+    (folder / "runs").mkdir()
+    failure = {
+        "event": "measured", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "word": "fail", "code": 1,
+        "failed": ["a gate"], "report": "r.json", "baseline": None, "effective_length": None, "gpu_seconds": 1.0,
+        "ended": "2026-01-01T00:00:00+00:00",
+    }  # fmt: skip
+    (folder / "history.jsonl").write_text(json.dumps(failure) + "\n")
+    reply = mutate_bytes(random, WEBHOOK_REPLY)
+    scheme = random.choice(("http", "http", "http", "https"))
+
+    def watch() -> int:
+        from ci.watch import webhook
+
+        webhook.TIMEOUT_SECONDS = 1.0
+        address = _serve(reply)
+        arguments = (str(folder / "runs"), "--once", "--every", "0.01s", "--out", str(folder))
+        return Command("ci.watch", (*arguments, "--webhook", f"{scheme}://{address}/token"))()
+
+    return watch
+
+
+def judge_replies(random: Random, sound: Sound, folder: Path) -> Program:
+    """Answer a question of the judge with a malformed reply."""
+    body = mutate_json(random, JUDGE_REPLY)
+    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + body
+    reply = mutate_bytes(random, reply) if random.random() < 0.3 else reply
+
+    def ask() -> int:
+        from fixtures.cli import report_wrong_use
+        from fixtures.scoring.judge import Judge, JudgedAnswer, JudgeError, JudgeSettings
+
+        settings = JudgeSettings(model="m", url=f"http://{_serve(reply)}/v1", timeout_seconds=1, retries=0, rereads=0)
+        question = JudgedAnswer(question="Where did she go?", references=("the sea",), answer="To the sea.")
+        try:
+            with Judge(settings, None) as judge:
+                judge.decide(question)
+        except JudgeError as error:
+            return report_wrong_use(str(error))
+        return 0
+
+    return ask
+
+
+def _serve(reply: bytes) -> str:
+    """Answer every connection with the same bytes, in a thread that ends with the process; return host and port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.settimeout(0.3)
+                received = b""
+                while not received.endswith(b"}"):
+                    part = connection.recv(65_536)
+                    received += part
+                    if not part:
+                        break
+                connection.sendall(reply)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"127.0.0.1:{listener.getsockname()[1]}"
