@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fixtures.checkpoints.steps import step_of
+from fixtures.outside_files import absolute, expanded
 
 
 class CheckpointsError(ValueError):
@@ -32,7 +33,7 @@ def read_step(path: Path, *, option: str) -> Step:
     number = step_of(path.name, any_number=True)
     if number is None:
         raise CheckpointsError(f"{option}: {path} has no step in its name; name checkpoints like step-3000")
-    return Step(number=number, path=path.expanduser().resolve())
+    return Step(number=number, path=absolute(path))
 
 
 def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
@@ -55,13 +56,13 @@ def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
 
 
 def _read_endpoint(path: Path, option: str) -> Step:
-    if not path.expanduser().is_dir():
+    if not expanded(path).is_dir():
         raise CheckpointsError(f"{option}: no such directory {str(path)!r}; give a checkpoint of the run")
     return read_step(path, option=option)
 
 
 def _matching(pattern: str) -> list[Step]:
-    paths = [Path(name) for name in glob.glob(str(Path(pattern).expanduser()))]
+    paths = [Path(name) for name in glob.glob(str(expanded(pattern)))]
     if not paths:
         raise CheckpointsError(f"--checkpoints: nothing matches {pattern!r}; quote a pattern such as 'runs/a/step-*'")
     return [read_step(path, option="--checkpoints") for path in paths if path.is_dir()]

@@ -28,6 +28,7 @@ from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
 from ci.suite_process import REPOSITORY
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.cli import CommandParser, print_line, report_wrong_use
+from fixtures.outside_files import absolute
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import Gate, ThresholdsError, load_thresholds
 
@@ -121,7 +122,7 @@ def _parse(arguments: list[str]) -> Arguments:
         gate=None if parsed.gate is None else _load_gate(parsed.gate, parsed.thresholds),
         test=parsed.test,
         confidence=parsed.confidence,
-        suite=Suite(folder=parsed.out.resolve(), options=options, samples=parsed.samples),
+        suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples),
     )
 
 

@@ -27,6 +27,7 @@ from ci.watch.on_failure import check_command
 from ci.watch.suite_options import check_suite_options, read_suite_options
 from ci.watch.webhook import check_webhook
 from fixtures.cli import CommandParser, report_wrong_use
+from fixtures.outside_files import absolute
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -113,7 +114,7 @@ def _parse(arguments: list[str] | None) -> WatchSettings:
         gpus=tuple(filter(None, parsed.gpus.split(","))),
         max_gpu_seconds=None if parsed.gpu_budget is None else _seconds(parsed.gpu_budget, "--gpu-budget"),
         notifier=Notifier(command=parsed.on_failure, webhook=parsed.webhook),
-        out=parsed.out.resolve(),
+        out=absolute(parsed.out),
         once=parsed.once,
         anchor=parsed.anchor,
         horizon=parsed.horizon,

@@ -10,6 +10,7 @@ from ci.checkpoint_dirs import Step, read_step
 from ci.suite_process import read_report
 from ci.watch.history import History, Measurement
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from fixtures.outside_files import absolute, expanded
 
 ANCHOR, LAST_GOOD = "the anchor", "the last good step"
 
@@ -55,7 +56,7 @@ class Baselines:
             first = self.history.first_accepted
             return self._measured(ANCHOR, first) if first is not None and first.step < step.number else None
         if not self._anchor.isdecimal():
-            path = Path(self._anchor).expanduser().resolve()
+            path = absolute(self._anchor)
             if path == step.path:
                 return None
             return Baseline(role=ANCHOR, name=path.name, step=None, argument=str(path))
@@ -87,7 +88,7 @@ def check_anchor(anchor: str, directory: Path, out: Path) -> None:
         if int(anchor) not in steps and History(out).latest(int(anchor)) is None:
             raise ValueError(f"--anchor: no step {anchor} in {directory}; give a step that is there, or a path")
         return
-    path = Path(anchor).expanduser()
+    path = expanded(anchor)
     if path.suffix == ".json":
         if read_report(path) is None:
             raise ValueError(f"--anchor: {anchor} is not a report of the suite; give a file of --report-json")

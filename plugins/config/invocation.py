@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fixtures.outside_files import absolute
+
 
 class ConfigError(ValueError):
     """Options from which no run can be built; the message is one line with the option, its value and the remedy."""
@@ -41,4 +43,4 @@ class Invocation:
 
     def path(self, given: str | None) -> str | None:
         """Return a path option as an absolute path; None if the option was not given."""
-        return None if given is None else str(Path(self.directory, given).expanduser().resolve())
+        return None if given is None else str(absolute(given, directory=self.directory))
