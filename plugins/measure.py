@@ -80,13 +80,14 @@ class Measure:
         self.request.node.stash[CASE_REPORT] = CaseReport(
             error=measured.error,
             samples=measured.samples,
+            likelihoods=measured.likelihoods,
             computed_samples=worker.computed_samples - computed_before,
             executions={role: model.journal.subject.execution for role, model in worker.models.items()},
             facts=_facts(worker),
         )
         if measured.error is not None:
             pytest.fail(measured.error, pytrace=False)
-        if not measured.samples:
+        if not (measured.samples or measured.likelihoods):
             pytest.skip("no sample was begun in time")
 
 

@@ -47,6 +47,7 @@ def _add_sample_options(parser: pytest.Parser) -> None:
     add("--suite", default="all", metavar="NAME", help="tasks to run: ruler, helmet or all (default: all)")
     add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, up to the model's claim)")
     add("--samples", default=500, metavar="N", help="most questions per case (default: 500)")
+    add("--signal", default="answers", metavar="NAME", help="answers, likelihood or both (default: answers)")
     add("--seed", default=0, metavar="N", help="seed of the samples; another seed draws others (default: 0)")
     add("--chat", default="auto", metavar="auto|on|off", help="use the chat template (default: if there is one)")
     add("--length-tokenizer", metavar="PATH", help="tokenizer that counts lengths (default: the model's)")

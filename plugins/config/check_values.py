@@ -22,6 +22,7 @@ CHOICES = {
     "chat": ("auto", "on", "off"),
     "api": ("completions", "chat"),
     "scoring": ("strict", "paper"),
+    "signal": ("answers", "likelihood", "both"),
 }
 MINIMUMS = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1, "thinking_budget": 0}
 WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")

@@ -35,6 +35,7 @@ from plugins.config.materials import Materials, load_materials
 from plugins.config.models import load_formatter, resolve_baseline, resolve_model
 from plugins.config.run import Run
 from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
+from plugins.config.signal import check_signal, without_gold
 from plugins.gates.hypotheses import gate_family
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 from plugins.journal import adopt_results
@@ -122,12 +123,15 @@ def complete_options(options: Options, checkpoint: Checkpoint) -> Options:
 def list_cases(options: Options, checkpoint: Checkpoint, materials: Materials, thresholds: Thresholds) -> Run:
     """Return the run as far as it is known without a tokenizer."""
     cases = plan(options, materials.tasks, materials.corpora)
+    thresholds = concerning(thresholds, cases)
+    check_signal(options, thresholds, cases)
+    unavailable = unavailable_cases(cases, materials.tasks, materials.corpora, options)
     return Run(
         options=options,
         checkpoint=checkpoint,
         cases=cases,
-        unavailable=unavailable_cases(cases, materials.tasks, materials.corpora, options),
-        thresholds=concerning(thresholds, cases),
+        unavailable=without_gold(options, cases) | unavailable,
+        thresholds=thresholds,
     )
 
 

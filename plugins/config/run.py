@@ -120,5 +120,6 @@ class Run:
             baseline_is_final=self.baseline is not None and self.baseline.checkpoint is None,
             full=self.options.full,
             draw_rates=self.draw_rates,
+            signal=self.options.signal,
             task_families=FAMILIES,
         )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fixtures.lengths import format_length
-from fixtures.records import Case, CaseResult, Verdict, VerdictWord
+from fixtures.records import Case, CaseResult, Likelihood, Verdict, VerdictWord
 from plugins.gates.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
 from plugins.gates.e_process import TIE_TOLERANCE
 from plugins.gates.effective_length import effective_length, weighted_average
@@ -57,6 +57,16 @@ class Measured:
     control_variate: Mapping[SampleRef, float] | None = None
     """The scores, 0 to 1, of a baseline that is not run again; None without one."""
 
+    likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
+    """The likelihoods of gold answers that were measured."""
+
+    baseline_likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """The ids of the cases that ended with an error."""
+        return frozenset(case_id for case_id, result in self.results.items() if result.error is not None)
+
 
 class GateEvaluator:
     """The gates of one run, applied to its case results."""
@@ -70,8 +80,9 @@ class GateEvaluator:
         self._analyses: dict[tuple[PanelKey, Hypothesis], InterimAnalysis] = {}
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Return the verdicts in the order of the thresholds file, one per length for level and category gates."""
-        return tuple(verdict for gate in self.thresholds.gates for verdict in self._verdicts(gate))
+        """Return the verdicts on scores in the order of the thresholds file, one per length for some kinds."""
+        gates = [gate for gate in self.thresholds.gates if gate.kind != "likelihood"]
+        return tuple(verdict for gate in gates for verdict in self._verdicts(gate))
 
     def finding(self, gate: Gate, length: int) -> Finding:
         """Return the result of a gate at one length."""
@@ -79,8 +90,10 @@ class GateEvaluator:
         tasks = tasks_of(gate, scope)
         cases = {task: case for task, case in scope.cases_at(length).items() if task in tasks}
         results = [self.measured.results[case.id] for case in cases.values() if case.id in self.measured.results]
-        problem = self._problem(list(cases.values()), results)
+        problem = self.problem(list(cases.values()), results)
         missing = [task for task in tasks if task not in cases]
+        if problem is None and scope.signal == "likelihood":
+            return Finding(word="not measured", reason="--signal likelihood generates no answers")
         if problem is None and cases and not missing:
             return self._measured_finding(gate, length, results)
         return Finding(
@@ -98,7 +111,7 @@ class GateEvaluator:
             self._analyses[key] = panel.analyze(hypothesis, self.scores, control_variate=control_variate)
         return self._analyses[key]
 
-    def _problem(self, cases: Sequence[Case], results: Sequence[CaseResult]) -> str | None:
+    def problem(self, cases: Sequence[Case], results: Sequence[CaseResult]) -> str | None:
         """Return why the gate is an error: a case that failed or one that never came back."""
         failed = next((f"{result.case.id}: {result.error}" for result in results if result.error is not None), None)
         lost = next((f"{case.id}: no result came back" for case in cases if case.id not in self.measured.results), None)

@@ -11,6 +11,8 @@ from plugins.gates.evaluate import GateEvaluator, Measured
 from plugins.gates.evidence_curves import Curve, curves
 from plugins.gates.findings import Finding
 from plugins.gates.hypotheses import HEADLINE, estimate_gate
+from plugins.gates.likelihood_gates import likelihood_verdicts
+from plugins.gates.likelihood_results import PanelLikelihood, panel_likelihoods
 from plugins.gates.regression import regression_verdicts
 from plugins.gates.thresholds import CATEGORIES, Gate, Thresholds
 
@@ -25,7 +27,8 @@ class Evaluation:
     measured: Measured
     """The selected cases and the results that came back for them."""
     verdicts: tuple[Verdict, ...]
-    """The verdicts of all gates in the order of the thresholds file, then those of the baseline comparison."""
+    """The verdicts of the gates on scores in the order of the thresholds file, then those of the baseline comparison,
+    then those of the gates on likelihood."""
     diagnoses: Mapping[str, Diagnosis]
     """The floor and baseline tests of every case that has a score, by case id."""
     ruler: FindingsByLength
@@ -36,6 +39,8 @@ class Evaluation:
     """The estimated mean of each HELMET category."""
     curves: Mapping[str, tuple[Curve, ...]]
     """The evidence curves by the verdict's name."""
+    likelihood: tuple[PanelLikelihood, ...] = ()
+    """The likelihoods of gold answers on every panel where some were measured."""
 
 
 def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
@@ -45,10 +50,16 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
     def by_length(gate: Gate) -> FindingsByLength:
         return {length: evaluator.finding(gate, length) for length in scope.lengths}
 
+    has_answers = scope.signal != "likelihood"
     return Evaluation(
         thresholds=thresholds,
         measured=measured,
-        verdicts=(*evaluator.verdicts(), *regression_verdicts(evaluator)),
+        verdicts=(
+            *(evaluator.verdicts() if has_answers else ()),
+            *(regression_verdicts(evaluator) if has_answers else ()),
+            *likelihood_verdicts(evaluator),
+        ),
+        likelihood=panel_likelihoods(evaluator),
         diagnoses=diagnoses(evaluator),
         ruler=by_length(HEADLINE),
         aspects={

@@ -54,11 +54,11 @@ class Curve:
 def curves(evaluator: GateEvaluator) -> dict[str, tuple[Curve, ...]]:
     """Return the curves by the verdict's name.
 
-    An effective-length gate has one for each length, a gate on a weighted average none.
+    An effective-length gate has one for each length, a gate on a weighted average or on likelihood none.
     """
     by_name: dict[str, list[Curve]] = {}
     for gate in evaluator.thresholds.gates:
-        if gate.kind == "weighted_average":
+        if gate.kind in ("weighted_average", "likelihood"):
             continue
         for length in lengths_of(gate, evaluator.measured.scope):
             name = gate.name if gate.kind == "effective_length" else verdict_name(gate, length)

@@ -54,6 +54,9 @@ class Scope:
     full: bool = False
     """True if all samples are measured, even if a verdict is final earlier."""
 
+    signal: str = "answers"
+    """`answers`, `likelihood` or `both`: what is measured."""
+
     task_families: Mapping[str, str] = field(default_factory=dict)
     """All tasks with their family, the group of tasks over which a mean is taken."""
 
@@ -113,7 +116,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     families = tuple(dict.fromkeys(case.family for case in scope.cases))
     tested = {(case.family, case.length) for case in scope.cases}
     keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
-    gates = [HEADLINE, *(gate for gate in thresholds.gates if gate.blocking)]
+    gates = [HEADLINE, *(gate for gate in thresholds.gates if gate.blocking and gate.kind != "likelihood")]
     gate_hypotheses = {key: _gate_hypotheses(gates, scope, key) for key in keys}
     tests = sum(hypothesis.threshold is not None for group in gate_hypotheses.values() for hypothesis in group)
     error = 1 - thresholds.verdict.confidence

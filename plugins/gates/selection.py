@@ -124,7 +124,7 @@ def _name(text: str) -> str:
 
 
 def _named(gate: Gate, scope: Scope) -> list[NamedGate]:
-    if gate.kind not in ("level", "category"):
+    if gate.kind not in ("level", "category", "likelihood"):
         return [_with_cases(gate.name, gate, scope, scope.lengths)]
     untested = [length for length in gate.lengths if length not in scope.lengths]
     return [

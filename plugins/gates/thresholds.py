@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from fixtures.outside_files import read_outside
 from fixtures.shown_text import visible_line
+from plugins.gates.gate_values import LARGEST_MEASURES, at_least, gate_lengths, gate_tasks, measure_threshold
 from plugins.gates.toml_table import TomlTable
 
 SHIPPED = Path(__file__).parents[2] / "thresholds.toml"
@@ -20,6 +21,7 @@ GATE_KEYS = {
     "effective_length": ("name", "kind", "aspect", "tasks", "above", "blocking", "at_least"),
     "weighted_average": ("name", "kind", "aspect", "tasks", "above", "blocking", "weights"),
     "category": ("name", "kind", "category", "above", "blocking", "lengths"),
+    "likelihood": ("name", "kind", "measure", "aspect", "tasks", "category", "above", "blocking", "lengths"),
 }
 # The key in the file of the field `indifference_zone`.
 ZONE_KEY = "zone"
@@ -45,7 +47,7 @@ class Gate:
 
     name: str
 
-    kind: Literal["level", "effective_length", "weighted_average", "category"]
+    kind: Literal["level", "effective_length", "weighted_average", "category", "likelihood"]
 
     aspect: str | None
     """The aspect of RULER whose tasks the gate is about; None for other selections of tasks."""
@@ -57,7 +59,10 @@ class Gate:
     """The names of the tasks that the gate is about; empty for all tasks of the aspect, category or RULER."""
 
     above: float | None
-    """The score from 0 to 100 that the mean must exceed; None for the reference model's score on the same tasks."""
+    """The score from 0 to 100 that the mean must exceed; None for the reference model's score on the same tasks.
+
+    For likelihood, the gain in nats per token or the recovery in points.
+    """
 
     blocking: bool
     """True if a failure fails the run."""
@@ -70,6 +75,9 @@ class Gate:
 
     rising: bool
     """True if a weighted average gives the longest length the most weight, False if the shortest."""
+
+    measure: Literal["gain", "recovery"] | None = None
+    """The measure of a gate on likelihood; None for other gates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +214,10 @@ def _gate(values: Any, known_tasks: Mapping[str, str]) -> Gate:
     kind = table.choice("kind", tuple(GATE_KEYS))
     table.check_keys(GATE_KEYS[kind])
     aspect = table.choice("aspect", ASPECTS) if "aspect" in table else None
-    tasks = _gate_tasks(table, known_tasks)
-    category = table.choice("category", CATEGORIES) if kind == "category" else None
-    above = table.score_or_reference("above")
+    tasks = gate_tasks(table, known_tasks)
+    category = table.choice("category", CATEGORIES) if kind == "category" or "category" in table else None
+    measure = table.choice("measure", tuple(LARGEST_MEASURES)) if kind == "likelihood" else None
+    above = measure_threshold(table, measure) if measure else table.score_or_reference("above")
     if above is None and (tasks or category):
         selection = "a list of tasks" if tasks else "a category"
         raise table.error(f"above = 'reference' has no score for {selection}; write a number")
@@ -220,45 +229,11 @@ def _gate(values: Any, known_tasks: Mapping[str, str]) -> Gate:
         tasks=tasks,
         above=above,
         blocking=table.flag("blocking", default=True),
-        lengths=_gate_lengths(table),
-        at_least=_at_least(table) if kind == "effective_length" else None,
+        lengths=gate_lengths(table),
+        at_least=at_least(table) if kind == "effective_length" else None,
         rising=kind == "weighted_average" and table.choice("weights", ("rising", "falling")) == "rising",
+        measure=measure,
     )
-
-
-def _gate_tasks(table: TomlTable, known_tasks: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the tasks that a gate names, which all belong to one family."""
-    if "tasks" not in table:
-        return ()
-    tasks = table.value("tasks", list, "a list of task names")
-    if "aspect" in table:
-        raise table.error("give aspect or tasks, not both")
-    if not tasks:
-        raise table.error("tasks is empty; name at least one, or leave it out for the whole suite")
-    for task in tasks:
-        if not isinstance(task, str) or task not in known_tasks:
-            raise table.error(f"unknown task {task!r}; known are {', '.join(known_tasks)}")
-    families = sorted({known_tasks[task] for task in tasks})
-    if len(families) > 1:
-        raise table.error(f"tasks of {' and '.join(families)} have no common mean; write a gate for each")
-    return tuple(tasks)
-
-
-def _gate_lengths(table: TomlTable) -> tuple[int, ...]:
-    if "lengths" not in table:
-        return ()
-    lengths = table.value("lengths", list, 'a list such as ["8k"]')
-    if not lengths:
-        raise table.error("lengths is empty; name at least one, or leave it out for every tested length")
-    return tuple(table.length("lengths", length) for length in lengths)
-
-
-def _at_least(table: TomlTable) -> int | None:
-    """Return the required length in tokens; None for "claimed"."""
-    if "at_least" not in table:
-        raise table.error('at_least is missing; write "claimed" or a length such as "32k"')
-    value = table.values["at_least"]
-    return None if value == "claimed" else table.length("at_least", value)
 
 
 def _verdict_settings(values: Any) -> VerdictSettings:

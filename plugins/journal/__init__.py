@@ -24,7 +24,7 @@ from plugins.journal.earlier import EarlierScores, latest_scores
 from plugins.journal.errors import JournalError
 from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from plugins.journal.judge_replies import JudgeReplies
-from plugins.journal.lines import Entry, Subject, sample_key
+from plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
 from plugins.journal.reading import IndexedEntry
 from plugins.journal.store import Journal
 
@@ -38,8 +38,10 @@ __all__ = [
     "Journal",
     "JournalError",
     "JudgeReplies",
+    "LikelihoodEntry",
     "Subject",
     "adopt_results",
     "latest_scores",
+    "likelihood_key",
     "sample_key",
 ]

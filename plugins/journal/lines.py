@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fixtures.records import Outcome, StoredRecord
+from fixtures.records import Likelihood, Outcome, StoredRecord
 from fixtures.seeding import stable_hash
+from fixtures.versions import LIKELIHOOD
 from plugins.journal.codec import decode_record, encode_record
 
 # A sample's key is the name of its claim's file.
@@ -32,6 +33,11 @@ def sample_key(samples: str, version: str, seed: int, task: str, length: int, in
     that of the sample's case (`Case.version`).
     """
     return f"{stable_hash(samples, version, seed, task, length, index):016x}"
+
+
+def likelihood_key(key: str) -> str:
+    """Return the key of the likelihood of a sample's gold answer, given the sample's own key."""
+    return f"{stable_hash('likelihood', LIKELIHOOD, key):016x}"
 
 
 class Subject(StoredRecord, frozen=True, kw_only=True):
@@ -81,6 +87,18 @@ class Entry(StoredRecord, frozen=True, kw_only=True, rename={"key": "element"}):
     outcome: Outcome
 
 
+class LikelihoodEntry(StoredRecord, frozen=True, kw_only=True, rename={"key": "likelihood_of"}):
+    """The likelihood of one sample's gold answer."""
+
+    key: SampleKey
+    """The key of the sample's likelihood (`likelihood_key`)."""
+    case: str
+    """The id of the sample's case."""
+    index: Annotated[int, msgspec.Meta(ge=0)]
+    """The sample's number in its case."""
+    likelihood: Likelihood
+
+
 class Facts(StoredRecord, frozen=True, kw_only=True):
     """A worker's description of its engine."""
 
@@ -102,9 +120,9 @@ class LostClaim(StoredRecord, frozen=True, kw_only=True, rename={"key": "lost"})
     run: str
 
 
-Line = Entry | Facts | Failure | LostClaim
+Line = Entry | LikelihoodEntry | Facts | Failure | LostClaim
 # Almost all lines are entries, so these come first.
-KINDS: tuple[type[Line], ...] = (Entry, Facts, Failure, LostClaim)
+KINDS: tuple[type[Line], ...] = (Entry, LikelihoodEntry, Facts, Failure, LostClaim)
 
 
 def encode_line(line: Line) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 
 from plugins.journal.errors import JournalError, journal_error
 from plugins.journal.line_file import complete_lines
-from plugins.journal.lines import Entry, Facts, Failure, Line, LostClaim, decode_line
+from plugins.journal.lines import Entry, Facts, Failure, LikelihoodEntry, Line, LostClaim, decode_line
 
 SUFFIX = ".jsonl"
 
@@ -47,6 +47,8 @@ class _FileState:
     stamp: tuple[int, int] = (-1, 0)
     """The file's size and time of change when it was read."""
     entries: list[IndexedEntry] = field(default_factory=list)
+    likelihoods: list[tuple[int, LikelihoodEntry]] = field(default_factory=list)
+    """With the offsets of their lines."""
     facts: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lost_claims: Counter[str] = field(default_factory=Counter)
@@ -67,6 +69,8 @@ class SubjectReader:
         """The file that this process writes and therefore does not read."""
         self.entries: dict[str, IndexedEntry] = {}
         self.entries_by_prompt: dict[str, IndexedEntry] = {}
+        self.likelihoods: dict[str, LikelihoodEntry] = {}
+        self._likelihood_positions: dict[str, tuple[str, int]] = {}
         self._files: dict[str, _FileState] = {}
 
     def refresh(self, *, thorough: bool) -> int:
@@ -185,6 +189,9 @@ class SubjectReader:
                 entry = _indexed(line, name, offset)
                 state.entries.append(entry)
                 self._index(entry)
+            case LikelihoodEntry():
+                state.likelihoods.append((offset, line))
+                self._index_likelihood((name, offset), line)
             case Facts():
                 state.facts.append(dict(line.facts))
             case Failure() if line.run == self.run:
@@ -198,12 +205,19 @@ class SubjectReader:
             if entry.position < known.position:
                 index[key] = entry
 
+    def _index_likelihood(self, position: tuple[str, int], entry: LikelihoodEntry) -> None:
+        if position <= self._likelihood_positions.setdefault(entry.key, position):
+            self._likelihood_positions[entry.key] = position
+            self.likelihoods[entry.key] = entry
+
     def _rebuild_index(self) -> None:
-        self.entries.clear()
-        self.entries_by_prompt.clear()
-        for file in self._files.values():
+        for index in (self.entries, self.entries_by_prompt, self.likelihoods, self._likelihood_positions):
+            index.clear()
+        for name, file in self._files.items():
             for entry in file.entries:
                 self._index(entry)
+            for offset, likelihood in file.likelihoods:
+                self._index_likelihood((name, offset), likelihood)
 
     def _sorted_files(self) -> list[_FileState]:
         return [self._files[name] for name in sorted(self._files)]

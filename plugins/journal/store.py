@@ -21,6 +21,7 @@ from plugins.journal.lines import (
     Entry,
     Facts,
     Failure,
+    LikelihoodEntry,
     Line,
     LostClaim,
     Subject,
@@ -90,6 +91,11 @@ class Journal:
         return self._reader.entries_by_prompt
 
     @property
+    def likelihoods(self) -> Mapping[str, LikelihoodEntry]:
+        """The likelihoods of gold answers by key (`likelihood_key`)."""
+        return self._reader.likelihoods
+
+    @property
     def facts(self) -> list[dict[str, Any]]:
         """The workers' descriptions of their engines, in the order of their files' names."""
         return self._reader.facts
@@ -132,7 +138,7 @@ class Journal:
         claimed: list[str] = []
         with self._writing():
             self.refresh()
-            free = self._free_keys([key for key in keys if key not in self.entries])
+            free = self._free_keys([key for key in keys if not self._is_finished(key)])
             while len(claimed) < at_most:
                 tried = self._claim_next(free, at_most - len(claimed))
                 if not tried:
@@ -141,13 +147,13 @@ class Journal:
                 # claimed, is not finished by another worker.
                 self._reader.refresh(thorough=True)
                 for key in tried:
-                    if key in self.entries:
+                    if self._is_finished(key):
                         claims.release(key)
                     else:
                         claimed.append(key)
         return claimed
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Entry | LikelihoodEntry) -> None:
         """Write a result so that it survives a power loss, then release the sample's claim.
 
         Writes nothing if this worker was stopped for so long that another one has claimed the sample. Raises ValueError
@@ -184,6 +190,9 @@ class Journal:
         self.release_all()
         if self._writer is not None and self._writer.is_own_process:
             self._writer.lines.close()
+
+    def _is_finished(self, key: str) -> bool:
+        return key in self.entries or key in self.likelihoods
 
     def _find_folder(self) -> None:
         """Follow a worker that renamed the directory which version 0.1 used."""

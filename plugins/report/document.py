@@ -29,6 +29,7 @@ from plugins.gates.evaluation import Evaluation, FindingsByLength
 from plugins.gates.findings import HALF, settled_scores
 from plugins.gates.points import to_points
 from plugins.report.helmet import helmet
+from plugins.report.likelihood import likelihood
 
 SCHEMA = "longctx-report/1"
 DEPTH_BINS = 10
@@ -84,6 +85,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "ruler": _ruler(evaluation),
         "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
         "regression": _regression(summary),
+        "likelihood": likelihood(evaluation),
     }
 
 
@@ -168,6 +170,8 @@ def _full_run_tokens(measured: Measured) -> int:
 def _case(evaluation: Evaluation, case: Case) -> dict[str, Any]:
     """Return a case's entry, with the results of its tests against its floor and the baseline."""
     entry = case_entry(case, evaluation.measured.results.get(case.id))
+    if evaluation.measured.scope.signal == "likelihood" and entry["verdict"] == "inconclusive":
+        entry["verdict"] = "not measured"
     diagnosis = evaluation.diagnoses.get(case.id)
     if diagnosis is not None:
         entry |= {"floor": diagnosis.floor, "interval": diagnosis.interval and list(diagnosis.interval)}

@@ -59,6 +59,9 @@ class History:
     """The length that the last checkpoint claims to support, in tokens."""
 
     means: tuple[Track, ...]
+    likelihoods: tuple[Track, ...]
+    """Gains in nats and recoveries in points over the steps, by family and length."""
+
     gates: Mapping[str, tuple[str | None, ...]]
     """The verdicts of every blocking gate by its name; None where a report lacks the gate."""
 
@@ -131,6 +134,7 @@ def history(reports: Sequence[Report], skipped: Sequence[str] = ()) -> History:
         effective_lengths=tuple(map(_effective_length, documents)),
         claimed_length=documents[-1]["ruler"]["claimed_length"],
         means=(*_ruler_tracks(documents, lengths), *_helmet_tracks(documents, lengths)),
+        likelihoods=tuple(_likelihood_tracks(documents)),
         gates={name: tuple(by_name.get(name) for by_name in verdicts) for name in names},
         skipped=tuple(skipped),
     )
@@ -157,6 +161,26 @@ def _ruler_tracks(documents: Sequence[Document], lengths: Sequence[int]) -> list
         for length in lengths
     ]
     return [track for track in tracks if any(value is not None for value in track.values)]
+
+
+def _likelihood_tracks(documents: Sequence[Document]) -> Iterator[Track]:
+    """Yield the gain and the recovery of every panel that any report has; reports of older versions have none."""
+    by_report = [
+        {
+            (panel["family"], panel["length"]): panel
+            for panel in (document.get("likelihood") or {"panels": ()})["panels"]
+        }
+        for document in documents
+    ]
+    for family, length in dict.fromkeys(key for panels in by_report for key in panels):
+        for measure in ("gain", "recovery"):
+            found = [panels.get((family, length), {}).get(measure) for panels in by_report]
+            if any(found):
+                yield Track(
+                    name=f"{family} {measure} at {length}",
+                    values=tuple(estimate and estimate["mean"] for estimate in found),
+                    intervals=tuple(estimate and estimate["interval"] for estimate in found),
+                )
 
 
 def _helmet_tracks(documents: Sequence[Document], lengths: Sequence[int]) -> list[Track]:

@@ -11,6 +11,7 @@ from fixtures.lengths import format_length
 from fixtures.shown_text import one_line
 from plugins.report.certainty import few_samples, no_votes, range_text, seed_role, two_intervals
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
+from plugins.report.likelihood import CAPTION, MEASURES, texts
 
 Document = Mapping[str, Any]
 # Characters that have a meaning within a line of GitHub's Markdown, in addresses and mentions, too. A backslash
@@ -39,6 +40,7 @@ def markdown(document: Document, *, holds: bool) -> str:
         _title(document, holds),
         _headline(document),
         _table(("", *map(_length, lengths)), _means(document, lengths)),
+        _likelihood(document),
         _gates(document),
         _regression(document),
         _cases(document, lengths),
@@ -97,6 +99,24 @@ def _means(document: Document, lengths: Sequence[int]) -> list[tuple[str, ...]]:
         for name, ends in intervals.items()
         if any(interval is not None for interval in ends.values())
     ]
+
+
+def _likelihood(document: Document) -> str:
+    """Return the likelihoods of gold answers, pooled by family and length; empty without any."""
+    section = document["likelihood"]
+    if section is None or not section["panels"]:
+        return ""
+    rows = [
+        (f"{panel['family']} {_length(panel['length'])}", *(value for value, _ in texts(panel)), str(panel["samples"]))
+        for panel in section["panels"]
+    ]
+    findings = [
+        f"- {panel['family']} {_length(panel['length'])}: {plain(finding, 240)}"
+        for panel in section["panels"]
+        for finding in panel["findings"]
+    ]
+    table = _table(("", *MEASURES.values(), "samples"), rows)
+    return "\n\n".join((CAPTION, table, *(["\n".join(findings)] if findings else [])))
 
 
 def _gates(document: Document) -> str:

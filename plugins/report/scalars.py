@@ -13,6 +13,9 @@ from typing import Any
 from fixtures.lengths import format_length
 
 MARKUP = str.maketrans("<>&", "\u2039\u203a+")
+SCALAR_NAMES = {name: name for name in ("nll", "gain", "recovery", "evidence", "greedy")} | {"margin": "gold_less_foil"}
+"""The names of the likelihood measures in curves, by their key in the document."""
+
 EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb"}
 """The package of every dashboard's option."""
 
@@ -42,6 +45,7 @@ def scalars(document: Mapping[str, Any]) -> dict[str, float]:
     for name, scores in _means(document).items():
         values |= {f"{name}/{format_length(int(length))}": score for length, score in scores.items()}
     values |= {f"task/{case['task']}/{format_length(case['length'])}": case["score"] for case in document["cases"]}
+    values |= _likelihoods(document)
     values |= {
         f"gate/{gate['name']}": {"pass": 1.0, "fail": 0.0}[gate["verdict"]]
         for gate in document["gates"]
@@ -49,6 +53,17 @@ def scalars(document: Mapping[str, Any]) -> dict[str, float]:
     }
     # Dashboards show the names of gates, some of them as markup.
     return {name.translate(MARKUP): float(value) for name, value in values.items() if value is not None}
+
+
+def _likelihoods(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the pooled likelihood measures by name; reports of older versions have none."""
+    panels = (document.get("likelihood") or {"panels": []})["panels"]
+    return {
+        f"likelihood/{panel['family']}/{name}/{format_length(panel['length'])}": panel[key]["mean"]
+        for panel in panels
+        for key, name in SCALAR_NAMES.items()
+        if panel[key] is not None
+    }
 
 
 def _means(document: Mapping[str, Any]) -> dict[str, Mapping[str, float | None]]:

@@ -13,6 +13,8 @@ from fixtures.preflight import Inspection
 from fixtures.shown_text import visible_line
 from plugins.report.certainty import correlation_text, few_samples, no_votes, seed_role, two_intervals
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
+from plugins.report.likelihood import has_no_answers
+from plugins.report.likelihood_lines import likelihood_lines
 
 Document = Mapping[str, Any]
 Markup = dict[str, bool]
@@ -34,7 +36,14 @@ VERDICT_MARKUP = {"pass": {"green": True}, "not measured": {"yellow": True}}
 
 def summary_lines(document: Document) -> list[Line]:
     """Return the summary as lines of at most 100 columns."""
-    parts = (_headline(document), _table(document), _gates(document), _errors(document), _failures(document))
+    parts = (
+        _headline(document),
+        _table(document),
+        likelihood_lines(document["likelihood"]),
+        _gates(document),
+        _errors(document),
+        _failures(document),
+    )
     lines = [line for part in parts if part for line in (*part, ("", {}))]
     return [short_line for line in (*lines, *_cost(document)) for short_line in _wrapped(line)]
 
@@ -72,7 +81,7 @@ def _headline(document: Document) -> list[Line]:
     if all(case["suite"] == "helmet" for case in document["cases"]):
         lines.append(_line("claimed", _length(ruler["claimed_length"])))
     elif ruler["effective_length_label"] is None:
-        lines.append(_line("effective", f"{_missing_effective_length(ruler)}; {claimed}", bold=True))
+        lines.append(_line("effective", f"{_missing_effective_length(document)}; {claimed}", bold=True))
     else:
         lines += _effective_length(ruler, claimed)
     if model["calibration"]:
@@ -80,8 +89,11 @@ def _headline(document: Document) -> list[Line]:
     return lines
 
 
-def _missing_effective_length(ruler: Mapping[str, Any]) -> str:
+def _missing_effective_length(document: Document) -> str:
     """Return the reason why there is no effective length."""
+    ruler = document["ruler"]
+    if has_no_answers(document):
+        return "not measured: --signal likelihood generates no answers"
     undecided = [length for length, verdict in ruler["verdicts"].items() if verdict == "inconclusive"]
     if undecided and set(ruler["verdicts"].values()) <= {"pass", "fail", "inconclusive"}:
         return f"undecided at {', '.join(_length(int(length)) for length in undecided)}"
@@ -102,6 +114,8 @@ def _effective_length(ruler: Mapping[str, Any], claimed: str) -> list[Line]:
 
 def _table(document: Document) -> list[Line]:
     """Return the scores by task and length; lengths that do not fit beside the others follow in a table below."""
+    if has_no_answers(document):
+        return []
     cases, ruler = document["cases"], document["ruler"]
     lengths = sorted({case["length"] for case in cases})
     rows = [*_task_rows(document, lengths), *_mean_rows(document, lengths)]

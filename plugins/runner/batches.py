@@ -12,7 +12,13 @@ from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
 from plugins.journal import Journal
 from plugins.runner.build_samples import Built
+from plugins.runner.score_answers import give_up
 
+# A sample over which this many workers died is not tried again: it would kill all of them.
+MOST_LOSSES = 3
+# The waiting time of a worker while others have claimed all that is left: the first, and the longest.
+WAIT_SECONDS = 0.02
+LONGEST_WAIT_SECONDS = 1.0
 # Enough prompts at a time for an engine to batch.
 BATCH_PROMPT_TOKENS = 32_768
 # Near the end of a panel a batch claimed ahead may keep another worker waiting. Runs on other machines may have workers
@@ -84,3 +90,17 @@ def claim_batch(journal: Journal, panel: Panel, wanted: Mapping[str, SampleRef],
     clusters = {panel.cluster(wanted[key]) for key in first}
     rest = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in first]
     return [*first, *journal.claim(rest, len(rest))] if rest else first
+
+
+def give_up_lost(journal: Journal, samples: dict[str, SampleRef]) -> None:
+    """Remove the samples over which too many workers died, and fail their cases.
+
+    They are not even built again: the workers may have died of that.
+    """
+    for key in [key for key in samples if journal.lost_claims[key] >= MOST_LOSSES]:
+        sample = samples.pop(key)
+        reason = (
+            f"{sample.case_id} sample {sample.sample_index}: {MOST_LOSSES} workers died over it, killed by the system "
+            "(out of memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
+        )
+        give_up(journal, sample.case_id, key, reason)

@@ -16,6 +16,7 @@ from fixtures.records import Case, Prompt, Sample, Score
 from fixtures.scoring.failures import UNFINISHED
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks.fit_to_length import CannotFit
+from fixtures.tasks.gold_prompts import GoldPrompts, gold_prompts
 from fixtures.tasks.task import Assistants, Task
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.gates.clusters import SampleRef
@@ -42,6 +43,9 @@ class Job:
 
     prompt: str
     """The journal key of the prompt: samples with the same prompt share one answer."""
+
+    gold: GoldPrompts | None = None
+    """The texts on which the likelihood of the gold answer is measured; None if only an answer is wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +95,9 @@ class SampleBuilder:
             case.length, index, seed=self.seed, tokenizer=self.formatter, corpora=self.corpora
         )
 
-    def begin(self, panel: Panel, samples: Mapping[str, SampleRef]) -> Future[Built]:
-        """Start to build these samples, given by journal key, in the background."""
-        return self._thread.submit(self._build, panel, tuple(samples.items()))
+    def begin(self, panel: Panel, samples: Mapping[str, SampleRef], *, with_gold: bool = False) -> Future[Built]:
+        """Start to build these samples, given by journal key, in the background; `with_gold` fills `Job.gold`."""
+        return self._thread.submit(self._build, panel, tuple(samples.items()), with_gold)
 
     def score(self, sample: Sample, text: str) -> Score:
         """Score an answer by rule, or with a judge if the task needs one on published text; raise SCORE_ERRORS."""
@@ -116,16 +120,16 @@ class SampleBuilder:
         if self.assistants.judge is not None:
             self.assistants.judge.close()
 
-    def _build(self, panel: Panel, samples: Iterable[tuple[str, SampleRef]]) -> Built:
+    def _build(self, panel: Panel, samples: Iterable[tuple[str, SampleRef]], with_gold: bool) -> Built:
         built: list[Job | Refusal] = []
         for key, sample in samples:
             try:
-                built.append(self._job(panel, key, sample))
+                built.append(self._job(panel, key, sample, with_gold))
             except CASE_ERRORS as error:
                 built.append(Refusal(case=sample.case_id, key=key, reason=str(error)))
         return built
 
-    def _job(self, panel: Panel, key: str, place: SampleRef) -> Job:
+    def _job(self, panel: Panel, key: str, place: SampleRef, with_gold: bool) -> Job:
         """Build one sample and, if it is one of the first of its case, check it; raise CASE_ERRORS."""
         case = panel.cases[place.case_id]
         sample = self.sample(case, place.sample_index)
@@ -133,7 +137,8 @@ class SampleBuilder:
             problems = sample_problems(sample, self.tasks[case.task], self.formatter)
             if problems:
                 raise PreflightError(f"preflight: {case.id} sample {place.sample_index}: {problems[0]}")
-        return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt))
+        gold = gold_prompts(self.tasks[case.task], sample, self.formatter) if with_gold else None
+        return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt), gold=gold)
 
 
 def prompt_key(prompt: Prompt) -> str:

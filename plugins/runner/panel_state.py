@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
+from fixtures.records import BaselineAnswer, Case, CaseResult, Likelihood, Outcome
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
 from plugins.gates.hypotheses import PanelKey, build_panels
+from plugins.gates.likelihood_gates import build_rules
 from plugins.gates.panels import ModelRole, Panel, PanelStatus
-from plugins.journal import Journal
+from plugins.journal import Journal, likelihood_key
 
 # The largest number of a case's samples whose answers are shown beside the baseline's because the scores differ.
 MOST_FLIPPED = 100
@@ -36,8 +38,11 @@ class PanelState:
         self.journals = journals
         self.baseline_is_final = baseline_is_final
         """True if nobody adds to the baseline's journal."""
-        self.panels = build_panels(run.thresholds, run.scope(selected))
+        scope = run.scope(selected)
+        self.panels = build_panels(run.thresholds, scope)
+        self._likelihood_rules = build_rules(run.thresholds, scope, self.panels)
         self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
+        self._likelihood_keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         # A waiting worker calls `status` of every panel again and again, mostly without a new result in between.
         self._statuses: dict[PanelKey, tuple[tuple[object, ...], PanelStatus]] = {}
 
@@ -66,6 +71,34 @@ class PanelState:
         """Return the scores, 0 to 1, of all finished samples of the panel."""
         entries = self.journals[role].entries
         return {sample: entries[key].score for sample, key in self.keys(panel).items() if key in entries}
+
+    def likelihood_keys(self, panel: Panel) -> Mapping[SampleRef, str]:
+        """Return the journal keys of the likelihoods of the panel's gold answers."""
+        place = (panel.family, panel.length)
+        if place not in self._likelihood_keys:
+            self._likelihood_keys[place] = {
+                ref: likelihood_key(key) for ref, key in self.keys(panel).items() if panel.cases[ref.case_id].has_gold
+            }
+        return self._likelihood_keys[place]
+
+    def likelihoods(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, Likelihood]:
+        """Return the likelihoods of gold answers that are known."""
+        known = self.journals[role].likelihoods
+        return {ref: known[key].likelihood for ref, key in self.likelihood_keys(panel).items() if key in known}
+
+    def likelihood_counts(self, panel: Panel) -> Counter[str]:
+        """Return how many likelihoods of the model are known, by case id."""
+        return Counter(ref.case_id for ref in self.likelihoods(panel))
+
+    def next_likelihoods(self, panel: Panel) -> tuple[tuple[ModelRole, SampleRef], ...]:
+        """Return the samples whose gold answers are to be measured next, each with the model; empty at the end."""
+        rule = self._likelihood_rules.get((panel.family, panel.length))
+        if rule is None:
+            return ()
+        roles: list[ModelRole] = ["model"]
+        if "baseline" in self.journals and not self.baseline_is_final:
+            roles.append("baseline")
+        return rule.next_samples({role: self.likelihoods(panel, role) for role in roles}, self.failures(panel))
 
     def failures(self, panel: Panel) -> dict[str, str]:
         """Return the reasons why cases failed in this run, by case id.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fixtures.engines import EngineError, execution_settings
-from fixtures.records import Case, CaseResult
+from fixtures.records import Case, CaseResult, Likelihood
 from plugins.config.baseline import finished_journal
 from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
@@ -70,6 +70,7 @@ def read_measured(
         if case.id in reports and (error := reports[case.id].error) is not None
     }
     control_variate: dict[SampleRef, float] | None = None
+    likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
     executions = next((report.executions for report in reports.values() if report.executions), None)
     if executions is not None:
         try:
@@ -78,10 +79,17 @@ def read_measured(
             panel_state.refresh(thorough=True)
             results |= {result.case.id: result for result in _results(panel_state, reports)}
             control_variate = _control_variate(panel_state)
+            likelihoods |= {role: _likelihoods(panel_state, role) for role in panel_state.journals}
         except (EngineError, JournalError) as error:
             unread = [case for case in selected if case.id in reports and case.id not in results]
             results |= {case.id: _failed(case, str(error)) for case in unread}
-    return Measured(scope=run.scope(selected), results=results, control_variate=control_variate)
+    return Measured(
+        scope=run.scope(selected),
+        results=results,
+        control_variate=control_variate,
+        likelihoods=likelihoods["model"],
+        baseline_likelihoods=likelihoods["baseline"],
+    )
 
 
 def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iterator[CaseResult]:
@@ -91,20 +99,37 @@ def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iter
         passed = {case for case in panel.cases if case in reports and reports[case].error is None}
         status = panel_state.status(panel, failed=panel_state.failures(panel).keys() - passed)
         for case in (panel.cases[case] for case in panel.cases if case in passed):
-            missing = _missing(panel_state, panel, case, reports[case.id].samples)
-            yield _failed(case, missing) if missing else panel_state.result(case, panel, status)
+            report = reports[case.id]
+            missing = _missing(panel_state, panel, case, report.samples, report.likelihoods)
+            if missing:
+                yield _failed(case, missing)
+            elif panel_state.run.options.signal == "likelihood":
+                # The journal may hold answers of other runs.
+                yield CaseResult(case=case, outcomes=(), seconds=0.0)
+            else:
+                yield panel_state.result(case, panel, status)
 
 
-def _missing(panel_state: PanelState, panel: Panel, case: Case, samples: int) -> str | None:
+def _missing(panel_state: PanelState, panel: Panel, case: Case, samples: int, likelihoods: int) -> str | None:
     """Return an error if the journal shows fewer results than the worker stored, as a directory not shared does."""
     keys, journal = panel_state.keys(panel), panel_state.journals["model"]
     stored = sum(keys[sample] in journal.entries for sample in panel.sample_refs({case.id}))
+    if stored >= samples:
+        samples, stored = likelihoods, panel_state.likelihood_counts(panel)[case.id]
     if stored >= samples:
         return None
     return (
         f"--journal: {journal.directory} shows {stored} of the {samples} results that the worker of {case.id} read "
         "there; give a directory that all workers and this process share"
     )
+
+
+def _likelihoods(panel_state: PanelState, role: ModelRole) -> dict[SampleRef, Likelihood]:
+    """Return the likelihoods of gold answers on all panels; none for a run that only reads answers."""
+    if panel_state.run.options.signal == "answers":
+        return {}
+    panels = panel_state.panels.values()
+    return {ref: item for panel in panels for ref, item in panel_state.likelihoods(panel, role).items()}
 
 
 def _control_variate(panel_state: PanelState) -> dict[SampleRef, float] | None:

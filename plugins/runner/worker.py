@@ -6,39 +6,33 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 
 from fixtures.engines import Engine, EngineError, EngineFacts, Prefetching, TimeUp
 from fixtures.records import Case, Generation
 from plugins.config.run import Run
-from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import ModelRole, Panel, PanelStatus
 from plugins.journal import JournalError
-from plugins.runner.batches import Batch, ModelUnderTest, batch_size, claim_batch, most_batches_ahead
+from plugins.runner.batches import (
+    LONGEST_WAIT_SECONDS,
+    WAIT_SECONDS,
+    Batch,
+    ModelUnderTest,
+    batch_size,
+    claim_batch,
+    give_up_lost,
+    most_batches_ahead,
+)
 from plugins.runner.build_samples import Built, Job, SampleBuilder
+from plugins.runner.case_report import CaseEnd
+from plugins.runner.likelihoods import LikelihoodWorker
 from plugins.runner.panel_state import PanelState
 from plugins.runner.prefetch import is_prefetched, prefetch_batch, prefetched_jobs
 from plugins.runner.score_answers import AnswerScorer, give_up
 
-# A sample over which this many workers died is not tried again: it would kill all of them.
-MOST_LOSSES = 3
-WAIT_SECONDS = 0.02
-LONGEST_WAIT_SECONDS = 1.0
-
 
 class Stopped(RuntimeError):
     """The process that started this worker has ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseEnd:
-    """The end of the work on a case. The results are in the journal."""
-
-    samples: int
-    """The number of the case's samples that the panel's evidence rests on."""
-
-    error: str | None
-    """The reason why the case failed; None if it did not."""
 
 
 class Worker:
@@ -74,6 +68,7 @@ class Worker:
         # Claimed batches that are next, in order. Prompts for a prefetching engine have been sent to it.
         self._ahead: deque[Batch] = deque()
         self._broken: JournalError | None = None
+        self.likelihoods = LikelihoodWorker(self.panel_state, builder, models, load=self._engine, workers=workers)
 
     def measure(self, case: Case) -> CaseEnd:
         """Work on the case's panel until its verdicts are final, the case has failed or the time is up.
@@ -84,7 +79,11 @@ class Worker:
         if self._broken is not None:
             raise self._broken
         try:
-            return self._measured(case, self.panel_state.panels[case.family, case.length])
+            panel = self.panel_state.panels[case.family, case.length]
+            if self.run.options.signal == "likelihood":
+                return self._with_likelihood(case, panel, CaseEnd(samples=0, error=None))
+            end = self._measured(case, panel)
+            return end if self.run.options.signal == "answers" else self._with_likelihood(case, panel, end)
         except JournalError as error:
             self._broken = error
             raise
@@ -123,14 +122,22 @@ class Worker:
                     return CaseEnd(samples=0 if error else status.evidence_counts.get(case.id, 0), error=error)
                 self._finish_ahead()
                 continue
-            if self._parent is not None and os.getppid() != self._parent:
-                raise Stopped("the run that this worker belongs to has ended")
+            self._check_parent()
             if self._work(panel, status) or self._work_elsewhere(panel):
                 wait_seconds = WAIT_SECONDS
             else:
                 # Other workers have claimed all that is left.
                 time.sleep(wait_seconds)
                 wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+
+    def _with_likelihood(self, case: Case, panel: Panel, end: CaseEnd) -> CaseEnd:
+        """Return the end of the case after its likelihoods were measured too."""
+        error = end.error or self.likelihoods.measure(case, panel, is_over=self._is_over)
+        return replace(end, error=error, likelihoods=self.panel_state.likelihood_counts(panel)[case.id])
+
+    def _check_parent(self) -> None:
+        if self._parent is not None and os.getppid() != self._parent:
+            raise Stopped("the run that this worker belongs to has ended")
 
     def _work(self, panel: Panel, status: PanelStatus) -> bool:
         """Answer the next batch while the ones after it are built or sent; return False if no sample is free."""
@@ -197,9 +204,7 @@ class Worker:
             share = -(-len(wanted) // self._workers)
             claimed = claim_batch(model.journal, panel, wanted, min(batch_size(engine, panel), share))
             samples = {key: wanted[key] for key in claimed}
-            for key in [key for key in samples if model.journal.lost_claims[key] >= MOST_LOSSES]:
-                # Not even built again: the workers may have died of that.
-                give_up(model.journal, wanted[key].case_id, key, _lost(samples.pop(key)))
+            give_up_lost(model.journal, samples)
             if samples:
                 built = self.builder.begin(panel, samples)
                 return Batch(panel=panel, model=model, engine=engine, samples=samples, built=built)
@@ -280,6 +285,10 @@ class Worker:
                 self._generate(batch, prefetched)
         self.scorer.store_all(journal, answered)
 
+    def _is_over(self) -> bool:
+        self._check_parent()
+        return self._is_late()
+
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline
 
@@ -287,10 +296,3 @@ class Worker:
 def _is_wanted(batch: Batch, panel: Panel, status: PanelStatus) -> bool:
     wanted = {sample for _, sample in status.next_samples}
     return batch.panel is panel and wanted.issuperset(batch.samples.values())
-
-
-def _lost(sample: SampleRef) -> str:
-    return (
-        f"{sample.case_id} sample {sample.sample_index}: {MOST_LOSSES} workers died over it, killed by the system "
-        "(out of memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
-    )

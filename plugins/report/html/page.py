@@ -23,6 +23,7 @@ from plugins.report.details import Details
 from plugins.report.document import FEW_SAMPLES, is_rough
 from plugins.report.html import tables, views
 from plugins.report.html.gates import gates
+from plugins.report.html.likelihood import likelihood_section
 
 # Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
@@ -56,6 +57,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         gates=gates(document, details),
         notes=[note for note in (few_samples(document), seed_role(document)) if note],
         comparison=tables.comparison(document),
+        likelihood=likelihood_section(document),
         lowest_cases=views.lowest_cases(document),
         samples=details.samples,
         confidence=details.confidence,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fixtures.shown_text import visible
-from plugins.report.charts.lines import level_chart, lowest_of, score_chart
+from plugins.report.charts.lines import level_chart, lowest_of, score_chart, value_chart
 from plugins.report.history import History, Track
 from plugins.report.html.page import render
 from plugins.report.html.tables import short_length
@@ -30,6 +30,7 @@ def steps_page(history: History) -> str:
         ],
         effective_lengths=_effective_length_chart(history, labels),
         charts=[_mean_chart(track, labels, lowest) for track in history.means],
+        likelihoods=[_likelihood_chart(track, labels) for track in history.likelihoods],
         gates=history.gates,
         skipped=[visible(line) for line in history.skipped],
     )
@@ -49,6 +50,27 @@ def _mean_chart(track: Track, labels: list[str], lowest: float) -> Chart:
         note=threshold_note(track.threshold),
         rows=chart_rows(labels, track.values, track.intervals),
     )
+
+
+def _likelihood_chart(track: Track, labels: list[str]) -> Chart:
+    name, _, length = track.name.partition(" at ")
+    return Chart(
+        name=f"{name} at {short_length(int(length))}",
+        line=value_chart(labels, track.values, track.intervals),
+        note="in nats per token" if name.endswith("gain") else "0 to 100; it screens, answers decide",
+        rows=tuple(
+            (
+                label,
+                "-" if value is None else f"{value:.2f}",
+                "-" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}",
+            )
+            for label, value, ends in zip(labels, track.values, track.intervals, strict=True)
+        ),
+    )
+
+
+def _two_places(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _effective_length_chart(history: History, labels: list[str]) -> Chart | None:

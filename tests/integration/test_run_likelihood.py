@@ -1,0 +1,105 @@
+"""Runs that measure the likelihood of gold answers, alone or beside answers, and gates on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.helpers.runs import SCHEMA, CompletedRun, completed_run, run_pytest, usage_error
+
+GATES = """
+[[gate]]
+name = "gain"
+kind = "likelihood"
+measure = "gain"
+above = 1.5
+tasks = ["niah_multikey_1"]
+
+[[gate]]
+name = "recovery"
+kind = "likelihood"
+measure = "recovery"
+above = 50
+tasks = ["niah_multikey_1"]
+"""
+SMALL = ("--lengths", "512", "--samples", "26", "-k", "niah_multikey_1")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
+    return completed_run(
+        tmp_path_factory, "--model", "calibration:1k", "--signal", "both", *SMALL, thresholds=GATES, own_journal=True
+    )
+
+
+def test_gates_on_likelihood_pass_and_are_marked_as_such(both: CompletedRun) -> None:
+    assert both.exit_code == 0
+    for name in ("gain at 512", "recovery at 512"):
+        gate = both.gates[name]
+        assert (gate["kind"], gate["verdict"]) == ("likelihood", "pass")
+        assert gate["reason"].startswith("likelihood: ")
+        assert gate["reason"] in " ".join(both.output.split())
+    assert both.gates["recovery at 512"]["measured"] == pytest.approx(100, abs=1)
+    assert "likelihood: " in (both.folder / "report.md").read_text()
+    assert "likelihood: " in (both.folder / "report.html").read_text()
+
+
+def test_reports_show_the_likelihoods_beside_the_scores(both: CompletedRun) -> None:
+    Draft202012Validator(SCHEMA).validate(both.report)
+    section = both.report["likelihood"]
+    (panel,) = section["panels"]
+    assert (panel["family"], panel["length"], section["signal"]) == ("ruler", 512, "both")
+    assert panel["nll"]["mean"] < 0.01 < panel["gain"]["mean"]
+    assert panel["greedy"]["mean"] == 100
+    assert panel["margin"]["interval"][0] > 0
+    assert panel["clipped"] == panel["samples"] <= panel["planned"] == 26
+    assert set(section["cases"]) == {case["id"] for case in both.report["cases"]}
+    assert all(case["score"] == 100 for case in both.report["cases"])
+    text = (both.folder / "report.md").read_text()
+    for shown in (both.output, text, (both.folder / "report.html").read_text()):
+        assert "It screens; answers decide" in shown
+        assert "gold - foil" in shown
+
+
+def test_a_run_on_the_same_journal_computes_no_likelihood_again(both: CompletedRun, tmp_path: Path) -> None:
+    gates = both.folder / "gates.toml"
+    arguments = ("--model", "calibration:1k", "--signal", "likelihood", *SMALL, "--thresholds", str(gates))
+    report = tmp_path / "report.json"
+    again = run_pytest(tmp_path, *arguments, f"--report-json={report}", journal=both.folder / "journal")
+    assert again.exit_code == 0
+    assert again.report["likelihood"]["panels"] == both.report["likelihood"]["panels"]
+    files = (both.folder / "journal").glob("*/*.jsonl")
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    # The second run loaded no model, so it described none.
+    assert sum("facts" in line for line in lines) == 1
+    assert sum("likelihood_of" in line for line in lines) == both.report["likelihood"]["panels"][0]["samples"]
+    assert {case["verdict"] for case in again.report["cases"]} == {"not measured"}
+    assert [gate["kind"] for gate in again.report["gates"]] == ["likelihood", "likelihood"]
+
+
+def test_what_cannot_be_measured_is_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+    gates = tmp_path / "gates.toml"
+    gates.write_text(GATES)
+    model = ("--model", "calibration:1k", "--lengths", "512")
+    assert "the gate 'gain'" in usage_error(*model, "--thresholds", str(gates))
+    assert "--signal: unknown 'loss'; use one of answers, likelihood, both" in usage_error(*model, "--signal", "loss")
+    assert "no thought can come before" in usage_error(*model, "--signal", "both", "--thinking-budget", "8")
+    gates.write_text('[[gate]]\nname = "a"\nkind = "likelihood"\nmeasure = "gain"\nabove = 9\n')
+    assert "above is 9; write a number from 0 to 5" in usage_error(*model, "--thresholds", str(gates))
+    gates.write_text('[[gate]]\nname = "a"\nkind = "likelihood"\nmeasure = "gain"\nabove = 1\ncategory = "summ"\n')
+    line = usage_error(
+        "--model",
+        "calibration:1k",
+        "--lengths",
+        "8k",
+        "--suite",
+        "helmet",
+        "--signal",
+        "both",
+        "--thresholds",
+        str(gates),
+    )
+    assert "no exact answer in this run" in line
