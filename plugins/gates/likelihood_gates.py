@@ -62,11 +62,12 @@ class LikelihoodRule:
     def stop(self, known: Likelihoods, failed: Collection[str] = ()) -> int | None:
         """Return the number of clusters of the queue after which nothing more is needed; None if more are."""
         queue = self.queue(failed)
+        stop = None if self.panel.full else self._decided(queue, known, failed)
         finished = finished_clusters(queue, known)
-        if finished == len(queue.clusters):
-            return finished
-        if self.panel.full:
-            return None
+        return finished if stop is None and finished == len(queue.clusters) else stop
+
+    def _decided(self, queue: ClusteredQueue, known: Likelihoods, failed: Collection[str]) -> int | None:
+        """Return the number of clusters after which all gates are decided, or the gain is precise without a gate."""
         gates = [(gate, cases) for gate, cases in self.gates if cases.isdisjoint(failed)]
         if not gates:
             means = (difference_means(queue, known, gain_of) + 1) / 2
@@ -94,8 +95,7 @@ class LikelihoodRule:
             return None
         finished = finished_clusters(queue, known)
         for clusters in range(decision.stopping_time, finished + 1, CLUSTERS_PER_LOOK):
-            margin = margin_estimate(queue, known, clusters=clusters, alpha=self.alpha)
-            if decision.verdict == "fail" or margin is None or margin.low > 0 or margin.high <= 0:
+            if _is_settled(gate, decision, queue, known, clusters, self.alpha):
                 return queue.refs[queue.sample_count(clusters) - 1]
         return None
 
@@ -128,17 +128,15 @@ def build_rules(
 
 
 def decide(gate: Gate, queue: ClusteredQueue, known: Likelihoods, alpha: float) -> Decision | None:
-    """Return the decision of a gate on the finished clusters, without regard to the foils; None while it is open.
+    """Return the decision of a gate on the finished clusters; None while it is open.
 
-    A recovery that is undefined leaves the gate open.
+    It regards neither the foils nor whether a recovery is defined.
     """
     assert gate.above is not None
     gains = difference_means(queue, known, gain_of)
     threshold = gate.above / (DIFFERENCE_CLIP * queue.scale)
     if gate.measure == "recovery":
         most = difference_means(queue, known, evidence_gain_of)
-        if not len(most) or recovery_estimate(gains.tobytes(), most.tobytes(), queue, alpha) is None:
-            return None
         gains, threshold = recovery_differences(gains, most, from_points(gate.above)), 0.0
     return decide_level(
         (gains + 1) / 2,
@@ -147,6 +145,18 @@ def decide(gate: Gate, queue: ClusteredQueue, known: Likelihoods, alpha: float) 
         population=len(queue.clusters),
         min_observations=queue.min_clusters,
     )
+
+
+def _is_settled(
+    gate: Gate, decision: Decision, queue: ClusteredQueue, known: Likelihoods, clusters: int, alpha: float
+) -> bool:
+    """Return True if the first clusters suffice for a decision: a recovery is defined and gold is told from foils."""
+    if gate.measure == "recovery":
+        gains, most = (difference_means(queue, known, value, clusters) for value in (gain_of, evidence_gain_of))
+        if recovery_estimate(gains.tobytes(), most.tobytes(), queue, 2 * alpha) is None:
+            return False
+    margin = margin_estimate(queue, known, clusters=clusters, alpha=2 * alpha)
+    return decision.verdict == "fail" or margin is None or margin.low > 0 or margin.high <= 0
 
 
 def likelihood_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:

@@ -19,6 +19,8 @@ from plugins.gates.likelihood import (
 from plugins.gates.likelihood_results import PanelLikelihood
 from plugins.gates.points import to_points
 
+# A smaller change against the baseline, in nats, is no finding: rounding alone causes as much.
+LEAST_CHANGE = 0.05
 CAPTION = "Likelihood of gold answers, in nats per token. It screens; answers decide."
 MEASURES: Mapping[str, str] = {
     "nll": "nll",
@@ -109,12 +111,12 @@ def _findings(panel: PanelLikelihood) -> list[str]:
     lines, change, margin = [], panel.change, panel.pooled.margin
     if margin is not None and margin.low <= 0:
         lines.append("gold answers are not told from distractors, so a gain may be fluency and not retrieval")
-    if change is not None and change.evidence.low > 0:
+    if change is not None and change.evidence.low > LEAST_CHANGE:
         lines.append(
             f"short contexts have suffered: the loss on the evidence alone rose by {change.evidence.mean:.2f} nats, "
             "so a rise of recovery means nothing"
         )
-    if change is not None and (change.nll.low > 0 or change.nll.high < 0):
+    if change is not None and (change.nll.low > LEAST_CHANGE or change.nll.high < -LEAST_CHANGE):
         lines.append(
             f"the loss of the gold answers changed by {change.nll.mean:+.2f} nats against the baseline, "
             "by calibration, format or retrieval: answers decide which"
