@@ -1,4 +1,4 @@
-"""What a run measures: answers, the likelihood of gold answers, or both."""
+"""The signal of a run: answers, the likelihood of gold answers, or both."""
 
 from __future__ import annotations
 

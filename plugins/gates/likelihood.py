@@ -182,8 +182,8 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
         return None
     cases = {queue.clusters[place][0].case_id for place in means}
     population = sum(cluster[0].case_id in cases for cluster in queue.clusters)
-    found, number = np.unique(queue.haystacks.of_cluster[list(means)], return_inverse=True)
-    haystacks = Haystacks(of_cluster=number, sizes=queue.haystacks.sizes[found])
+    present, number = np.unique(queue.haystacks.of_cluster[list(means)], return_inverse=True)
+    haystacks = Haystacks(of_cluster=number, sizes=queue.haystacks.sizes[present])
     differences = np.array(list(means.values()))
     bounds = _bounds((differences + 1) / 2, alpha, population, haystacks)
     return Estimate(DIFFERENCE_CLIP * _mean(differences), *(DIFFERENCE_CLIP * (2 * bound - 1) for bound in bounds))

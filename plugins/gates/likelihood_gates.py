@@ -223,34 +223,34 @@ def _measured_verdict(
     used = whole.refs if stop is None else whole.refs[: whole.sample_count(stop)]
     known = {ref: all_known[ref] for ref in used if ref in all_known and ref.case_id in cases}
     clusters = finished_clusters(queue, known)
-    found = estimates(queue, known, clusters=clusters, alpha=2 * rule.alpha)
-    if found is None:
+    result = estimates(queue, known, clusters=clusters, alpha=2 * rule.alpha)
+    if result is None:
         return replace(verdict, verdict="inconclusive", reason="likelihood: no sample was measured")
-    estimate = _in_units(gate, found)
-    word, comparison = _judged(gate, decide(gate, queue, known, rule.alpha), found)
+    estimate = _in_units(gate, result)
+    word, comparison = _judged(gate, decide(gate, queue, known, rule.alpha), result)
     return replace(
         verdict,
         measured=None if estimate is None else estimate.mean,
         interval=None if estimate is None else (estimate.low, estimate.high),
         model_interval=None if estimate is None else (estimate.model_low, estimate.model_high),
         confidence=1 - 2 * rule.alpha if estimate else None,
-        samples=found.samples,
+        samples=result.samples,
         verdict=word,
-        reason=f"likelihood: {comparison}{extent(found.samples, verdict.of)}",
+        reason=f"likelihood: {comparison}{extent(result.samples, verdict.of)}",
     )
 
 
-def _in_units(gate: Gate, found: LikelihoodEstimates) -> Estimate | None:
+def _in_units(gate: Gate, result: LikelihoodEstimates) -> Estimate | None:
     """Return the gate's estimate: a gain in nats, a recovery in points."""
-    if gate.measure == "gain" or found.recovery is None:
-        return found.gain if gate.measure == "gain" else None
-    recovery = found.recovery
+    if gate.measure == "gain" or result.recovery is None:
+        return result.gain if gate.measure == "gain" else None
+    recovery = result.recovery
     return Estimate(*map(to_points, astuple(recovery)))
 
 
-def _judged(gate: Gate, decision: Decision | None, found: LikelihoodEstimates) -> tuple[VerdictWord, str]:
+def _judged(gate: Gate, decision: Decision | None, result: LikelihoodEstimates) -> tuple[VerdictWord, str]:
     """Return the verdict and its reason."""
-    estimate = _in_units(gate, found)
+    estimate = _in_units(gate, result)
     if estimate is None:
         return "inconclusive", "recovery is undefined, because the evidence alone gains less than 0.3 nats"
     value = f"gain {estimate.mean:.2f} nats" if gate.measure == "gain" else f"recovery {estimate.mean:.1f}"
@@ -258,7 +258,7 @@ def _judged(gate: Gate, decision: Decision | None, found: LikelihoodEstimates) -
         return "inconclusive", f"{value} is not yet told from {gate.above:g}"
     if decision.verdict == "fail":
         return "fail", f"{value} is not above {gate.above:g}"
-    text, margin = f"{value} is above {gate.above:g}", found.margin
+    text, margin = f"{value} is above {gate.above:g}", result.margin
     if margin is None or margin.low > 0:
         return "pass", f"{text}{'' if margin else '; there are no distractors to compare with'}"
     if margin.high <= 0:

@@ -51,7 +51,7 @@ def panel_likelihoods(evaluator: GateEvaluator) -> tuple[PanelLikelihood, ...]:
                 family=panel.family,
                 length=panel.length,
                 pooled=pooled,
-                cases={case_id: found for case_id, found in by_case.items() if found is not None},
+                cases={case_id: result for case_id, result in by_case.items() if result is not None},
                 change=change(queue, used, measured.baseline_likelihoods, alpha=ESTIMATE_ALPHA),
             )
         )

@@ -51,7 +51,7 @@ def likelihood(evaluation: Evaluation) -> dict[str, Any] | None:
         },
         "panels": [_panel(panel) for panel in evaluation.likelihood],
         "cases": {
-            case_id: _estimates(found) for panel in evaluation.likelihood for case_id, found in panel.cases.items()
+            case_id: _estimates(result) for panel in evaluation.likelihood for case_id, result in panel.cases.items()
         },
     }
 
@@ -84,20 +84,20 @@ def _panel(panel: PanelLikelihood) -> dict[str, Any]:
     }
 
 
-def _estimates(found: LikelihoodEstimates) -> dict[str, Any]:
+def _estimates(result: LikelihoodEstimates) -> dict[str, Any]:
     return {
-        "samples": found.samples,
-        "planned": found.planned,
-        "clipped": found.clipped,
-        "nll": _estimate(found.nll),
-        "nll_after_first": _estimate(found.nll_after_first),
-        "query": _estimate(found.query),
-        "evidence": _estimate(found.evidence),
-        "gain": _estimate(found.gain),
-        "gain_after_first": _estimate(found.gain_after_first),
-        "recovery": None if found.recovery is None else _points(found.recovery),
-        "greedy": _points(found.greedy),
-        "margin": None if found.margin is None else _estimate(found.margin),
+        "samples": result.samples,
+        "planned": result.planned,
+        "clipped": result.clipped,
+        "nll": _estimate(result.nll),
+        "nll_after_first": _estimate(result.nll_after_first),
+        "query": _estimate(result.query),
+        "evidence": _estimate(result.evidence),
+        "gain": _estimate(result.gain),
+        "gain_after_first": _estimate(result.gain_after_first),
+        "recovery": None if result.recovery is None else _points(result.recovery),
+        "greedy": _points(result.greedy),
+        "margin": None if result.margin is None else _estimate(result.margin),
     }
 
 
