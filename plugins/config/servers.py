@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import EngineError
 from fixtures.engines.openai.endpoint import Endpoint, connect, is_ready
 from fixtures.engines.openai.keys import contains_key, is_base_url
-from fixtures.engines.openai.probe import probe_endpoint
+from fixtures.engines.openai.probe import LONG, probe_endpoint
+from fixtures.engines.openai.score import require_log_probabilities
 from fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
 from fixtures.engines.openai.time_budget import TimeBudget
 from fixtures.engines.verified import load_unchanged
@@ -117,7 +119,7 @@ def open_endpoint(
     url = options.base_url if options.serve is None else _start_server(options, checkpoint, budget, logs, add_cleanup)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
-        return probe_endpoint(
+        endpoint = probe_endpoint(
             connection,
             names=_model_names(options, checkpoint),
             served_name=options.served_model,
@@ -126,6 +128,11 @@ def open_endpoint(
             ids=_prompt_encoder(options, checkpoint),
             budget=budget,
         )
+        if options.signal == "answers":
+            return endpoint
+        ids = _prompt_encoder(options, checkpoint)(LONG)
+        method = require_log_probabilities(connection, endpoint, ids, budget)
+        return replace(endpoint, log_probabilities=method)
     finally:
         connection.close()
 

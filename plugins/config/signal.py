@@ -21,11 +21,6 @@ def check_signal(options: Options, thresholds: Thresholds, cases: Sequence[Case]
                 "use --signal both"
             )
         return
-    if options.base_url or options.serve:
-        raise ConfigError(
-            f"--signal: {options.signal!r}, but log-probabilities are read from models on this machine only; "
-            "leave out --base-url and --serve, or use --signal answers"
-        )
     if options.thinking_budget:
         raise ConfigError(
             f"--signal: {options.signal!r} with --thinking-budget {options.thinking_budget}, but no thought can come "

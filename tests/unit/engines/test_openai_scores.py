@@ -1,0 +1,93 @@
+"""Log-probabilities from servers: the two forms of replies, and the refusal of servers that have neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fixtures.engines import EngineError
+from fixtures.engines.openai.endpoint import Endpoint, TokenCounting, connect
+from fixtures.engines.openai.engine import OpenAIEngine, load
+from fixtures.engines.openai.score import require_log_probabilities
+from fixtures.engines.openai.time_budget import TimeBudget
+from fixtures.records import Prompt
+from tests.golden.engines import NO_CHECKPOINT, Letters
+from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
+
+VALUES = {7: -0.25, 8: -1.5, 9: -3.0}
+PROMPT = Prompt(text="", token_ids=(1, 2, 3), length_tokens=3, generation_tokens=4)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    forget_keys(monkeypatch)
+    with ChatServer().serving() as running:
+        yield running
+
+
+def reply_of(kind: str, request: Request) -> Response:
+    """Reply as a server of a kind does: token 8 is never the best one."""
+    ids = [int(token) for token in request.prompt]
+    values = [VALUES.get(token, -2.0) for token in ids]
+    choice: dict[str, Any] = {"index": 0, "text": "x", "finish_reason": "length"}
+    if kind == "vllm" and "prompt_logprobs" in request.body:
+        entries = [
+            {str(token): {"logprob": value, "rank": 1}, "5": {"logprob": -1.0 if token == 8 else -9.0}}
+            for token, value in zip(ids, values, strict=True)
+        ]
+        choice["prompt_logprobs"] = [None, *entries[1:]]
+    if kind == "echo" and request.body.get("echo"):
+        tops = [{"a": -1.0 if token == 8 else value} for token, value in zip(ids, values, strict=True)]
+        choice["logprobs"] = {"token_logprobs": [None, *values[1:], -4.0], "top_logprobs": [None, *tops[1:], {}]}
+    return text_completion("x", read=len(ids), choices=[choice])
+
+
+def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
+    fields: dict[str, Any] = {"api": "completions", "prompts": "ids", "prefix": "continued"}
+    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    return Endpoint(url=server.url, model="m", counting=counting, **fields | changes)
+
+
+def engine_of(server: ChatServer, kind: str) -> OpenAIEngine:
+    server.answer = lambda request: reply_of(kind, request)
+    endpoint = endpoint_of(server)
+    connection = connect(server.url, timeout_seconds=5)
+    method = require_log_probabilities(connection, endpoint, [1, 2, 3], TimeBudget())
+    return load(NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint_of(server, log_probabilities=method))
+
+
+@pytest.mark.parametrize("kind", ["vllm", "echo"])
+def test_both_forms_give_the_log_probabilities_of_the_continuation(kind: str, server: ChatServer) -> None:
+    scores = list(engine_of(server, kind).score([PROMPT] * 3, [(7, 8), (9,), (7, 8, 9)]))
+    assert [score.log_probabilities for score in scores] == [(-0.25, -1.5), (-3.0,), (-0.25, -1.5, -3.0)]
+    assert [score.is_greedy for score in scores] == [(True, False), (True,), (True, False, True)]
+    assert server.requests[-1].body["max_tokens"] == 1
+
+
+def test_a_server_without_log_probabilities_is_refused_in_one_line(server: ChatServer) -> None:
+    with pytest.raises(EngineError, match=r"^--signal: the server \S+ knows neither prompt_logprobs nor echo"):
+        engine_of(server, "neither")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"api": "chat"}, "takes no given answer"), ({"prompts": "text"}, "no prompts of token ids")],
+)
+def test_an_endpoint_that_cannot_take_a_given_answer_is_refused(
+    changes: dict[str, Any], reason: str, server: ChatServer
+) -> None:
+    connection = connect(server.url, timeout_seconds=5)
+    with pytest.raises(EngineError, match=reason):
+        require_log_probabilities(connection, endpoint_of(server, **changes), [1, 2], TimeBudget())
+
+
+def test_a_reply_that_lacks_a_token_is_an_error(server: ChatServer) -> None:
+    engine = engine_of(server, "vllm")
+    server.answer = lambda request: text_completion("x", read=len(request.prompt))
+    with pytest.raises(EngineError, match="holds no prompt_logprobs of every token"):
+        list(engine.score([PROMPT], [(7, 8)]))
+    server.answer = lambda request: text_completion("x", read=2)
+    with pytest.raises(EngineError, match="counts 2 prompt tokens of 5"):
+        list(engine.score([PROMPT], [(7, 8)]))
