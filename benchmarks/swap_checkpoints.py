@@ -4,8 +4,9 @@
 
 Every round starts a run on a calibration checkpoint with an empty journal, replaces the checkpoint or one of its files
 by those of another effective length at a random moment, and leaves it so until the run has ended. Then the round puts
-the true checkpoint back and runs the same command again. The runs are in one process, with two workers, against a
-baseline that is replaced, and as a watch. With --model, checkpoints that you give are used instead.
+the true checkpoint back and runs the same command again (with --repeat-every 8, every eighth round only). The runs are
+in one process, with two workers, against a baseline that is replaced, and as a watch. With --model, checkpoints that
+you give are used instead.
 
 Limits: exit code 1 if an answer in the journal is not the one of the checkpoint that it is stored under, if a run on a
 replaced checkpoint ends without an error although answers are missing, or if the second run does not end with the
@@ -34,7 +35,7 @@ from fixtures.checkpoints.checkpoint import read_checkpoint
 
 WEIGHTS = "model.safetensors"
 SMALL = (
-    "--lengths", "512", "--samples", "150", "--full", "-k", "single_2", "--batch-size", "1", "-p", "no:cacheprovider",
+    "--lengths", "512", "--samples", "30", "--full", "-k", "single_2", "--batch-size", "1", "-p", "no:cacheprovider",
 )  # fmt: skip
 TRUE, OTHER = "400-chat", "200-blind=0.5-chat"
 TIMEOUT_SECONDS = 600
@@ -77,6 +78,8 @@ def replace_file(name: str) -> Callable[[Path, Path], None]:
     return change
 
 
+# CPU time of the commands, as multiples of a run in one process.
+COST = {"-n 0": 1.0, "-n 2": 2.0, "--baseline": 1.3, "watch": 1.3}
 CHANGES: Mapping[str, Callable[[Path, Path], None]] = {
     "directory": replace_directory,
     "weights in place": rewrite_weights,
@@ -182,13 +185,16 @@ class Truth:
         self.folder = folder
         self.command = command
         self._answers: dict[str, Answers] = {}
+        self.cpu_seconds = 0.0
+        """The CPU time of the last undisturbed run."""
 
     def of(self, checkpoint: Path) -> Answers:
         """Return the answers of a checkpoint, which is measured at the first call for its content."""
         fingerprint = read_checkpoint(str(checkpoint)).fingerprint
         if fingerprint not in self._answers:
             folder = self.folder / fingerprint
-            start(self.command.arguments(checkpoint, folder), folder).wait(TIMEOUT_SECONDS)
+            process = start(self.command.arguments(checkpoint, folder), folder)
+            self.cpu_seconds = wait_for_cpu(process, TIMEOUT_SECONDS)
             stored = answers(folder / "journal").get(fingerprint, {})
             self._answers[fingerprint] = {key: given[0] for key, given in stored.items()}
         return self._answers[fingerprint]
@@ -204,9 +210,13 @@ class Truth:
 
 
 def run_round(
-    command: Command, change: str, true: Path, other: Path, folder: Path, truth: Truth, cpu_seconds: float
-) -> tuple[str, int]:
-    """Replace the checkpoint during a run; return the outcome in words, and the number of wrong answers."""
+    command: Command, change: str, true: Path, other: Path, folder: Path, truth: Truth, cpu_seconds: float,
+    is_repeated: bool,
+) -> tuple[str, int]:  # fmt: skip
+    """Replace the checkpoint during a run; return the outcome in words, and the number of wrong answers.
+
+    With `is_repeated` the true checkpoint is put back, and the same command runs again.
+    """
     folder.mkdir()
     checkpoint = Path(shutil.copytree(true, folder / "steps" / "step-1"))
     process = start(command.arguments(checkpoint, folder), folder)
@@ -226,6 +236,8 @@ def run_round(
         outcome += " after the replacement" if changed in stored else " before the replacement"
         outcome += "" if counts and min(counts) >= len(truth.of(true)) else " INCOMPLETE"
     wrong = truth.wrong(folder / "journal")
+    if not is_repeated:
+        return outcome, wrong
     shutil.rmtree(folder / "steps")
     shutil.copytree(true, checkpoint)
     start(command.arguments(checkpoint, folder), folder).wait(TIMEOUT_SECONDS)
@@ -235,17 +247,12 @@ def run_round(
     return outcome, wrong + truth.wrong(folder / "journal")
 
 
-def undisturbed_seconds(command: Command, true: Path, folder: Path) -> float:
-    """Return the CPU seconds of a command that nothing disturbs."""
-    checkpoint = Path(shutil.copytree(true, folder / "steps" / "step-1"))
-    return wait_for_cpu(start(command.arguments(checkpoint, folder), folder), TIMEOUT_SECONDS)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one line for every round; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--repeat-every", type=int, default=1, metavar="N", help="repeat the run of every Nth round")
     parser.add_argument("--model", type=Path, nargs=2, metavar=("TRUE", "OTHER"), help="two checkpoints of one shape")
     parser.add_argument("--only", action="append", choices=("-n 0", "-n 2", "--baseline", "watch"), default=[])
     parser.add_argument("--change", action="append", choices=tuple(CHANGES), default=[])
@@ -259,12 +266,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     truth = Truth(root, commands(good, options or SMALL)[0])
     truth.of(good)
     truth.of(true)
-    seconds = {command.name: undisturbed_seconds(command, true, root / command.name) for command in chosen}
     faults, outcomes = 0, Counter[str]()
     for number in range(args.rounds):
         command, change = chosen[number % len(chosen)], changes[number % len(changes)]
-        moment = rng.random() * seconds[command.name]
-        outcome, wrong = run_round(command, change, true, other, root / str(number), truth, moment)
+        moment = rng.random() * truth.cpu_seconds * COST[command.name]
+        is_repeated = number % args.repeat_every == args.repeat_every - 1
+        outcome, wrong = run_round(command, change, true, other, root / str(number), truth, moment, is_repeated)
         faults += wrong > 0 or outcome != outcome.lower()
         outcomes[outcome] += 1
         print(

@@ -6,15 +6,26 @@ A server answers, so that a restarted worker has no model to load.
 from __future__ import annotations
 
 import random
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGKILL, SIGSTOP
 
 import pytest
 
 from benchmarks import kill_runs
-from benchmarks.kill_runs import RUN, comparable, finished_samples, run_with_kill, start, strip_seconds
-from tests.helpers.runs import ONLY_NEEDLES, UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, completed_run
+from benchmarks.kill_runs import RUN, comparable, finished_samples, run_with_kills, start, strip_seconds
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.runs import (
+    ONLY_NEEDLES,
+    PYTEST,
+    TIMEOUT_SECONDS,
+    UNRELATED_PLUGINS,
+    CompletedRun,
+    calibration_checkpoint,
+    completed_run,
+)
 from tests.helpers.servers import served_needles
 
 LENGTH = "512"
@@ -78,11 +89,10 @@ def undisturbed(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.json"
 
 
-@pytest.mark.parametrize("target", ["worker", "all"])
-def test_the_same_command_gives_the_same_report_after_a_kill(target: str, undisturbed: Path, tmp_path: Path) -> None:
-    chance = random.Random(f"{target}:{RUN}")
-    report, finished, repeated = run_with_kill(tmp_path, target, chance, most=40)
-    assert finished > 0
+def test_the_same_command_gives_the_same_report_after_signals(undisturbed: Path, tmp_path: Path) -> None:
+    signals = [("worker", SIGKILL), ("worker", SIGSTOP), ("all", SIGKILL)]
+    report, received, repeated = run_with_kills(tmp_path, signals, random.Random(f"{RUN}"), most=40)
+    assert received == {("worker", "SIGKILL"): 1, ("worker", "SIGSTOP"): 1, ("all", "SIGKILL"): 1}
     assert repeated == 0
     assert report == strip_seconds(comparable(undisturbed))
 
@@ -138,6 +148,25 @@ def test_a_full_disk_is_reported_in_one_line_and_loses_no_finished_sample(
     assert Counter(case["verdict"] for case in again.cases.values()) == Counter(
         case["verdict"] for case in complete.cases.values()
     )
+
+
+def test_a_finished_journal_on_a_read_only_mount_gives_its_report(
+    complete: CompletedRun, server: str, tmp_path: Path
+) -> None:
+    journal = complete.report["run"]["options"]["journal"]
+    mount = f"mount --bind {journal} {journal} && mount -o remount,ro,bind {journal}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a directory for reading")
+    command = [
+        str(PYTEST), *UNRELATED_PLUGINS, f"--journal={journal}", "--suite=ruler", *SMALL, server, "-n", "0",
+        f"--report-json={tmp_path}/report.json", "-p", "no:cacheprovider",
+    ]  # fmt: skip
+    run = ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
+    subprocess.run(run, cwd=REPOSITORY, capture_output=True, check=False, timeout=TIMEOUT_SECONDS)
+    report = CompletedRun(tmp_path).report
+    assert report["run"]["computed_samples"] == 0
+    assert report["gates"] == complete.report["gates"]
+    assert [case["score"] for case in report["cases"]] == [case["score"] for case in complete.report["cases"]]
 
 
 def test_a_case_without_retries_fails_the_run(server: str, tmp_path_factory: pytest.TempPathFactory) -> None:

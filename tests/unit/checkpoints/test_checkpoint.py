@@ -23,6 +23,7 @@ from tests.helpers.checkpoints import (
     safetensors,
     sound_checkpoint,
     write,
+    write_step,
 )
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
@@ -233,3 +234,23 @@ def test_a_truncated_file_is_never_accepted(cut: int, tmp_path_factory: pytest.T
     path.write_bytes(WHOLE[:cut])
     with pytest.raises(CheckpointError):
         read_header(path)
+
+
+def test_a_shard_that_is_a_link_out_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    folder = write_step(tmp_path / "run", 1)
+    shard = folder / "model-00001-of-00002.safetensors"
+    shard.rename(tmp_path / "elsewhere.safetensors")
+    shard.symlink_to(tmp_path / "elsewhere.safetensors")
+    with pytest.raises(CheckpointError, match=r"model-00001-of-00002\.safetensors: is a link to \S+elsewhere\S+, out"):
+        read_checkpoint(str(folder))
+
+
+def test_links_into_the_blobs_of_a_hub_cache_are_read(tmp_path: Path) -> None:
+    cache = tmp_path / "models--org--name"
+    folder = write_step(cache / "snapshots", 1)
+    expected = read_checkpoint(str(folder))
+    (cache / "blobs").mkdir()
+    for number, file in enumerate(sorted(folder.iterdir())):
+        file.rename(cache / "blobs" / f"{number:064x}")
+        file.symlink_to(Path("..", "..", "blobs", f"{number:064x}"))
+    assert read_checkpoint(str(folder)).fingerprint == expected.fingerprint

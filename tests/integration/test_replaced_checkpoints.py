@@ -1,0 +1,46 @@
+"""A checkpoint that is replaced while a run uses it is never scored under its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.swap_checkpoints import answers
+from fixtures.calibration import build, parse_spec
+from fixtures.checkpoints.checkpoint import read_checkpoint
+from tests.helpers.runs import run_pytest
+
+ONE_CASE = ("--lengths=512", "--samples=12", "--full", "--batch-size=1", "-k", "niah_single_2")
+# Replaces the checkpoint when this process appends its fourth answer, as the other one has answered before it.
+SWAP = """
+import os
+from pathlib import Path
+
+from plugins.journal import Journal
+
+append = Journal.append
+appended = []
+
+def swap_first(self, entry):
+    appended.append(entry)
+    if len(appended) == 4:
+        checkpoint = Path({checkpoint!r})
+        checkpoint.rename(checkpoint.with_name("moved"))
+        Path({other!r}).rename(checkpoint)
+    append(self, entry)
+
+Journal.append = swap_first
+"""
+
+
+def test_a_checkpoint_replaced_between_two_answers_is_an_error_and_the_true_answers_stay(tmp_path: Path) -> None:
+    checkpoint, other = build(parse_spec("400"), tmp_path / "step-1"), build(parse_spec("200"), tmp_path / "other")
+    fingerprint = read_checkpoint(str(checkpoint)).fingerprint
+    (tmp_path / "run_plugin.py").write_text(SWAP.format(checkpoint=str(checkpoint), other=str(other)))
+    report = f"--report-json={tmp_path}/report.json"
+    run = run_pytest(tmp_path, "-p", "run_plugin", report, f"--model={checkpoint}", *ONE_CASE)
+    assert run.exit_code == 1
+    assert (
+        f"--model: {checkpoint} was replaced during the run (step-1 changed)" in run.cases["niah_single_2-512"]["error"]
+    )
+    stored = answers(tmp_path / "journal")
+    assert {name: len(samples) for name, samples in stored.items()} == {fingerprint: 4}
