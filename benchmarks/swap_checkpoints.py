@@ -20,6 +20,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -178,6 +179,20 @@ def answers(journal: Path) -> dict[str, dict[str, list[tuple[float, str]]]]:
     return stored
 
 
+def build_pair(true: Path, other: Path) -> tuple[Path, Path]:
+    """Build two calibration checkpoints that differ in weights, config, tokenizer, template and generation config."""
+    build(parse_spec(TRUE), true)
+    build(parse_spec(OTHER), other)
+    for name, key, value in (
+        ("tokenizer.json", "normalizer", {"type": "Lowercase"}),
+        ("tokenizer_config.json", "chat_template", "{% for m in messages %}{{ m['content'] }}{% endfor %}"),
+        ("generation_config.json", "temperature", 0.5),
+    ):
+        content = json.loads((other / name).read_text())
+        (other / name).write_text(json.dumps({**content, key: value}))
+    return true, other
+
+
 class Truth:
     """The answers of undisturbed runs, by fingerprint."""
 
@@ -228,7 +243,10 @@ def run_round(
     if (changed := read_checkpoint(str(checkpoint)).fingerprint) in stored:
         truth.of(checkpoint)
     outcome = "error" if ERROR in text else f"exit code {exit_code}"
-    if exit_code < 0 or "INTERNALERROR" in text or "Traceback" in text:
+    if exit_code == -signal.SIGBUS and change == "weights copied over":
+        # The system ends a process that reads a mapped file which was cut. Nothing is stored then.
+        outcome = "ended by SIGBUS"
+    elif exit_code < 0 or "INTERNALERROR" in text or "Traceback" in text:
         outcome = f"CRASH {exit_code}"
     elif ERROR not in text:
         # Not noticed: then all answers were there before, or the run has seen the new files only.
@@ -259,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args, options = parser.parse_known_args(arguments)
     rng = random.Random(args.seed)
     root = Path(tempfile.mkdtemp(prefix="swapped-"))
-    true, other = args.model or (build(parse_spec(TRUE), root / "true"), build(parse_spec(OTHER), root / "other"))
+    true, other = args.model or build_pair(root / "true", root / "other")
     good = build(parse_spec("full-chat"), root / "good") if args.model is None else true
     chosen = [command for command in commands(good, options or SMALL) if not args.only or command.name in args.only]
     changes = args.change or list(CHANGES)
