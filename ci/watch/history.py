@@ -108,11 +108,11 @@ class History:
     @property
     def first_accepted(self) -> Measurement | None:
         """The first checkpoint that passed, in the order of measurement."""
-        return next((each for each in self.measurements.values() if each.verdict == "pass"), None)
+        return next((known for known in self.measurements.values() if known.verdict == "pass"), None)
 
     def latest(self, step: int) -> Measurement | None:
         """Return the last measurement of a step that did not end in an error."""
-        of_step = [each for each in self.measurements.values() if each.step == step and each.verdict != "error"]
+        of_step = [known for known in self.measurements.values() if known.step == step and known.verdict != "error"]
         return of_step[-1] if of_step else None
 
     @property

@@ -14,19 +14,21 @@ def summary_lines(
     measurements: Sequence[Measurement], waiting: Mapping[str, str], *, horizon: int, confidence: float
 ) -> list[str]:
     """Return the summary of the measurements, which are in the order of their steps."""
-    steps = {word: [each.step for each in measurements if each.verdict == word] for word in SEVERITY}
-    counts = ", ".join(_count(word, steps[word]) for word in reversed(SEVERITY) if steps[word])
+    steps: dict[str, list[int]] = {}
+    for measurement in measurements:
+        steps.setdefault(measurement.verdict, []).append(measurement.step)
+    counts = ", ".join(_count(verdict, steps[verdict]) for verdict in reversed(SEVERITY) if verdict in steps)
     gpu_minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
-    mean = f", {gpu_minutes / len(measurements):.1f} GPU minutes for each" if measurements else ""
+    mean = f", {gpu_minutes / len(measurements):.1f} GPU minutes a checkpoint" if measurements else ""
     return [
         f"{len(measurements)} checkpoints: {counts or 'nothing measured'}{mean}",
         *(f"not measured: {name}: {reason}" for name, reason in waiting.items()),
-        f"a regression fails by mistake in at most {100 * (1 - confidence):g} % of runs of {horizon} checkpoints",
+        f"a gate fails by mistake in at most {100 * (1 - confidence):g} % of runs of {horizon} checkpoints",
     ]
 
 
-def _count(word: str, steps: Sequence[int]) -> str:
-    if word == "pass":
-        return f"{len(steps)} {word}"
+def _count(verdict: str, steps: Sequence[int]) -> str:
+    if verdict == "pass":
+        return f"{len(steps)} {verdict}"
     more = f" and {len(steps) - MAX_STEPS_SHOWN} more" if len(steps) > MAX_STEPS_SHOWN else ""
-    return f"{len(steps)} {word} (step {', '.join(map(str, steps[:MAX_STEPS_SHOWN]))}{more})"
+    return f"{len(steps)} {verdict} (step {', '.join(map(str, steps[:MAX_STEPS_SHOWN]))}{more})"
