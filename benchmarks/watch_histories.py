@@ -157,7 +157,9 @@ class SimulatedSuite:
             claimed_length=LENGTH, has_baseline=baseline is not None, full=full, task_families=FAMILIES,
         )  # fmt: skip
         (panel,) = build_panels(thresholds, scope).values()
-        steps: dict[ModelRole, int] = {"model": step} | ({} if baseline is None else {"baseline": baseline})
+        steps: dict[ModelRole, int] = {"model": step}
+        if baseline is not None:
+            steps["baseline"] = baseline
         known = {role: self.journal.setdefault(number, {}) for role, number in steps.items()}
         while True:
             status = panel.status(known["model"], baseline=known.get("baseline"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ci.accepted_scores import MeasuredScore, Panel, panel_scores
 from ci.report_form import parse_report
 from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.lengths import format_length
 from fixtures.outside_files import read_outside
-from fixtures.records import family_of
 from fixtures.shown_text import one_line, visible_line
 from plugins.gates.hypotheses import RULER
-from plugins.gates.thresholds import CATEGORIES
 
 ROUNDING_POINTS = 0.5
 MIN_DROP_POINTS = 1.0
@@ -34,23 +34,6 @@ MIN_REPORTS = 3
 
 class CalibrationError(ValueError):
     """Reports that allow no proposal; the message is one line."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """The tasks of one family at one length that all runs have measured."""
-
-    family: str
-    length: int
-    tasks: tuple[str, ...] = ()
-    """Empty for the whole family; some of its tasks if the runs were narrowed by -k."""
-
-    @property
-    def name(self) -> str:
-        """The name of the panel's gate, without its length."""
-        if not self.tasks:
-            return self.family
-        return self.tasks[0] if len(self.tasks) == 1 else f"{self.tasks[0]} and {len(self.tasks) - 1} more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +57,10 @@ class Fall:
         return self.width > self.drop and self.points + self.width / 2 > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredScore:
-    """A score with its confidence interval, all 0 to 100."""
-
-    score: float
-    low: float
-    high: float
-
-
 def propose(reports: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of a thresholds file; raise CalibrationError for reports that do not fit together."""
     _check(reports)
-    scores = [_panel_scores(report) | _narrowed_scores(report, reports) for report in reports]
+    scores = panel_scores(reports)
     shared = [panel for panel in scores[0] if all(panel in run for run in scores)]
     floors = _floors(reports)
     if not shared and not floors:
@@ -94,7 +68,7 @@ def propose(reports: Sequence[Mapping[str, Any]]) -> str:
     names = visible_line(", ".join(Path(report["model"]["path"]).name for report in reports))
     parts = [f"# Proposed from {len(reports)} runs of accepted checkpoints: {names}.", ""]
     parts += [*_regression(reports, scores, shared), *_effective_length(reports)]
-    parts += [_level(panel, [run[panel] for run in scores]) for panel in shared]
+    parts += [_level(panel, [run[panel] for run in scores]) for panel in shared if _threshold(panel, scores) > 0]
     parts += floors
     return "\n".join(parts)
 
@@ -108,54 +82,6 @@ def _check(reports: Sequence[Mapping[str, Any]]) -> None:
     failed = next((case for report in reports for case in report["cases"] if case["error"]), None)
     if failed is not None:
         raise CalibrationError(f"{failed['id']} ended in an error ({failed['error']}); give reports without one")
-
-
-def _panel_scores(report: Mapping[str, Any]) -> dict[Panel, MeasuredScore]:
-    """Return the scores of RULER at the lengths with all its tasks, and of HELMET's categories, by panel."""
-    helmet = report.get("helmet") or {"categories": {}, "intervals": {}}
-    families = {RULER: (report["ruler"]["scores"], report["ruler"]["intervals"])} | {
-        category: (helmet["categories"][category], helmet["intervals"].get(category, {}))
-        for category in CATEGORIES
-        if category in helmet["categories"]
-    }
-    return {
-        Panel(family=family, length=int(length)): MeasuredScore(score=score, low=interval[0], high=interval[1])
-        for family, (scores, intervals) in families.items()
-        for length, score in scores.items()
-        if score is not None and (interval := intervals.get(length)) is not None
-    }
-
-
-def _narrowed_scores(report: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> dict[Panel, MeasuredScore]:
-    """Return the mean scores over the tasks that all reports have, where no report has the score of a whole family."""
-    whole = {(panel.family, panel.length) for each in reports for panel in _panel_scores(each)}
-    common = set.intersection(*({_place(case) for case in each["cases"] if _is_measured(case)} for each in reports))
-    groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-    for case in report["cases"]:
-        place = (family_of(case["suite"], case["category"]), case["length"])
-        if _place(case) in common and place not in whole:
-            groups.setdefault(place, []).append(case)
-    return {
-        Panel(family=family, length=length, tasks=tuple(sorted(case["task"] for case in cases))): MeasuredScore(
-            score=_mean([case["score"] for case in cases]),
-            # The interval of a mean holds if those of all cases do.
-            low=_mean([case["interval"][0] for case in cases]),
-            high=_mean([case["interval"][1] for case in cases]),
-        )
-        for (family, length), cases in groups.items()
-    }
-
-
-def _place(case: Mapping[str, Any]) -> tuple[str, int]:
-    return case["task"], case["length"]
-
-
-def _is_measured(case: Mapping[str, Any]) -> bool:
-    return case["score"] is not None and case["interval"] is not None
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def _regression(
@@ -226,15 +152,25 @@ def _level(panel: Panel, scores: Sequence[MeasuredScore]) -> str:
     worst = min(scores, key=lambda score: score.low)
     kind = f'kind = "category"\ncategory = "{panel.family}"'
     if panel.tasks:
-        kind = f'kind = "level"\ntasks = [{", ".join(f"{task!r}" for task in panel.tasks)}]'
+        kind = f'kind = "level"\ntasks = {json.dumps(panel.tasks)}'
     elif panel.family == RULER:
         kind = 'kind = "level"'
     return (
         f"# {len(scores)} runs: {min(run.score for run in scores):.1f} to {max(run.score for run in scores):.1f}; "
         f"the lowest interval: {worst.low:.1f} to {worst.high:.1f}.\n[[gate]]\n"
-        f'name = "{panel.name} at {length}, as accepted"\n{kind}\nabove = {_below(worst.low):g}\n'
+        f'name = "{panel.name} at {length}, as accepted"\n{kind}\nabove = {_threshold_of(scores):g}\n'
         f'lengths = ["{length}"]\n'
     )
+
+
+def _threshold(panel: Panel, scores: Sequence[Mapping[Panel, MeasuredScore]]) -> float:
+    return _threshold_of([run[panel] for run in scores])
+
+
+def _threshold_of(scores: Sequence[MeasuredScore]) -> float:
+    """Return the threshold that all runs reach: a score must be above it, so it is below a score that is known."""
+    threshold = _below(min(score.low for score in scores))
+    return threshold if threshold < min(score.score for score in scores) else threshold - ROUNDING_POINTS
 
 
 def _floors(reports: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -3,8 +3,8 @@
     python -m ci.watch runs/a --every 30s
 
 The watch waits until a checkpoint is complete, runs the gates on it, compares it with an anchor and with the last one
-that passed, and notifies you of a failure. All other options are pytest's: --lengths, -k, -n, --budget, ... `--seed
-step` draws other samples for every checkpoint. A restart continues: the history is in OUT/history.jsonl, the finished
+that passed, and notifies you of a failure. All other options are pytest's: --lengths, -k, -n, --budget, ... With
+--seed step, every checkpoint has other samples. A restart continues: the history is in OUT/history.jsonl, the finished
 samples are in the journal.
 
 Ends with Ctrl-C or SIGTERM, and with --once when every complete checkpoint is measured. Exit codes: 0 all checkpoints

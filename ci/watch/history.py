@@ -37,7 +37,7 @@ class Measurement:
     report: str
     """Path of the JSON report."""
     baseline: int | None
-    """The last good step, against which this one was compared; None for the first one."""
+    """The last good step before this one; None for the first one."""
     effective_length: str | None
     gpu_seconds: float
     """Elapsed seconds times the number of GPUs."""

@@ -57,17 +57,18 @@ class SuiteRunner:
 
         Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks.
         """
-        result = self._compare(checkpoint, baselines[0] if baselines else None, report)
-        for baseline in baselines[1:]:
+        usable = [baseline for baseline in baselines if baseline.argument is not None]
+        result = self._compare(checkpoint, usable[0] if usable else None, report)
+        for baseline in usable[1:]:
             if result.verdict in ("pass", "inconclusive"):
                 second = self._compare(checkpoint, baseline, report.parent / LAST_GOOD / report.name)
                 result = _worse(result, second)
+        for baseline in baselines:
+            if baseline.argument is None:
+                result = _worse(result, _not_compared(baseline))
         return result
 
     def _compare(self, checkpoint: CompleteCheckpoint, baseline: Baseline | None, report: Path) -> CheckpointResult:
-        if baseline is not None and baseline.argument is None:
-            gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
-            return CheckpointResult(verdict="underpowered", reasons=(gone,), exit_code=1, report=None)
         run = self._run(checkpoint, baseline, report)
         if verdict_of(run)[0] != "fail" or run.report is None:
             return _result(run, baseline, None)
@@ -137,7 +138,7 @@ def _result(run: SuiteRun, baseline: Baseline | None, alpha: float | None) -> Ch
     """
     verdict, reasons = verdict_of(run)
     unshown = [] if run.report is None or alpha is None else _unshown(run.report, alpha)
-    if verdict == "fail" and run.report is not None and len(unshown) == len(_failed(run.report)):
+    if verdict == "fail" and run.report is not None and 0 < len(unshown) == len(_failed(run.report)):
         verdict = "inconclusive"
         reasons = tuple(f"{gate['name']}: {gate['reason']}; not shown for the model" for gate in unshown)
     against = f"against {baseline.role} ({baseline.name}): " if baseline else ""
@@ -154,6 +155,12 @@ def _failed(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     gates = [gate for gate in report["gates"] if gate["blocking"] and gate["verdict"] not in ("pass", "inconclusive")]
     floors = [case for case in report["cases"] if "below its floor" in (case["decided_by"] or "")]
     return [*gates, *floors]
+
+
+def _not_compared(baseline: Baseline) -> CheckpointResult:
+    """Return the verdict on a comparison with a checkpoint of which nothing is left."""
+    gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
+    return CheckpointResult(verdict="underpowered", reasons=(gone,), exit_code=1, report=None)
 
 
 def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResult:

@@ -69,7 +69,7 @@ def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
         fingerprint=model["fingerprint"],
         journal=journals[0],
         execution=model["execution"],
-        path=model["path"],
+        path=model.get("path"),
     )
 
 

@@ -24,7 +24,7 @@ def report(
     scores = {"4096": score, "8192": score - 8}
     case = {
         "id": "test_ruler[vt-8k]", "suite": "ruler", "category": "tracing", "task": "vt", "length": 8192,
-        "score": score - 20, "interval": interval(score - 20), "planned": 500, "verdict": "pass",
+        "score": score - 20, "interval": interval(score - 20), "samples": 50, "planned": 500, "verdict": "pass",
         "decided_by": None, "error": None,
     }  # fmt: skip
     gates = [] if paired is None else [
@@ -126,6 +126,11 @@ def test_narrowed_runs_give_a_level_for_their_tasks(tmp_path: Path) -> None:
     (gate,) = thresholds.gates
     assert (gate.name, gate.kind, gate.tasks, gate.above) == ("vt at 8k, as accepted", "level", ("vt",), 69.5)
     assert (gate.lengths, thresholds.floors) == ((8192,), {"vt": 69.5})
+    complete = [report(f"step-{number}", 120.0, ruler=unmeasured, helmet=None) for number in range(3)]
+    for each in complete:
+        each["cases"][0] |= {"samples": 500, "interval": [0.0, 100.0]}
+    (gate,) = read(calibrate.propose(complete), tmp_path).gates
+    assert gate.above == 99.5
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,7 @@ def test_a_seed_for_every_step_compares_on_new_samples(tmp_path: Path, start: St
     shutil.rmtree(tmp_path / "run" / "step-1")
     write_step(tmp_path / "run", 3)
     assert start(suite, "--seed", "step") == 1
+    assert suite.baselines[2:] == [str(tmp_path / "run" / "step-2")]
     last = [line for line in events(tmp_path) if line["event"] == "measured"][-1]
     assert (last["step"], last["word"]) == (3, "underpowered")
     assert "the anchor, step 1, is gone" in last["failed"][0]
