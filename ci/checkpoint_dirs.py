@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
 
 
 def _read_endpoint(path: Path, option: str) -> Step:
-    if not expanded(path).is_dir():
+    if not os.path.isdir(expanded(path)):
         raise CheckpointsError(f"{option}: no such directory {str(path)!r}; give a checkpoint of the run")
     return read_step(path, option=option)
 

@@ -14,6 +14,7 @@ were accepted, 1 one was not, 4 wrong use.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import signal
 import sys
@@ -92,7 +93,7 @@ def _parse(arguments: list[str] | None) -> WatchSettings:
     )  # fmt: skip
     add("--once", action="store_true", help="end when every complete checkpoint is measured, for cron")
     parsed, options = parser.parse_known_args(arguments)
-    if not parsed.directory.is_dir():
+    if not os.path.isdir(parsed.directory):
         raise ValueError(
             f"DIR: no such directory {str(parsed.directory)!r}; give the one training writes to, before all options"
         )

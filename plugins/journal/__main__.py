@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.dry_run and options.prune is None:
             raise CommandError("--dry-run: has no effect without --prune; add --prune 30d")
         least_seconds = None if options.prune is None else parse_age(options.prune)
-        if not directory.is_dir():
+        if not os.path.isdir(directory):
             raise CommandError(f"DIR: {directory} is not a directory; give the directory given to pytest as --journal")
         if not is_journal(directory):
             raise CommandError(f"DIR: {directory} is not a journal; give the directory given to pytest as --journal")

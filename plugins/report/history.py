@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def read_reports(directory: Path) -> tuple[list[Report], list[str]]:
     The step comes from the report itself (--step, or its checkpoint's path), or else from the file's path. Of several
     reports of one step, the one that started last counts. Raises HistoryError if there is no report with a step.
     """
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         raise HistoryError(f"history: {directory} is not a directory; name one with files written by --report-json")
     by_step: dict[int, Report] = {}
     skipped: list[str] = []
