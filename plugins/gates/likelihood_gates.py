@@ -56,8 +56,11 @@ class LikelihoodRule:
     """The largest probability of a wrong verdict of one gate."""
 
     def queue(self, failed: Collection[str] = ()) -> ClusteredQueue:
-        """Return the samples with a gold answer, without those of failed cases."""
-        return self.panel.queue(gold_cases(self.panel).difference(failed))
+        """Return the samples with a gold answer, without those of failed cases, in a uniformly random order.
+
+        Rates at which answers are drawn follow from the spread of scores, which says nothing about likelihoods.
+        """
+        return self.panel.uniform_queue(gold_cases(self.panel).difference(failed))
 
     def stop(self, known: Likelihoods, failed: Collection[str] = ()) -> int | None:
         """Return the number of clusters of the queue after which nothing more is needed; None if more are."""
@@ -72,7 +75,7 @@ class LikelihoodRule:
         if not gates:
             means = (difference_means(queue, known, gain_of) + 1) / 2
             return first_precise_look(means, queue, PRECISION / (2 * DIFFERENCE_CLIP))
-        stops = [self._gate_stop(gate, self.panel.queue(cases), known) for gate, cases in gates]
+        stops = [self._gate_stop(gate, self.panel.uniform_queue(cases), known) for gate, cases in gates]
         decided = [stop for stop in stops if stop is not None]
         return _clusters_holding(queue, decided) if len(decided) == len(stops) else None
 
@@ -218,7 +221,7 @@ def _measured_verdict(
 ) -> Verdict:
     all_known = evaluator.measured.likelihoods
     failed = evaluator.measured.failed
-    whole, queue = rule.queue(failed), rule.panel.queue(cases)
+    whole, queue = rule.queue(failed), rule.panel.uniform_queue(cases)
     stop = rule.stop(all_known, failed)
     used = whole.refs if stop is None else whole.refs[: whole.sample_count(stop)]
     known = {ref: all_known[ref] for ref in used if ref in all_known and ref.case_id in cases}

@@ -59,6 +59,6 @@ def panel_likelihoods(evaluator: GateEvaluator) -> tuple[PanelLikelihood, ...]:
 
 
 def _case_estimates(panel: Panel, case_id: str, used: Likelihoods) -> LikelihoodEstimates | None:
-    queue = panel.queue({case_id})
+    queue = panel.uniform_queue({case_id})
     own = {ref: used[ref] for ref in queue.refs if ref in used}
     return estimates(queue, own, clusters=finished_clusters(queue, own), alpha=ESTIMATE_ALPHA)

@@ -179,6 +179,15 @@ def test_a_failed_case_does_not_hold_up_the_others() -> None:
     assert {ref.case_id for _, ref in wanted} == {CASES[1].id}
 
 
+def test_likelihoods_are_drawn_alike_from_all_tasks_whatever_the_rates_of_answers() -> None:
+    scope = scope_of(CASES, lengths=(1024,), signal="both", draw_rates={CASES[0].id: 9.0})
+    panels = build_panels(thresholds(), scope)
+    (rule,) = build_rules(thresholds(), scope, panels).values()
+    first = [ref.case_id for ref in rule.queue().refs[:SAMPLES]]
+    assert 0.3 < first.count(CASES[0].id) / SAMPLES < 0.7
+    assert [ref.case_id for ref in rule.panel.order[:SAMPLES]].count(CASES[0].id) > 0.7 * SAMPLES
+
+
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(losses=st.lists(st.tuples(*[st.floats(0, 12)] * 4), min_size=1, max_size=2 * SAMPLES), data=st.data())
 def test_intervals_hold_their_means(losses: list[tuple[float, float, float, float]], data: st.DataObject) -> None:
