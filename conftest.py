@@ -6,6 +6,7 @@ pytest_plugins = [
     "plugins.select_gates",
     "plugins.controller",
     "plugins.measure",
+    "plugins.invariance",
     "plugins.progress",
     "plugins.baseline_power",
     "plugins.plan",

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from fixtures.engines import EngineFacts
+from fixtures.invariance import Finding
 from fixtures.records import Case
 from plugins.config.run import Run
 from plugins.gates.evaluation import Evaluation, evaluate
@@ -24,6 +25,8 @@ HELPED_SAMPLES = "longctx_helped_samples"
 """The key under which a worker returns the number of samples that it computed after its last test."""
 CONTROLLER = pytest.StashKey["Controller"]()
 EVALUATION = pytest.StashKey[Evaluation]()
+INVARIANCE = pytest.StashKey[tuple[Finding, ...]]()
+"""The findings of --invariance, once its test has ended."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,6 +91,9 @@ class Controller:
         self.selected = cases_of(self.run, ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        findings = getattr(report, "longctx_invariance", None)
+        if findings is not None:
+            self.config.stash[INVARIANCE] = msgspec.convert(json.loads(findings), tuple[Finding, ...])
         text = getattr(report, "longctx", None)
         if text is not None:
             self.reports[report.nodeid.rpartition("::")[2]] = msgspec.convert(json.loads(text), CaseReport)

@@ -73,7 +73,7 @@ def case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, pla
         )
     reason = "; ".join(reasons)
     name = f"case[{case.partition('[')[2].rstrip(']')}]"
-    report, teardown = _passed(name, place, "call"), _passed(name, place, "teardown")
+    report, teardown = passed_report(name, place, "call"), passed_report(name, place, "teardown")
     if case_blocks(diagnosis, thresholds):
         report.outcome, report.longrepr = "failed", f"{case}: {reason}"
     else:
@@ -85,7 +85,10 @@ def gate_reports(verdict: Verdict, thresholds: Thresholds, *, place: str, narrow
     """Return the reports of a gate's test in the file `place`: failed, passed, or skipped if it was not measured."""
     line = f"{verdict.name}: {verdict.verdict}: {verdict.reason}"
     name, properties = f"gate[{verdict.name}]", _properties(verdict)
-    report, teardown = _passed(name, place, "call", properties), _passed(name, place, "teardown", properties)
+    report, teardown = (
+        passed_report(name, place, "call", properties),
+        passed_report(name, place, "teardown", properties),
+    )
     if blocks(verdict, thresholds, narrowed=narrowed):
         report.outcome, report.longrepr = "failed", line
     elif verdict.verdict in ("fail", "error"):
@@ -96,9 +99,10 @@ def gate_reports(verdict: Verdict, thresholds: Thresholds, *, place: str, narrow
     return report, teardown
 
 
-def _passed(
+def passed_report(
     name: str, place: str, when: Literal["call", "teardown"], properties: Sequence[tuple[str, object]] = ()
 ) -> pytest.TestReport:
+    """Return the report of a passed test that no file contains: of a gate, a case or a property of the engine."""
     return pytest.TestReport(
         nodeid=f"{place}::{name}",
         location=(place, None, name),

@@ -15,13 +15,13 @@ import pytest
 
 from fixtures.atomic_files import write_file
 from fixtures.shown_text import visible, visible_data, visible_line
-from plugins.controller import CONTROLLER, EVALUATION
+from plugins.controller import CONTROLLER, EVALUATION, INVARIANCE
 from plugins.options import RUN, usage_error
 from plugins.report.details import details
 from plugins.report.document import RunSummary, document
 from plugins.report.markdown import markdown
 from plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
-from plugins.report.terminal import inspection_lines, summary_lines
+from plugins.report.terminal import inspection_lines, invariance_lines, summary_lines
 
 START = pytest.StashKey[tuple[str, float]]()
 """The start of the run: ISO 8601 in UTC, and the monotonic clock in seconds."""
@@ -87,6 +87,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         facts=controller.facts,
         execution=controller.execution,
         computed_samples=controller.computed_samples,
+        invariance=config.stash.get(INVARIANCE, None),
         started=started,
         seconds=time.monotonic() - clock,
     )
@@ -100,7 +101,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    lines = _terminal_lines(config)
+    findings = config.stash.get(INVARIANCE, ())
+    lines = [*invariance_lines(findings), *_terminal_lines(config)]
     if lines:
         terminalreporter.section("long context")
     for line, markup in lines:

@@ -110,10 +110,12 @@ def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
         return _accepted(gates)
     cases = [case for case in run.report["cases"] if case["verdict"] in ("fail", "error")]
     failed = [gate for gate in gates if gate["verdict"] != "pass"]
-    words = {result["verdict"] for result in (*failed, *cases)}
+    findings = [finding for finding in run.report.get("invariance") or () if finding["verdict"] == "fail"]
+    words = {result["verdict"] for result in (*failed, *cases, *findings)}
     reasons = (
         *(f"{gate['name']}: {gate['reason']}" for gate in failed),
         *(f"{case['id']}: {case['error'] or case['decided_by']}" for case in cases),
+        *(f"invariance: {finding['name']}: {finding['reason']}" for finding in findings),
     )
     verdict: Verdict = "error" if "error" in words else "underpowered" if words == {"underpowered"} else "fail"
     return verdict, reasons or (f"pytest ended with code {run.exit_code}",)

@@ -16,6 +16,7 @@ import msgspec
 
 from fixtures.checkpoints.steps import step_of
 from fixtures.engines import EngineFacts
+from fixtures.invariance import Finding
 from fixtures.records import Case, CaseResult, Outcome
 from plugins.config.run import Run
 from plugins.gates.effective_length import (
@@ -54,6 +55,9 @@ class RunSummary:
     computed_samples: int
     """The number of samples that were not in the journal before this run."""
 
+    invariance: Sequence[Finding] | None = None
+    """The findings of --invariance; None without it."""
+
     started: str
     """ISO 8601, in UTC."""
 
@@ -86,6 +90,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
         "regression": _regression(summary),
         "likelihood": likelihood(evaluation),
+        "invariance": None if summary.invariance is None else [msgspec.to_builtins(f) for f in summary.invariance],
     }
 
 

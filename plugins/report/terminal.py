@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fixtures.invariance import Finding
 from fixtures.lengths import format_length
 from fixtures.preflight import Inspection
 from fixtures.shown_text import visible_line
@@ -63,6 +64,17 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
         _line("fill", f"at least {least:.3f} of the length, {mean:.3f} on average"),
         *(_line("", f"{case_id}: {text}", red=True) for case_id, text in problems),
     ]
+
+
+def invariance_lines(findings: Sequence[Finding]) -> list[Line]:
+    """Return a line for every property of the engine that --invariance checked."""
+    words = {"pass": ("PASS", {"green": True}), "fail": ("FAIL", {"red": True}), "skipped": ("-", {"yellow": True})}
+    lines = []
+    for finding in findings:
+        word, markup = words[finding.verdict]
+        text = finding.line.removeprefix(f"{finding.name}: {finding.verdict}: ").removeprefix(f"{finding.name}: ")
+        lines += _wrapped(_line("invariance", f"{word:<5} {finding.name}: {text}", **markup))
+    return [*lines, ("", {})] if lines else []
 
 
 def short(text: str) -> str:

@@ -32,6 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.cases": ("fixtures.corpora", "fixtures.tasks", "fixtures.tokenization"),
     "fixtures.preflight": ("fixtures.scoring", "fixtures.tasks", "fixtures.tokenization"),
     "fixtures.calibration": ("fixtures.corpora", "fixtures.tasks"),
+    "fixtures.invariance": ("fixtures.checkpoints", "fixtures.engines"),
     # Breaks checkpoints and engines on purpose; nothing imports it but its own commands, benchmarks and tests.
     "fixtures.faults": ("fixtures.checkpoints", "fixtures.engines"),
     "plugins.rootdir": (),
@@ -42,7 +43,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.runner": ("fixtures", "plugins.config", "plugins.gates", "plugins.journal"),
     # From stored data only: records, verdicts and facts, never a task, a text or a model.
     "plugins.report": (
-        "fixtures.checkpoints", "fixtures.engines.base", "fixtures.engines", "fixtures.preflight", "plugins.config",
+        "fixtures.checkpoints", "fixtures.engines.base", "fixtures.engines", "fixtures.invariance.finding",
+        "fixtures.invariance", "fixtures.preflight", "plugins.config",
         "plugins.gates",
     ),
     "plugins.options": ("fixtures", "plugins.config"),
@@ -52,6 +54,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.select_gates"),
     "plugins.measure": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.journal",
         "plugins.options", "plugins.runner", "plugins.workers"),
+    "plugins.invariance": ("fixtures", "plugins.config", "plugins.controller", "plugins.gate_tests", "plugins.journal",
+        "plugins.measure", "plugins.options", "plugins.runner", "plugins.workers"),
     "plugins.progress": ("fixtures", "plugins.controller", "plugins.gates", "plugins.journal", "plugins.options",
         "plugins.runner"),
     "plugins.baseline_power": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.journal",
@@ -66,8 +70,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # Only these rooms may import these packages. Of the network: the command that downloads data, which no run starts, and
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
-    "torch": ("fixtures.engines.hf", "fixtures.faults", "fixtures.scoring.nli", "fixtures.engines.base",
-        "plugins.workers"),
+    "torch": ("fixtures.engines.hf", "fixtures.faults", "fixtures.invariance", "fixtures.scoring.nli",
+        "fixtures.engines.base", "plugins.workers"),
     "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.engines.hf", "fixtures.faults",
         "fixtures.scoring.nli", "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.

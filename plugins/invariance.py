@@ -1,0 +1,143 @@
+"""`--invariance`: check the engine before the cases, and log each property as a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fixtures.engines import EngineError
+from fixtures.engines.verified import VerifiedEngine
+from fixtures.invariance import Finding
+from fixtures.tasks.fit_to_length import CannotFit
+from plugins.controller import INVARIANCE
+from plugins.gate_tests import passed_report
+from plugins.journal import JournalError
+from plugins.measure import worker_of
+from plugins.options import CASES_DIRECTORY, RUN
+from plugins.runner.build_samples import SampleBuilder
+from plugins.workers import load_engine
+
+TEST_FILE = "test_invariance.py"
+PLACE = f"{CASES_DIRECTORY}/{TEST_FILE}"
+TASK = "niah_single_2"
+# The first of these that holds the question; small vocabularies need more tokens for it.
+LENGTHS = (1024, 2048, 4096)
+FINDINGS = pytest.StashKey[tuple[Finding, ...]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add = parser.getgroup("longctx").addoption
+    add("--invariance", action="store_true", help="check first that caches, chunks and batches change no answer")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if RUN not in config.stash or not config.option.invariance:
+        return
+    run = config.stash[RUN]
+    if run.options.preflight:
+        raise pytest.UsageError("--invariance: needs a model, and --preflight loads none; leave one of them out")
+    if run.engine_settings("model")["engine"] != "hf":
+        raise pytest.UsageError("--invariance: compares logits, and a server returns none; use it with --engine hf")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Collect the check with the option only."""
+    if RUN not in config.stash or collection_path != config.rootpath / CASES_DIRECTORY / TEST_FILE:
+        return None
+    return not config.option.invariance
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Put the check first; -k and -m select cases, and never leave it out."""
+    checks = [item for item in items if item.path.name == TEST_FILE]
+    yield
+    items[:] = [*checks, *(item for item in items if item not in checks)]
+
+
+@pytest.fixture
+def check_invariance(request: pytest.FixtureRequest) -> Callable[[], None]:
+    """Return a function that checks the engine and keeps the findings for the controller."""
+
+    def check() -> None:
+        problem = ""
+        try:
+            request.node.stash[FINDINGS] = tuple(_findings(request.session))
+        except (JournalError, EngineError, CannotFit) as error:
+            problem = str(error)
+        # Fail outside of the except block: pytest would show the exception and its traceback too.
+        if problem:
+            pytest.fail(problem, pytrace=False)
+
+    return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach the findings to pytest's report of the test, which xdist sends to the controller."""
+    report = yield
+    findings = item.stash.get(FINDINGS, None)
+    if findings is not None and report.when == "call":
+        report.longctx_invariance = json.dumps(msgspec.to_builtins(findings))  # type: ignore[attr-defined]  # reports take any attribute
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """Log every property as a test before any report is written."""
+    findings = session.config.stash.get(INVARIANCE, ())
+    session.testscollected += len(findings)
+    for finding in findings:
+        for report in property_reports(finding):
+            session.config.hook.pytest_runtest_logreport(report=report)
+    failed = any(finding.verdict == "fail" for finding in findings)
+    if session.exitstatus == pytest.ExitCode.OK and failed:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    yield
+
+
+def property_reports(finding: Finding) -> tuple[pytest.TestReport, pytest.TestReport]:
+    """Return the reports of a property's test: failed, passed, or skipped if it was not checked."""
+    name = f"invariance[{finding.name}]"
+    facts: dict[str, Any] = msgspec.to_builtins(finding)
+    properties = [(key, value) for key, value in facts.items() if value is not None]
+    report, teardown = (passed_report(name, PLACE, when, properties) for when in ("call", "teardown"))
+    if finding.verdict == "fail":
+        report.outcome, report.longrepr = "failed", finding.line
+    elif finding.verdict == "skipped":
+        report.outcome, report.longrepr = "skipped", (PLACE, 1, f"Skipped: {finding.reason}")
+    return report, teardown
+
+
+def _findings(session: pytest.Session) -> Iterator[Finding]:
+    from fixtures.invariance.hf_check import Question, check_hf_engine
+
+    builder, run = worker_of(session).builder, session.config.stash[RUN]
+    engine = load_engine(session.config)
+    inner: Any = engine.engine if isinstance(engine, VerifiedEngine) else engine
+    questions = [Question(name=name, ids=ids) for name, ids in _prompts(builder)]
+    return check_hf_engine(inner, *questions, trust_remote_code=run.options.trust_remote_code)
+
+
+def _prompts(builder: SampleBuilder) -> list[tuple[str, tuple[int, ...]]]:
+    """Return two samples of one task, by name, at the shortest length that holds them."""
+    for length in LENGTHS:
+        try:
+            samples = [
+                builder.tasks[TASK].sample(
+                    length, index, seed=builder.seed, tokenizer=builder.formatter, corpora=builder.corpora
+                )
+                for index in (0, 1)
+            ]
+        except CannotFit:
+            if length == LENGTHS[-1]:
+                raise
+        else:
+            return [(f"{TASK} of {length} tokens, {sample.index}", sample.prompt.token_ids) for sample in samples]
+    raise AssertionError("unreachable")
