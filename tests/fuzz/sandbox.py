@@ -111,7 +111,7 @@ def _wait(pid: int, started: float) -> tuple[int, int, float]:
             if time.monotonic() - started - delayed_seconds > MOST_SECONDS + 1:
                 os.kill(pid, signal.SIGKILL)
                 killed = True
-        time.sleep(0.01)
+        time.sleep(0.03)
 
 
 def _delayed_seconds(pid: int) -> float:
