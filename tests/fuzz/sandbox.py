@@ -60,9 +60,9 @@ def run_forked(program: Callable[[], int], exit_codes: tuple[int, ...] = (0, 1, 
             _run_child(program, output, errors, times)
         code, peak_bytes, delayed_seconds = _wait(pid, started)
         elapsed_seconds = time.monotonic() - started - delayed_seconds
-        if times.is_file():
-            # This process may notice the end late, if it has to wait for a CPU itself.
-            elapsed_seconds = min(elapsed_seconds, float(times.read_text(encoding="ascii")))
+        # This process may notice the end late, if it has to wait for a CPU itself. A killed child wrote no time.
+        if times.is_file() and (own := times.read_text(encoding="ascii")):
+            elapsed_seconds = min(elapsed_seconds, float(own))
         return Outcome(
             code=code,
             output=output.read_text("utf-8", "replace"),
