@@ -2,7 +2,8 @@
 
 The comparison of two checkpoints on the planned samples is exact, but the scores of a model that has not changed move a
 little from step to step: some answers flip. So the loss is compared with its standard error over haystacks, the texts
-that consecutive samples share and that make their scores alike, by Student's t-test.
+that consecutive samples share and that make their scores alike, by Student's t-test. The standard error grows with the
+estimated correlation between samples on one haystack.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from plugins.gates.regression import comparison_name
 
 Entry = Mapping[str, Any]
 GRID = 2000
+# The correlation on a haystack is taken to be at the upper end of its one-sided 95 % interval.
+CORRELATION_QUANTILE = 1.645
 
 
 def is_shown_for_model(report: Entry, gate: Entry, alpha: float) -> bool:
@@ -30,9 +33,10 @@ def is_shown_for_model(report: Entry, gate: Entry, alpha: float) -> bool:
     ]
     if not entries or gate["measured"] is None or gate["measured"] >= 0:
         return False
-    correlation = max(0.0, (gate["haystack_correlation"] or (0.0, 0.0))[0])
+    estimate, uncertainty = gate["haystack_correlation"] or (0.0, 0.0)
+    correlation = min(1.0, max(0.0, estimate + CORRELATION_QUANTILE * uncertainty))
     error = standard_error_points(entries, correlation)
-    freedom = sum(max(0, case["haystacks"] - 1) for case, _ in entries)
+    freedom = sum(compared["pairs"] - 1 for _, compared in entries)
     return freedom > 0 and (error == 0 or tail_probability(-gate["measured"] / error, freedom) <= alpha)
 
 

@@ -73,7 +73,7 @@ class FakeSuite:
         report.with_suffix(".html").write_text("")
         regression = {
             "name": "regression at 8k", "kind": "regression", "blocking": True, "verdict": self._comparison(step),
-            "reason": "worse", "measured": self.regressing.get(step, 0.0), "haystack_correlation": [0.0, 0.1],
+            "reason": "worse", "measured": self.regressing.get(step, 0.0), "haystack_correlation": [0.0, 0.01],
         }  # fmt: skip
         case = {
             "id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "haystacks": 30,
