@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -25,10 +25,10 @@ from plugins.gates.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from plugins.gates.evaluate import Measured
 from plugins.gates.evaluation import Evaluation, FindingsByLength
 from plugins.gates.findings import HALF, settled_scores
 from plugins.gates.points import to_points
+from plugins.report.cost import tokens_of
 from plugins.report.helmet import helmet
 from plugins.report.likelihood import likelihood
 
@@ -131,45 +131,9 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "hardware": summary.facts and summary.facts.hardware,
         "partial": len(cases) < len(run.available) or any(case.id not in measured.results for case in cases),
         "draw_rates": dict(run.draw_rates),
-        "tokens": _tokens(measured),
+        "tokens": tokens_of(measured),
         "computed_samples": summary.computed_samples,
     }
-
-
-def _tokens(measured: Measured) -> dict[str, int | None]:
-    """Return the tokens of all finished samples, and an estimate for a run of all planned samples.
-
-    A sum is None if the tokens of a sample are not known.
-    """
-    generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
-    return {
-        "prompt": _total(generation.prompt_tokens for generation in generations),
-        "generated": _total(generation.generated_tokens for generation in generations),
-        "computed": _total(generation.computed_tokens for generation in generations),
-        "reused": _total(generation.reused_tokens for generation in generations),
-        "full_run_equivalent": _full_run_tokens(measured),
-    }
-
-
-def _total(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of counts; None if one of them is not known."""
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
-
-
-def _full_run_tokens(measured: Measured) -> int:
-    """Estimate the computed tokens of all planned samples from the mean of every case's finished samples."""
-    total = 0.0
-    for case in measured.scope.cases:
-        result = measured.results.get(case.id)
-        counts = [outcome.generation.computed_tokens for outcome in result.outcomes] if result else []
-        computed = [count for count in counts if count is not None]
-        total += case.samples * (sum(computed) / len(computed) if computed else case.length)
-    return round(total)
 
 
 def _case(evaluation: Evaluation, case: Case) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from fixtures.lengths import format_length
 from fixtures.shown_text import one_line
 from plugins.report.certainty import few_samples, no_votes, range_text, seed_role, two_intervals
+from plugins.report.cost import counted
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 from plugins.report.likelihood import CAPTION, MEASURES, texts
 
@@ -192,7 +193,7 @@ def _cost(document: Document) -> str:
     run, cases = document["run"], document["cases"]
     samples, planned = sum(case["samples"] for case in cases), sum(case["planned"] for case in cases)
     partial = "; **partial**: cases were left out or returned no result" if run["partial"] else ""
-    return f"{run['tokens']['computed']:,} tokens computed, {samples:,} of {planned:,} samples{partial}"
+    return f"{counted(run['tokens']['computed'])} tokens computed, {samples:,} of {planned:,} samples{partial}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -13,6 +13,7 @@ from fixtures.lengths import format_length
 from fixtures.preflight import Inspection
 from fixtures.shown_text import visible_line
 from plugins.report.certainty import correlation_text, few_samples, no_votes, seed_role, two_intervals
+from plugins.report.cost import counted
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 from plugins.report.likelihood import has_no_answers
 from plugins.report.likelihood_lines import likelihood_lines
@@ -233,16 +234,12 @@ def _cost(document: Document) -> list[Line]:
     if samples == planned:
         share = " (a full run)"
     lines = [
-        _line("cost", f"{_count(tokens['computed'])} tokens computed{share}, {samples:,} of {planned:,} samples"),
+        _line("cost", f"{counted(tokens['computed'])} tokens computed{share}, {samples:,} of {planned:,} samples"),
         _line("", f"{run['computed_samples']:,} samples answered in this run, {run['seconds']:.0f} s"),
     ]
     if run["partial"]:
         lines.append(_line("", "partial: cases were left out or returned no result", yellow=True))
     return lines
-
-
-def _count(count: int | None) -> str:
-    return "an unknown number of" if count is None else f"{count:,}"
 
 
 def _wrapped(line: Line) -> list[Line]:

@@ -11,6 +11,7 @@ from fixtures.records import FailureKind
 from fixtures.shown_text import one_line
 from plugins.report.charts.bars import shares_of
 from plugins.report.charts.lines import LineChart, lowest_of, score_chart
+from plugins.report.cost import counted
 from plugins.report.details import Details, Series
 from plugins.report.html.tables import Document, interval_text, interval_unless_known, lengths_of, number, short_length
 
@@ -102,16 +103,12 @@ def cost(document: Document) -> dict[str, str]:
     if samples != planned and tokens["computed"]:
         share = f"1/{tokens['full_run_equivalent'] / tokens['computed']:.1f} of a full run"
     return {
-        "tokens": _count(tokens["computed"]),
+        "tokens": counted(tokens["computed"]),
         "share": share,
         "samples": f"{samples:,}",
         "planned": f"of {planned:,} planned",
-        "reused": _count(tokens["reused"]),
+        "reused": counted(tokens["reused"]),
     }
-
-
-def _count(count: int | None) -> str:
-    return "unknown" if count is None else f"{count:,}"
 
 
 def score_charts(document: Document, details: Details) -> list[Chart]:
