@@ -70,7 +70,8 @@ def _text(key: str, estimate: Mapping[str, Any] | None) -> tuple[str, str]:
     if estimate is None:
         return "-", ""
     form = "{:.1f}" if key in ("recovery", "greedy") else "{:+.2f}" if key == "margin" else "{:.2f}"
-    low, high = (form.format(end) for end in estimate["interval"])
+    end_form = "{:.0f}" if key in ("recovery", "greedy") else "{:.2f}"
+    low, high = (end_form.format(end) for end in estimate["interval"])
     return form.format(estimate["mean"]), f"{low} to {high}"
 
 
