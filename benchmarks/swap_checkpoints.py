@@ -30,11 +30,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.checkpoint_changes import CHANGES
 from ci.suite_process import REPOSITORY
 from fixtures.calibration import build, parse_spec
 from fixtures.checkpoints.checkpoint import read_checkpoint
 
-WEIGHTS = "model.safetensors"
 SMALL = (
     "--lengths", "512", "--samples", "30", "--full", "-k", "single_2", "--batch-size", "1", "-p", "no:cacheprovider",
 )  # fmt: skip
@@ -47,50 +47,8 @@ Answers = Mapping[str, tuple[float, str]]
 """Score and text by the key of the sample."""
 
 
-def replace_directory(true: Path, other: Path) -> None:
-    true.rename(true.with_name(f"{true.name}-moved"))
-    shutil.copytree(other, true)
-
-
-def rewrite_weights(true: Path, other: Path) -> None:
-    """Write other weights into the same file and restore its modification time."""
-    status = (true / WEIGHTS).stat()
-    with (true / WEIGHTS).open("r+b") as file:
-        file.write((other / WEIGHTS).read_bytes())
-    os.utime(true / WEIGHTS, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def truncate_weights(true: Path, other: Path) -> None:
-    shutil.copyfile(other / WEIGHTS, true / WEIGHTS)
-
-
-def link_weights(true: Path, other: Path) -> None:
-    (true / "link").symlink_to(other / WEIGHTS)
-    (true / "link").replace(true / WEIGHTS)
-
-
-def replace_file(name: str) -> Callable[[Path, Path], None]:
-    """Return a change that puts another file in the place of the file of this name."""
-
-    def change(true: Path, other: Path) -> None:
-        shutil.copyfile(other / name, true / "new")
-        (true / "new").replace(true / name)
-
-    return change
-
-
 # CPU time of the commands, as multiples of a run in one process.
 COST = {"-n 0": 1.0, "-n 2": 2.0, "--baseline": 1.3, "watch": 1.3}
-CHANGES: Mapping[str, Callable[[Path, Path], None]] = {
-    "directory": replace_directory,
-    "weights in place": rewrite_weights,
-    "weights copied over": truncate_weights,
-    "weights linked": link_weights,
-    "config": replace_file("config.json"),
-    "tokenizer": replace_file("tokenizer.json"),
-    "template": replace_file("tokenizer_config.json"),
-    "generation config": replace_file("generation_config.json"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

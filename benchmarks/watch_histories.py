@@ -22,39 +22,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from benchmarks.simulated_panels import task_accuracies
+from benchmarks.simulated_watch import RULER, SimulatedRun, SimulatedSuite
 from ci.checkpoint_dirs import Step
-from ci.suite_process import SuiteRun
 from ci.watch.baselines import Baselines
 from ci.watch.checkpoint_watcher import CompleteCheckpoint
 from ci.watch.history import History, Measurement
 from ci.watch.measure import SuiteRunner
 from ci.watch.suite_options import SuiteOptions
-from fixtures.records import Case, CaseResult, Generation, Outcome, Score
-from fixtures.tasks import FAMILIES, TASKS
-from plugins.gates.clusters import SampleRef
-from plugins.gates.evaluate import GateEvaluator, Measured, blocks
-from plugins.gates.hypotheses import Scope, build_panels
-from plugins.gates.panels import ModelRole
-from plugins.gates.regression import regression_verdicts
-from plugins.gates.thresholds import SHIPPED, Thresholds, load_thresholds
+from fixtures.tasks import FAMILIES
+from plugins.gates.thresholds import SHIPPED, load_thresholds
 
-LENGTH = 4096
-MEAN = 0.88
-# Samples that are answered between two looks, as by several workers.
-BATCH = 128
 STEPS, UNCHANGED_STEPS = 12, 50
-GENERATION = Generation(
-    text="", prompt_tokens=1, generated_tokens=1, computed_tokens=2, reused_tokens=0, finish="stop", seconds=0.0
-)
-RULER = {name: task.category for name, task in TASKS.items() if task.suite == "ruler"}
-Bools = NDArray[np.bool_]
 Loss = Callable[[int, int], float]
 """The points that a step has lost, given the step and that of the edge."""
 
@@ -84,145 +65,6 @@ KINDS = (
     Kind(name="decay of 1 a step", loss=lambda step, _: float(step - 1), steps=STEPS, share=0.95),
     Kind(name="50 unchanged", loss=lambda *_: 0.0, steps=UNCHANGED_STEPS, share=0.95),
 )
-
-
-class SimulatedRun:
-    """The answers of one training run: they are drawn when a checkpoint is first measured."""
-
-    def __init__(self, *, samples: int, flips: float, correlation: float, loss: Callable[[int], float], seed: int):
-        self.rng = np.random.default_rng(seed)
-        block = TASKS["niah_single_1"].block
-        self.cases = [
-            Case(
-                id=f"test_ruler[{task}-4k]", suite="ruler", category=category, task=task, length=LENGTH,
-                samples=samples, source="archive", generation_tokens=32, block=block,
-            )
-            for task, category in RULER.items()
-        ]  # fmt: skip
-        self.refs = [SampleRef(case.id, index) for case in self.cases for index in range(samples)]
-        self.haystacks = np.array(
-            [number // block + 10_000 * case for case in range(len(self.cases)) for number in range(samples)]
-        )
-        accuracies = task_accuracies(self.rng, MEAN, len(self.cases)).repeat(samples)
-        self.solved: Bools = self.rng.random(len(self.refs)) < accuracies
-        self.losing = self.rng.permutation(np.flatnonzero(self.solved))
-        self.flips, self.shared, self.loss = flips / 2, correlation**0.5, loss
-        self._scores: dict[int, dict[SampleRef, float]] = {}
-
-    def scores(self, step: int) -> dict[SampleRef, float]:
-        """Return the scores of a step on all samples."""
-        if step not in self._scores:
-            solved = self.solved.copy()
-            solved[self.losing[: round(self.loss(step) / 100 * solved.size)]] = False
-            _, numbers = np.unique(self.haystacks, return_inverse=True)
-            together = self.rng.random(numbers.max() + 1)[numbers]
-            draws = np.where(self.rng.random(solved.size) < self.shared, together, self.rng.random(solved.size))
-            self._scores[step] = dict(
-                zip(self.refs, (solved ^ (draws < self.flips)).astype(float).tolist(), strict=True)
-            )
-        return self._scores[step]
-
-
-class SimulatedSuite:
-    """Stand in for pytest: answer the samples that the panels ask for, and evaluate them."""
-
-    def __init__(self, training: SimulatedRun, thresholds: Thresholds):
-        self.training = training
-        self.thresholds = thresholds
-        self.journal: dict[int, dict[SampleRef, float]] = {}
-        self.runs = 0
-
-    @property
-    def answered(self) -> int:
-        """The number of answers of all checkpoints."""
-        return sum(map(len, self.journal.values()))
-
-    def __call__(self, arguments: Sequence[str], *, report: Path, **_: Any) -> SuiteRun:
-        self.runs += 1
-        option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
-        verdict = replace(
-            self.thresholds.verdict, confidence=float(option.get("--confidence", self.thresholds.verdict.confidence))
-        )
-        thresholds = replace(self.thresholds, verdict=verdict)
-        baseline = _step(option["--baseline"]) if "--baseline" in option else None
-        written = self._report(_step(option["--model"]), baseline, thresholds, full="--full" in arguments)
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.touch()
-        failed = any(blocks(gate, thresholds, narrowed=False) for gate in written.pop("verdicts"))
-        return SuiteRun(exit_code=int(failed), report=written)
-
-    def _report(self, step: int, baseline: int | None, thresholds: Thresholds, *, full: bool) -> dict[str, Any]:
-        scope = Scope(
-            lengths=(LENGTH,), cases=self.training.cases, reference=thresholds.references["base"], ruler_aspects=RULER,
-            claimed_length=LENGTH, has_baseline=baseline is not None, full=full, task_families=FAMILIES,
-        )  # fmt: skip
-        (panel,) = build_panels(thresholds, scope).values()
-        steps: dict[ModelRole, int] = {"model": step}
-        if baseline is not None:
-            steps["baseline"] = baseline
-        known = {role: self.journal.setdefault(number, {}) for role, number in steps.items()}
-        while True:
-            status = panel.status(known["model"], baseline=known.get("baseline"))
-            if not status.next_samples:
-                break
-            for role, ref in status.next_samples[:BATCH]:
-                known[role][ref] = self.training.scores(steps[role])[ref]
-        results = {
-            case.id: _result(
-                case,
-                [ref.sample_index for ref in panel.sample_refs({case.id})[: status.evidence_counts.get(case.id, 0)]],
-                known,
-                status.paired_counts.get(case.id, 0),
-            )
-            for case in self.training.cases
-        }
-        return _document(GateEvaluator(thresholds, Measured(scope=scope, results=results)))
-
-
-def _step(path: str) -> int:
-    return int(Path(path).name.split("-")[1].split(".")[0])
-
-
-def _result(
-    case: Case, indices: Sequence[int], known: dict[ModelRole, dict[SampleRef, float]], paired: int
-) -> CaseResult:
-    scores = [known["model"][SampleRef(case.id, index)] for index in indices]
-    outcomes = tuple(
-        Outcome(index=index, score=Score(value=score), generation=GENERATION, references=(), depths=())
-        for index, score in zip(indices, scores, strict=True)
-    )
-    baseline = tuple(known["baseline"][SampleRef(case.id, index)] for index in indices[:paired])
-    return CaseResult(case=case, outcomes=outcomes, seconds=0.0, baseline=baseline)
-
-
-def _document(evaluator: GateEvaluator) -> dict[str, Any]:
-    """Return the parts of a report that a watch reads, and the verdicts."""
-    verdicts, results = (*evaluator.verdicts(), *regression_verdicts(evaluator)), evaluator.measured.results
-    return {
-        "verdicts": verdicts,
-        "gates": [msgspec.to_builtins(verdict) for verdict in verdicts],
-        "cases": [
-            {
-                "id": case.id, "suite": case.suite, "category": case.category, "task": case.task, "length": case.length,
-                "score": result.score and 100 * result.score, "verdict": "pass", "decided_by": "", "error": None,
-                "haystacks": len({outcome.index // case.haystack_samples for outcome in result.outcomes}),
-            }
-            for case, result in ((result.case, result) for result in results.values())
-        ],
-        "regression": {
-            "cases": {
-                result.case.id: {
-                    "difference": 100 * sum(result.differences) / len(result.differences),
-                    "pairs": len(result.differences),
-                    "worse": sum(difference < 0 for difference in result.differences),
-                    "better": sum(difference > 0 for difference in result.differences),
-                }
-                for result in results.values()
-                if result.differences
-            }
-        },
-        "ruler": {"effective_length_label": None},
-    }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from plugins.gates.hypotheses import (
     hypothesis_of,
     is_estimate,
     lengths_of,
+    required_length,
     tasks_of,
     threshold_of,
     verdict_name,
@@ -184,7 +185,7 @@ class GateEvaluator:
         scope = self.measured.scope
         findings = {length: self.finding(gate, length) for length in scope.lengths}
         words = {length: finding.word for length, finding in findings.items()}
-        required = _required_length(gate, scope)
+        required = required_length(gate, scope)
         finding = first_unmeasured(findings) or effective_length_finding(words, required, threshold_of(gate, scope))
         settled = settled_scores(words)
         return _verdict(
@@ -287,14 +288,6 @@ def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate:
     ends = [{length: ends[end] for length, ends in intervals.items() if ends} for end in (0, 1)]
     low, high = (weighted_average(end, rising=gate.rising) for end in ends)
     return low, high
-
-
-def _required_length(gate: Gate, scope: Scope) -> int:
-    """Return the length that the gate requires; a claim requires the longest tested length within it."""
-    if gate.at_least is not None:
-        return gate.at_least
-    claimed = scope.claimed_length or max(scope.lengths)
-    return max((length for length in scope.lengths if length <= claimed), default=min(scope.lengths))
 
 
 def _first_of(tasks: Sequence[str]) -> str:

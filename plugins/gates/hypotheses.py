@@ -206,3 +206,11 @@ def _case_ids(gate: Gate, scope: Scope, key: PanelKey) -> frozenset[str]:
 
 def _buildable_cases(scope: Scope, key: PanelKey) -> list[Case]:
     return [case for case in scope.cases if (case.family, case.length) == key and case.id not in scope.misfits]
+
+
+def required_length(gate: Gate, scope: Scope) -> int:
+    """Return the length that the gate requires; a claim requires the longest tested length within it."""
+    if gate.at_least is not None:
+        return gate.at_least
+    claimed = scope.claimed_length or max(scope.lengths)
+    return max((length for length in scope.lengths if length <= claimed), default=min(scope.lengths))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from fixtures.records import Generation, Outcome, Score
 from plugins.journal import Entry, Heartbeat, Journal, Subject
@@ -95,3 +98,20 @@ def read_journal(directory: Path, subject: Subject = SUBJECT) -> Journal:
 def load_all(journal: Journal) -> dict[str, Entry]:
     """Return all entries of a journal in full, by key."""
     return {item.key: item for item in journal.load(journal.entries.values())}
+
+
+class Clock:
+    """A clock that a test moves on."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def remote_worker(directory: Path, name: str = "far-7-0123abcd", **changes: Any) -> str:
+    """Write a worker's file as another machine would, and return the worker's name."""
+    (directory / "workers").mkdir(exist_ok=True)
+    worker = {"host": "far boot pid:[1]", "pid": os.getpid(), "started": 1, "run": "run", **changes}
+    worker_file(directory, name).write_text(json.dumps(worker))
+    return name

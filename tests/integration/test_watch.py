@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,80 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci.suite_process import SuiteRun, run_suite
 from ci.watch import __main__ as watch
 from ci.watch import measure
 from ci.watch.history import History, Measurement
 from tests.helpers.checkpoints import write_step
-from tests.helpers.paths import REPOSITORY
+from tests.helpers.fake_suite import FakeSuite
 from tests.helpers.servers import ChatServer, Response
-
-
-class FakeSuite:
-    """A fake of the suite that fails the given steps and records its calls."""
-
-    def __init__(
-        self,
-        failing: Sequence[int] = (),
-        broken: Sequence[int] = (),
-        *,
-        underpowered: Sequence[int] = (),
-        regressing: Mapping[int, float] | None = None,
-        scores: Mapping[int, float] | None = None,
-    ):
-        """`regressing` are the differences from the baseline in points, by step."""
-        self.failing, self.broken, self.underpowered = failing, broken, underpowered
-        self.regressing, self.scores = regressing or {}, scores or {}
-        self.seeds: list[str | None] = []
-        self.baselines: list[str | None] = []
-        self.confidences: list[str | None] = []
-        self.runs: list[tuple[int, str | None]] = []
-        self.environments: list[Mapping[str, str] | None] = []
-
-    def __call__(
-        self, arguments: Sequence[str], *, report: Path, environment: Mapping[str, str] | None, **_: object
-    ) -> SuiteRun:
-        option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
-        step = int(option["--model"].rpartition("-")[2])
-        baseline = option.get("--baseline")
-        self.runs.append((step, baseline and Path(baseline).name.partition("-")[2].partition("-")[0]))
-        self.environments.append(environment)
-        self.baselines.append(baseline)
-        self.seeds.append(option.get("--seed"))
-        self.confidences.append(option.get("--confidence"))
-        if step in self.broken:
-            return SuiteRun(exit_code=4, report=None, reason="--lengths: unknown '8kb'; write 8k")
-        fails = step in self.failing
-        gate = {
-            "name": "mean at 8k", "kind": "level", "blocking": True, "verdict": "fail" if fails else "pass",
-            "reason": "70.1 is not",
-        }  # fmt: skip
-        report.parent.mkdir(exist_ok=True, parents=True)
-        report.write_text("{}")
-        report.with_suffix(".html").write_text("")
-        regression = {
-            "name": "regression at 8k", "kind": "regression", "blocking": True, "verdict": self._comparison(step),
-            "reason": "worse", "measured": self.regressing.get(step, 0.0), "haystack_correlation": [0.0, 0.01],
-        }  # fmt: skip
-        case = {
-            "id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "haystacks": 30,
-            "score": self.scores.get(step, 90.0),
-            "verdict": "pass", "decided_by": "all planned samples",
-        }  # fmt: skip
-        worse = round(-5 * self.regressing.get(step, 0.0))
-        compared = {"pairs": 500, "difference": self.regressing.get(step, 0.0), "worse": worse + 10, "better": 10}
-        comparison = {"cases": {case["id"]: compared}}
-        written = {
-            "regression": comparison,
-            "gates": [gate, regression],
-            "cases": [case],
-            "ruler": {"effective_length_label": "8192"},
-        }
-        return SuiteRun(exit_code=int(fails or regression["verdict"] != "pass"), report=written)
-
-    def _comparison(self, step: int) -> str:
-        return "underpowered" if step in self.underpowered else "fail" if step in self.regressing else "pass"
-
 
 Start = Callable[..., int]
 
@@ -339,87 +266,3 @@ def test_a_torn_history_loses_no_complete_line(cut: int) -> None:
         read.add(measurements[1])
         assert ("/run/step-2", "f") in History(folder).measurements
         assert len(History(folder).measurements) == len({*read.measurements, ("/run/step-2", "f")})
-
-
-def test_sigterm_ends_the_watch_cleanly(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ci.watch", str(tmp_path / "run"), "--every", "1h", "--out", str(tmp_path / "out")],
-        cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert "watching" in process.stdout.readline()
-    process.send_signal(signal.SIGTERM)
-    assert "stopped; the same command continues" in process.communicate(timeout=30)[0]
-    assert process.returncode == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
-def test_the_suite_ends_when_its_watch_is_killed(tmp_path: Path) -> None:
-    script = (
-        "from ci.suite_process import start; import sys, time\n"
-        "print(start([sys.executable, '-c', 'import time; time.sleep(600)'], 2).pid, flush=True); time.sleep(600)"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    parent.kill()
-    parent.wait()
-    for _ in range(200):
-        if not is_running(child):
-            return
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    pytest.fail("the child is still running")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
-    """Check that wrong use leaves no report, since a later run would reuse it."""
-    report, log = tmp_path / "report.json", tmp_path / "log"
-    failed = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
-    assert (failed.exit_code, failed.report) == (4, None)
-    assert failed.reason.startswith("--model: no such directory")
-    assert not report.exists()
-    earlier: dict[str, Any] = {
-        "schema": "longctx-report/1", "cases": [], "gates": [], "helmet": None, "regression": None,
-        "model": {"name": "m", "path": "/m", "fingerprint": "f", "execution": {}},
-        "run": {"corpora": "c", "prompts": "p", "samples": "s", "seed": 0, "options": {"journal": "/j"}},
-        "ruler": {"effective_length": None, "effective_length_label": None, "scores": {}, "intervals": {}},
-    }  # fmt: skip
-    report.write_text(json.dumps(earlier))
-    reused = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
-    assert (reused.exit_code, reused.report) == (0, earlier)
-    report.write_text(json.dumps(earlier | {"model": earlier["model"] | {"fingerprint": "g"}}))
-    again = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
-    assert (again.exit_code, again.report) == (4, None)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (("nowhere",), "DIR: no such directory 'nowhere'"),
-        ((".", "--every", "30"), "--every: unknown '30'; write 30s, 5m or 8h"),
-        ((".", "--every", "0s"), "--every: unknown '0s'"),
-        ((".", "--gpu-budget", "much"), "--gpu-budget: unknown 'much'"),
-        ((".", "--webhook", "file:///etc/passwd"), "--webhook: not an address"),
-        ((".", "--horizon", "0"), "--horizon: 0; give a number of checkpoints of at least 1"),
-        ((".", "--anchor", "7"), "--anchor: no step 7 in "),
-        ((".", "--anchor", "nowhere"), "--anchor: no such directory 'nowhere'"),
-        ((".", "--anchor", "nowhere.json"), "--anchor: nowhere.json is not a report of the suite"),
-        ((".", "--baseline", "step-1"), "--baseline: a watch sets it for every checkpoint; leave it out, use --anchor"),
-        ((".", "--report-json=r.json"), "--report-json: a watch sets it for every checkpoint; leave it out, use --out"),
-        ((".", "--lengths", "8kb"), "--lengths: unknown '8kb'"),
-    ],
-)
-def test_wrong_use_is_one_line(arguments: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert watch.main(list(arguments)) == 4
-    errors = capsys.readouterr().err
-    assert line in errors
-    assert errors.count("\n") == 1

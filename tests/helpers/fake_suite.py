@@ -1,0 +1,75 @@
+"""A fake of the suite for tests of the watch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ci.suite_process import SuiteRun
+
+
+class FakeSuite:
+    """A fake of the suite that fails the given steps and records its calls."""
+
+    def __init__(
+        self,
+        failing: Sequence[int] = (),
+        broken: Sequence[int] = (),
+        *,
+        underpowered: Sequence[int] = (),
+        regressing: Mapping[int, float] | None = None,
+        scores: Mapping[int, float] | None = None,
+    ):
+        """`regressing` are the differences from the baseline in points, by step."""
+        self.failing, self.broken, self.underpowered = failing, broken, underpowered
+        self.regressing, self.scores = regressing or {}, scores or {}
+        self.seeds: list[str | None] = []
+        self.baselines: list[str | None] = []
+        self.confidences: list[str | None] = []
+        self.runs: list[tuple[int, str | None]] = []
+        self.environments: list[Mapping[str, str] | None] = []
+
+    def __call__(
+        self, arguments: Sequence[str], *, report: Path, environment: Mapping[str, str] | None, **_: object
+    ) -> SuiteRun:
+        option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
+        step = int(option["--model"].rpartition("-")[2])
+        baseline = option.get("--baseline")
+        self.runs.append((step, baseline and Path(baseline).name.partition("-")[2].partition("-")[0]))
+        self.environments.append(environment)
+        self.baselines.append(baseline)
+        self.seeds.append(option.get("--seed"))
+        self.confidences.append(option.get("--confidence"))
+        if step in self.broken:
+            return SuiteRun(exit_code=4, report=None, reason="--lengths: unknown '8kb'; write 8k")
+        fails = step in self.failing
+        gate = {
+            "name": "mean at 8k", "kind": "level", "blocking": True, "verdict": "fail" if fails else "pass",
+            "reason": "70.1 is not",
+        }  # fmt: skip
+        report.parent.mkdir(exist_ok=True, parents=True)
+        report.write_text("{}")
+        report.with_suffix(".html").write_text("")
+        regression = {
+            "name": "regression at 8k", "kind": "regression", "blocking": True, "verdict": self._comparison(step),
+            "reason": "worse", "measured": self.regressing.get(step, 0.0), "haystack_correlation": [0.0, 0.01],
+        }  # fmt: skip
+        case = {
+            "id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "haystacks": 30,
+            "score": self.scores.get(step, 90.0),
+            "verdict": "pass", "decided_by": "all planned samples",
+        }  # fmt: skip
+        worse = round(-5 * self.regressing.get(step, 0.0))
+        compared = {"pairs": 500, "difference": self.regressing.get(step, 0.0), "worse": worse + 10, "better": 10}
+        comparison = {"cases": {case["id"]: compared}}
+        written = {
+            "regression": comparison,
+            "gates": [gate, regression],
+            "cases": [case],
+            "ruler": {"effective_length_label": "8192"},
+        }
+        return SuiteRun(exit_code=int(fails or regression["verdict"] != "pass"), report=written)
+
+    def _comparison(self, step: int) -> str:
+        return "underpowered" if step in self.underpowered else "fail" if step in self.regressing else "pass"

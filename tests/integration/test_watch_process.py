@@ -1,0 +1,102 @@
+"""The processes of a watch, the runs that it starts, and wrong use of its command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ci.suite_process import run_suite
+from ci.watch import __main__ as watch
+from tests.helpers.paths import REPOSITORY
+
+
+def test_sigterm_ends_the_watch_cleanly(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ci.watch", str(tmp_path / "run"), "--every", "1h", "--out", str(tmp_path / "out")],
+        cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert "watching" in process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert "stopped; the same command continues" in process.communicate(timeout=30)[0]
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
+def test_the_suite_ends_when_its_watch_is_killed(tmp_path: Path) -> None:
+    script = (
+        "from ci.suite_process import start; import sys, time\n"
+        "print(start([sys.executable, '-c', 'import time; time.sleep(600)'], 2).pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    for _ in range(200):
+        if not is_running(child):
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the child is still running")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
+    """Check that wrong use leaves no report, since a later run would reuse it."""
+    report, log = tmp_path / "report.json", tmp_path / "log"
+    failed = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
+    assert (failed.exit_code, failed.report) == (4, None)
+    assert failed.reason.startswith("--model: no such directory")
+    assert not report.exists()
+    earlier: dict[str, Any] = {
+        "schema": "longctx-report/1", "cases": [], "gates": [], "helmet": None, "regression": None,
+        "model": {"name": "m", "path": "/m", "fingerprint": "f", "execution": {}},
+        "run": {"corpora": "c", "prompts": "p", "samples": "s", "seed": 0, "options": {"journal": "/j"}},
+        "ruler": {"effective_length": None, "effective_length_label": None, "scores": {}, "intervals": {}},
+    }  # fmt: skip
+    report.write_text(json.dumps(earlier))
+    reused = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
+    assert (reused.exit_code, reused.report) == (0, earlier)
+    report.write_text(json.dumps(earlier | {"model": earlier["model"] | {"fingerprint": "g"}}))
+    again = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
+    assert (again.exit_code, again.report) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("nowhere",), "DIR: no such directory 'nowhere'"),
+        ((".", "--every", "30"), "--every: unknown '30'; write 30s, 5m or 8h"),
+        ((".", "--every", "0s"), "--every: unknown '0s'"),
+        ((".", "--gpu-budget", "much"), "--gpu-budget: unknown 'much'"),
+        ((".", "--webhook", "file:///etc/passwd"), "--webhook: not an address"),
+        ((".", "--horizon", "0"), "--horizon: 0; give a number of checkpoints of at least 1"),
+        ((".", "--anchor", "7"), "--anchor: no step 7 in "),
+        ((".", "--anchor", "nowhere"), "--anchor: no such directory 'nowhere'"),
+        ((".", "--anchor", "nowhere.json"), "--anchor: nowhere.json is not a report of the suite"),
+        ((".", "--baseline", "step-1"), "--baseline: a watch sets it for every checkpoint; leave it out, use --anchor"),
+        ((".", "--report-json=r.json"), "--report-json: a watch sets it for every checkpoint; leave it out, use --out"),
+        ((".", "--lengths", "8kb"), "--lengths: unknown '8kb'"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert watch.main(list(arguments)) == 4
+    errors = capsys.readouterr().err
+    assert line in errors
+    assert errors.count("\n") == 1
