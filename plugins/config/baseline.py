@@ -91,7 +91,8 @@ def _report(path: Path) -> Mapping[str, Any]:
         raise BaselineError(f"--baseline: {path} is not JSON ({error}); give a file of --report-json") from error
     try:
         has_results = report["schema"] == SCHEMA and report["model"]["execution"] is not None
-    except (KeyError, TypeError):
+        has_results &= isinstance(report["model"].get("path"), str | None)
+    except (KeyError, TypeError, AttributeError):
         has_results = False
     if not has_results:
         raise BaselineError(

@@ -47,6 +47,8 @@ CONFIG_ERRORS = (
 )  # fmt: skip
 # HELMET's shortest length, in tokens (Yen et al. 2025, §3).
 HELMET_MIN_LENGTH = 8192
+# A server may take this long to say what it is, even after the end of --budget.
+PROBE_SECONDS = 30.0
 NO_MODEL = (
     "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
     "--model calibration:4k builds a small one whose effective length is known"
@@ -180,10 +182,14 @@ def adopt_earlier_results(options: Options, checkpoint: Checkpoint, baseline: Ba
 
 def connect_server(run: Run, invocation: Invocation) -> Endpoint:
     """Return the run's server, started first if --serve says so; raise EngineError, TimeUp or ServeError."""
+    deadline = run.deadline
+    if deadline is not None and run.options.serve is None:
+        # A run whose budget is spent still reports what its journal holds, for which it has to know the server.
+        deadline = max(deadline, time.time() + min(run.options.request_timeout, PROBE_SECONDS))
     return open_endpoint(
         run.options,
         run.checkpoint,
-        budget=TimeBudget(run.deadline),
+        budget=TimeBudget(deadline),
         logs=invocation.scratch,
         add_cleanup=invocation.add_cleanup,
     )

@@ -47,7 +47,7 @@ def few_samples(document: Document) -> str:
     cases = f"{len(few)} cases have" if len(few) > 1 else "1 case has"
     return (
         f"{cases} fewer than {FEW_PLANNED} planned samples ({least}): a verdict about these samples says little about "
-        "the model; raise --samples"
+        "the model; give more --samples"
     )
 
 

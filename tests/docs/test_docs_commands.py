@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fixtures.lengths import parse_length
-from plugins import options, reports
+from plugins import invariance, options, reports
 from plugins.config import check_values as option_values
 from tests.helpers.paths import REPOSITORY
 
@@ -133,7 +133,7 @@ def entry_point(name: str) -> ModuleType:
 def suite_options() -> set[str]:
     """Return the names of all options that the suite adds to pytest."""
     names: set[str] = set()
-    for plugin in (options, reports):
+    for plugin in (options, reports, invariance):
         parser = pytest.Parser(_ispytest=True)
         plugin.pytest_addoption(parser)
         names |= {name for option in parser.getgroup("longctx").options for name in option.names()}

@@ -16,7 +16,7 @@ LIST = ("--collect-only", "-q")
 
 def run(factory: pytest.TempPathFactory, *arguments: str) -> CompletedRun:
     with served_needles(512, calibration_checkpoint("512")) as server:
-        return completed_run(factory, *SIZE, *arguments, server, thresholds=GATES)
+        return completed_run(factory, *SIZE, *arguments, server, thresholds=GATES, own_journal=True)
 
 
 def list_ids(folder: Path, *arguments: str) -> tuple[set[str], set[str]]:

@@ -70,6 +70,12 @@ def changed_weights(path: Path, target: Path, change: Callable[[dict[str, torch.
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nan_and_infinite_weights_are_an_error(value: float, saved: Saved, tmp_path: Path) -> None:
     path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(value))
+    with pytest.raises(EngineError, match=r"lm_head\.weight holds NaN or infinite values"):
+        list(engine_of(path).generate([random_prompt(20)]))
+
+
+def test_infinite_logits_are_an_error(saved: Saved, tmp_path: Path) -> None:
+    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(3e38))
     with pytest.raises(EngineError, match="NaN or infinite after 20 tokens"):
         list(engine_of(path).generate([random_prompt(20)]))
 
