@@ -93,8 +93,8 @@ class GateItem(pytest.Item):
 
 def _gate_items(session: pytest.Session) -> Iterator[GateItem]:
     path = Path(session.config.stash[RUN].options.thresholds)
-    # The id of a gate begins with the file's name, wherever the file is.
-    file: GateFile = GateFile.from_parent(session, path=path, nodeid=path.name)
+    # The id of a gate begins with the file's name, wherever the file is. pytest gives these characters a meaning there.
+    file: GateFile = GateFile.from_parent(session, path=path, nodeid=re.sub(r"[\[\]:]", "_", path.name))
     return file.collect()
 
 
