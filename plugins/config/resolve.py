@@ -154,8 +154,10 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint = connect_server(run, invocation)
     if not (invocation.arguments.plan or options.preflight):
         adopt_earlier_results(options, run.checkpoint, baseline)
-    if endpoint is not None and not invocation.is_narrowed:
-        check_context(endpoint, [case.length for case in run.measurable], options)
+    if endpoint is not None and run.measurable:
+        lengths = [case.length for case in run.measurable]
+        # A narrowed run may leave out the longer lengths, but not all of them.
+        check_context(endpoint, [min(lengths)] if invocation.is_narrowed else lengths, options)
     run = replace(
         run,
         id=uuid.uuid4().hex[:12],

@@ -69,10 +69,6 @@ def _likelihood_chart(track: Track, labels: list[str]) -> Chart:
     )
 
 
-def _two_places(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
 def _effective_length_chart(history: History, labels: list[str]) -> Chart | None:
     """Return the chart with one level for each tested length, and one below them; None if nothing was measured."""
     if all(length is None for length in history.effective_lengths):
