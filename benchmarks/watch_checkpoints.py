@@ -1,0 +1,192 @@
+"""Watch histories of real checkpoints, end to end: how soon a loss is failed, and what a checkpoint costs.
+
+    python -m benchmarks.watch_checkpoints --histories 20
+
+Each history is a directory of calibration checkpoints, whose scores are known by construction, and each is watched by
+`python -m ci.watch DIR --once` with the shipped thresholds: the three single-needle tasks at one length.
+All steps have different weights. A loss makes a checkpoint blind to a share of all keys; how many of the planned
+samples that hits depends on the history's seed.
+
+Everything is the user's command but for one thing: the watch and its runs of pytest are forked from a process that has
+imported torch and transformers already, which would otherwise take most of the time. `--exec` starts them afresh.
+
+Limits: exit code 1 unless a loss of 5 points at a random step is failed at this step or the next in 95 % of histories,
+one of 10 points in all, a decay of 1 point a step before it has lost 6 points in 95 %, and no step of 50 unchanged ones
+in 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import multiprocessing
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.warm_processes import preload, run_warm
+from ci.watch.history import History
+from fixtures.calibration.recipe import Spec, build
+
+EDGES = range(2, 6)
+DECAY_STEPS, UNCHANGED_STEPS = 7, 50
+TASKS = "niah_single"
+LIMITS = {"-5": 0.95, "-10": 1.0, "decay": 0.95, "unchanged": 0.95}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One watched history."""
+
+    kind: str
+    seed: int
+    edge: int
+    """The first step with the loss."""
+    verdicts: list[str]
+    scores: list[float]
+    """The mean score of each measured step, in points, on the samples that its verdict rests on."""
+    samples: int
+    """Answers that the watch computed, those of baselines included."""
+    cpu_seconds: float
+
+    @property
+    def failed(self) -> int | None:
+        """The first failed step; None without one."""
+        return self.verdicts.index("fail") + 1 if "fail" in self.verdicts else None
+
+    @property
+    def is_right(self) -> bool:
+        """True if the first failed step, if there is any, is one that had to fail."""
+        if self.kind == "unchanged":
+            return self.failed is None and "error" not in self.verdicts
+        if self.failed is None:
+            return False
+        if self.kind == "decay":
+            return self.failed - 1 < 6
+        return self.failed in (self.edge, self.edge + 1)
+
+
+def blind_share(kind: str, step: int, edge: int) -> float:
+    """Return the share of keys that a step does not find."""
+    if kind == "unchanged":
+        return 0.0
+    if kind == "decay":
+        return 0.01 * (step - 1)
+    return -int(kind) / 100 if step >= edge else 0.0
+
+
+def watch(kind: str, seed: int, *, samples: int, length: str, is_warm: bool) -> Watched:
+    """Build a history up to the last step that counts, and watch it."""
+    edge = random.Random(seed).choice(EDGES)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "run").mkdir()
+        arguments = [
+            "-m", "ci.watch", str(folder / "run"), "--once", "--every=1s", f"--out={folder / 'out'}",
+            "--suite=ruler", "-k", TASKS, "--lengths", length, "--samples", str(samples), "--seed", str(seed),
+            "--batch-size=32", f"--journal={folder / 'journal'}",
+        ]  # fmt: skip
+        last = {"unchanged": UNCHANGED_STEPS, "decay": DECAY_STEPS}.get(kind, edge + 1)
+        for step in range(1, last + 1):
+            build(Spec(blind=blind_share(kind, step, edge), step=100 * step), folder / "run" / f"step-{step}")
+        started, log = _cpu_seconds(), folder / "log"
+        run_warm(arguments, log) if is_warm else _execute(arguments, log)
+        history = History(folder / "out").by_step
+        if len(history) != last:
+            raise RuntimeError(f"the watch measured {len(history)} of {last} steps:\n{log.read_text()}")
+        reports = [json.loads(Path(measured.report).read_text()) for measured in history]
+        return Watched(
+            kind=kind, seed=seed, edge=edge, verdicts=[measured.verdict for measured in history],
+            scores=[_mean(report) for report in reports], samples=_answers(folder / "journal"),
+            cpu_seconds=_cpu_seconds() - started,
+        )  # fmt: skip
+
+
+def _execute(arguments: Sequence[str], log: Path) -> None:
+    with log.open("w") as output:
+        subprocess.run([sys.executable, *arguments], stdout=output, stderr=output, check=False)
+
+
+def _mean(report: dict[str, Any]) -> float:
+    scores: list[float] = [case["score"] for case in report["cases"] if case["score"] is not None]
+    return sum(scores) / len(scores)
+
+
+def _answers(journal: Path) -> int:
+    """Return the number of answers in a journal."""
+    files = [path for path in journal.rglob("*.jsonl") if path.parent != journal / "workers"]
+    return sum(line.startswith("{") for path in files for line in path.read_text().splitlines())
+
+
+def _cpu_seconds() -> float:
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for every history and every kind; return 1 if a limit is exceeded, else 0."""
+    args = _parse(arguments)
+    preload()
+    is_kept = True
+    for kind in args.only or LIMITS:
+        with concurrent.futures.ProcessPoolExecutor(
+            args.jobs, mp_context=multiprocessing.get_context("fork"), max_tasks_per_child=None
+        ) as pool:
+            jobs = [
+                pool.submit(watch, kind, seed, samples=args.samples, length=args.length, is_warm=not args.exec)
+                for seed in range(args.seed, args.seed + args.histories)
+            ]
+            watched = [_shown(job.result()) for job in concurrent.futures.as_completed(jobs)]
+        is_kept &= _print_kind(kind, watched)
+    return 0 if is_kept else 1
+
+
+def _shown(history: Watched) -> Watched:
+    scores = " ".join(f"{score:.1f}" for score in history.scores)
+    print(
+        f"  {history.kind} seed {history.seed} edge {history.edge}: {' '.join(history.verdicts)} ({scores}), "
+        f"{history.samples} samples, {history.cpu_seconds:.0f} CPU s{'' if history.is_right else '  WRONG'}",
+        flush=True,
+    )
+    return history
+
+
+def _print_kind(kind: str, watched: Sequence[Watched]) -> bool:
+    """Print the figures of a kind of history and return True if its limit is kept."""
+    right = sum(history.is_right for history in watched) / len(watched)
+    steps = sum(len(history.verdicts) for history in watched)
+    inconclusive = sum(history.verdicts.count("inconclusive") for history in watched)
+    print(
+        f"{kind:<10} right {right:.0%} of {len(watched)}, inconclusive {inconclusive} of {steps} steps, "
+        f"{sum(history.samples for history in watched) / steps:.0f} samples and "
+        f"{sum(history.cpu_seconds for history in watched) / steps:.1f} CPU s a checkpoint: "
+        f"{'ok' if right >= LIMITS[kind] else 'EXCEEDED'}",
+        flush=True,
+    )
+    return right >= LIMITS[kind]
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    add = parser.add_argument
+    add("--histories", type=int, default=20, help="histories of every kind (default: 20)")
+    add("--samples", type=int, default=400, help="samples of each task (default: 400)")
+    add("--length", default="256", help="the length of all samples (default: 256)")
+    add("--only", nargs="+", choices=LIMITS, help="only these kinds of history")
+    add("--seed", type=int, default=0, help="the first history's seed (default: 0)")
+    add("--jobs", type=int, default=1, help="histories at the same time (default: 1)")
+    add("--exec", action="store_true", help="start every process afresh, as a user does")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
