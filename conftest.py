@@ -1,5 +1,7 @@
 """The plugins that make pytest a long-context instrument."""
 
+import pytest
+
 pytest_plugins = [
     "plugins.options",
     "plugins.workers",
@@ -13,3 +15,6 @@ pytest_plugins = [
     "plugins.gate_tests",
     "plugins.reports",
 ]
+
+# They import each other, and pytest warns of a plugin that another one has imported before it was announced.
+pytest.register_assert_rewrite(*pytest_plugins)

@@ -33,9 +33,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ci.suite_process import REPOSITORY, read_report
+from ci.suite_process import read_report
 from fixtures.atomic_files import write_file
 from fixtures.calibration import cached, parse_spec
+from fixtures.installation import SUITE as REPOSITORY
 
 CASE = "test_ruler[niah_single_2-512]"
 LENGTH = "512"

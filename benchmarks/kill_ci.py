@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ci.suite_process import REPOSITORY
 from fixtures.calibration import build, parse_spec
+from fixtures.installation import SUITE as REPOSITORY
 
 CASE = "test_ruler[niah_single_2-512]"
 STEPS, EDGE = 6, 4

@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.checkpoint_changes import CHANGES
-from ci.suite_process import REPOSITORY
 from fixtures.calibration import build, parse_spec
 from fixtures.checkpoints.checkpoint import read_checkpoint
+from fixtures.installation import SUITE as REPOSITORY
 
 SMALL = (
     "--lengths", "512", "--samples", "30", "--full", "-k", "single_2", "--batch-size", "1", "-p", "no:cacheprovider",

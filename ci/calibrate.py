@@ -1,4 +1,4 @@
-"""Propose thresholds from the reports of accepted checkpoints: `python -m ci.calibrate REPORT...`.
+"""Propose thresholds from the reports of accepted checkpoints: `longctx calibrate REPORT...`.
 
 Give the JSON reports in the order of the checkpoints. A proposed level is the lowest end of their intervals: the worst
 checkpoint was still shown to reach it. The allowed drop is twice the largest fall from one accepted checkpoint to the
@@ -210,7 +210,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the proposal and return 0, or print one line to stderr and return 4."""
     parser = CommandParser(
-        prog="python -m ci.calibrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="longctx calibrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "reports",

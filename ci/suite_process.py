@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ci.report_form import parse_report
+from fixtures.installation import pytest_command
 from fixtures.outside_files import read_outside
 
-REPOSITORY = Path(__file__).parents[1]
 PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 STOP_SECONDS = 60
 REPLACED = "{path} or its baseline was replaced before it was measured; give each checkpoint a directory of its own"
@@ -44,7 +44,7 @@ def run_suite(
     environment: Mapping[str, str] | None = None,
     again: bool = False,
 ) -> SuiteRun:
-    """Run pytest in the repository and wait for its end; reuse a report that is already there unless `again`.
+    """Run pytest on the suite and wait for its end; reuse a report that is already there unless `again`.
 
     The name of `report` must therefore identify the run's arguments. The file is written only by complete runs without
     an error. A killed run continues from the journal. `fingerprints` are those of the checkpoints to be measured, the
@@ -57,7 +57,7 @@ def run_suite(
     partial = report.with_name(f".{report.name}")
     partial.unlink(missing_ok=True)
     with log.open("w", encoding="utf-8") as output:
-        command = [sys.executable, "-m", "pytest", *arguments, "--report-json", str(partial)]
+        command = pytest_command([*arguments, "--report-json", str(partial)])
         process = start(command, output.fileno(), environment)
         try:
             exit_code = process.wait()
@@ -74,7 +74,7 @@ def run_suite(
 
 
 def start(command: Sequence[str], output: int, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a command in the repository, in a process group of its own that ends if this process is killed.
+    """Start a command in a process group of its own that ends if this process is killed.
 
     `output` is the file descriptor for its output. Variables of a pytest around this process are not inherited.
     """
@@ -89,7 +89,6 @@ def start(command: Sequence[str], output: int, environment: Mapping[str, str] | 
 
     return subprocess.Popen(
         command,
-        cwd=REPOSITORY,
         env=inherited | dict(environment or {}),
         stdin=subprocess.DEVNULL,
         stdout=output,

@@ -12,13 +12,14 @@ import pytest
 
 from fixtures.engines import EngineError
 from fixtures.engines.verified import VerifiedEngine
+from fixtures.installation import CASES_DIRECTORY
 from fixtures.invariance import Finding
 from fixtures.tasks.fit_to_length import CannotFit
 from plugins.controller import INVARIANCE
 from plugins.gate_tests import passed_report
 from plugins.journal import JournalError
 from plugins.measure import worker_of
-from plugins.options import CASES_DIRECTORY, RUN
+from plugins.options import RUN
 from plugins.runner.build_samples import SampleBuilder
 from plugins.workers import load_engine
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from fixtures.cli import ERROR_CHARACTERS
+from fixtures.installation import CASES_DIRECTORY
 from fixtures.records import Case
 from fixtures.shown_text import one_line
 from plugins.config.check_values import check_values
@@ -17,7 +18,6 @@ from plugins.config.invocation import Invocation
 from plugins.config.resolve import CONFIG_ERRORS, resolve
 from plugins.config.run import Run
 
-CASES_DIRECTORY = "tests_longctx"
 RUN = pytest.StashKey[Run]()
 
 

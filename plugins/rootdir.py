@@ -14,37 +14,22 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PATH_OPTIONS = (
-    "--model", "--length-tokenizer", "--data-dir", "--prompts", "--thresholds", "--journal", "--baseline",
-    "--nli-model", "--report-json", "--report-html", "--report-md", "--tensorboard",
-)  # fmt: skip
+from fixtures.installation import PATH_OPTIONS, SUITE, join_path_options
 
 
 def pytest_addoption() -> None:
     """Restart pytest if needed; this hook runs right after the plugin is loaded, before anything is collected."""
     arguments = sys.argv[1:]
     is_pytest_command = Path(sys.argv[0]).name in ("pytest", "py.test", "__main__.py")
-    if is_pytest_command and moves_rootdir(arguments, Path.cwd()):
+    if is_pytest_command and "--rootdir" not in arguments and moves_rootdir(arguments, Path.cwd()):
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *join_path_options(arguments)])
 
 
 def moves_rootdir(arguments: Sequence[str], directory: Path) -> bool:
     """Return True if pytest, run in a directory of this repository, would take a path option for a test directory."""
-    if directory != REPOSITORY and REPOSITORY not in directory.parents:
+    if directory != SUITE and SUITE not in directory.parents:
         return False
     values = [value for option, value in pairwise(arguments) if option in PATH_OPTIONS]
     paths = [Path(directory, value).resolve() for value in values]
-    return any(path.exists() and REPOSITORY not in path.parents for path in paths)
-
-
-def join_path_options(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with every path option and its value joined by "="."""
-    words: list[str] = []
-    for argument in arguments:
-        if words and words[-1] in PATH_OPTIONS and not argument.startswith("-"):
-            words[-1] += f"={argument}"
-        else:
-            words.append(argument)
-    return words
+    return any(path.exists() and SUITE not in path.parents for path in paths)

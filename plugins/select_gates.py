@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fixtures.installation import CASES_DIRECTORY
 from plugins.gates.selection import (
     NamedGate,
     SelectionError,
@@ -20,7 +21,7 @@ from plugins.gates.selection import (
     required_cases,
     restrict,
 )
-from plugins.options import CASES_DIRECTORY, RUN, is_thresholds_file, parameter_id, usage_error
+from plugins.options import RUN, is_thresholds_file, parameter_id, usage_error
 
 SELECTED_GATES = pytest.StashKey[frozenset[str]]()
 """The names of the gates to evaluate; not set if all of them are."""

@@ -1,6 +1,6 @@
 """Find the step at which a training run became worse.
 
-    python -m ci.bisect --good runs/a/step-2000 --bad runs/a/step-9000 --checkpoints 'runs/a/step-*'
+    longctx bisect --good runs/a/step-2000 --bad runs/a/step-9000 --checkpoints 'runs/a/step-*'
 
 A binary search over the checkpoints on one case: the case that lost most, or the one of --case or --gate. Every step
 is compared with the good endpoint sample by sample, only until the verdict is certain. All other options are pytest's:
@@ -25,12 +25,11 @@ from ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure
 from ci.bisect.report import BisectLog, step_line
 from ci.bisect.search import StepVerdict, max_measurements, search
 from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
-from ci.suite_process import REPOSITORY
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.outside_files import absolute
 from fixtures.tasks import FAMILIES
-from plugins.gates.thresholds import Gate, ThresholdsError, load_thresholds
+from plugins.gates.thresholds import SHIPPED, Gate, ThresholdsError, load_thresholds
 
 CANNOT_TEST, STOP_GIT = 125, 128
 INTERRUPTED = 130
@@ -80,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> Arguments:
     parser = CommandParser(
-        prog="python -m ci.bisect", description=__doc__, allow_abbrev=False,
+        prog="longctx bisect", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = parser.add_argument
@@ -104,7 +103,7 @@ def _parse(arguments: list[str]) -> Arguments:
         help="probability that the step is right (default: 0.99)",
     )  # fmt: skip
     add(
-        "--thresholds", type=Path, default=REPOSITORY / "thresholds.toml", metavar="FILE",
+        "--thresholds", type=Path, default=SHIPPED, metavar="FILE",
         help="the file that defines the gate of --gate (default: thresholds.toml of the suite)",
     )  # fmt: skip
     add(

@@ -12,9 +12,9 @@ from ci.bisect.search import StepVerdict
 from ci.suite_process import SuiteRun, run_suite
 from fixtures.atomic_files import write_file
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from fixtures.installation import CASES_DIRECTORY
 from fixtures.seeding import stable_hash
 
-CASES = "tests_longctx"
 # Shares of the loss between the endpoints: up to the first a step is still good, from the second on it is bad.
 CLEAR_SHARE, DROP_SHARE = 0.25, 0.75
 # The distance between the seed of the survey and that of the search. Few users have two seeds at this distance.
@@ -85,7 +85,7 @@ class Suite:
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
         selection = [
-            *(f"{CASES}/{case.partition('[')[0]}.py::{case}" for case in cases),
+            *(f"{CASES_DIRECTORY}/{case.partition('[')[0]}.py::{case}" for case in cases),
             *self.options, "--samples", str(samples or self.samples), *(["--full"] if full else []),
             *(self.survey_seed if is_survey else []),
         ]  # fmt: skip

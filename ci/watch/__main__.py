@@ -1,6 +1,6 @@
 """Measure every checkpoint while training writes them.
 
-    python -m ci.watch runs/a --every 30s
+    longctx watch runs/a --every 30s
 
 The watch waits until a checkpoint is complete, runs the gates on it, compares it with an anchor and with the last one
 that passed, and notifies you of a failure. All other options are pytest's: --lengths, -k, -n, --budget, ... With
@@ -64,7 +64,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def _parse(arguments: list[str] | None) -> WatchSettings:
     parser = CommandParser(
-        prog="python -m ci.watch", description=__doc__, allow_abbrev=False,
+        prog="longctx watch", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = parser.add_argument

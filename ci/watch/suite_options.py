@@ -6,12 +6,11 @@ import argparse
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci.suite_process import REPOSITORY
+from fixtures.installation import CASES_DIRECTORY, pytest_command
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import SHIPPED, load_thresholds
 
@@ -32,7 +31,7 @@ CHECK_SECONDS = 120
 # A line of pytest about wrong use, or of its option parser.
 ERROR_LINE = re.compile(r"(?:ERROR|.*: error): (?!usage: )(.*)")
 NO_CASE_SELECTED = 5
-LISTED_CASE = re.compile(r"^tests_longctx/|<Function ", re.MULTILINE)
+LISTED_CASE = re.compile(rf"^{CASES_DIRECTORY}/|<Function ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ def read_suite_options(options: Sequence[str]) -> SuiteOptions:
     parser.add_argument("--thresholds", type=Path, default=SHIPPED)
     parsed, others = parser.parse_known_args(options)
     seed_by_step = parsed.seed == SEED_BY_STEP
-    thresholds = load_thresholds(Path(REPOSITORY, parsed.thresholds), known_tasks=FAMILIES)
+    thresholds = load_thresholds(parsed.thresholds, known_tasks=FAMILIES)
     given = [*others, "--thresholds", str(parsed.thresholds)] if seed_by_step else options
     return SuiteOptions(given=tuple(given), seed_by_step=seed_by_step, confidence=thresholds.verdict.confidence)
 
@@ -74,8 +73,8 @@ def check_suite_options(options: SuiteOptions) -> None:
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", *options.for_step(0), "--model", "calibration:full"],
-        cwd=REPOSITORY, env=inherited, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        pytest_command(["--collect-only", "-q", *options.for_step(0), "--model", "calibration:full"]),
+        env=inherited, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
         timeout=CHECK_SECONDS, check=False,
     )  # fmt: skip
     # Gates are listed too, even if no case is left for them.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fixtures.installation import scratch_directory
 from fixtures.outside_files import absolute
 
 
@@ -22,7 +23,7 @@ class Invocation:
     """The parsed options, with pytest's own among them; the values of numeric options may still be text."""
 
     root: Path
-    """pytest's root directory: the clone of this repository."""
+    """pytest's root directory: the clone of this repository, or the installed package."""
 
     directory: Path
     """The directory in which the command was typed; relative paths start here."""
@@ -39,7 +40,7 @@ class Invocation:
     @property
     def scratch(self) -> Path:
         """The directory for journals, built checkpoints and server logs."""
-        return self.root / ".longctx"
+        return scratch_directory(self.root)
 
     def path(self, given: str | None) -> str | None:
         """Return a path option as an absolute path; None if the option was not given."""

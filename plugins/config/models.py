@@ -88,5 +88,5 @@ def _checkpoint_path(invocation: Invocation, model: str, *, option: str) -> str:
     except OSError as error:
         raise ConfigError(
             f"{option}: {model} cannot be built in {cache} ({error.strerror}); make room there, "
-            "or write it elsewhere with python -m fixtures.calibration"
+            "or write it elsewhere with longctx calibration"
         ) from error

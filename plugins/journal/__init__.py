@@ -16,7 +16,7 @@ stay in the files, and all readers choose the same one.
 A line is a JSON object whose last field, `crc32`, is a checksum (8 hex digits) of all bytes of the line before that
 field. A line with a wrong checksum is skipped. Lines without the field, as version 0.1 wrote them, are read too.
 
-`python -m plugins.journal DIR` lists the contents of a journal and deletes old results.
+`longctx journal DIR` lists the contents of a journal and deletes old results.
 """
 
 from plugins.journal.adoption import adopt_results

@@ -1,4 +1,4 @@
-"""`python -m plugins.journal DIR`: list the contents of a journal; `--prune 30d`: delete older subjects."""
+"""`longctx journal DIR`: list the contents of a journal; `--prune 30d`: delete older subjects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CommandError(ValueError):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns exit code 0, or 4 after one line about a wrong argument or an unusable directory."""
-    parser = CommandParser(prog="python -m plugins.journal", description=__doc__)
+    parser = CommandParser(prog="longctx journal", description=__doc__)
     parser.add_argument("directory", type=Path, metavar="DIR", help="the directory given to pytest as --journal")
     parser.add_argument("--prune", metavar="30d", help="delete subjects not written for this time (30d, 12h; 0d: all)")
     parser.add_argument("--model", metavar="NAME", help="only this model")

@@ -1,4 +1,4 @@
-"""`python -m plugins.report history DIR`: draw effective length, mean scores and gates over training steps."""
+"""`longctx history DIR`: draw effective length, mean scores and gates over training steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, Recurs
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 4 with a one-line error for wrong use."""
-    parser = CommandParser(prog="python -m plugins.report", description=__doc__)
+    parser = CommandParser(prog="longctx", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("history", help="draw the JSON reports of a directory over training steps")
     command.add_argument("directory", metavar="DIR", type=Path, help="directory with files written by --report-json")

@@ -34,12 +34,13 @@ def blocks(page: str, heading: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository where `python` and `pytest` run the programs of this test."""
+    """A copy of the repository where `python`, `pytest` and `longctx` run the programs of this test."""
     folder = copy_repository(tmp_path_factory.mktemp("docs") / "repository")
     programs = folder / "programs"
     programs.mkdir()
-    for name, command in (("python", sys.executable), ("pytest", str(PYTEST))):
-        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(command)} "$@"\n')
+    python, suite = shlex.quote(sys.executable), shlex.quote(str(PYTEST))
+    for name, command in (("python", python), ("pytest", suite), ("longctx", f"{python} -m longctx")):
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (programs / name).chmod(0o755)
     return folder
 

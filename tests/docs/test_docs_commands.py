@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fixtures.lengths import parse_length
+from longctx.cli import COMMANDS as COMMANDS_OF_LONGCTX
 from plugins import invariance, options, reports
 from plugins.config import check_values as option_values
 from tests.helpers.paths import REPOSITORY
@@ -25,11 +26,13 @@ PAGES = (README, REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").g
 AcceptsArguments = Callable[[Sequence[str]], None]
 TOP = ("ci", "fixtures", "plugins", "docs", "tests", "tests_longctx", "benchmarks")
 # A command with its continuation lines, without a trailing comment or a surrounding quote.
-COMMAND = r"^ {4,}(?:\.venv/bin/)?((?:pytest|python) (?:.*\\\n)*(?:[^'\n#]|'[^'\n]*')*)(?:#.*|')?$"
+COMMAND = r"^ {4,}(?:\.venv/bin/)?((?:pytest|python|longctx) (?:.*\\\n)*(?:[^'\n#]|'[^'\n]*')*)(?:#.*|')?$"
 # Options of pytest itself that the page of options lists.
 PYTEST_OPTIONS = {"--junitxml"}
 # Programs that pass unknown options on to pytest.
-PASSING_ON = ("ci.bisect", "ci.watch")
+PASSING_ON = ("bisect", "watch")
+# Commands of `longctx` that are pytest with other words.
+RUNS = ("run", "plan", "preflight")
 # Files that a page tells its reader to create.
 CREATED = re.compile(r"fixtures/tasks/(own|<)|tests_longctx/test_own")
 
@@ -38,7 +41,7 @@ def commands(page: Path) -> list[str]:
     """Return the commands of indented blocks and between backticks, with continuation lines joined."""
     text = page.read_text(encoding="utf-8")
     in_blocks = re.findall(COMMAND, text, re.MULTILINE)
-    in_backticks = re.findall(r"`((?:pytest|python3?) [^`]+)`", text)
+    in_backticks = re.findall(r"`((?:pytest|python3?|longctx) [^`]+)`", text)
     return [re.sub(r"\\\n\s*", " ", command) for command in (*in_blocks, *in_backticks)]
 
 
@@ -56,8 +59,9 @@ COMMANDS = [
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_in_a_block_is_recognized(page: Path) -> None:
-    beginnings = re.findall(r"^ {4,}(?:\.venv/bin/)?(?:pytest|python) ", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(re.findall(COMMAND, page.read_text(encoding="utf-8"), re.MULTILINE)) == len(beginnings)
+    text = page.read_text(encoding="utf-8")
+    beginnings = re.findall(r"^ {4,}(?:\.venv/bin/)?(?:pytest|python|longctx) ", text, re.MULTILINE)
+    assert len(re.findall(COMMAND, text, re.MULTILINE)) == len(beginnings)
 
 
 class ArgumentsParsed(BaseException):
@@ -101,17 +105,30 @@ def test_a_program_accepts_its_command(
     program, *arguments = words(command)
     if program == "pytest":
         accepted_by_pytest(arguments)
+    elif program == "longctx":
+        accepted_by_longctx(arguments[0], arguments[1:], accepted_by_pytest, monkeypatch)
     elif arguments[:2] != ["-m", "venv"]:
         assert arguments[0] == "-m"
-        unknown = unknown_arguments(arguments[1], arguments[2:], monkeypatch)
-        if arguments[1] in PASSING_ON:
+        assert unknown_arguments(arguments[1], arguments[2:], monkeypatch) == []
+
+
+def accepted_by_longctx(
+    name: str, arguments: Sequence[str], accepted_by_pytest: AcceptsArguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fail on a subcommand or an option that does not exist; a subcommand without arguments is only named."""
+    subcommand = COMMANDS_OF_LONGCTX[name]
+    if name in RUNS:
+        accepted_by_pytest(arguments)
+    elif arguments:
+        unknown = unknown_arguments(subcommand.module, [*subcommand.first, *arguments], monkeypatch)
+        if name in PASSING_ON:
             accepted_by_pytest(unknown)
         else:
             assert unknown == []
 
 
 def unknown_arguments(module: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
-    """Return the arguments that `python -m module` does not know; the program stops after parsing."""
+    """Return the arguments that a program's module does not know; the program stops after parsing."""
     real = argparse.ArgumentParser.parse_known_args
 
     def parse_and_stop(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from fixtures.calibration import cached, parse_spec
+from fixtures.installation import CASES_DIRECTORY
 from fixtures.records import CaseResult
 from fixtures.seeding import stable_hash
 from plugins import options
@@ -196,7 +197,7 @@ def usage_error(*arguments: str) -> str:
 
     The calling test fails if the options are valid.
     """
-    location = (f"--rootdir={REPOSITORY}", str(REPOSITORY / options.CASES_DIRECTORY))
+    location = (f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY))
     config = pytest.Config.fromdictargs({}, ["--capture=no", *location, "--suite=ruler", *arguments])
     with pytest.raises(pytest.UsageError) as error:
         options.pytest_configure(config)

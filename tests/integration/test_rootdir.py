@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.rootdir import PATH_OPTIONS, REPOSITORY, join_path_options, moves_rootdir
+from fixtures.installation import PATH_OPTIONS, join_path_options
+from plugins.rootdir import moves_rootdir
+from tests.helpers.paths import REPOSITORY
 
 WORDS = st.lists(st.sampled_from([*PATH_OPTIONS, "--model=/tmp", "-n", "2", "/tmp", "/nowhere", ".", "-k", "tests"]))
-
-
-def test_the_repository_contains_the_suite() -> None:
-    assert (REPOSITORY / "tests_longctx" / "test_ruler.py").is_file()
 
 
 @pytest.mark.parametrize("option", PATH_OPTIONS)

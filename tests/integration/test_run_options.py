@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.options import CASES_DIRECTORY, RUN
+from fixtures.installation import CASES_DIRECTORY
+from plugins.options import RUN
 from plugins.reports import _check_writable as check_writable
 from plugins.reports import pytest_configure as configure_reports
 from tests.helpers.paths import REPOSITORY

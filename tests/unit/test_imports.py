@@ -14,12 +14,12 @@ import pytest
 from conftest import pytest_plugins
 from tests.helpers.paths import REPOSITORY
 
-PLACES = ("fixtures", "plugins", "tests_longctx", "ci")
+PLACES = ("fixtures", "plugins", "tests_longctx", "ci", "longctx")
 # A room is a folder, or a file that stands alone. It may import itself, the rooms that every room may import, and those
 # named here. The longest name that fits a module is its room.
 COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.versions", "fixtures.cli",
     "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files", "fixtures.shown_text",
-    "fixtures.outside_files")  # fmt: skip
+    "fixtures.outside_files", "fixtures.installation")  # fmt: skip
 ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
     "fixtures.tokenization": (),
@@ -64,6 +64,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.gate_tests": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.options"),
     "plugins.reports": ("fixtures", "plugins.config", "plugins.controller", "plugins.options", "plugins.report"),
     "tests_longctx": (),
+    # The command `longctx`: it starts all others.
+    "longctx": ("fixtures", "plugins", "ci"),
     # Drives pytest as a process of its own; reads what that wrote.
     "ci": ("fixtures.checkpoints", "fixtures.tasks", "plugins.gates", "plugins.journal", "plugins.report"),
 }  # fmt: skip

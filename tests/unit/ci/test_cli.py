@@ -18,13 +18,13 @@ Main = Callable[[list[str]], int]
 @pytest.mark.parametrize(
     ("main", "arguments", "message"),
     [
-        (report.main, (), r"the following arguments are required: .*; python -m plugins.report --help .*"),
-        (report.main, ("history",), r"the following .* required: DIR; python -m plugins.report history --help .*"),
-        (report.main, ("draw",), r".*'draw'.*; python -m plugins.report --help .*"),
+        (report.main, (), r"the following arguments are required: .*; longctx --help .*"),
+        (report.main, ("history",), r"the following .* required: DIR; longctx history --help .*"),
+        (report.main, ("draw",), r".*'draw'.*; longctx --help .*"),
         (report.main, ("history", ".", "--page", "p"), r"unrecognized arguments: --page p; .*"),
-        (journal.main, (), r"the following arguments are required: DIR; python -m plugins.journal --help .*"),
+        (journal.main, (), r"the following arguments are required: DIR; longctx journal --help .*"),
         (calibration.main, ("--windows", "4k"), r"unrecognized arguments: --windows; .*calibration --help .*"),
-        (calibrate.main, (), r"the following arguments are required: REPORT; python -m ci.calibrate --help .*"),
+        (calibrate.main, (), r"the following arguments are required: REPORT; longctx calibrate --help .*"),
     ],
 )
 def test_wrong_use_of_a_command_is_one_line(

@@ -1,0 +1,1 @@
+"""The suite as one command, `longctx`, and as a library."""

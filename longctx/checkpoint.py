@@ -1,0 +1,42 @@
+"""`longctx checkpoint`: show what the suite reads from a checkpoint, without loading a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from fixtures.checkpoints.steps import step_of
+from fixtures.cli import CommandParser, print_line, report_wrong_use
+from fixtures.lengths import format_length
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the facts and return 0, or 4 after one line for a directory that no run could measure."""
+    parser = CommandParser(
+        prog="longctx checkpoint",
+        description="Check that a checkpoint can be measured, and show what reports say of it; no model is loaded.",
+    )
+    parser.add_argument("checkpoint", metavar="CKPT", help="checkpoint directory")
+    parser.add_argument("--trust-remote-code", action="store_true", help="accept a checkpoint with Python code")
+    options = parser.parse_args(arguments)
+    try:
+        checkpoint = read_checkpoint(options.checkpoint, option="CKPT", trust_remote_code=options.trust_remote_code)
+    except CheckpointError as error:
+        return report_wrong_use(str(error))
+    for name, value in facts(checkpoint).items():
+        print_line(f"{name:<13}{value}")
+    return 0
+
+
+def facts(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return the facts by name, in the order to print them."""
+    claimed, step = checkpoint.claimed_length, step_of(checkpoint.path)
+    shown = {
+        "checkpoint": checkpoint.path,
+        "architecture": checkpoint.architecture,
+        "weights": f"{checkpoint.parameters:,} in {checkpoint.dtype}, {checkpoint.weight_bytes / 1e9:.2f} GB",
+        "claims": "no length" if claimed is None else f"{format_length(claimed)} ({claimed:,} tokens)",
+        "step": "none in the path" if step is None else str(step),
+        "fingerprint": checkpoint.fingerprint,
+    }
+    return shown | ({"warning": checkpoint.warning} if checkpoint.warning else {})

@@ -1,0 +1,82 @@
+"""The command `longctx`: one program for everything that the suite does."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fixtures.cli import print_line, report_wrong_use
+
+BROKEN_PIPE = 141  # the exit code of a shell's command that SIGPIPE ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A subcommand."""
+
+    module: str
+    """The module whose `main` runs it."""
+    summary: str
+    """One line for the list of commands."""
+    first: tuple[str, ...] = ()
+    """Arguments that come before those of the user."""
+
+
+COMMANDS = {
+    "run": Command(module="longctx.run", summary="measure a checkpoint and evaluate its gates", first=("run",)),
+    "plan": Command(module="longctx.run", summary="print cases, tokens and memory of a run", first=("plan",)),
+    "preflight": Command(
+        module="longctx.run", summary="check all samples of a run without loading a model", first=("preflight",)
+    ),
+    "watch": Command(module="ci.watch.__main__", summary="measure every checkpoint while training writes it"),
+    "bisect": Command(module="ci.bisect.__main__", summary="find the step at which a training run became worse"),
+    "calibrate": Command(module="ci.calibrate", summary="propose thresholds from reports of accepted checkpoints"),
+    "history": Command(
+        module="plugins.report.__main__", summary="draw reports over training steps", first=("history",)
+    ),
+    "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
+    "tasks": Command(module="longctx.tasks", summary="list all tasks with their lengths and metrics"),
+    "checkpoint": Command(module="longctx.checkpoint", summary="show what the suite reads from a checkpoint"),
+    "calibration": Command(
+        module="fixtures.calibration.__main__", summary="write a checkpoint whose effective length is known"
+    ),
+    "faults": Command(module="fixtures.faults.__main__", summary="write a checkpoint with a known fault"),
+    "fetch": Command(module="fixtures.corpora.__main__", summary="download published data", first=("fetch",)),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return its exit code: 0, or 4 with one line for a command that does not exist."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        for line in help_lines():
+            print_line(line)
+        return 0
+    command = COMMANDS.get(words[0])
+    if command is None:
+        return report_wrong_use(f"unknown command {words[0]!r}; known are {', '.join(COMMANDS)}")
+    try:
+        exit_code: int = importlib.import_module(command.module).main([*command.first, *words[1:]])
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has ended. Python would fail again when it flushes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return exit_code
+
+
+def help_lines() -> list[str]:
+    """Return the list of all commands."""
+    return [
+        "usage: longctx COMMAND [OPTIONS]",
+        "",
+        "Measure how much of its context window a language model really uses.",
+        "",
+        *(f"  {name:<13}{command.summary}" for name, command in COMMANDS.items()),
+        "",
+        "longctx COMMAND --help lists the options of a command. Begin with:",
+        "",
+        "  longctx run --model path/to/checkpoint --lengths 4k,8k -n 2",
+    ]

@@ -1,0 +1,82 @@
+"""The wheel, in an environment without the clone: one import name, and runs from any directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.clones import copy_repository
+from tests.helpers.runs import calibration_checkpoint
+from tests.helpers.servers import served_needles
+
+BUILD = "import sys, setuptools.build_meta as backend; backend.build_wheel(sys.argv[1])"
+PACKAGES = Path(sysconfig.get_paths()["purelib"])
+NOT_LINKED = ("__editable__", "longctx", "aaa_longctx", "__pycache__")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the files that git tracks."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = copy_repository(folder / "source")
+    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=source, capture_output=True, check=True, timeout=120)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def command(wheel: Path) -> Path:
+    """The command `longctx` of a fresh environment: the wheel, and the packages of this one except the clone."""
+    environment = wheel.parent / "environment"
+    venv.create(environment, symlinks=True)
+    packages = environment / PACKAGES.relative_to(sys.prefix)
+    for path in PACKAGES.iterdir():
+        if not path.name.startswith(NOT_LINKED):
+            (packages / path.name).symlink_to(path)
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([environment / "bin" / "python", *install], capture_output=True, check=True, timeout=120)
+    return environment / "bin" / "longctx"
+
+
+def run(command: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder, with data of the user below it."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
+    places = {"XDG_DATA_HOME": str(folder / "data"), "PYTEST_ADDOPTS": "-p no:hypothesispytest -p no:anyio"}
+    return subprocess.run(
+        [command, *arguments], cwd=folder, env=inherited | places, capture_output=True, text=True, check=False,
+        timeout=300,
+    )  # fmt: skip
+
+
+def test_the_wheel_has_one_import_name_and_no_plugin_for_the_runs_of_others(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names} == {"longctx", "longctx_gates-0.1.0.dist-info"}
+    (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
+    assert b"pytest11" not in zipfile.ZipFile(wheel).read(entry_points)
+
+
+def test_the_installed_command_measures_from_any_directory(command: Path, tmp_path: Path) -> None:
+    """Modules in the working directory that are named as those of the suite change nothing."""
+    for name in ("fixtures", "plugins", "ci"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong module')\n")
+    checkpoint = calibration_checkpoint("512")
+    arguments = ["--model", str(checkpoint), "--suite", "ruler", "--lengths", "512", "--samples", "2"]
+    with served_needles(512, checkpoint) as server:
+        ended = run(
+            command, tmp_path, "run", *arguments, server, "--report-json", "out/report.json",
+            "tests_longctx/test_ruler.py::test_ruler[niah_single_2-512]",
+        )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout + ended.stderr
+    assert "niah_single_2 *          100.0" in ended.stdout
+    assert "Warning" not in ended.stdout
+    assert (tmp_path / "out" / "report.json").is_file()
+    listed = run(command, tmp_path, "journal", str(tmp_path / "data" / "longctx" / "journal"))
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "2 samples" in listed.stdout
