@@ -64,7 +64,7 @@ def run_warm(arguments: Sequence[str], log: Path) -> int:
 
 def _start(command: Sequence[str], output: int, environment: Mapping[str, str] | None = None) -> WarmProcess:
     """Stand in for `ci.suite_process.start`: fork instead of starting the interpreter anew."""
-    return WarmProcess(command[1:], output, environment)
+    return WarmProcess(command[command.index("-m") :], output, environment)
 
 
 def _run(arguments: Sequence[str], output: int, environment: Mapping[str, str]) -> None:
@@ -74,7 +74,6 @@ def _run(arguments: Sequence[str], output: int, environment: Mapping[str, str]) 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.chdir(suite_process.REPOSITORY)
         os.environ.update(environment)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
