@@ -49,7 +49,9 @@ def standard_error_points(entries: Sequence[tuple[Entry, Entry]], correlation: f
     for case, compared in entries:
         pairs, mean = compared["pairs"], compared["difference"] / 100
         variance = max(0.0, (compared["worse"] + compared["better"]) / pairs - mean**2)
-        design_effect = 1 + max(0.0, pairs / max(1, case["haystacks"]) - 1) * correlation
+        # A report of an earlier version may not say how many; one is the safe side.
+        haystacks = case.get("haystacks") or 1
+        design_effect = 1 + max(0.0, pairs / haystacks - 1) * correlation
         variances.append(variance * design_effect / pairs)
     return 100 * math.sqrt(math.fsum(variances)) / len(entries)
 

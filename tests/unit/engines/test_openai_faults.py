@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import httpcore2
 import pytest
 
 from fixtures.engines import EngineError
 from fixtures.engines.openai import circuit_breaker, engine
 from fixtures.engines.openai.engine import MAX_TIMEOUTS
+from fixtures.engines.openai.exchange import TimeLimit, exchange
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Response, chat_completion, forget_keys, in_json, text_completion
 
@@ -110,6 +113,15 @@ def test_repeated_time_outs_are_a_one_line_error_that_comes_sooner_for_the_next_
     assert len(server.requests) == MAX_TIMEOUTS
     assert message in refused(engine)
     assert len(server.requests) == MAX_TIMEOUTS + 1
+
+
+def test_a_name_that_is_looked_up_for_ever_is_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: threading.Event().wait(20))
+    limit = TimeLimit(ends=time.monotonic() + 0.2, closed=threading.Event())
+    began = time.monotonic()
+    with pytest.raises(httpcore2.ConnectTimeout, match="no address or no connection in time"):
+        exchange("GET", "http://server.example/v1/models", {}, b"", limit)
+    assert time.monotonic() - began < 10
 
 
 @pytest.fixture

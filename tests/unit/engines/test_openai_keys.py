@@ -6,10 +6,12 @@ import logging
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fixtures.engines import EngineError
+from fixtures.engines.openai.server_process import ServeError, ServerProcess
 from tests.helpers.clients import answers, asking, echo, engine_of
 from tests.helpers.servers import ChatServer, forget_keys, in_json, text_completion
 
@@ -62,3 +64,13 @@ def test_the_openai_key_is_not_sent_to_another_server(server: ChatServer, monkey
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     answers(engine_of(server), "one two")
     assert KEY not in server.requests[0].headers
+
+
+def test_the_log_of_a_started_server_shows_no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LONGCTX_API_KEY", KEY)
+    process = ServerProcess(["sh", "-c", 'echo "Authorization: Bearer $0"; echo ready', KEY], tmp_path / "log")
+    with pytest.raises(ServeError) as raised:
+        process.wait(lambda: False, seconds=60)
+    process.stop()
+    assert (tmp_path / "log").read_text() == "Authorization: Bearer ***\nready\n"
+    assert "(ready)" in str(raised.value)
