@@ -44,7 +44,12 @@ def _add_model_options(parser: pytest.Parser) -> None:
 
 def _add_sample_options(parser: pytest.Parser) -> None:
     add = parser.getgroup("longctx").addoption
-    add("--suite", default="all", metavar="NAME", help="tasks to run: ruler, helmet or all (default: all)")
+    add(
+        "--suite",
+        default="all",
+        metavar="NAME",
+        help="tasks to run: ruler, helmet, all (these two) or frontier (default: all)",
+    )
     add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, up to the model's claim)")
     add("--samples", default=500, metavar="N", help="most questions per case (default: 500)")
     add("--signal", default="answers", metavar="NAME", help="answers, likelihood or both (default: answers)")

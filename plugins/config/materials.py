@@ -9,7 +9,7 @@ from fixtures.cases import samples_fingerprint
 from fixtures.corpora import Corpora, load_corpora
 from fixtures.records import Options
 from fixtures.seeding import stable_hash
-from fixtures.tasks import load_tasks
+from fixtures.tasks import keyed_wording, load_tasks
 from fixtures.tasks.task import Task
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.config.assistants import scored_by
@@ -35,7 +35,7 @@ class Materials:
     @property
     def prompts_fingerprint(self) -> str:
         """16 hex digits of the wording of all prompts."""
-        return f"{stable_hash(*(sorted(task.prompts.items()) for task in self.tasks.values())):016x}"
+        return f"{stable_hash(*(sorted(prompts.items()) for prompts in keyed_wording(self.tasks).values())):016x}"
 
 
 def load_materials(options: Options) -> Materials:

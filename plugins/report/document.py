@@ -29,6 +29,7 @@ from plugins.gates.evaluation import Evaluation, FindingsByLength
 from plugins.gates.findings import HALF, settled_scores
 from plugins.gates.points import to_points
 from plugins.report.cost import tokens_of
+from plugins.report.frontier import frontier
 from plugins.report.helmet import helmet
 from plugins.report.likelihood import likelihood
 
@@ -88,6 +89,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "gates": [msgspec.to_builtins(verdict) for verdict in evaluation.verdicts],
         "ruler": _ruler(evaluation),
         "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
+        "frontier": frontier(evaluation, run.cases),
         "regression": _regression(summary),
         "likelihood": likelihood(evaluation),
         "invariance": None if summary.invariance is None else [msgspec.to_builtins(f) for f in summary.invariance],

@@ -12,6 +12,7 @@ from fixtures.shown_text import one_line
 from plugins.report.certainty import few_samples, no_votes, range_text, seed_role, two_intervals
 from plugins.report.cost import counted
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
+from plugins.report.frontier import frontier_means, has_no_ruler
 from plugins.report.likelihood import CAPTION, MEASURES, texts
 
 Document = Mapping[str, Any]
@@ -70,7 +71,7 @@ def _headline(document: Document) -> str:
     ruler = document["ruler"]
     claimed = "unknown" if ruler["claimed_length"] is None else _length(ruler["claimed_length"])
     label = ruler["effective_length_label"]
-    if all(case["suite"] == "helmet" for case in document["cases"]):
+    if has_no_ruler(document):
         return f"Claimed length **{claimed}**"
     if label is None:
         return f"Effective length **not settled**, claimed **{claimed}**"
@@ -87,6 +88,7 @@ def _means(document: Document, lengths: Sequence[int]) -> list[tuple[str, ...]]:
         "**RULER mean**": document["ruler"]["scores"],
         **helmet["categories"],
         "**HELMET average**": helmet["average"],
+        **frontier_means(document),
     }
     means = [
         (name, *(_number(scores.get(str(length))) for length in lengths))

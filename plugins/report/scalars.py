@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.lengths import format_length
+from plugins.report.frontier import frontier_means
 
 MARKUP = str.maketrans("<>&", "\u2039\u203a+")
 SCALAR_NAMES = {name: name for name in ("nll", "gain", "recovery", "evidence", "greedy")} | {"margin": "gold_less_foil"}
@@ -73,7 +74,7 @@ def _means(document: Mapping[str, Any]) -> dict[str, Mapping[str, float | None]]
     if helmet is not None:
         means |= {f"helmet/{name}": scores for name, scores in helmet["categories"].items()}
         means["helmet/average"] = helmet["average"]
-    return means
+    return means | {f"frontier/{name}": scores for name, scores in frontier_means(document).items()}
 
 
 def write_tensorboard(folder: Path, document: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from fixtures.shown_text import visible_line
 from plugins.report.certainty import correlation_text, few_samples, no_votes, seed_role, two_intervals
 from plugins.report.cost import counted
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
+from plugins.report.frontier import frontier_means, has_no_ruler
 from plugins.report.likelihood import has_no_answers
 from plugins.report.likelihood_lines import likelihood_lines
 
@@ -91,7 +92,7 @@ def _headline(document: Document) -> list[Line]:
     facts = ", ".join(fact for fact in (model["architecture"], model["dtype"], model["attention"], chat) if fact)
     lines = [_line("model", f"{_tail(model['name'], 40)} ({facts})")]
     claimed = f"claimed {_length(ruler['claimed_length'])}"
-    if all(case["suite"] == "helmet" for case in document["cases"]):
+    if has_no_ruler(document):
         lines.append(_line("claimed", _length(ruler["claimed_length"])))
     elif ruler["effective_length_label"] is None:
         lines.append(_line("effective", f"{_missing_effective_length(document)}; {claimed}", bold=True))
@@ -159,8 +160,9 @@ def _task_rows(document: Document, lengths: Sequence[int]) -> list[Row]:
 def _mean_rows(document: Document, lengths: Sequence[int]) -> list[Row]:
     """Return a row for every mean that was measured at any length."""
     ruler, helmet = document["ruler"], document["helmet"] or {"categories": {}, "average": {}}
+    categories = (*ruler["aspects"].items(), *helmet["categories"].items(), *frontier_means(document).items())
     means: list[tuple[str, Mapping[str, float | None], Markup]] = [
-        *((name, scores, {}) for name, scores in (*ruler["aspects"].items(), *helmet["categories"].items())),
+        *((name, scores, {}) for name, scores in categories),
         ("HELMET", helmet["average"], {"bold": True}),
         ("mean", ruler["scores"], {"bold": True}),
     ]

@@ -22,8 +22,9 @@ from fixtures.tokenization.prompts import PromptFormatter
 BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
 TOKENS = 10_000
 GENERATED = Corpora()
-# RULER's tasks and those that a team adds. HELMET has tests of its own.
-RULER = {name: task for name, task in TASKS.items() if task.suite != "helmet"}
+# RULER's tasks and those that a team adds. HELMET and the frontier tasks have tests of their own.
+RULER = {name: task for name, task in TASKS.items() if task.suite not in ("helmet", "frontier")}
+FRONTIER = {name: task for name, task in TASKS.items() if task.suite == "frontier"}
 HELMET = {name: task for name, task in TASKS.items() if task.suite == "helmet"}
 
 

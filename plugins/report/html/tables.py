@@ -11,6 +11,7 @@ from fixtures.shown_text import one_line
 from plugins.report.certainty import no_votes
 from plugins.report.charts.colours import difference_class, shade
 from plugins.report.document import DEPTH_BINS, is_rough
+from plugins.report.frontier import frontier_means
 
 Document = Mapping[str, Any]
 Scores = Mapping[str, float | None]
@@ -82,7 +83,7 @@ def lengths_of(document: Document) -> list[int]:
 
 
 def task_tables(document: Document) -> list[Table]:
-    """Return one table for RULER and one for HELMET: scores by task and length, then the means."""
+    """Return a table for each of RULER, HELMET and the frontier tasks: scores by task and length, then the means."""
     lengths, tables = lengths_of(document), []
     ruler, helmet = document["ruler"], document["helmet"]
     if ruler_cases := [case for case in document["cases"] if case["suite"] == "ruler"]:
@@ -92,6 +93,10 @@ def task_tables(document: Document) -> list[Table]:
         cases = [case for case in document["cases"] if case["suite"] == "helmet"]
         means = {f"{category} mean": scores for category, scores in helmet["categories"].items()}
         tables.append(_task_table("HELMET", cases, lengths, means | {"HELMET average": helmet["average"]}))
+    if means := frontier_means(document):
+        cases = [case for case in document["cases"] if case["suite"] == "frontier"]
+        rows = {f"{category} mean": scores for category, scores in means.items()}
+        tables.append(_task_table("Frontier tasks", cases, lengths, rows))
     return tables
 
 

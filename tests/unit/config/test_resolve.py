@@ -85,6 +85,15 @@ def test_listing_cases_needs_no_tokenizer(tmp_path: Path) -> None:
     assert (run.id, run.samples, run.misfits, run.endpoint) == ("", "", {}, None)
 
 
+@pytest.mark.parametrize(("suite", "suites"), [("all", {"ruler", "helmet"}), ("frontier", {"frontier"})])
+def test_frontier_tasks_run_only_if_their_suite_is_named(tmp_path: Path, suite: str, suites: set[str]) -> None:
+    model = str(calibration_checkpoint("512"))
+    run = resolve(
+        invocation(tmp_path, model=model, suite=suite, lengths="8k", collectonly=True, thresholds=str(SHIPPED))
+    )
+    assert {case.task for case in run.cases} == {name for name, task in TASKS.items() if task.suite in suites}
+
+
 def test_a_missing_model_is_an_error_with_an_example(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--model: give a checkpoint directory, e\.g\. --model path/to/ckpt; "):
         resolve(invocation(tmp_path))

@@ -1,0 +1,81 @@
+"""Every frontier task: samples fit and fill, answers are exact, and answers without reading score their floor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from random import Random
+from statistics import mean
+
+import pytest
+
+from fixtures.cases import samples_fingerprint
+from fixtures.corpora.words import vocabulary
+from fixtures.preflight import fill_ratio, sample_problems
+from fixtures.records import Sample
+from fixtures.tasks import load_tasks
+from fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.tiny_tokenizers import FRONTIER, GENERATED, Pieces, formatter
+
+LENGTH = 4096
+SAMPLES = 8
+ANSWER_WORDS = 40
+every_task = pytest.mark.parametrize("task", FRONTIER)
+
+
+@cache
+def samples(task: str) -> tuple[Sample, ...]:
+    used = formatter("pieces")
+    return tuple(
+        FRONTIER[task].sample(LENGTH, index, seed=0, tokenizer=used, corpora=GENERATED) for index in range(SAMPLES)
+    )
+
+
+GUESSES: dict[str, Callable[[Sample], str]] = {
+    "nothing": lambda sample: "",
+    "blanks": lambda sample: " \n\t",
+    "first words of the context": lambda sample: " ".join(sample.context.split()[:ANSWER_WORDS]),
+    "last words of the prompt": lambda sample: " ".join(sample.prompt.text.split()[-ANSWER_WORDS:]),
+    "the question": lambda sample: f"{sample.question} {sample.answer_prefix}",
+    "random words": lambda sample: " ".join(Random(sample.index).choices(vocabulary(), k=30)),
+}
+
+
+@every_task
+def test_a_sample_fits_fills_its_length_and_passes_preflight(task: str) -> None:
+    for sample in samples(task)[:4]:
+        assert FRONTIER[task].least_fill <= fill_ratio(sample) <= 1
+        assert sample_problems(sample, FRONTIER[task], formatter("pieces")) == []
+
+
+@every_task
+def test_a_sample_depends_on_its_identity_alone(task: str) -> None:
+    again = FRONTIER[task].sample(LENGTH, 3, seed=0, tokenizer=PromptFormatter(Pieces()), corpora=GENERATED)
+    assert again == samples(task)[3]
+    assert len({sample.context for sample in samples(task)}) == SAMPLES
+
+
+@every_task
+def test_the_perfect_answer_scores_1_and_its_likelihood_form_too(task: str) -> None:
+    for sample in samples(task):
+        assert FRONTIER[task].score(sample, FRONTIER[task].perfect_answer(sample)).value == 1
+        assert sample.gold is not None
+        assert FRONTIER[task].score(sample, sample.gold.text).value == 1
+        assert len(sample.gold.query_text) < len(sample.gold.evidence_text) < len(sample.prompt.text)
+        if sample.gold.foil is not None:
+            assert FRONTIER[task].score(sample, sample.gold.foil).value < 1
+
+
+@every_task
+@pytest.mark.parametrize("guess", GUESSES)
+def test_an_answer_without_reading_scores_no_more_than_the_floor(task: str, guess: str) -> None:
+    scores = [FRONTIER[task].score(sample, GUESSES[guess](sample)) for sample in samples(task)]
+    assert mean(score.value for score in scores) <= 0.05
+    assert all(score.failure is not None for score in scores if score.value < 1)
+
+
+def test_a_run_without_a_suite_has_no_frontier_case_and_keeps_its_keys() -> None:
+    tasks = load_tasks()
+    others = {name: task for name, task in tasks.items() if name not in FRONTIER}
+    used = formatter("pieces")
+    assert samples_fingerprint(tasks, GENERATED, used) == samples_fingerprint(others, GENERATED, used)
