@@ -35,7 +35,7 @@ from benchmarks.warm_processes import preload, run_warm
 from ci.watch.history import History
 from fixtures.calibration.recipe import Spec, build
 
-EDGES = range(2, 6)
+EDGES = range(2, 5)
 DECAY_STEPS, UNCHANGED_STEPS = 7, 50
 TASKS = "niah_single"
 LIMITS = {"-5": 0.95, "-10": 1.0, "decay": 0.95, "unchanged": 0.95}
@@ -83,7 +83,7 @@ def blind_share(kind: str, step: int, edge: int) -> float:
 
 
 def watch(kind: str, seed: int, *, samples: int, length: str, is_warm: bool) -> Watched:
-    """Build a history up to the last step that counts, and watch it."""
+    """Build a history, and watch it until a step fails or all steps that count are measured."""
     edge = random.Random(seed).choice(EDGES)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -93,14 +93,20 @@ def watch(kind: str, seed: int, *, samples: int, length: str, is_warm: bool) -> 
             "--suite=ruler", "-k", TASKS, "--lengths", length, "--samples", str(samples), "--seed", str(seed),
             "--batch-size=32", f"--journal={folder / 'journal'}",
         ]  # fmt: skip
-        last = {"unchanged": UNCHANGED_STEPS, "decay": DECAY_STEPS}.get(kind, edge + 1)
-        for step in range(1, last + 1):
+        begins, ends = {"unchanged": (UNCHANGED_STEPS, UNCHANGED_STEPS), "decay": (3, DECAY_STEPS)}.get(
+            kind, (edge, edge + 1)
+        )
+        started, log, history = _cpu_seconds(), folder / "log", []
+        for step in range(1, ends + 1):
             build(Spec(blind=blind_share(kind, step, edge), step=100 * step), folder / "run" / f"step-{step}")
-        started, log = _cpu_seconds(), folder / "log"
-        run_warm(arguments, log) if is_warm else _execute(arguments, log)
-        history = History(folder / "out").by_step
-        if len(history) != last:
-            raise RuntimeError(f"the watch measured {len(history)} of {last} steps:\n{log.read_text()}")
+            if step < begins:
+                continue
+            run_warm(arguments, log) if is_warm else _execute(arguments, log)
+            history = History(folder / "out").by_step
+            if len(history) != step:
+                raise RuntimeError(f"the watch measured {len(history)} of {step} steps:\n{log.read_text()}")
+            if any(measured.verdict == "fail" for measured in history):
+                break
         reports = [json.loads(Path(measured.report).read_text()) for measured in history]
         return Watched(
             kind=kind, seed=seed, edge=edge, verdicts=[measured.verdict for measured in history],
@@ -179,7 +185,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     add = parser.add_argument
     add("--histories", type=int, default=20, help="histories of every kind (default: 20)")
-    add("--samples", type=int, default=400, help="samples of each task (default: 400)")
+    add("--samples", type=int, default=200, help="samples of each task (default: 200)")
     add("--length", default="256", help="the length of all samples (default: 256)")
     add("--only", nargs="+", choices=LIMITS, help="only these kinds of history")
     add("--seed", type=int, default=0, help="the first history's seed (default: 0)")

@@ -13,8 +13,8 @@ from tests.fuzz.sandbox import run_forked
 SEEDS = 2
 # Seeds of inputs that ended in a traceback or an internal error before they were mended.
 ONCE_BROKEN = (
-    ("bisect reports", 6001), ("bisect reports", 6003), ("file shapes", 20012), ("options of commands", 30004),
-    ("published data", 20010),
+    ("bisect reports", 6001), ("bisect reports", 6003), ("file shapes", 2037), ("file shapes", 20012),
+    ("options of commands", 30004), ("published data", 2043), ("published data", 20010),
 )  # fmt: skip
 INPUTS = sorted({*((kind, seed) for kind in KINDS for seed in range(SEEDS)), *ONCE_BROKEN})
 pytestmark = pytest.mark.slow
