@@ -40,6 +40,7 @@ COMMANDS = {
     "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
     "tasks": Command(module="longctx.tasks", summary="list all tasks with their lengths and metrics"),
     "checkpoint": Command(module="longctx.checkpoint", summary="show what the suite reads from a checkpoint"),
+    "validate": Command(module="longctx.validate", summary="check a file that describes a run"),
     "calibration": Command(
         module="fixtures.calibration.__main__", summary="write a checkpoint whose effective length is known"
     ),

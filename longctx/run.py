@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ci.run_file import REPORTS, RunFileError, run_options, split_config
+from fixtures.cli import report_wrong_use
 from fixtures.installation import pytest_command
 
 MODES = {"run": (), "plan": ("--plan",), "preflight": ("--preflight",)}
@@ -18,14 +20,20 @@ DESCRIPTIONS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command that the first argument names, and return 0 after --help."""
+    """Run the command that the first argument names; return 0 after --help, and 4 for a file that cannot be used."""
     name, *words = arguments
     if "-h" in words or "--help" in words:
-        from longctx.suite_options import suite_parser
+        from ci.suite_parser import suite_parser
 
         suite_parser(f"longctx {name}", DESCRIPTIONS[name]).print_help()
         return 0
-    return _become(pytest_command([*MODES[name], *words]))
+    try:
+        file, words = split_config(words)
+        # A plan and a preflight measure nothing to report.
+        from_file = [] if file is None else run_options(file, () if name == "run" else tuple(REPORTS.values()))
+    except RunFileError as error:
+        return report_wrong_use(str(error))
+    return _become(pytest_command([*MODES[name], *from_file, *words]))
 
 
 def _become(command: Sequence[str]) -> NoReturn:

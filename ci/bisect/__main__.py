@@ -25,6 +25,7 @@ from ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure
 from ci.bisect.report import BisectLog, step_line
 from ci.bisect.search import StepVerdict, max_measurements, search
 from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
+from ci.run_file import RunFileError, command_options, split_config
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.outside_files import absolute
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         parsed = _parse(arguments)
         return _test(parsed) if parsed.test is not None else _search(parsed)
-    except (CheckpointError, CheckpointsError, ThresholdsError) as error:
+    except (CheckpointError, CheckpointsError, RunFileError, ThresholdsError) as error:
         return _fail(str(error), STOP_GIT if is_test else 4)
     except EndpointsError as error:
         return _fail(str(error), STOP_GIT if is_test else error.exit_code)
@@ -77,7 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(f"{type(error).__name__}: {error}", STOP_GIT)
 
 
-def _parse(arguments: list[str]) -> Arguments:
+def bisect_parser() -> CommandParser:
+    """Return the parser of the bisection's own options."""
     parser = CommandParser(
         prog="longctx bisect", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -110,7 +112,15 @@ def _parse(arguments: list[str]) -> Arguments:
         "--out", type=Path, default=Path("out/bisect"), metavar="DIR",
         help="folder for reports, bisect.json and bisect.svg (default: out/bisect)",
     )  # fmt: skip
-    parsed, options = parser.parse_known_args(arguments)
+    add("--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)")
+    return parser
+
+
+def _parse(arguments: list[str]) -> Arguments:
+    parser = bisect_parser()
+    file, words = split_config(arguments)
+    from_file = [] if file is None else command_options(file, "bisect", parser)
+    parsed, options = parser.parse_known_args([*from_file, *words])
     if not 0.5 <= parsed.confidence <= 0.999 or parsed.samples < 1:
         raise CheckpointsError("--confidence must be 0.5 to 0.999, and --samples at least 1")
     return Arguments(

@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from ci.run_file import command_options, split_config
 from ci.watch.baselines import check_anchor
 from ci.watch.loop import Watch, WatchSettings, print_timed
 from ci.watch.notify import Notifier
@@ -40,7 +41,7 @@ class Stop(BaseException):
 def main(arguments: list[str] | None = None) -> int:
     """Run the command until it is stopped, and return its exit code."""
     try:
-        settings = _parse(arguments)
+        settings = _parse(sys.argv[1:] if arguments is None else arguments)
     except ValueError as error:
         return report_wrong_use(str(error))
     watch = Watch(settings)
@@ -62,7 +63,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Stop
 
 
-def _parse(arguments: list[str] | None) -> WatchSettings:
+def watch_parser() -> CommandParser:
+    """Return the parser of the watch's own options."""
     parser = CommandParser(
         prog="longctx watch", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -92,7 +94,15 @@ def _parse(arguments: list[str] | None) -> WatchSettings:
         help="checkpoints that share the probability of a wrong failure (default: 100)",
     )  # fmt: skip
     add("--once", action="store_true", help="end when every complete checkpoint is measured, for cron")
-    parsed, options = parser.parse_known_args(arguments)
+    add("--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)")
+    return parser
+
+
+def _parse(arguments: list[str]) -> WatchSettings:
+    parser = watch_parser()
+    file, words = split_config(arguments)
+    from_file = [] if file is None else command_options(file, "watch", parser)
+    parsed, options = parser.parse_known_args([*from_file, *words])
     if not os.path.isdir(parsed.directory):
         raise ValueError(
             f"DIR: no such directory {str(parsed.directory)!r}; give the one training writes to, before all options"

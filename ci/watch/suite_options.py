@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fixtures.installation import CASES_DIRECTORY, pytest_command
+from ci.check_options import list_cases
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import SHIPPED, load_thresholds
 
@@ -27,11 +24,6 @@ RESERVED = {
     "--plan": "use pytest itself",
     "--preflight": "use pytest itself",
 }
-CHECK_SECONDS = 120
-# A line of pytest about wrong use, or of its option parser.
-ERROR_LINE = re.compile(r"(?:ERROR|.*: error): (?!usage: )(.*)")
-NO_CASE_SELECTED = 5
-LISTED_CASE = re.compile(rf"^{CASES_DIRECTORY}/|<Function ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +63,4 @@ def check_suite_options(options: SuiteOptions) -> None:
 
     Without this check, a misspelt option would come to light with the first checkpoint, hours later.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    ended = subprocess.run(
-        pytest_command(["--collect-only", "-q", *options.for_step(0), "--model", "calibration:full"]),
-        env=inherited, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-        timeout=CHECK_SECONDS, check=False,
-    )  # fmt: skip
-    # Gates are listed too, even if no case is left for them.
-    if ended.returncode == NO_CASE_SELECTED or (ended.returncode == 0 and not LISTED_CASE.search(ended.stdout)):
-        raise ValueError("the options select no case; see --lengths, --suite, -k and -m")
-    if ended.returncode != 0:
-        lines = [line.strip() for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
-        errors = [match[1] for line in lines if (match := ERROR_LINE.match(line))]
-        raise ValueError((errors or lines or [f"pytest ended with code {ended.returncode}"])[-1])
+    list_cases([*options.for_step(0), "--model", "calibration:full"])

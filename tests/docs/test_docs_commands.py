@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from ci.bisect.__main__ import bisect_parser
+from ci.run_file import command_options, read_run_file, run_options
+from ci.watch.__main__ import watch_parser
 from fixtures.lengths import parse_length
 from longctx.cli import COMMANDS as COMMANDS_OF_LONGCTX
 from plugins import invariance, options, reports
@@ -185,3 +188,13 @@ def test_a_link_to_a_heading_has_its_heading(page: Path) -> None:
         headings = [re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
                     for line in text.splitlines() if line.startswith("#")]  # fmt: skip
         assert heading in headings
+
+
+def test_the_file_that_the_page_shows_describes_a_run(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "command.md").read_text(encoding="utf-8")
+    block = page.partition("## Describe a run in a file")[2].partition("    model = ")[2].partition("\nPaths start")[0]
+    (tmp_path / "longctx.toml").write_text(re.sub(r"^    ", "", f"    model = {block}", flags=re.MULTILINE))
+    file = read_run_file(tmp_path / "longctx.toml")
+    assert len(run_options(file)) == 10
+    assert command_options(file, "watch", watch_parser())[-1] == "--every=30s"
+    assert command_options(file, "bisect", bisect_parser())[-1] == f"{tmp_path}/runs/a/step-*"

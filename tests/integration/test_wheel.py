@@ -67,10 +67,14 @@ def test_the_installed_command_measures_from_any_directory(command: Path, tmp_pa
     for name in ("fixtures", "plugins", "ci"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong module')\n")
     checkpoint = calibration_checkpoint("512")
-    arguments = ["--model", str(checkpoint), "--suite", "ruler", "--lengths", "512", "--samples", "2"]
+    (tmp_path / "longctx.toml").write_text(
+        f'model = "{checkpoint}"\nsuite = "ruler"\nlengths = 512\nsamples = 9\n[reports]\njson = "out/report.json"\n'
+    )
+    valid = run(command, tmp_path, "validate")
+    assert (valid.stdout, valid.stderr) == ("longctx.toml: valid, 13 cases\n", "")
     with served_needles(512, checkpoint) as server:
         ended = run(
-            command, tmp_path, "run", *arguments, server, "--report-json", "out/report.json",
+            command, tmp_path, "run", server, "--samples", "2",
             "tests_longctx/test_ruler.py::test_ruler[niah_single_2-512]",
         )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout + ended.stderr

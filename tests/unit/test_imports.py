@@ -66,6 +66,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tests_longctx": (),
     # The command `longctx`: it starts all others.
     "longctx": ("fixtures", "plugins", "ci"),
+    # The options of the suite, for help texts and files; a run gets them from pytest.
+    "ci.suite_parser": ("plugins",),
     # Drives pytest as a process of its own; reads what that wrote.
     "ci": ("fixtures.checkpoints", "fixtures.tasks", "plugins.gates", "plugins.journal", "plugins.report"),
 }  # fmt: skip

@@ -42,6 +42,9 @@ def suite_parser(prog: str, description: str) -> CommandParser:
     for plugin in DECLARING:
         plugin.pytest_addoption(groups)
     ours = parser.add_argument_group("options of pytest", "pytest's other options work too.")
+    parser.add_argument(
+        "--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)"
+    )
     for option, metavar, text in PYTEST_OPTIONS:
         ours.add_argument(option, metavar=metavar, help=text)
     return parser

@@ -1,0 +1,124 @@
+"""`longctx.toml`: its keys are the options of the command line, and every mistake is one line with the remedy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ci.bisect.__main__ import bisect_parser
+from ci.run_file import NAME, RunFileError, command_options, read_run_file, run_options, split_config
+from ci.watch.__main__ import watch_parser
+from longctx.cli import main as longctx
+from tests.helpers.paths import REPOSITORY
+
+FILE = """
+model = "ckpt"
+baseline = "calibration:4k"
+suite = "ruler"
+lengths = ["4k", 8192]
+workers = 2
+select = "niah and not -x"
+full = true
+trust-remote-code = false
+thresholds = "gates.toml"
+confidence = 0.99
+
+[reports]
+json = "out/report.json"
+junit = "/elsewhere/report.xml"
+
+[watch]
+every = "10s"
+once = true
+
+[bisect]
+good = "runs/a/step-1"
+checkpoints = ["runs/a/step-*", "/b/step-*"]
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / NAME).write_text(FILE)
+    return tmp_path / NAME
+
+
+def test_keys_become_options_and_paths_start_at_the_file(path: Path) -> None:
+    assert run_options(read_run_file(path)) == [
+        f"--model={path.parent}/ckpt", "--baseline=calibration:4k", "--suite=ruler", "--lengths=4k,8192", "-n", "2",
+        "-k", "niah and not -x", "--full", f"--thresholds={path.parent}/gates.toml", "--confidence=0.99",
+        f"--report-json={path.parent}/out/report.json", "--junitxml=/elsewhere/report.xml",
+    ]  # fmt: skip
+
+
+def test_a_watch_and_a_bisection_get_their_table_and_what_they_do_not_set_themselves(path: Path) -> None:
+    file = read_run_file(path)
+    suite = [
+        "--suite=ruler", "--lengths=4k,8192", "-n", "2", "-k", "niah and not -x", "--full",
+        f"--thresholds={path.parent}/gates.toml",
+    ]  # fmt: skip
+    assert command_options(file, "watch", watch_parser()) == [*suite, "--every=10s", "--once"]
+    assert command_options(file, "bisect", bisect_parser()) == [
+        *suite, f"--good={path.parent}/runs/a/step-1", "--checkpoints", f"{path.parent}/runs/a/step-*", "/b/step-*",
+    ]  # fmt: skip
+
+
+def test_the_file_of_the_current_directory_is_read_and_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(path.parent)
+    file, others = split_config(["--lengths", "4k"])
+    assert file is not None
+    assert (file.path, others) == (path, ["--lengths", "4k"])
+    assert capsys.readouterr().out == f"options    {NAME}\n"
+    monkeypatch.chdir(REPOSITORY)
+    assert split_config(["--lengths", "4k"]) == (None, ["--lengths", "4k"])
+    file, others = split_config(["-k", "vt", f"--config={path}", "--full"])
+    assert file is not None
+    assert (file.path, others) == (path, ["-k", "vt", "--full"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("length = '4k'", r"unknown key 'length'; did you mean 'lengths'\?"),
+        ("plan = true", r"unknown key 'plan'; .*"),
+        ("report-json = 'r.json'", r"unknown key 'report-json'; .*"),
+        ("full = 'yes'", r"full is 'yes'; write true or false"),
+        ("lengths = true", r"lengths is True; write a text, a number or a list of them"),
+        ("lengths = []", r"lengths is \[\]; write .*"),
+        ("[reports]\nxml = 'r.xml'", r"unknown key 'xml' in \[reports\]; .*"),
+        ("reports = 'r.json'", r"reports is 'r.json'; write a table \[reports\]"),
+        ("lengths = ", r"not TOML: Invalid value .*"),
+    ],
+)
+def test_a_mistake_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(RunFileError) as error:
+        run_options(read_run_file(tmp_path / NAME))
+    assert re.fullmatch(f"{tmp_path}/{NAME}: {message}", str(error.value))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[watch]\nevry = '10s'", r"unknown key 'evry' in \[watch\]; did you mean 'every'\?"),
+        ("[bisect]\nlengths = '4k'", r"unknown key 'lengths' in \[bisect\]; .*"),
+        ("lengths = '4kb'\nmodel = 'calibration:512'", r"--lengths: unknown '4kb'; write 8k, 8192 or 1m"),
+    ],
+)
+def test_validate_names_the_mistake(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / NAME).write_text(text)
+    assert longctx(["validate", str(tmp_path / NAME)]) == 4
+    assert re.fullmatch(f"error: {tmp_path}/{NAME}: {message}\n", capsys.readouterr().err)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["validate"], ["run", "--config"], ["watch", str(tmp_path), "--config"]):
+        assert longctx([*arguments, str(tmp_path / "no.toml")]) == 4
+        assert "no.toml cannot be read (No such file or directory)" in capsys.readouterr().err
