@@ -20,6 +20,7 @@ from plugins.options import RUN, usage_error
 from plugins.report.details import details
 from plugins.report.document import RunSummary, document
 from plugins.report.markdown import markdown
+from plugins.report.samples_jsonl import sample_lines
 from plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from plugins.report.terminal import inspection_lines, invariance_lines, summary_lines
 
@@ -35,8 +36,11 @@ SHOWN = pytest.StashKey[Mapping[str, Any]]()
 WRITE_ERRORS = pytest.StashKey[dict[str, str]]()
 """One line for every report that could not be written, by option."""
 
-FILES = ("report_json", "report_html", "report_md")
-DATA = {"report_json": DOCUMENT, "report_html": SHOWN, "report_md": SHOWN, "tensorboard": SHOWN, "wandb": SHOWN}
+FILES = ("report_json", "report_html", "report_md", "samples_jsonl")
+DATA = {
+    "report_json": DOCUMENT, "report_html": SHOWN, "report_md": SHOWN, "samples_jsonl": DOCUMENT,
+    "tensorboard": SHOWN, "wandb": SHOWN,
+}  # fmt: skip
 """The form of the report that each option writes."""
 
 DASHBOARDS = ("tensorboard", "wandb")
@@ -48,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--report-json", metavar="FILE", help="write the report as JSON")
     add("--report-html", metavar="FILE", help="write the report as one HTML page that works offline")
     add("--report-md", metavar="FILE", help="write a short report in Markdown, for example for a pull request")
+    add("--samples-jsonl", metavar="FILE", help="write every measured sample as one line of JSON")
     add("--tensorboard", metavar="DIR", help="write the scores as TensorBoard scalars, by training step")
     add("--wandb", metavar="PROJECT", help="log the scores to a Weights & Biases project, by training step")
 
@@ -209,6 +214,8 @@ def _write_report(
             from plugins.report.html.page import page
 
             write(Path(target), page(document, details(summary)))
+        case "samples_jsonl":
+            write(Path(target), "".join(sample_lines(summary)))
         case "tensorboard":
             write_tensorboard(Path(target), document)
         case "wandb":

@@ -68,7 +68,8 @@ def test_the_installed_command_measures_from_any_directory(command: Path, tmp_pa
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong module')\n")
     checkpoint = calibration_checkpoint("512")
     (tmp_path / "longctx.toml").write_text(
-        f'model = "{checkpoint}"\nsuite = "ruler"\nlengths = 512\nsamples = 9\n[reports]\njson = "out/report.json"\n'
+        f'model = "{checkpoint}"\nsuite = "ruler"\nlengths = 512\nsamples = 9\n'
+        '[reports]\njson = "out/report.json"\nsamples = "out/samples.jsonl"\n'
     )
     valid = run(command, tmp_path, "validate")
     assert (valid.stdout, valid.stderr) == ("longctx.toml: valid, 13 cases\n", "")
@@ -81,6 +82,7 @@ def test_the_installed_command_measures_from_any_directory(command: Path, tmp_pa
     assert "niah_single_2 *          100.0" in ended.stdout
     assert "Warning" not in ended.stdout
     assert (tmp_path / "out" / "report.json").is_file()
+    assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == 2
     listed = run(command, tmp_path, "journal", str(tmp_path / "data" / "longctx" / "journal"))
     assert (listed.returncode, listed.stderr) == (0, "")
     assert "2 samples" in listed.stdout
