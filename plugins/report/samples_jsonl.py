@@ -17,7 +17,11 @@ from plugins.report.document import RunSummary
 def sample_lines(summary: RunSummary) -> Iterator[str]:
     """Yield a line for each sample that the verdicts rest on, by case and index. Scores are 0 to 100."""
     run, results = summary.run, summary.evaluation.measured.results
-    common = {"model": run.checkpoint.name, "fingerprint": run.checkpoint.fingerprint, "seed": run.options.seed}
+    common: dict[str, Any] = {
+        "model": run.checkpoint.name,
+        "fingerprint": run.checkpoint.fingerprint,
+        "seed": run.options.seed,
+    }
     for case in run.cases:
         if case.id in results:
             for record in _records(results[case.id]):
