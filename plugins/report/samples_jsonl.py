@@ -25,7 +25,7 @@ def sample_lines(summary: RunSummary) -> Iterator[str]:
     for case in run.cases:
         if case.id in results:
             for record in _records(results[case.id]):
-                yield json.dumps(common | record, allow_nan=False) + "\n"
+                yield json.dumps({**common, **record}, allow_nan=False) + "\n"
 
 
 def _records(result: CaseResult) -> Iterator[Mapping[str, Any]]:
