@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.preloaded import start_server
+
 HERE = Path(__file__).parent
 # Modules that load models, start whole runs or simulate thousands of panels: several seconds each.
 SLOW_MODULES = frozenset((
@@ -34,7 +36,9 @@ SLOW_MODULES = frozenset((
 ))  # fmt: skip
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        start_server()
     missing = sorted(name for name in SLOW_MODULES if not (HERE / name).is_file())
     if missing:
         raise pytest.UsageError(f"tests/conftest.py: SLOW_MODULES names {missing[0]}, which does not exist")

@@ -14,7 +14,8 @@ import pytest
 
 from tests.helpers.clones import copy_repository
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, UNRELATED_PLUGINS
+from tests.helpers.preloaded import preloaded
+from tests.helpers.runs import UNRELATED_PLUGINS
 
 DOCS = REPOSITORY / "docs"
 ADDOPTS = shlex.join(UNRELATED_PLUGINS)
@@ -34,20 +35,15 @@ def blocks(page: str, heading: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository where `python`, `pytest` and `longctx` run the programs of this test."""
-    folder = copy_repository(tmp_path_factory.mktemp("docs") / "repository")
-    programs = folder / "programs"
-    programs.mkdir()
-    python, suite = shlex.quote(sys.executable), shlex.quote(str(PYTEST))
-    for name, command in (("python", python), ("pytest", suite), ("longctx", f"{python} -m longctx")):
-        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        (programs / name).chmod(0o755)
-    return folder
+    """A copy of the repository."""
+    return copy_repository(tmp_path_factory.mktemp("docs") / "repository")
 
 
-def run_commands(clone: Path, lines: list[str]) -> subprocess.CompletedProcess[str]:
+def run_commands(clone: Path, lines: list[str], *, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run commands in the copy; `fresh` ones run the programs that a user runs, all others start faster."""
+    programs = Path(sys.executable).parent if fresh else preloaded("python").parent
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    path = f"{clone / 'programs'}:{inherited['PATH']}"
+    path = f"{programs}:{inherited['PATH']}"
     return subprocess.run(
         ["bash", "-e", "-c", "\n".join(lines)], cwd=clone, capture_output=True, text=True, check=False, timeout=600,
         env=inherited | {"PATH": path, "PYTHONPATH": str(clone), "CUDA_VISIBLE_DEVICES": "", "PYTEST_ADDOPTS": ADDOPTS},
@@ -58,7 +54,7 @@ def test_the_pages_on_gates_and_reports_show_the_real_output(clone: Path) -> Non
     """Run both pages in one test, because the page on reports reads the files that the page on gates writes."""
     commands, output = blocks("gates.md", "Try it")
     passing = next(index for index, line in enumerate(commands) if not line.endswith("\\")) + 1
-    passed, failed = run_commands(clone, commands[:passing]), run_commands(clone, commands[passing:])
+    passed, failed = (run_commands(clone, part, fresh=True) for part in (commands[:passing], commands[passing:]))
     assert [(process.returncode, process.stderr) for process in (passed, failed)] == [(0, ""), (1, "")]
     assert [line for line in output if line not in (passed.stdout + failed.stdout).splitlines()] == []
 

@@ -8,7 +8,6 @@ import os
 import re
 import struct
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,8 @@ from fixtures.seeding import stable_hash
 from plugins import options
 from plugins.runner.case_report import CaseReport
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import PYTEST, preloaded
 
-PYTEST = Path(sys.executable).with_name("pytest")
 SCHEMA = json.loads((REPOSITORY / "plugins/report/schema.json").read_text())
 TIMEOUT_SECONDS = 300
 # Third-party plugins of the test environment. A run does not need them, and their import takes time.
@@ -170,15 +169,19 @@ def completed_run(
     return CompletedRun(folder)
 
 
-def run_pytest(folder: Path, *arguments: str, journal: Path | None = None, gpus: str = "") -> CompletedRun:
+def run_pytest(
+    folder: Path, *arguments: str, journal: Path | None = None, gpus: str = "", fresh: bool = False
+) -> CompletedRun:
     """Run pytest in the clone with these arguments, isolated from the environment of the calling pytest.
 
     The suite is RULER unless the arguments name another, because its tasks fit short lengths. Results are stored in
     `journal`, which defaults to a directory in `folder`. `gpus` lists the visible GPUs, none by default.
+    Most runs are forked from a process that has imported the packages of other projects; a `fresh` run is not.
     """
+    program = PYTEST if fresh else preloaded("pytest")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(
-        [str(PYTEST), *UNRELATED_PLUGINS, f"--journal={journal or folder / 'journal'}", "--suite=ruler", *arguments],
+        [str(program), *UNRELATED_PLUGINS, f"--journal={journal or folder / 'journal'}", "--suite=ruler", *arguments],
         cwd=REPOSITORY,
         env=inherited | {"PYTHONPATH": str(folder), "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": gpus},
         capture_output=True,

@@ -14,7 +14,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, calibration_checkpoint
+from tests.helpers.preloaded import preloaded
+from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, in_json, text_completion
 
 PROCESSES = 4
@@ -40,7 +41,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return inherited | {
         "LONGCTX_SETTINGS": str(tmp_path / "settings.sh"),
-        "LONGCTX_PYTEST": str(PYTEST),
+        "LONGCTX_PYTEST": str(preloaded("pytest")),
         "LONGCTX_WORKERS": "0",
         "LONGCTX_REPORT": str(tmp_path / "gate.json"),
     }

@@ -24,7 +24,8 @@ from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import load_thresholds
 from tests.helpers.clones import copy_repository
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, UNRELATED_PLUGINS
+from tests.helpers.preloaded import preloaded
+from tests.helpers.runs import UNRELATED_PLUGINS
 
 RECIPES = REPOSITORY / "ci" / "recipes"
 SCRIPTS = (*sorted((REPOSITORY / "ci").glob("*/*.sh")), REPOSITORY / ".ci" / "run")
@@ -68,9 +69,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     folder = copy_repository(tmp_path_factory.mktemp("clone") / "repository")
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
-    (programs / "pytest").symlink_to(PYTEST)
-    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    (programs / "python").chmod(0o755)
+    for name in ("python", "pytest"):
+        (programs / name).symlink_to(preloaded(name))
     (folder / ".venv" / ".ready").touch()
     return Clone(folder)
 

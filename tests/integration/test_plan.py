@@ -58,8 +58,9 @@ def test_a_plan_imports_no_torch(tmp_path: Path) -> None:
     """It takes longer to import than all that a plan does."""
     (tmp_path / "heavy.py").write_text(HEAVY)
     found = run_pytest(
-        tmp_path, "-p", "heavy", "--plan", "--model", str(calibration_checkpoint("512")), "--lengths", "4k,128k"
-    )
+        tmp_path, "-p", "heavy", "--plan", "--model", str(calibration_checkpoint("512")), "--lengths", "4k,128k",
+        fresh=True,
+    )  # fmt: skip
     assert found.exit_code == 0
     assert "heavy: ['transformers']" in found.output.splitlines()
 
@@ -67,7 +68,7 @@ def test_a_plan_imports_no_torch(tmp_path: Path) -> None:
 def test_a_list_of_cases_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
     (tmp_path / "heavy.py").write_text(HEAVY)
     model = ("--model", str(calibration_checkpoint("512")), "--lengths", "4k,128k")
-    found = run_pytest(tmp_path, "-p", "heavy", "--collect-only", "-q", *model)
+    found = run_pytest(tmp_path, "-p", "heavy", "--collect-only", "-q", *model, fresh=True)
     assert found.exit_code == 0
     assert "tests_longctx/test_ruler.py::test_ruler[qa_2-128k]" in found.output.splitlines()
     assert "heavy: []" in found.output.splitlines()

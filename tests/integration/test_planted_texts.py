@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,6 +19,7 @@ from fixtures.calibration import build, parse_spec
 from tests.helpers.checkpoints import write_step
 from tests.helpers.pages import parse
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import CompletedRun, run_pytest, usage_error
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, in_json, text_completion
 
@@ -146,7 +146,7 @@ def test_the_commands_show_no_text_unescaped(run: CompletedRun, checkpoint: Path
         (4, "ci.watch", NAME),
     ):
         ended = subprocess.run(
-            [sys.executable, "-m", *command], cwd=REPOSITORY, capture_output=True, check=False, timeout=60
+            [str(preloaded("python")), "-m", *command], cwd=REPOSITORY, capture_output=True, check=False, timeout=60
         )
         output = (ended.stdout + ended.stderr).decode()
         assert (ended.returncode, is_clean(output)) == (code, True), (command, output)
@@ -157,7 +157,7 @@ def test_the_commands_show_no_text_unescaped(run: CompletedRun, checkpoint: Path
 
 def test_a_watch_and_its_command_get_clean_lines(run: CompletedRun, checkpoint: Path, server: ChatServer) -> None:
     command = [
-        sys.executable, "-m", "ci.watch", str(checkpoint.parent), "--once", "--every", "0.1s",
+        str(preloaded("python")), "-m", "ci.watch", str(checkpoint.parent), "--once", "--every", "0.1s",
         "--out", f"{run.folder}/watch", f"--base-url={server.url}", "--suite=ruler", "--lengths=512", "--samples=1",
         "-k", "niah_single_3", f"--thresholds={run.folder}/gates {NAME}", f"--journal={run.folder}/journal",
         "--on-failure", 'printf "%s\\n" "$LONGCTX_FAILED"; test -d "$LONGCTX_CHECKPOINT" && echo "it is there"',

@@ -17,9 +17,9 @@ import pytest
 from benchmarks import kill_runs
 from benchmarks.kill_runs import RUN, comparable, finished_samples, run_with_kills, start, strip_seconds
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import PYTEST
 from tests.helpers.runs import (
     ONLY_NEEDLES,
-    PYTEST,
     TIMEOUT_SECONDS,
     UNRELATED_PLUGINS,
     CompletedRun,

@@ -27,7 +27,8 @@ from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, run_pytest
+from tests.helpers.preloaded import PYTEST, preloaded
+from tests.helpers.runs import UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, run_pytest
 from tests.helpers.servers import forget_keys
 
 FAKE = REPOSITORY / "tests" / "helpers" / "fake_server.py"
@@ -137,7 +138,7 @@ def test_four_processes_on_one_journal_send_every_sample_to_the_server_once(
     settings.write_text(f"MODEL={model}\nJOURNAL={journal}\nOPTIONS=({options})\n")
     environment = os.environ | {
         "LONGCTX_SETTINGS": str(settings),
-        "LONGCTX_PYTEST": str(PYTEST),
+        "LONGCTX_PYTEST": str(preloaded("pytest")),
         "PYTEST_ADDOPTS": shlex.join(UNRELATED_PLUGINS),
         "LONGCTX_WORKERS": "0",
         "LONGCTX_REPORT": str(tmp_path / "gate.json"),
