@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.helpers.preloaded import start_server
 
 HERE = Path(__file__).parent
+# Models of tests are so small that several threads mostly wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Modules that load models, start whole runs or simulate thousands of panels: several seconds each.
 SLOW_MODULES = frozenset((
     "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",

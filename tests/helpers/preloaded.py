@@ -1,4 +1,4 @@
-"""Programs named `python`, `pytest` and `longctx` that start in a fraction of the time, for tests that start many processes."""
+"""Programs named `python`, `pytest` and `longctx` that start fast, for tests that start many processes."""
 
 from __future__ import annotations
 
