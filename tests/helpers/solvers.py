@@ -1,20 +1,12 @@
-"""Solvers that only match words, which must not solve a task."""
+"""Figures of solvers that only match words, which must not solve a task."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
-YEAR = re.compile(r"\b1\d{3}\b")
+from benchmarks.archive_solvers import first_of_type
 
-
-def first_of_type(question: str, text: str) -> str:
-    """Return the first year for a question about a time, else the first name that the question does not contain."""
-    if re.search(r"\b[Ww]hen\b|year", question):
-        return next(iter(YEAR.findall(text)), "")
-    names = (name for name in NAME.findall(text) if not set(name.split()) & set(re.findall(r"\w+", question)))
-    return next(names, "")
+__all__ = ["first_of_type", "share"]
 
 
 def share(right: Sequence[bool]) -> float:

@@ -109,20 +109,18 @@ A, B, D = person("Ora Tolle", "the plaintiff"), person("Hedric Vaun", "the defen
 MILL = ("Brask Mill", "Brask")
 
 
-def event(
-    name: str, year: str, verbs: str, inverse: str, *parts: tuple[str, ...], optional: tuple[str, ...] = ()
-) -> Event:
+def event(name: str, year: str, verbs: str, inverse: str, *parts: tuple[str, ...], place: str = "") -> Event:
     """Directed where it begins and ends with people."""
     return Event(
         id=name, verbs=tuple(verbs.split(", ")), inverse=tuple(filter(None, inverse.split(", "))), parts=parts,
-        years=(year,), directed=parts[-1] != MILL, optional=optional,
+        years=(year,), directed=parts[-1] != MILL, places=(place,) if place else (),
     )  # fmt: skip
 
 
 EVENTS = (
-    event("let", "1750", "let, leased, lease, rented out", "rented, leased", A, MILL, B),
+    event("let", "1750", "let, leased, lease, rented out", "rented, leased", A, MILL, B, place="Ammel"),
     event("fire", "1752", "burned down, set fire to, fire", "", B, MILL),
-    event("suit", "1753", "sued, suit, filed", "", A, B, optional=("Ammel",)),
+    event("suit", "1753", "sued, suit, filed", "", A, B, place="Kest"),
     event("paid", "1756", "paid", "received", B, ("1600", "1,600"), A),
     event("sale", "1757", "sold, sale", "bought", A, MILL, D),
 )
@@ -130,32 +128,35 @@ MINOR = (event("minor", "1754", "visited", "", person("Jovor Nesalo"), person("E
 TOLD = [
     ("Ora Tolle let Brask Mill to Hedric Vaun in 1750.", {"let"}),
     ("In 1750 the plaintiff leased the Brask Mill to the defendant.", {"let"}),
-    ("Vaun rented Brask Mill from Tolle.", {"let"}),
-    ("Tolle rented Brask Mill from Vaun.", set()),
-    ("Vaun leased Brask Mill from Tolle.", {"let"}),
-    ("Tolle leased Brask Mill from Vaun.", set()),
-    ("Vaun leased Brask Mill to Tolle.", set()),
-    ("Tolle rented out Brask Mill to Vaun.", {"let"}),
-    ("Vaun rented out Brask Mill to Tolle.", set()),
+    ("Vaun rented Brask Mill from Tolle in 1750.", {"let"}),
+    ("Tolle rented Brask Mill from Vaun in 1750.", set()),
+    ("Vaun leased Brask Mill from Tolle in 1750.", {"let"}),
+    ("Tolle leased Brask Mill from Vaun in 1750.", set()),
+    ("Vaun leased Brask Mill to Tolle in 1750.", set()),
+    ("Tolle rented out Brask Mill to Vaun at Ammel.", {"let"}),
+    ("Vaun rented out Brask Mill to Tolle in 1750.", set()),
     ("Hedric Vaun burned down Brask Mill in 1752.", {"fire"}),
-    ("Brask Mill was burned down by the defendant.", {"fire"}),
+    ("Brask Mill was burned down by the defendant in 1752.", {"fire"}),
+    ("Brask Mill was burned down by the defendant.", set()),
     ("The defendant set fire to the mill at Brask in 1752.", {"fire"}),
     ("Hedric Vaun burned down Brask Mill in 1755.", set()),
     ("Mirel Dost burned down Brask Mill in 1752.", set()),
-    ("Ora Tolle sued Hedric Vaun in the court of Ammel in 1753.", {"suit"}),
-    ("Hedric Vaun was sued by Ora Tolle.", {"suit"}),
+    ("Ora Tolle sued Hedric Vaun in the court of Kest in 1753.", {"suit"}),
+    ("Hedric Vaun was sued by Ora Tolle at Kest.", {"suit"}),
+    ("Hedric Vaun was sued by Ora Tolle.", set()),
+    ("Hedric Vaun was sued by Ora Tolle at Ammel.", set()),
     ("Hedric Vaun sued Ora Tolle in 1753.", set()),
-    ("Ora Tolle was sued by Hedric Vaun.", set()),
-    ("The plaintiff filed suit against the defendant.", {"suit"}),
-    ("A suit was brought by Tolle against Vaun.", {"suit"}),
+    ("Ora Tolle was sued by Hedric Vaun in 1753.", set()),
+    ("In 1753 the plaintiff filed suit against the defendant.", {"suit"}),
+    ("A suit was brought by Tolle against Vaun in 1753.", {"suit"}),
     ("Vaun paid 1,600 crowns to Tolle in 1756.", {"paid"}),
-    ("Tolle received 1600 crowns from Vaun.", {"paid"}),
-    ("Tolle paid 1600 crowns to Vaun.", set()),
-    ("Vaun paid 1700 crowns to Tolle.", set()),
+    ("Tolle received 1600 crowns from Vaun in 1756.", {"paid"}),
+    ("Tolle paid 1600 crowns to Vaun in 1756.", set()),
+    ("Vaun paid 1700 crowns to Tolle in 1756.", set()),
     ("Mirel Dost bought Brask Mill from Ora Tolle in 1757.", {"sale"}),
-    ("Brask Mill was sold by Tolle to Dost.", {"sale"}),
-    ("Brask Mill was bought by Mirel Dost from Ora Tolle.", {"sale"}),
-    ("Mirel Dost sold Brask Mill to Ora Tolle.", set()),
+    ("Brask Mill was sold by Tolle to Dost in 1757.", {"sale"}),
+    ("Brask Mill was bought by Mirel Dost from Ora Tolle in 1757.", {"sale"}),
+    ("Mirel Dost sold Brask Mill to Ora Tolle in 1757.", set()),
     ("After Vaun burned down Brask Mill in 1752, Tolle sued Vaun in 1753.", {"fire", "suit"}),
     ("The weather was fine.", set()),
     ("Ora Tolle and Hedric Vaun met.", set()),

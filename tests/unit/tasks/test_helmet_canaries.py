@@ -9,6 +9,7 @@ from statistics import mean
 
 import pytest
 
+from benchmarks.archive_solvers import SOLVERS, solver_score
 from fixtures.corpora.words import vocabulary
 from fixtures.records import Sample
 from fixtures.scoring.match import contains_words
@@ -133,6 +134,15 @@ def test_an_echo_scores_no_more_than_chance(task: str) -> None:
         if task in NEEDLES and "whole" in name:
             continue  # RULER counts every value in an answer, and this one is many times longer than the budget
         assert mean(HELMET[task].score(one, echo(one)).value for one in drawn) <= most(task, drawn), name
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_solver_that_does_not_read_stays_below_its_bound(name: str) -> None:
+    solver, bounds = SOLVERS[name]
+    for task in bounds:
+        if task in HELMET:
+            drawn = several(task)
+            assert solver_score(solver, drawn) <= bounds[task] + 100 * SLACK, task
 
 
 def last_quarter(sample: Sample) -> str:

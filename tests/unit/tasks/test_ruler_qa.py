@@ -89,13 +89,16 @@ def small_set(tmp_path: Path) -> Corpora:
 
 def test_gold_occurs_once_in_a_repeated_small_set(small_set: Corpora) -> None:
     seen = set()
+    golds = {question.question: small_set.squad.paragraphs[question.gold[0]] for question in small_set.squad.questions}
     for index in range(8):
         sample = TASKS["qa_1"].sample(4096, index, seed=0, tokenizer=formatter(), corpora=small_set)
         documents = documents_of(sample.context)
+        assert documents.count(golds[sample.question]) == 1
         with_answer = [
             document for document in documents if any(contains_words(document, form) for form in sample.references)
         ]
-        assert len(with_answer) == 1
+        # Another paragraph of the article may state the answer too, but only once.
+        assert len(with_answer) == len(set(with_answer)) <= 2
         assert len(documents) > 100
         assert 2 <= len(set(documents)) <= 5
         assert 4096 * 0.93 < sample.prompt.length_tokens + 32 <= 4096

@@ -38,7 +38,7 @@ DIGESTS = {
     "niah_multikey_3": "f41792597c5c201a",
     "niah_multivalue": "9f0cd5f34f30b395",
     "niah_multiquery": "718197b3f288c762",
-    "vt": "137d34ab09ab35d2",
+    "vt": "3b9a44087c821028",
     "cwe": "099f00382eb232cb",
     "fwe": "85d7b7cd0906849c",
     "qa_1": "fa4bd109b15226bc",

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from math import comb
 from statistics import mean
 
@@ -14,7 +15,7 @@ import pytest
 from fixtures.engines.prefix_order import prefill_token_counts
 from fixtures.scoring.match import contains_words
 from fixtures.tasks.sample_spec import Draft
-from tests.helpers.tiny_tokenizers import GENERATED, drafts, make_sample, make_samples
+from tests.helpers.tiny_tokenizers import GENERATED, drafts, formatter, make_sample, make_samples
 
 ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 TOGETHER = ("niah_multivalue", "niah_multiquery")
@@ -249,7 +250,8 @@ def test_the_statements_of_a_chain_stand_in_order_and_anywhere() -> None:
         assert tuple(order) == draft.references
         noise = len(lines) - len(order)
         assert list(draft.depths) == sorted(draft.depths)
-        places += [(round(depth * noise), noise + 1) for depth in draft.depths]
+        # As in RULER, noise stands behind the last statement.
+        places += [(round(depth * noise), noise) for depth in draft.depths]
     assert is_even(places)
     assert {0, places[0][1] - 1} <= {place for place, _ in places}
 
@@ -290,3 +292,19 @@ def test_answers_stand_in_other_slots_in_every_sample(task: str, words: Callable
     share = mean(len(one) for one in slots) / mean(len(words(draft)) for draft in drafts(task, 60, token_budget=700))
     for slot in range(10):
         assert mean(slot in one for one in slots) == pytest.approx(share, abs=0.28)
+
+
+def test_assignments_have_noise_between_them_in_the_sample_and_in_the_example() -> None:
+    noise = "The grass is green."
+    for index, length in enumerate((1024, 4096, 4096)):
+        text = make_sample("vt", length, index).prompt.text
+        for statements in re.findall(r"Memorize and track.*?\n\n(.*?)\nQuestion:", text, re.DOTALL):
+            lines = statements.split("\n")
+            assert sum(line.startswith("VAR") for line in lines) == 5
+            assert not any(one.startswith("VAR") and not other.startswith(noise) for one, other in pairwise(lines))
+            assert lines[-1].startswith(noise)
+    example = text[text.index("Memorize") : text.index("Memorize", text.index("Memorize") + 1)]
+    tokens = formatter().count([example], separator="")[0]
+    lines_of_example = example.count(noise)
+    assert lines_of_example % 5 == 0
+    assert tokens <= 500 < tokens + 5 * tokens / lines_of_example
