@@ -89,8 +89,8 @@ def gold_outputs() -> Iterator[Output]:
             assert gold is not None
             yield Output(
                 name=task.name,
-                version_name="LIKELIHOOD",
-                version=versions.LIKELIHOOD,
+                version_name=f'LIKELIHOOD or TASKS["{task.name}"]',
+                version=_with_task(versions.LIKELIHOOD, task.name),
                 value=[gold.text, gold.foil, digest(gold.query_text), digest(gold.evidence_text)],
             )
 
@@ -105,10 +105,15 @@ def score_outputs() -> Iterator[Output]:
             for kind, text in answers(sample).items():
                 yield Output(
                     name=f"{task.name} {mode} {kind}",
-                    version_name=f'SCORING["{task.metric}"]',
-                    version=versions.SCORING[task.metric],
+                    version_name=f'SCORING["{task.metric}"] or TASKS["{task.name}"]',
+                    version=_with_task(versions.SCORING[task.metric], task.name),
                     value=rounded(msgspec.to_builtins(task.score(sample, text))),
                 )
+
+
+def _with_task(version: int, task: str) -> int:
+    """Return a version that also rises with that of the task, whose samples the output is about."""
+    return version + versions.TASKS[task] - 1
 
 
 def answers(sample: Sample) -> dict[str, str]:
