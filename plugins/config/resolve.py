@@ -12,6 +12,7 @@ from typing import Any
 from fixtures import calibration
 from fixtures.cases import cases_that_cannot_fit, plan, unavailable_cases
 from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError
+from fixtures.conversion import ConversionError
 from fixtures.corpora import CorpusError
 from fixtures.engines import EngineError
 from fixtures.engines.openai.endpoint import Endpoint
@@ -42,8 +43,8 @@ from plugins.journal import adopt_results
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (
-    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, CorpusError, EngineError,
-    JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
+    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, ConversionError, CorpusError,
+    EngineError, JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
 )  # fmt: skip
 # HELMET's shortest length, in tokens (Yen et al. 2025, §3).
 HELMET_MIN_LENGTH = 8192
