@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.checkpoints.steps import step_of
 from fixtures.engines import EngineFacts
 from fixtures.invariance import Finding
@@ -114,9 +115,17 @@ def _model(summary: RunSummary) -> dict[str, Any]:
         "execution": summary.execution and dict(summary.execution),
         "chat_template": summary.run.chat,
         "calibration": checkpoint.calibration,
-        "source": None if checkpoint.source is None else msgspec.to_builtins(checkpoint.source),
+        "source": _source(checkpoint),
         "quantization": quantization(checkpoint.config),
     }
+
+
+def _source(checkpoint: Checkpoint | None) -> dict[str, str] | None:
+    """Return what a checkpoint was made of for this run; None for one on disk, and without a checkpoint."""
+    if checkpoint is None or checkpoint.source is None:
+        return None
+    made: dict[str, str] = msgspec.to_builtins(checkpoint.source)
+    return made
 
 
 def quantization(config: Mapping[str, Any]) -> str | None:
@@ -277,6 +286,7 @@ def _regression(summary: RunSummary) -> dict[str, Any] | None:
             "name": baseline.name,
             "fingerprint": baseline.fingerprint,
             "engine": baseline.execution.get("engine") or summary.run.engine_settings("baseline")["engine"],
+            "source": _source(baseline.checkpoint),
         },
         "drop": thresholds.drop,
         "false_discoveries": thresholds.false_discoveries,
