@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fixtures.corpora import load_corpora
+from fixtures.corpora import CorpusError, load_corpora
 from fixtures.engines import Engine, EngineError, EngineFacts
 from fixtures.engines.verified import replaced
 from fixtures.records import Case
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks import load_tasks
-from fixtures.tasks.task import Assistants
+from fixtures.tasks.task import Assistants, Task
 from fixtures.tokenization.load import TokenizerError
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.config.assistants import open_assistants, replies_of, scored_by
@@ -141,9 +141,9 @@ def worker_of(session: pytest.Session) -> Worker:
             run,
             cases_of(run, [item.nodeid for item in session.items]),
             builder=SampleBuilder(
-                tasks=load_tasks(run.options.prompts, run.options.scoring),
+                tasks=_tasks(run),
                 formatter=_formatter(run),
-                corpora=load_corpora(run.options.data_dir),
+                corpora=load_corpora(run.options.data_dir, must_know_files=not run.options.tasks),
                 seed=run.options.seed,
                 assistants=_assistants(run),
             ),
@@ -153,6 +153,23 @@ def worker_of(session: pytest.Session) -> Worker:
             workers=worker_count(),
         )
     return config.stash[WORKER]
+
+
+def _tasks(run: Run) -> Mapping[str, Task]:
+    """Return the tasks of the run; raise EngineError if a question file is not the one that the run began with."""
+    options = run.options
+    try:
+        tasks = load_tasks(options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir)
+        changed = [case.task for case in run.measurable if _is_changed(tasks[case.task], case)]
+    except (CorpusError, KeyError) as error:
+        raise EngineError(f"--tasks: the files were changed during the run ({error}); start again") from error
+    if changed:
+        raise EngineError(f"--tasks: the questions of {changed[0]} were changed during the run; start again")
+    return tasks
+
+
+def _is_changed(task: Task, case: Case) -> bool:
+    return task.version is not None and task.version(case.length) != case.version
 
 
 def _formatter(run: Run) -> PromptFormatter:

@@ -13,6 +13,7 @@ from fixtures.cli import ERROR_CHARACTERS
 from fixtures.installation import CASES_DIRECTORY
 from fixtures.records import Case
 from fixtures.shown_text import one_line
+from fixtures.tasks import SUITES
 from plugins.config.check_values import check_values
 from plugins.config.invocation import Invocation
 from plugins.config.resolve import CONFIG_ERRORS, resolve
@@ -39,11 +40,6 @@ def _add_model_options(parser: pytest.Parser) -> None:
         help="probability that no blocking verdict is wrong (default: [verdict] confidence)",
     )
     add("--step", metavar="N", help="training step shown in reports (default: from the path, as in step_1000)")
-    add("--base-model", metavar="PATH", help="base model of a LoRA adapter (default: the one that the adapter names)")
-    add(
-        "--convert", metavar="COMMAND",
-        help="command that makes a checkpoint of a raw one: 'convert.sh {checkpoint} {out}'",
-    )  # fmt: skip
     add("--trust-remote-code", action="store_true", help="run Python code that comes with the checkpoint")
 
 
@@ -51,10 +47,10 @@ def _add_sample_options(parser: pytest.Parser) -> None:
     add = parser.getgroup("longctx").addoption
     add(
         "--suite",
-        default="all",
         metavar="NAME",
-        help="tasks to run: ruler, helmet, all (these two) or frontier (default: all)",
+        help="tasks to run: ruler, helmet, all (these two), frontier, or a suite of --tasks (default: all)",
     )
+    add("--tasks", metavar="FILE", help="TOML file with question sets of your own; a run without --suite has only them")
     add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, up to the model's claim)")
     add("--samples", default=500, metavar="N", help="most questions per case (default: 500)")
     add("--signal", default="answers", metavar="NAME", help="answers, likelihood or both (default: answers)")
@@ -115,10 +111,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         if "longctx" in config.workerinput:
             config.stash[RUN] = msgspec.convert(config.workerinput["longctx"], Run)
+            _declare_markers(config)
         return
     if not _collects_cases(config):
         return
     config.stash[RUN] = read_run(config)
+    _declare_markers(config)
     if config.option.plan:
         # A plan needs no workers. pytest-xdist reads these options after this hook.
         config.option.dist, config.option.tx, config.option.numprocesses = "no", [], None
@@ -143,8 +141,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Ignore the test files of families without cases in this run, which pytest would report as skipped."""
     if RUN not in config.stash or collection_path.parent != config.rootpath / CASES_DIRECTORY:
         return None
-    family = collection_path.stem.removeprefix("test_")
-    return True if family not in {case.family for case in config.stash[RUN].cases} else None
+    tests = {case.id.partition("[")[0] for case in config.stash[RUN].cases}
+    return True if collection_path.stem not in tests else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -215,8 +213,19 @@ def local_worker_count(config: pytest.Config) -> int | None:
 
 
 def _parameter(case: Case, skip_reason: str | None) -> Any:
-    marks = [getattr(pytest.mark, case.category), *([pytest.mark.skip(reason=skip_reason)] if skip_reason else [])]
+    names = [case.category] if case.suite in SUITES else dict.fromkeys((case.category, case.suite))
+    marks = [getattr(pytest.mark, name) for name in names]
+    if skip_reason:
+        marks.append(pytest.mark.skip(reason=skip_reason))
     return pytest.param(case, id=parameter_id(case), marks=marks)
+
+
+def _declare_markers(config: pytest.Config) -> None:
+    """Declare the suites and categories of tasks files, because pytest refuses unknown markers."""
+    for case in config.stash[RUN].cases:
+        if case.suite not in SUITES:
+            config.addinivalue_line("markers", f"{case.suite}: the tasks of --tasks that belong to this suite")
+            config.addinivalue_line("markers", f"{case.category}: the tasks of --tasks that belong to this category")
 
 
 def parameter_id(case: Case) -> str:

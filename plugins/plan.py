@@ -42,7 +42,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if RUN not in config.stash or hasattr(config, "workerinput") or reporter is None or config.option.collectonly:
         return
     run = config.stash[RUN]
-    cost = judge_cost(run.options, cases_of(run, [item.nodeid for item in session.items]) or run.available, TASKS)
+    cases = cases_of(run, [item.nodeid for item in session.items]) or run.available
+    # No metric of a tasks file needs a judge.
+    cost = judge_cost(run.options, [case for case in cases if case.task in TASKS], TASKS)
     if cost is not None:
         reporter.write_line(visible_line(str(cost)))
 

@@ -114,7 +114,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
     if parsed.horizon < 1:
         raise ValueError(f"--horizon: {parsed.horizon}; give a number of checkpoints of at least 1")
     if parsed.anchor is not None:
-        check_anchor(parsed.anchor, parsed.directory, parsed.out, options)
+        check_anchor(parsed.anchor, parsed.directory, parsed.out)
     suite = read_suite_options(options)
     check_suite_options(suite)
     return WatchSettings(

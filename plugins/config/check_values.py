@@ -46,6 +46,9 @@ def option_name(attribute: str) -> str:
 def _check_choices(arguments: Namespace) -> None:
     for name, choices in CHOICES.items():
         value = getattr(arguments, name)
+        if name == "suite" and (value is None or arguments.tasks is not None):
+            # The suites of a tasks file are known once it is read (`plugins.config.resolve`).
+            continue
         if value not in choices:
             raise ConfigError(f"{option_name(name)}: unknown {value!r}; use one of {', '.join(choices)}")
 

@@ -41,7 +41,7 @@ class Materials:
 def load_materials(options: Options) -> Materials:
     """Return the materials that the options name; raise CorpusError, PromptsError, JudgeError or CheckpointError."""
     return Materials(
-        tasks=load_tasks(options.prompts, options.scoring),
-        corpora=load_corpora(options.data_dir),
+        tasks=load_tasks(options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir, check=True),
+        corpora=load_corpora(options.data_dir, must_know_files=not options.tasks),
         scorers=scored_by(options),
     )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from fixtures import calibration
-from fixtures.cases import cases_that_cannot_fit, plan, unavailable_cases
+from fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
 from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError
-from fixtures.conversion import ConversionError
 from fixtures.corpora import CorpusError
 from fixtures.engines import EngineError
 from fixtures.engines.openai.endpoint import Endpoint
@@ -22,9 +21,10 @@ from fixtures.lengths import LengthError, parse_length
 from fixtures.memory.fit import cases_over_memory
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import JudgeError
-from fixtures.tasks import FAMILIES, TASKS
+from fixtures.tasks import SUITES, TASKS, known_families
 from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
+from fixtures.tasks.task import Task
 from fixtures.tokenization.load import TokenizerError
 from fixtures.tokenization.prompts import PromptFormatter
 from fixtures.tokenization.special_tokens import check_special_tokens
@@ -37,14 +37,15 @@ from plugins.config.models import load_formatter, resolve_baseline, resolve_mode
 from plugins.config.run import Run
 from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
 from plugins.config.signal import check_signal, without_gold
+from plugins.config.tasks_files import tasks_files, with_task_gates
 from plugins.gates.hypotheses import gate_family
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 from plugins.journal import adopt_results
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (
-    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, ConversionError, CorpusError,
-    EngineError, JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
+    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, CorpusError, EngineError,
+    JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
 )  # fmt: skip
 # HELMET's shortest length, in tokens (Yen et al. 2025, §3).
 HELMET_MIN_LENGTH = 8192
@@ -72,8 +73,9 @@ def resolve(invocation: Invocation) -> Run:
     options = read_options(invocation)
     thresholds = read_thresholds(options)
     materials = load_materials(options)
+    check_suite(options, materials)
     checkpoint = resolve_model(invocation)
-    options = complete_options(options, checkpoint)
+    options = complete_options(options, checkpoint, length_tasks(options, materials))
     run = list_cases(options, checkpoint, materials, thresholds)
     if options.budget_minutes is not None:
         run = replace(run, deadline=started + 60 * options.budget_minutes)
@@ -93,6 +95,8 @@ def read_options(invocation: Invocation) -> Options:
     values |= {name: invocation.path(values[name]) for name in PATHS}
     values |= {
         "model_path": "",
+        "suite": arguments.suite or ("all" if arguments.tasks is None else FILES),
+        "tasks": tasks_files(arguments.tasks, invocation.directory),
         "budget_minutes": arguments.budget,
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
         "prefill_chunk": str(arguments.prefill_chunk),
@@ -103,22 +107,26 @@ def read_options(invocation: Invocation) -> Options:
 
 
 def read_thresholds(options: Options) -> Thresholds:
-    """Return the thresholds file with the confidence of the options; raise ThresholdsError."""
-    thresholds = load_thresholds(Path(options.thresholds), known_tasks=FAMILIES)
+    """Return the thresholds file with the confidence of the options and the gates of tasks files.
+
+    Raises ThresholdsError and QuestionsError.
+    """
+    thresholds = load_thresholds(Path(options.thresholds), known_tasks=known_families(options.tasks))
+    thresholds = with_task_gates(thresholds, options.tasks)
     if options.confidence is None:
         return thresholds
     return replace(thresholds, verdict=replace(thresholds.verdict, confidence=options.confidence))
 
 
-def complete_options(options: Options, checkpoint: Checkpoint) -> Options:
-    """Return the options with the defaults that depend on the checkpoint.
+def complete_options(options: Options, checkpoint: Checkpoint, tasks: Iterable[Task] = TASKS.values()) -> Options:
+    """Return the options with the defaults that depend on the checkpoint; the lengths are those of `tasks`.
 
     For a model that only a server knows, --length-tokenizer already is the model's tokenizer.
     """
     return replace(
         options,
         model_path=checkpoint.path,
-        lengths=options.lengths or default_lengths(checkpoint.claimed_length),
+        lengths=options.lengths or default_lengths(checkpoint.claimed_length, tasks),
         length_tokenizer=options.length_tokenizer if is_on_disk(checkpoint) else None,
     )
 
@@ -203,7 +211,10 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter)
 
     HELMET is defined from 8K on, so a shorter HELMET case that does not fit is skipped rather than failed.
     """
-    unfit = cases_that_cannot_fit(
+    fitted, unfit = fit_questions(run.available, materials.tasks, formatter)
+    by_id = {case.id: case for case in fitted}
+    run = replace(run, cases=tuple(by_id.get(case.id, case) for case in run.cases))
+    unfit |= cases_that_cannot_fit(
         run.available, materials.tasks, seed=run.options.seed, formatter=formatter, corpora=materials.corpora
     )
     short = {
@@ -242,9 +253,21 @@ def _loaded_checkpoints(run: Run, baseline: Baseline | None) -> tuple[Checkpoint
 def concerning(thresholds: Thresholds, cases: Sequence[Case]) -> Thresholds:
     """Return the thresholds with only the gates on families that the cases have."""
     families = {case.family for case in cases}
-    return replace(
-        thresholds, gates=tuple(gate for gate in thresholds.gates if gate_family(gate, FAMILIES) in families)
-    )
+    known = {case.task: case.family for case in cases}
+    return replace(thresholds, gates=tuple(gate for gate in thresholds.gates if gate_family(gate, known) in families))
+
+
+def check_suite(options: Options, materials: Materials) -> None:
+    """Raise ConfigError if no task belongs to the suite, or none of the tasks files does."""
+    tasks = [task for task in materials.tasks.values() if is_selected(task, options.suite)]
+    own = [task for task in materials.tasks.values() if task.version is not None]
+    if not tasks:
+        names = dict.fromkeys((*SUITES, *(task.suite for task in own), "all", FILES))
+        raise ConfigError(f"--suite: unknown {options.suite!r}; use one of {', '.join(names)}")
+    if own and not any(task.version is not None for task in tasks):
+        raise ConfigError(
+            f"--tasks: --suite {options.suite} leaves out its tasks; leave out --suite, or use --suite {own[0].suite}"
+        )
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
@@ -255,8 +278,15 @@ def parse_lengths(text: str) -> tuple[int, ...]:
         raise LengthError(f"--lengths: {error}") from error
 
 
-def default_lengths(claimed_length: int | None) -> tuple[int, ...]:
-    """Return the lengths of the papers up to the claimed one, and at least the shortest."""
-    standard = sorted({length for task in TASKS.values() for length in task.lengths})
+def length_tasks(options: Options, materials: Materials) -> Iterable[Task]:
+    """Return the tasks whose lengths are the default: those of tasks files if the run has no others."""
+    if options.suite in ("all", *SUITES):
+        return TASKS.values()
+    return [task for task in materials.tasks.values() if is_selected(task, options.suite)]
+
+
+def default_lengths(claimed_length: int | None, tasks: Iterable[Task] = TASKS.values()) -> tuple[int, ...]:
+    """Return the lengths of the tasks up to the claimed one, and at least the shortest."""
+    standard = sorted({length for task in tasks for length in task.lengths})
     claimed = tuple(length for length in standard if claimed_length is None or length <= claimed_length)
     return claimed or (standard[0],)

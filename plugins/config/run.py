@@ -121,5 +121,5 @@ class Run:
             full=self.options.full,
             draw_rates=self.draw_rates,
             signal=self.options.signal,
-            task_families=FAMILIES,
+            task_families={**FAMILIES, **{case.task: case.family for case in self.cases}},
         )

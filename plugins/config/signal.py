@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fixtures.records import Case, Options
-from fixtures.tasks import FAMILIES
 from plugins.config.invocation import ConfigError
 from plugins.gates.hypotheses import gate_family
 from plugins.gates.thresholds import Gate, Thresholds
@@ -53,5 +52,5 @@ def without_gold(options: Options, cases: Sequence[Case]) -> dict[str, str]:
 
 
 def _tasks_of(gate: Gate, cases: Sequence[Case]) -> Sequence[str]:
-    family = gate_family(gate, FAMILIES)
+    family = gate_family(gate, {case.task: case.family for case in cases})
     return gate.tasks or [case.task for case in cases if case.family == family and gate.aspect in (None, case.category)]

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.checkpoints.steps import step_of
 from fixtures.engines import EngineFacts
 from fixtures.invariance import Finding
@@ -101,7 +100,7 @@ def _model(summary: RunSummary) -> dict[str, Any]:
     checkpoint, facts = summary.run.checkpoint, summary.facts
     return {
         "name": summary.run.options.model,
-        "path": checkpoint.path if checkpoint.source is None else checkpoint.source.path,
+        "path": checkpoint.path,
         "fingerprint": checkpoint.fingerprint,
         "claimed_length": checkpoint.claimed_length,
         "architecture": checkpoint.architecture,
@@ -115,27 +114,7 @@ def _model(summary: RunSummary) -> dict[str, Any]:
         "execution": summary.execution and dict(summary.execution),
         "chat_template": summary.run.chat,
         "calibration": checkpoint.calibration,
-        "source": _source(checkpoint),
-        "quantization": quantization(checkpoint.config),
     }
-
-
-def _source(checkpoint: Checkpoint | None) -> dict[str, str] | None:
-    """Return what a checkpoint was made of for this run; None for one on disk, and without a checkpoint."""
-    if checkpoint is None or checkpoint.source is None:
-        return None
-    made: dict[str, str] = msgspec.to_builtins(checkpoint.source)
-    return made
-
-
-def quantization(config: Mapping[str, Any]) -> str | None:
-    """Return the quantization that a config declares, such as "gptq, 4 bits"; None if it declares none."""
-    declared = config.get("quantization_config")
-    if not isinstance(declared, dict):
-        return None
-    bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)
-    method = str(declared.get("quant_method", "of an unnamed kind"))
-    return method if bits is None else f"{method}, {bits} bits"
 
 
 def _run(summary: RunSummary) -> dict[str, Any]:
@@ -286,7 +265,6 @@ def _regression(summary: RunSummary) -> dict[str, Any] | None:
             "name": baseline.name,
             "fingerprint": baseline.fingerprint,
             "engine": baseline.execution.get("engine") or summary.run.engine_settings("baseline")["engine"],
-            "source": _source(baseline.checkpoint),
         },
         "drop": thresholds.drop,
         "false_discoveries": thresholds.false_discoveries,

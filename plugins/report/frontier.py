@@ -39,8 +39,8 @@ def frontier_means(document: Mapping[str, Any]) -> dict[str, Mapping[str, float 
 
 
 def has_no_ruler(document: Mapping[str, Any]) -> bool:
-    """Return True if all cases of a document are HELMET's or frontier tasks, which have no effective length."""
-    return all(case["suite"] in ("helmet", SUITE) for case in document["cases"])
+    """Return True if no case of a document is RULER's, the only tasks with an effective length."""
+    return all(case["suite"] != "ruler" for case in document["cases"])
 
 
 def relative_length(scores: Mapping[str, float | None]) -> int | None:

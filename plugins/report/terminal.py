@@ -89,9 +89,7 @@ def short(text: str) -> str:
 def _headline(document: Document) -> list[Line]:
     model, ruler = document["model"], document["ruler"]
     chat = "chat template" if model["chat_template"] else "no chat template"
-    made = model["source"] and ("merged adapter" if model["source"]["kind"] == "adapter" else "converted")
-    known = (model["architecture"], model["quantization"], made, model["dtype"], model["attention"], chat)
-    facts = ", ".join(fact for fact in known if fact)
+    facts = ", ".join(fact for fact in (model["architecture"], model["dtype"], model["attention"], chat) if fact)
     lines = [_line("model", f"{_tail(model['name'], 40)} ({facts})")]
     claimed = f"claimed {_length(ruler['claimed_length'])}"
     if has_no_ruler(document):

@@ -1,0 +1,266 @@
+"""--tasks FILE: rows become samples, and a fault of a file is one line with file, line and key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.cases import fit_questions, plan
+from fixtures.corpora import Corpora
+from fixtures.corpora.rows import QuestionsError
+from fixtures.preflight import sample_problems
+from fixtures.tasks import load_tasks
+from tests.helpers.question_files import (
+    ROWS,
+    byte_formatter,
+    load_tasks_file,
+    rooms,
+    sample_of,
+    samples_by_question,
+    write_rows,
+    write_tasks,
+)
+from tests.helpers.reports import options_of
+from tests.helpers.runs import usage_error
+
+LONG = {"doc": "word " * 200, "q": "Which color is last?", "a": "black"}
+
+
+@pytest.mark.parametrize("name", ["rooms.jsonl", "rooms.json", "rooms.parquet"])
+def test_every_format_gives_the_same_samples(tmp_path: Path, name: str) -> None:
+    write_rows(tmp_path / name, ROWS)
+    (task,) = load_tasks_file(write_tasks(tmp_path, source={"file": name}))
+    samples = samples_by_question(task, 4)
+    assert samples.keys() == {row["q"] for row in ROWS}
+    sample = samples["Which color has room 2?"]
+    assert sample.prompt.text == "Room 2 is painted blue.\nWhich color has room 2? Color:"
+    assert sample.references == ("blue",)
+    assert task.score(sample, " Blue.").value == 1
+    assert sample_problems(sample, task, byte_formatter()) == []
+
+
+def test_seeds_order_the_questions_and_lengths_share_the_order(tmp_path: Path) -> None:
+    task = rooms(tmp_path, [*ROWS, *({**row, "q": row["q"] + "?"} for row in ROWS)])
+    orders = {
+        (seed, length): [sample_of(task, length, index, seed=seed).question for index in range(8)]
+        for seed, length in ((0, 256), (0, 512), (1, 256))
+    }
+    assert orders[0, 256] == orders[0, 512] != orders[1, 256]
+    assert sorted(orders[1, 256]) == sorted(orders[0, 256])
+
+
+def test_a_question_that_does_not_fit_is_refused_or_skipped(tmp_path: Path) -> None:
+    for rule, samples, left_out, said in (("as_is", 5, 0, "line 5 takes 1038"), ("skip", 4, 1, "")):
+        task = rooms(tmp_path, [*ROWS, LONG], length={"rule": rule})
+        assert task.fitting is not None
+        found = task.fitting(128, byte_formatter())
+        assert (found.questions, found.left_out) == ((0, 0) if said else (samples, left_out))
+        assert said in found.reason
+    assert {sample_of(task, 128, index).question for index in range(4)} == {row["q"] for row in ROWS}
+
+
+@pytest.mark.parametrize(
+    ("rule", "start", "end"), [("head", "0 1 2", ""), ("tail", "", "97 98 99"), ("middle", "0 1", "98 99")]
+)
+def test_a_long_context_is_cut_to_the_length(tmp_path: Path, rule: str, start: str, end: str) -> None:
+    row = {"doc": " ".join(map(str, range(100))), "q": "Which?", "a": "7"}
+    task = rooms(tmp_path, [row], length={"rule": rule})
+    sample = sample_of(task, 100)
+    assert sample.prompt.length_tokens + sample.prompt.generation_tokens == 100
+    assert sample.context.startswith(start)
+    assert sample.context.endswith(end)
+    assert sample.prompt.text.endswith("\nWhich? Color:")
+    share = 1 - len(sample.context) / len(row["doc"])
+    assert task.score(sample, "nothing").parts == {"f1": 0.0, "cut": pytest.approx(share)}
+    assert sample_problems(sample, task, byte_formatter()) == []
+    assert task.score(sample_of(task, 1024), "7").parts == {"f1": 1.0}
+
+
+def test_characters_at_a_cut_stay_whole(tmp_path: Path) -> None:
+    task = rooms(
+        tmp_path, [{"doc": "\N{GREEK SMALL LETTER ALPHA}" * 300, "q": "Which?", "a": "7"}], length={"rule": "middle"}
+    )
+    for length in (101, 102, 103, 104):
+        assert set(sample_of(task, length).context) == {"\N{GREEK SMALL LETTER ALPHA}"}
+
+
+def test_a_whole_prompt_can_be_cut_as_publishers_do(tmp_path: Path) -> None:
+    rule = {"rule": "middle", "of": "prompt"}
+    task = rooms(tmp_path, [LONG], length=rule, prompt={"text": "Read. {context}\n{question} Color:"})
+    sample = sample_of(task, 100)
+    assert sample.prompt.text.startswith("Read. word")
+    assert sample.prompt.text.endswith("Which color is last? Color:")
+    assert len(sample.prompt.text) == 90
+
+
+def test_filling_places_the_document_at_all_depths(tmp_path: Path) -> None:
+    task = rooms(tmp_path, ROWS * 10, length={"rule": "fill"})
+    samples = [sample_of(task, 2048, index) for index in range(40)]
+    for sample in samples:
+        assert 0.93 <= (sample.prompt.length_tokens + 10) / 2048 <= 1
+        assert sample_problems(sample, task, byte_formatter()) == []
+        assert sample.context.count("is painted") == 1
+    depths = [sample.depths[0] for sample in samples]
+    assert min(depths) < 0.2
+    assert max(depths) > 0.8
+
+
+def test_solved_examples_come_from_rows_that_no_sample_asks(tmp_path: Path) -> None:
+    shots = {"n": 2, "text": "{question} {reference}", "join": "\n"}
+    task = rooms(tmp_path, shots=shots, prompt={"text": "{shots}\n{context}\n{question}"})
+    assert task.question_count is not None
+    assert task.question_count(Corpora(), 512) == 2
+    for index in range(2):
+        first, second, *_ = sample_of(task, 512, index).prompt.text.split("\n")
+        solved = {f"{row['q']} {row['a']}" for row in ROWS if row["q"] != sample_of(task, 512, index).question}
+        assert {first, second} <= solved
+
+
+def test_turns_become_the_prompt_of_a_model_without_a_chat_template(tmp_path: Path) -> None:
+    turns = [
+        {"role": "system", "text": "Be brief."},
+        {"role": "user", "text": "{context}"},
+        {"role": "assistant", "text": "Noted."},
+        {"role": "user", "text": "{question}"},
+    ]
+    sample = samples_by_question(rooms(tmp_path, prompt=None, turns=turns), 4)["Which color has room 0?"]
+    assert sample.prompt.text == "Be brief.\n\nRoom 0 is painted red.\n\nNoted.\n\nWhich color has room 0?"
+
+
+def test_rows_can_be_selected_exploded_and_merged(tmp_path: Path) -> None:
+    rows = [
+        {"doc": "d1", "q": ["q1", "q2"], "a": ["1", "2"], "kind": "x"},
+        {"doc": "d2", "q": ["q3"], "a": ["3"], "kind": "y"},
+    ]
+    task = rooms(tmp_path, rows, source={"file": "rooms.jsonl", "explode": ["q", "a"], "where": {"kind": "x"}})
+    assert {name: sample.references for name, sample in samples_by_question(task, 2).items()} == {
+        "q1": ("1",),
+        "q2": ("2",),
+    }
+    task = rooms(tmp_path, [*ROWS, {**ROWS[0], "a": "crimson"}], source={"file": "rooms.jsonl", "merge_by": "q"})
+    assert samples_by_question(task, 4)["Which color has room 0?"].references == ("red", "crimson")
+
+
+@pytest.mark.parametrize(
+    ("changes", "changed"),
+    [
+        ({}, False),
+        ({"above": 50, "category": "other"}, False),
+        ({"version": 2}, True),
+        ({"prompt": {"text": "{context} {question}"}}, True),
+        ({"metric": {"name": "exact_match"}}, True),
+        ({"length": {"rule": "fill"}}, True),
+    ],
+)
+def test_the_version_of_a_case_holds_what_decides_its_results(
+    tmp_path: Path, changes: Mapping[str, Any], changed: bool
+) -> None:
+    before, after = rooms(tmp_path), rooms(tmp_path, **changes)
+    assert before.version is not None
+    assert after.version is not None
+    assert (before.version(512) != after.version(512)) == changed
+    (tmp_path / "rooms.jsonl").write_text((tmp_path / "rooms.jsonl").read_text() + json.dumps(LONG))
+    (other,) = load_tasks_file(tmp_path / "own.toml")
+    assert other.version is not None
+    assert other.version(512) != after.version(512)
+
+
+def test_cases_have_ids_and_lose_skipped_questions(tmp_path: Path) -> None:
+    rooms(tmp_path, [*ROWS, LONG], length={"rule": "skip"})
+    tasks = load_tasks(files=[str(tmp_path / "own.toml")])
+    planned = plan(options_of(suite="tasks", lengths=(128, 2048)), tasks, Corpora())
+    cases, reasons = fit_questions(planned, tasks, byte_formatter())
+    assert [(case.id, case.samples, case.left_out) for case in cases] == [
+        ("test_questions[rooms-128]", 4, 1),
+        ("test_questions[rooms-2k]", 5, 0),
+    ]
+    assert reasons == {}
+    assert {(case.suite, case.family, case.category) for case in cases} == {("questions", "questions", "lookup")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nam": "x"}, "own.toml, line 10, dataset 'rooms', nam: unknown key 'nam'; known are name, version"),
+        ({"version": None}, "own.toml, line 1, dataset 'rooms': the key 'version' is missing"),
+        ({"source": {"fil": "x"}}, "line 5, dataset 'rooms', source: unknown key 'fil'; known are file, format"),
+        ({"budget": 0}, "line 8, dataset 'rooms', budget: Expected 'int' >= 1"),
+        ({"name": "Rooms!"}, "line 2, dataset 'Rooms!', name: Expected 'str' matching regex"),
+        ({"metric": {"name": "bleu"}}, "line 9, dataset 'rooms', metric: unknown metric 'bleu'; known are exact_match"),
+        ({"metric": {"name": "option"}}, "metric: 'option' is for multiple choice; name the field of the options"),
+        ({"prompt": None}, "line 1, dataset 'rooms', prompt: give either a prompt or turns"),
+        ({"prompt": {"text": "{contxt}"}}, "line 7, dataset 'rooms', prompt: unknown slot {contxt}; this row has a,"),
+        ({"prompt": {"text": "{q"}}, "prompt: a single '{'; write {{ for a brace of the text"),
+        ({"source": {"file": "none.jsonl"}}, "line 5, dataset 'rooms', source: file: no such file"),
+        ({"source": {"file": "rooms.jsonl", "rows": 9}}, "source: rows is 9, but"),
+        ({"source": {"file": "rooms.jsonl", "sha256": "00"}}, "source: sha256 is 00, but"),
+        ({"length": {"rule": "cut"}}, "length.rule: Invalid enum value 'cut'"),
+        ({"fields": {"references": "a"}, "length": {"rule": "head"}}, "rule 'head' needs the context"),
+        ({"lengths": ["8q"]}, "lengths: unknown '8q'; write 8k, 8192 or 1m"),
+        ({"answer": {"regex": "("}}, "answer: no regular expression"),
+        ({"shots": {"n": 4, "text": "{q}"}}, "shots: n is 4, but there are only 4 questions"),
+        ({"fields": {"references": "b"}}, "rooms.jsonl, line 1: no field 'b'; the row has 'doc', 'q', 'a' (dataset"),
+    ],
+)
+def test_a_fault_is_one_line_with_file_line_and_key(tmp_path: Path, changes: Mapping[str, Any], said: str) -> None:
+    check_refusal(tmp_path, ROWS, changes, said)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([*ROWS, {**ROWS[0], "a": None}], "rooms.jsonl, line 5: 'a' is None; write an answer, or a list of accepted"),
+        ([*ROWS, {**ROWS[0], "a": []}], "line 5: 'a' is []"),
+        ([*ROWS, {"doc": "x", "q": "y"}], "line 5: no field 'a'; the row has 'doc', 'q'"),
+        ([], "rooms.jsonl: no record; give one JSON object per line"),
+    ],
+)
+def test_a_faulty_row_is_named(tmp_path: Path, rows: Sequence[Mapping[str, Any]], said: str) -> None:
+    check_refusal(tmp_path, rows, {}, said)
+
+
+def check_refusal(folder: Path, rows: Sequence[Mapping[str, Any]], changes: Mapping[str, Any], said: str) -> None:
+    write_rows(folder / "rooms.jsonl", rows)
+    path = write_tasks(folder, **changes)
+    with pytest.raises(QuestionsError) as caught:
+        versions_of(path)
+    message = str(caught.value)
+    assert message.startswith("--tasks: ")
+    assert said in message
+    assert "\n" not in message
+
+
+def versions_of(path: Path) -> list[str]:
+    return [task.version(512) for task in load_tasks_file(path) if task.version is not None]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"doc": "x"\n', "rooms.jsonl: record 1: cut off, or no JSON object; give one JSON object per line"),
+        (b'{"doc": }\n', "rooms.jsonl, line 1: Expecting value"),
+        (b"\n\n" + json.dumps(ROWS[0]).encode() + b"\n{]}\n", "rooms.jsonl, line 4: "),
+    ],
+)
+def test_text_that_is_no_json_is_named_with_its_line(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "rooms.jsonl").write_bytes(content)
+    with pytest.raises(QuestionsError) as caught:
+        load_tasks_file(write_tasks(tmp_path))
+    assert said in str(caught.value)
+
+
+def test_an_option_value_that_fits_no_file_is_refused_before_a_model_is_read(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rooms.jsonl", ROWS)
+    own = write_tasks(tmp_path, name="vt")
+    assert "dataset 'vt', name: this project has a task of that name" in usage_error("--model=m", f"--tasks={own}")
+    own = write_tasks(tmp_path)
+    assert "--tasks: --suite ruler leaves out its tasks" in usage_error("--model=calibration:512", f"--tasks={own}")
+    wrong = ("--model=calibration:512", f"--tasks={own}", "--suite=other")
+    assert usage_error(*wrong).startswith("--suite: unknown 'other'; use one of ruler, helmet")
+    assert "none.toml: no such file; give a TOML file" in usage_error("--model=m", "--tasks=none.toml")
+    own.write_text(own.read_text().replace('"rooms.jsonl"', '"rooms.jsonl'))
+    assert "own.toml is not TOML: " in usage_error("--model=m", f"--tasks={own}")
