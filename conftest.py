@@ -14,6 +14,8 @@ pytest_plugins = [
     "plugins.plan",
     "plugins.gate_tests",
     "plugins.reports",
+    "plugins.interrupted",
+    "plugins.status_words",
 ]
 
 # They import each other, and pytest warns of a plugin that another one has imported before it was announced.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from fixtures.engines import EngineFacts
+from fixtures.engines import EngineError, EngineFacts
 from fixtures.invariance import Finding
 from fixtures.records import Case
 from plugins.config.run import Run
 from plugins.gates.evaluation import Evaluation, evaluate
+from plugins.journal import JournalError
 from plugins.options import RUN, cases_of
 from plugins.runner.case_report import CaseReport
 from plugins.runner.panel_state import PanelState
@@ -27,6 +29,8 @@ CONTROLLER = pytest.StashKey["Controller"]()
 EVALUATION = pytest.StashKey[Evaluation]()
 INVARIANCE = pytest.StashKey[tuple[Finding, ...]]()
 """The findings of --invariance, once its test has ended."""
+INTERRUPTED = pytest.StashKey[bool]()
+"""Set once Ctrl-C has ended the tests."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,9 +77,22 @@ class Controller:
         self.panel_state = open_panel_state(self.run, self.selected)
         return self.panel_state
 
+    def stored_samples(self) -> tuple[int, int]:
+        """Return how many of the planned samples the journal has, and their number; 0 and 0 if it was not opened."""
+        state = self.panel_state
+        if state is None:
+            return 0, 0
+        panels = state.panels.values()
+        return sum(len(state.scores(panel)) for panel in panels), sum(len(panel.order) for panel in panels)
+
     def evaluate(self) -> Evaluation:
         """Evaluate the run from its journals. Nothing else may read `panel_state` at the same time."""
-        measured = read_measured(self.run, self.selected, self.reports, self.panel_state)
+        interrupted = INTERRUPTED in self.config.stash
+        if interrupted and self.panel_state is None:
+            # Without any report, the journals show the results so far.
+            with suppress(EngineError, JournalError):
+                self.open_journals()
+        measured = read_measured(self.run, self.selected, self.reports, self.panel_state, interrupted=interrupted)
         evaluation = evaluate(self.run.thresholds, measured)
         selected = self.config.stash.get(SELECTED_GATES, None)
         if selected is None:

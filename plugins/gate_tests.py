@@ -17,8 +17,11 @@ from plugins.gates.evaluate import blocks
 from plugins.gates.evaluation import Evaluation
 from plugins.gates.thresholds import Thresholds
 from plugins.options import RUN
+from plugins.report.words import shown_verdict
 
 REPORTED_ONLY = "reported only: "
+GATE_WORD = "longctx_gate"
+"""The attribute of a report with the word for a gate's verdict; `reported` if it cannot fail the run."""
 TestReports = tuple[pytest.TestReport, pytest.TestReport]
 """The reports of a test's call and of its teardown; JUnit takes the properties of a test from its teardown."""
 
@@ -38,9 +41,11 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
 def log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
     """Log the gates and the bad cases as tests, and fail the run if one of them or any case fails it."""
     tests = gate_tests(session.config.stash[RUN], evaluation)
-    session.testscollected += len(tests)
-    for report in (report for reports in tests for report in reports):
-        session.config.hook.pytest_runtest_logreport(report=report)
+    for reports in tests:
+        # One by one, so that the percentage under -v never falls.
+        session.testscollected += 1
+        for report in reports:
+            session.config.hook.pytest_runtest_logreport(report=report)
     failed = any(report.failed for reports in tests for report in reports)
     # A case that was to be retried and never was, or whose results cannot be read, has no failed test.
     results = evaluation.measured.results
@@ -52,11 +57,12 @@ def log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
 
 def gate_tests(run: Run, evaluation: Evaluation) -> list[TestReports]:
     """Return the reports of every gate and of every case that is below its floor or worse than the baseline."""
-    narrowed = len(evaluation.measured.scope.cases) < len(run.available)
+    narrowed = evaluation.is_narrowed(run.available)
     place = visible_line(Path(run.options.thresholds).name)
     gates = [gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in evaluation.verdicts]
     bad = sorted(case for case, diagnosis in evaluation.diagnoses.items() if diagnosis.bad)
-    return [*gates, *(case_reports(case, evaluation.diagnoses[case], run.thresholds, place=place) for case in bad)]
+    cases = [case_reports(case, evaluation.diagnoses[case], run.thresholds, place=place) for case in bad]
+    return [*gates, *cases]
 
 
 def case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str) -> TestReports:
@@ -78,7 +84,7 @@ def case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, pla
         report.outcome, report.longrepr = "failed", f"{case}: {reason}"
     else:
         report.outcome, report.longrepr, report.wasxfail = "skipped", f"{case}: {reason}", REPORTED_ONLY + reason
-    return report, teardown
+    return _named(report, teardown, "fail" if report.failed else "reported (fail)")
 
 
 def gate_reports(verdict: Verdict, thresholds: Thresholds, *, place: str, narrowed: bool) -> TestReports:
@@ -96,6 +102,13 @@ def gate_reports(verdict: Verdict, thresholds: Thresholds, *, place: str, narrow
         report.wasxfail = REPORTED_ONLY + verdict.reason
     elif verdict.verdict != "pass":
         report.outcome, report.longrepr = "skipped", (place, 1, f"Skipped: {verdict.reason}")
+    word = shown_verdict(verdict.verdict)
+    return _named(report, teardown, word if verdict.blocking else f"reported ({word})")
+
+
+def _named(report: pytest.TestReport, teardown: pytest.TestReport, word: str) -> TestReports:
+    for phase in (report, teardown):
+        setattr(phase, GATE_WORD, word)
     return report, teardown
 
 

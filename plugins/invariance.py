@@ -29,6 +29,8 @@ TASK = "niah_single_2"
 # The first of these that holds the question; small vocabularies need more tokens for it.
 LENGTHS = (1024, 2048, 4096)
 FINDINGS = pytest.StashKey[tuple[Finding, ...]]()
+PROPERTY_WORD = "longctx_property"
+"""The attribute of a report with the word for a property of the engine: pass, fail or skipped."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -93,8 +95,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     """Log every property as a test before any report is written."""
     findings = session.config.stash.get(INVARIANCE, ())
-    session.testscollected += len(findings)
     for finding in findings:
+        session.testscollected += 1
         for report in property_reports(finding):
             session.config.hook.pytest_runtest_logreport(report=report)
     failed = any(finding.verdict == "fail" for finding in findings)
@@ -113,6 +115,8 @@ def property_reports(finding: Finding) -> tuple[pytest.TestReport, pytest.TestRe
         report.outcome, report.longrepr = "failed", finding.line
     elif finding.verdict == "skipped":
         report.outcome, report.longrepr = "skipped", (PLACE, 1, f"Skipped: {finding.reason}")
+    for phase in (report, teardown):
+        setattr(phase, PROPERTY_WORD, finding.verdict)
     return report, teardown
 
 

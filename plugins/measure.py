@@ -258,6 +258,9 @@ def pytest_runtest_makereport(
         if case_report is not None and call.when != "teardown":
             # xdist sends plain types only.
             report.longctx = json.dumps(msgspec.to_builtins(case_report))  # type: ignore[attr-defined]  # reports take any attribute
+        expected = (pytest.fail.Exception, pytest.skip.Exception)
+        if call.excinfo is not None and not isinstance(call.excinfo.value, expected):
+            report.longctx_unexpected = True  # type: ignore[attr-defined]  # as above
     return report
 
 

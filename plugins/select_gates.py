@@ -26,6 +26,9 @@ from plugins.options import RUN, is_thresholds_file, parameter_id, usage_error
 SELECTED_GATES = pytest.StashKey[frozenset[str]]()
 """The names of the gates to evaluate; not set if all of them are."""
 
+LISTED_GATES = pytest.StashKey[int]()
+"""The number of gates that --collect-only lists."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
@@ -73,7 +76,9 @@ def pytest_collection_modifyitems(
     """Add the gates to the list of --collect-only. In a run they are logged when all cases have been measured."""
     yield
     if config.option.collectonly and RUN in config.stash:
-        items.extend(_gate_items(session))
+        gates = list(_gate_items(session))
+        items.extend(gates)
+        config.stash[LISTED_GATES] = len(gates)
 
 
 class GateFile(pytest.File):
@@ -97,6 +102,11 @@ def _gate_items(session: pytest.Session) -> Iterator[GateItem]:
     # The id of a gate begins with the file's name, wherever the file is. pytest gives these characters a meaning there.
     file: GateFile = GateFile.from_parent(session, path=path, nodeid=re.sub(r"[\[\]:]", "_", path.name))
     return file.collect()
+
+
+def gate_count(config: pytest.Config) -> int:
+    """Return the number of gates of the run."""
+    return len(_named(config))
 
 
 def _named(config: pytest.Config) -> Mapping[str, NamedGate]:

@@ -63,6 +63,9 @@ class Measured:
 
     baseline_likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
 
+    unfinished: frozenset[str] = frozenset()
+    """The ids of the cases whose tests an interruption ended; their results are those so far."""
+
     @property
     def failed(self) -> frozenset[str]:
         """The ids of the cases that ended with an error."""

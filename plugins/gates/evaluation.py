@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fixtures.records import Verdict
+from fixtures.records import Case, Verdict
 from plugins.gates.diagnoses import Diagnosis, diagnoses
 from plugins.gates.evaluate import GateEvaluator, Measured
 from plugins.gates.evidence_curves import Curve, curves
@@ -42,6 +42,10 @@ class Evaluation:
     likelihood: tuple[PanelLikelihood, ...] = ()
     """The likelihoods of gold answers on every panel where some were measured."""
 
+    def is_narrowed(self, available: Sequence[Case]) -> bool:
+        """Return True if some of the available cases were not selected, or an interruption ended the run."""
+        return bool(self.measured.unfinished) or len(self.measured.scope.cases) < len(available)
+
 
 def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
     """Apply the thresholds to the case results of a run."""
@@ -51,14 +55,15 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
         return {length: evaluator.finding(gate, length) for length in scope.lengths}
 
     has_answers = scope.signal != "likelihood"
+    verdicts = (
+        *(evaluator.verdicts() if has_answers else ()),
+        *(regression_verdicts(evaluator) if has_answers else ()),
+        *likelihood_verdicts(evaluator),
+    )
     return Evaluation(
         thresholds=thresholds,
         measured=measured,
-        verdicts=(
-            *(evaluator.verdicts() if has_answers else ()),
-            *(regression_verdicts(evaluator) if has_answers else ()),
-            *likelihood_verdicts(evaluator),
-        ),
+        verdicts=tuple(_unless_interrupted(verdict, measured) for verdict in verdicts),
         likelihood=panel_likelihoods(evaluator),
         diagnoses=diagnoses(evaluator),
         ruler=by_length(HEADLINE),
@@ -69,3 +74,16 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
         categories={category: by_length(estimate_gate(category)) for category in CATEGORIES},
         curves=curves(evaluator),
     )
+
+
+def _unless_interrupted(verdict: Verdict, measured: Measured) -> Verdict:
+    """Return the verdict, or "not measured" if it was undecided when an interruption ended one of its lengths."""
+    lengths = {case.length for case in measured.scope.cases if case.id in measured.unfinished}
+    is_open = verdict.verdict in ("inconclusive", "underpowered")
+    if not is_open or not lengths or verdict.length not in (None, *lengths):
+        return verdict
+    reason = f"interrupted after {verdict.samples:,} of {verdict.of:,} samples"
+    return replace(
+        verdict, verdict="not measured", measured=None, interval=None, model_interval=None, confidence=None,
+        reason=reason,
+    )  # fmt: skip

@@ -63,7 +63,7 @@ def _failing(summary: RunSummary) -> tuple[str, ...]:
     """Return the gates and cases that fail the run, by the rules that decide the exit code."""
     evaluation = summary.evaluation
     thresholds, scope, results = evaluation.thresholds, evaluation.measured.scope, evaluation.measured.results
-    narrowed = len(scope.cases) < len(summary.run.available)
+    narrowed = evaluation.is_narrowed(summary.run.available)
     gates = [verdict.name for verdict in evaluation.verdicts if blocks(verdict, thresholds, narrowed=narrowed)]
     lost = [case.id for case in scope.cases if case.id not in results or results[case.id].error is not None]
     bad = [case_id for case_id, diagnosis in evaluation.diagnoses.items() if case_blocks(diagnosis, thresholds)]

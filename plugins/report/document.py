@@ -131,7 +131,8 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "options": msgspec.to_builtins(run.options),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": summary.facts and summary.facts.hardware,
-        "partial": len(cases) < len(run.available) or any(case.id not in measured.results for case in cases),
+        "partial": summary.evaluation.is_narrowed(run.available) or any(c.id not in measured.results for c in cases),
+        "interrupted": bool(measured.unfinished),
         "draw_rates": dict(run.draw_rates),
         "tokens": tokens_of(measured),
         "computed_samples": summary.computed_samples,
@@ -141,8 +142,11 @@ def _run(summary: RunSummary) -> dict[str, Any]:
 def _case(evaluation: Evaluation, case: Case) -> dict[str, Any]:
     """Return a case's entry, with the results of its tests against its floor and the baseline."""
     entry = case_entry(case, evaluation.measured.results.get(case.id))
-    if evaluation.measured.scope.signal == "likelihood" and entry["verdict"] == "inconclusive":
+    is_unfinished = case.id in evaluation.measured.unfinished
+    if (evaluation.measured.scope.signal == "likelihood" or is_unfinished) and entry["verdict"] == "inconclusive":
         entry["verdict"] = "not measured"
+    if is_unfinished:
+        entry["decided_by"] = f"interrupted after {entry['samples']} of {entry['planned']} samples"
     diagnosis = evaluation.diagnoses.get(case.id)
     if diagnosis is not None:
         entry |= {"floor": diagnosis.floor, "interval": diagnosis.interval and list(diagnosis.interval)}

@@ -57,13 +57,21 @@ def open_panel_state(run: Run, selected: Sequence[Case], executions: Executions 
 
 
 def read_measured(
-    run: Run, selected: Sequence[Case], reports: Mapping[str, CaseReport], panel_state: PanelState | None = None
+    run: Run,
+    selected: Sequence[Case],
+    reports: Mapping[str, CaseReport],
+    panel_state: PanelState | None = None,
+    *,
+    interrupted: bool = False,
 ) -> Measured:
     """Read the results of all cases that were reported.
 
     `panel_state` is the state that progress was read from; another one is opened if it is None or reads other
-    journals than the workers wrote. A case without a report has no result.
+    journals than the workers wrote. A case without a report has no result, or its results so far if the run was
+    interrupted.
     """
+    unfinished = frozenset(case.id for case in selected if case.id not in reports) if interrupted else frozenset()
+    reports = {**reports, **dict.fromkeys(unfinished, CaseReport())}
     results = {
         case.id: _failed(case, error)
         for case in selected
@@ -72,6 +80,8 @@ def read_measured(
     control_variate: dict[SampleRef, float] | None = None
     likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
     executions = next((report.executions for report in reports.values() if report.executions), None)
+    if executions is None and unfinished and panel_state is not None:
+        executions = panel_state.executions
     if executions is not None:
         try:
             if panel_state is None or panel_state.executions != executions:
@@ -82,13 +92,15 @@ def read_measured(
             likelihoods |= {role: _likelihoods(panel_state, role) for role in panel_state.journals}
         except (EngineError, JournalError) as error:
             unread = [case for case in selected if case.id in reports and case.id not in results]
-            results |= {case.id: _failed(case, str(error)) for case in unread}
+            results |= {case.id: _failed(case, str(error)) for case in unread if case.id not in unfinished}
+    results |= {case.id: _empty(case) for case in selected if case.id in unfinished and case.id not in results}
     return Measured(
         scope=run.scope(selected),
         results=results,
         control_variate=control_variate,
         likelihoods=likelihoods["model"],
         baseline_likelihoods=likelihoods["baseline"],
+        unfinished=unfinished,
     )
 
 
@@ -105,7 +117,7 @@ def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iter
                 yield _failed(case, missing)
             elif panel_state.run.options.signal == "likelihood":
                 # The journal may hold answers of other runs.
-                yield CaseResult(case=case, outcomes=(), seconds=0.0)
+                yield _empty(case)
             else:
                 yield panel_state.result(case, panel, status)
 
@@ -141,6 +153,10 @@ def _control_variate(panel_state: PanelState) -> dict[SampleRef, float] | None:
         for panel in panel_state.panels.values()
         for sample, score in panel_state.scores(panel, "baseline").items()
     }
+
+
+def _empty(case: Case) -> CaseResult:
+    return CaseResult(case=case, outcomes=(), seconds=0.0)
 
 
 def _failed(case: Case, error: str) -> CaseResult:

@@ -130,9 +130,11 @@ class CompletedRun:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The counts in the last line of the terminal: passed, failed, skipped, xfailed, deselected, ..."""
-        last = self.output.strip().splitlines()[-1]
-        return {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])}
+        """The counts in the last line of the terminal: measured, deselected, gate pass, gate reported, ..."""
+        last = self.output.strip().splitlines()[-1].partition(" in ")[0]
+        cases, _, gates = last.partition("gates: ")
+        counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+(?: \w+)*)", cases)}
+        return counts | {f"gate {word}": int(number) for number, word in re.findall(r"(\d+) (\w+(?: \w+)*)", gates)}
 
 
 def completed_run(

@@ -18,7 +18,7 @@ def test_preflight_of_sound_samples_passes_and_loads_no_model(tmp_path: Path) ->
     sparse_weights(model / "model.safetensors", 1)
     run = run_pytest(tmp_path, "--preflight", "--model", str(model), *LENGTHS)
     assert run.exit_code == 0, run.output
-    assert run.counts == {"passed": len(RULER)}
+    assert run.counts == {"checked": len(RULER)}
     assert f"{len(RULER)} cases, {3 * len(RULER)} samples: no cases with problems" in run.output
     assert not (tmp_path / "journal").exists()
 
@@ -28,7 +28,7 @@ def test_a_template_that_cuts_the_text_fails_every_case_in_one_line(tmp_path: Pa
     selection = ("-k", "niah_single_1 or fwe", "--junitxml", f"{tmp_path}/junit.xml")
     run = run_pytest(tmp_path, "--preflight", "--model", str(model), *LENGTHS, *selection)
     assert run.exit_code == 1
-    assert run.counts == {"failed": 2, "deselected": len(RULER) - 2}
+    assert run.counts == {"with problems": 2, "deselected": len(RULER) - 2}
     assert "Traceback" not in run.output + run.errors
     for task in ("niah_single_1", "fwe"):
         failure = run.junit[f"test_ruler[{task}-1k]"].find("failure")
