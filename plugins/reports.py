@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,7 +24,9 @@ from plugins.report.document import RunSummary, document
 from plugins.report.markdown import markdown
 from plugins.report.samples_jsonl import sample_lines
 from plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
-from plugins.report.terminal import inspection_lines, invariance_lines, summary_lines
+from plugins.report.terminal import summary_lines
+from plugins.report.terminal_checks import inspection_lines, invariance_lines
+from plugins.report.terminal_lines import COLUMNS
 
 START = pytest.StashKey[tuple[str, float]]()
 """The start of the run: ISO 8601 in UTC, and the monotonic clock in seconds."""
@@ -160,11 +164,16 @@ def write(target: Path, text: str) -> None:
 def _terminal_lines(config: pytest.Config) -> list[tuple[str, dict[str, bool]]]:
     """Return the summary of a measured run or of a preflight, as lines with their markup."""
     if SHOWN in config.stash:
-        return summary_lines(config.stash[SHOWN])
+        return summary_lines(config.stash[SHOWN], _columns())
     if CONTROLLER in config.stash and config.stash[RUN].options.preflight:
         reports = config.stash[CONTROLLER].reports.values()
         return inspection_lines([report.inspection for report in reports if report.inspection])
     return []
+
+
+def _columns() -> int:
+    """Return the columns of the summary; a log has no width of its own."""
+    return min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
 
 
 def _requested(config: pytest.Config) -> list[str]:

@@ -102,7 +102,7 @@ class GateEvaluator:
             return self._measured_finding(gate, length, results)
         return Finding(
             word="error" if problem else "not measured",
-            reason=problem or f"{_first_of(missing)} not run at {format_length(length)}",
+            reason=problem or f"partial: {_first_of(missing)} not run at {format_length(length).upper()}",
             samples=sum(len(result.outcomes) for result in results),
             of=sum(case.samples for case in cases.values()),
         )
@@ -140,7 +140,8 @@ class GateEvaluator:
         of_model = values if uniform is queue else uniform.weighted_means(self.scores)
         word: VerdictWord = analysis.decision.verdict if analysis.decision else "inconclusive"
         score = to_points(mean)
-        text = f"{score:.1f}" if is_estimate(gate) else comparison(score, word, threshold_of(gate, scope))
+        required = None if is_estimate(gate) else threshold_of(gate, scope)
+        text = f"{score:.1f}" if required is None else comparison(score, word, required, length)
         return Finding(
             word=word,
             reason=text + extent(samples, of),
@@ -189,11 +190,12 @@ class GateEvaluator:
         findings = {length: self.finding(gate, length) for length in scope.lengths}
         words = {length: finding.word for length, finding in findings.items()}
         required = required_length(gate, scope)
-        finding = first_unmeasured(findings) or effective_length_finding(words, required, threshold_of(gate, scope))
+        means = {length: finding.score for length, finding in findings.items()}
+        reaches = effective_length_finding(words, required, threshold_of(gate, scope), means)
         settled = settled_scores(words)
         return _verdict(
             gate,
-            with_counts(finding, findings),
+            with_counts(first_unmeasured(findings) or reaches, findings),
             measured=None if settled is None else effective_length(settled, HALF),
             required=float(required),
         )
@@ -294,4 +296,5 @@ def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate:
 
 
 def _first_of(tasks: Sequence[str]) -> str:
-    return tasks[0] if len(tasks) == 1 else f"{tasks[0]} and {len(tasks) - 1} more tasks"
+    more = f" and {len(tasks) - 1} more task{'s' if len(tasks) > 2 else ''}" if len(tasks) > 1 else ""
+    return f"{tasks[0]}{more}"

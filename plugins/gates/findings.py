@@ -48,13 +48,19 @@ class Finding:
     """The number of planned samples."""
 
 
-def effective_length_finding(words: Mapping[int, VerdictWord], required: int, threshold: float) -> Finding:
-    """Compare the effective length with the required one, given the verdict at each length.
+def effective_length_finding(
+    words: Mapping[int, VerdictWord],
+    required: int,
+    threshold: float,
+    means: Mapping[int, float | None] | None = None,
+) -> Finding:
+    """Compare the effective length with the required one, given the verdict and the mean at each length.
 
     The verdict is final as soon as those of the required and longer lengths are.
     """
+    needs = f"needs at least {_shown(required)}"
     if required > max(words):
-        return Finding(word="not measured", reason=f"asks for {required}, the longest tested is {max(words)}")
+        return Finding(word="not measured", reason=f"{needs}, the longest tested length is {_shown(max(words))}")
     long_enough = {word for length, word in words.items() if length >= required}
     if "pass" in long_enough:
         word: VerdictWord = "pass"
@@ -62,15 +68,33 @@ def effective_length_finding(words: Mapping[int, VerdictWord], required: int, th
         word = "fail" if long_enough == {"fail"} else "inconclusive"
     settled = settled_scores(words)
     if settled is None:
-        open_lengths = ", ".join(
-            format_length(length) for length, at_length in words.items() if at_length == "inconclusive"
-        )
-        return Finding(word=word, reason=f"undecided at {open_lengths}, asks for {required} above {threshold:g}")
-    reason = f"{effective_length_label(settled, HALF)} above {threshold:g}, asks for {required}"
+        open_lengths = ", ".join(_shown(length) for length, at_length in words.items() if at_length == "inconclusive")
+        return Finding(word=word, reason=f"undecided at {open_lengths}; {needs} (mean above {threshold:g})")
+    reason = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
+    length = effective_length(settled, HALF)
+    failed_at = min((at for at, score in settled.items() if score < HALF and at > (length or 0)), default=None)
+    mean = None if failed_at is None else (means or {}).get(failed_at)
+    if word == "fail" and failed_at is not None and mean is not None:
+        reason += f": {comparison(mean, word, threshold, failed_at)}"
+    else:
+        reason += f" (mean above {threshold:g})"
     contiguous = contiguous_effective_length(settled, HALF)
-    if contiguous != effective_length(settled, HALF):
-        reason += f"; not monotone: every length passes up to {contiguous or 'none'} only"
+    if contiguous != length:
+        up_to = f"up to {_shown(contiguous)} only" if contiguous else "at none of the shortest lengths"
+        reason += f"; not monotone: without a gap it passes {up_to}"
     return Finding(word=word, reason=reason)
+
+
+def shown_label(label: str | None) -> str:
+    """Return the label of an effective length as reports show it: `<1024` as `<1K`; `undecided` without one."""
+    if label is None:
+        return "undecided"
+    sign = label[0] if label[0] in "<>" else ""
+    return f"{sign}{_shown(int(label.removeprefix(sign)))}"
+
+
+def _shown(length: int) -> str:
+    return format_length(length).upper()
 
 
 def settled_scores(words: Mapping[int, VerdictWord]) -> dict[int, float] | None:
@@ -95,10 +119,11 @@ def with_counts(finding: Finding, findings: Mapping[int, Finding]) -> Finding:
     return replace(finding, reason=reason, score=None, samples=samples, of=of)
 
 
-def comparison(value: float, word: VerdictWord, required: float) -> str:
-    """Return the text that compares a measured value with the required one, both in points."""
-    relation = {"pass": "is above", "fail": "is not above"}.get(word, "is not yet told from")
-    return f"{value:.1f} {relation} {required:g}"
+def comparison(mean: float, word: VerdictWord, required: float, length: int | None = None) -> str:
+    """Return the text that compares a mean at a length, or over all lengths, with the required one, both in points."""
+    place = "over all lengths" if length is None else f"at {_shown(length)}"
+    undecided = "" if word in ("pass", "fail") else "; undecided"
+    return f"mean {mean:.1f} {place}, needs more than {required:g}{undecided}"
 
 
 def extent(samples: int, of: int) -> str:

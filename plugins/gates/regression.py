@@ -130,8 +130,8 @@ def _obstacle(evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis)
     if analysis.samples:
         return None, ""
     if scope.baseline_is_final:
-        return "not measured", "the baseline's journal has no result on these samples"
-    return "inconclusive", "no sample has a result of both"
+        return "not measured", "too few samples to compare: the baseline's journal has none of these samples"
+    return "inconclusive", "too few samples to compare: none has an answer of both models"
 
 
 def _comparison(
@@ -166,13 +166,18 @@ def _reason(evaluator: GateEvaluator, comparison: Comparison, word: VerdictWord,
     settings = evaluator.thresholds.regression
     low, high = comparison.interval if settings.population else comparison.model_interval
     if word == "pass":
-        conclusion = f"no loss of {settings.drop:g}"
+        limits = f"(at most {_loss(low):.1f})"
     elif word == "fail":
-        limit = f"half of {settings.drop:g}" if settings.clear is None else f"{settings.clear:g}"
-        conclusion = f"a loss of more than {limit}"
-    elif word == "underpowered":
-        conclusion = f"the baseline has too few results to show or rule out a loss of {settings.drop:g}"
+        limits = f"(at least {_loss(high):.1f})"
     else:
-        conclusion = f"neither shown nor ruled out: {settings.drop:g}"
+        limits = f"(between {_loss(high):.1f} and {_loss(low):.1f})"
+    too_few = "the baseline has too few samples to compare: " if word == "underpowered" else ""
+    undecided = "undecided, " if word == "inconclusive" else ""
+    lost = f"lost {_loss(comparison.difference):.1f} points {limits}; {settings.drop:g} allowed"
     flips = f"{comparison.worse} worse, {comparison.better} better of {pairs} pairs"
-    return f"{comparison.difference:+.1f} [{low:+.1f}, {high:+.1f}]: {conclusion} points ({flips})"
+    return f"{too_few}{undecided}{lost} ({flips})"
+
+
+def _loss(difference: float) -> float:
+    """Return the loss of a difference in points, without a negative zero."""
+    return -difference + 0.0

@@ -54,7 +54,7 @@ def few_samples(document: Document) -> str:
 def seed_role(document: Document) -> str:
     """Return the role of the seed for the errors of the verdicts."""
     return (
-        f"seed {document['run']['seed']} fixes the samples and their order, so a wrong verdict can repeat at every "
+        f"Seed {document['run']['seed']} fixes the samples and their order, so a wrong verdict can repeat at every "
         "checkpoint: its probability is per seed; --seed changes it"
     )
 

@@ -32,6 +32,7 @@ from plugins.report.cost import tokens_of
 from plugins.report.frontier import frontier
 from plugins.report.helmet import helmet
 from plugins.report.likelihood import likelihood
+from plugins.report.regression import regression
 
 SCHEMA = "longctx-report/1"
 DEPTH_BINS = 10
@@ -75,7 +76,7 @@ def detectable_note(gate: Mapping[str, Any]) -> str:
     if gate["kind"] != "regression" or gate["verdict"] not in ("pass", "inconclusive", "underpowered"):
         return ""
     loss = gate.get("detectable")
-    return f"; detects a loss of {loss:.1f}" if loss is not None else "; detects no loss"
+    return f"; a loss of {loss:.1f} would show" if loss is not None else "; too few samples to show any loss"
 
 
 def document(summary: RunSummary) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "ruler": _ruler(evaluation),
         "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
         "frontier": frontier(evaluation, run.cases),
-        "regression": _regression(summary),
+        "regression": regression(evaluation, run),
         "likelihood": likelihood(evaluation),
         "invariance": None if summary.invariance is None else [msgspec.to_builtins(f) for f in summary.invariance],
     }
@@ -133,6 +134,7 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "hardware": summary.facts and summary.facts.hardware,
         "partial": summary.evaluation.is_narrowed(run.available) or any(c.id not in measured.results for c in cases),
         "interrupted": bool(measured.unfinished),
+        "deselected": len(run.available) - len(cases),
         "draw_rates": dict(run.draw_rates),
         "tokens": tokens_of(measured),
         "computed_samples": summary.computed_samples,
@@ -256,35 +258,3 @@ def _ruler(evaluation: Evaluation) -> dict[str, Any]:
 
 def _scores_by_length(findings: FindingsByLength) -> dict[str, float | None]:
     return {str(length): finding.score for length, finding in findings.items()}
-
-
-def _regression(summary: RunSummary) -> dict[str, Any] | None:
-    """Return the comparison with the baseline; None without one. A difference is the model's score minus its score."""
-    baseline = summary.run.baseline
-    if baseline is None:
-        return None
-    thresholds = summary.run.thresholds.regression
-    return {
-        "baseline": {
-            "name": baseline.name,
-            "fingerprint": baseline.fingerprint,
-            "engine": baseline.execution.get("engine") or summary.run.engine_settings("baseline")["engine"],
-        },
-        "drop": thresholds.drop,
-        "false_discoveries": thresholds.false_discoveries,
-        "cases": {
-            case_id: {
-                "difference": diagnosis.difference,
-                "interval": diagnosis.difference_interval and list(diagnosis.difference_interval),
-                "worse": diagnosis.flips[0],
-                "better": diagnosis.flips[1],
-                "haystacks_worse": diagnosis.votes[0],
-                "haystacks_better": diagnosis.votes[1],
-                "no_vote": diagnosis.no_vote,
-                "pairs": diagnosis.pairs,
-                "detectable": diagnosis.detectable,
-                "dropped": diagnosis.dropped,
-            }
-            for case_id, diagnosis in summary.evaluation.diagnoses.items()
-        },
-    }

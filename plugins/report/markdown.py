@@ -13,6 +13,7 @@ from plugins.report.certainty import few_samples, no_votes, range_text, seed_rol
 from plugins.report.cost import counted
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 from plugins.report.frontier import frontier_means, has_no_ruler
+from plugins.report.headline import deciding_gate, gated_length, partial_note, ruler_length
 from plugins.report.likelihood import CAPTION, MEASURES, texts
 
 Document = Mapping[str, Any]
@@ -24,7 +25,7 @@ VERDICTS = {
     "error": "⚠️ error",
     "not measured": "- not measured",
     "underpowered": "❔ underpowered",
-    "inconclusive": "❔ open",
+    "inconclusive": "❔ undecided",
     "pass": "✅ pass",
 }
 """How verdicts are shown, the worst first."""
@@ -63,21 +64,24 @@ def plain(text: str, most: int) -> str:
 
 def _title(document: Document, holds: bool) -> str:
     step = document["run"]["step"]
-    title = f"### {'✅' if holds else '❌'} Long context: {plain(document['model']['name'], 80)}"
+    sign = "✅" if holds else "⏸️" if document["run"].get("interrupted") else "❌"
+    title = f"### {sign} Long context: {plain(document['model']['name'], 80)}"
     return title if step is None else f"{title}, step {step}"
 
 
 def _headline(document: Document) -> str:
     ruler = document["ruler"]
     claimed = "unknown" if ruler["claimed_length"] is None else _length(ruler["claimed_length"])
-    label = ruler["effective_length_label"]
     if has_no_ruler(document):
         return f"Claimed length **{claimed}**"
-    if label is None:
-        return f"Effective length **not settled**, claimed **{claimed}**"
-    sign = label[0] if label[0] in "<>" else ""
-    shown = f"{sign}{_length(int(label.removeprefix(sign)))}".replace("<", "&lt;").replace(">", "&gt;")
-    return f"Effective length **{shown}**, claimed **{claimed}** (RULER mean above {ruler['threshold']:g})"
+    of_ruler = plain(ruler_length(document), 120)
+    gate = deciding_gate(document)
+    if gate is not None:
+        own = f"Effective length **{gated_length(gate)}** on the tasks of gate {plain(gate['name'], 60)}"
+        return f"{own}, claimed **{claimed}**; {of_ruler} on all RULER tasks (mean above {ruler['threshold']:g})"
+    if ruler["effective_length_label"] is None:
+        return f"Effective length {of_ruler}; claimed **{claimed}**"
+    return f"Effective length **{of_ruler}**, claimed **{claimed}** (RULER mean above {ruler['threshold']:g})"
 
 
 def _means(document: Document, lengths: Sequence[int]) -> list[tuple[str, ...]]:
@@ -194,7 +198,8 @@ def _lowest(document: Document) -> str:
 def _cost(document: Document) -> str:
     run, cases = document["run"], document["cases"]
     samples, planned = sum(case["samples"] for case in cases), sum(case["planned"] for case in cases)
-    partial = "; **partial**: cases were left out or returned no result" if run["partial"] else ""
+    note = partial_note(document)
+    partial = f"; **{note}**" if note else ""
     return f"{counted(run['tokens']['computed'])} tokens computed, {samples:,} of {planned:,} samples{partial}"
 
 

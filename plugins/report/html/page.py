@@ -24,6 +24,7 @@ from plugins.report.document import FEW_SAMPLES, is_rough
 from plugins.report.html import tables, views
 from plugins.report.html.gates import gates
 from plugins.report.html.likelihood import likelihood_section
+from plugins.report.words import shown_verdict
 
 # Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
@@ -46,6 +47,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         headline=views.headline(document, details),
         ladder=views.ladder(document),
         effective_length=views.effective_length(document),
+        effective_length_note=views.effective_length_note(document),
         cost=views.cost(document),
         charts=views.score_charts(document, details),
         tables=tables.task_tables(document),
@@ -96,6 +98,7 @@ def _environment() -> Environment:
         "number": tables.number,
         "interval": tables.interval_text,
         "length": tables.short_length,
+        "shown_verdict": shown_verdict,
     }
     environment.globals |= {
         "line_svg": line_svg,

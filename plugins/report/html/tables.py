@@ -89,8 +89,7 @@ def task_tables(document: Document) -> list[Table]:
     if ruler_cases := [case for case in document["cases"] if case["suite"] == "ruler"]:
         means = {f"{aspect} mean": scores for aspect, scores in ruler["aspects"].items()}
         tables.append(_task_table("RULER", ruler_cases, lengths, means | {"RULER mean": ruler["scores"]}))
-    if helmet:
-        cases = [case for case in document["cases"] if case["suite"] == "helmet"]
+    if helmet and (cases := [case for case in document["cases"] if case["suite"] == "helmet"]):
         means = {f"{category} mean": scores for category, scores in helmet["categories"].items()}
         tables.append(_task_table("HELMET", cases, lengths, means | {"HELMET average": helmet["average"]}))
     if means := frontier_means(document):

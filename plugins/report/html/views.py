@@ -13,6 +13,7 @@ from plugins.report.charts.bars import shares_of
 from plugins.report.charts.lines import LineChart, lowest_of, score_chart
 from plugins.report.cost import counted
 from plugins.report.details import Details, Series
+from plugins.report.headline import deciding_gate, gated_length, partial_note, ruler_length
 from plugins.report.html.tables import Document, interval_text, interval_unless_known, lengths_of, number, short_length
 
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
@@ -49,7 +50,8 @@ def headline(document: Document, details: Details) -> dict[str, Any]:
     verdict = "fail" if failing else "pass" if blocking["pass"] else "open"
     return {
         "verdict": verdict,
-        "title": TITLES[verdict],
+        "title": "Interrupted" if document["run"].get("interrupted") and verdict == "open" else TITLES[verdict],
+        "partial": partial_note(document),
         "counts": "; ".join((_gate_counts(blocking), *_case_counts(document, failing))),
         "reasons": [(gate["name"], gate["reason"]) for gate in deciding[:NAMED_GATES]],
         "more": len(deciding[NAMED_GATES:]),
@@ -86,13 +88,20 @@ def ladder(document: Document) -> list[dict[str, Any]]:
 
 
 def effective_length(document: Document) -> str:
-    """Return the effective length with its sign, or the reason why there is none."""
-    label = document["ruler"]["effective_length_label"]
-    if label is None:
-        verdicts = set(document["ruler"]["verdicts"].values())
-        return "undecided" if verdicts and verdicts <= {"pass", "fail", "inconclusive"} else "not measured"
-    sign = label[0] if label[0] in "<>" else ""
-    return f"{sign}{short_length(int(label.removeprefix(sign)))}"
+    """Return the effective length in one or two words: a gate's on its own tasks, or else RULER's."""
+    gate = deciding_gate(document)
+    if gate is not None:
+        return gated_length(gate)
+    return ruler_length(document).partition(":")[0].partition(" at ")[0]
+
+
+def effective_length_note(document: Document) -> str:
+    """Return what the effective length rests on."""
+    ruler, gate = document["ruler"], deciding_gate(document)
+    claimed, rule = f"claimed {short_length(ruler['claimed_length'])}", f"RULER mean above {ruler['threshold']:g}"
+    if gate is None:
+        return f"{claimed}; {rule}"
+    return f"on the tasks of gate {gate['name']}; {claimed}; on all RULER tasks {ruler_length(document)} ({rule})"
 
 
 def cost(document: Document) -> dict[str, str]:

@@ -63,7 +63,7 @@ def test_a_level_gate_has_one_verdict_per_length() -> None:
     assert {(verdict.required, verdict.samples, verdict.of) for verdict in verdicts} == {(80.0, 12, 12)}
     assert [verdict.interval for verdict in verdicts] == [(100.0, 100.0), (75.0, 75.0), (50.0, 50.0)]
     assert {verdict.confidence for verdict in verdicts} == {0.99}
-    assert verdicts[1].reason == "75.0 is not above 80 (all 12 samples)"
+    assert verdicts[1].reason == "mean 75.0 at 2K, needs more than 80 (all 12 samples)"
 
 
 @pytest.mark.parametrize(("above", "word"), [(74.999, "pass"), (75.0, "fail"), (75.001, "fail")])
@@ -139,7 +139,7 @@ def test_a_case_that_was_not_selected_leaves_its_gates_unmeasured() -> None:
     assert verdict_words(measured, replace(LEVEL, aspect="retrieval")) == ["pass", "fail", "fail"]
     assert verdict_words(measured, REACH, AVERAGE) == ["not measured", "not measured"]
     verdict = verdicts_of(measured, LEVEL)[1]
-    assert (verdict.measured, verdict.interval, verdict.reason) == (None, None, "vt not run at 2k")
+    assert (verdict.measured, verdict.interval, verdict.reason) == (None, None, "partial: vt not run at 2K")
 
 
 def test_an_error_is_not_hidden_behind_a_case_that_was_not_selected() -> None:
@@ -186,7 +186,7 @@ def test_a_length_without_selected_cases_leaves_gates_over_all_lengths_unmeasure
 def test_the_reason_mentions_a_failed_length_below_the_effective_length() -> None:
     (verdict,) = verdicts_of(run({1024: 1.0, 2048: 0.5, 4096: 1.0}), REACH)
     assert (verdict.verdict, verdict.measured) == ("pass", 4096)
-    assert "; not monotone: every length passes up to 1024 only" in verdict.reason
+    assert "; not monotone: without a gap it passes up to 1K only" in verdict.reason
 
 
 def test_an_effective_length_passes_if_it_reaches_the_required_length() -> None:
@@ -199,7 +199,7 @@ def test_an_effective_length_passes_if_it_reaches_the_required_length() -> None:
 def test_no_length_above_the_threshold_is_a_failure_not_an_error() -> None:
     (verdict,) = verdicts_of(run(dict.fromkeys(LENGTHS, 0.0)), REACH)
     assert (verdict.verdict, verdict.measured) == ("fail", None)
-    assert "<1024" in verdict.reason
+    assert "reaches <1K, needs at least 4K: mean 0.0 at 1K, needs more than 80" in verdict.reason
 
 
 def test_a_weighted_average_gives_most_weight_to_long_or_to_short_lengths() -> None:

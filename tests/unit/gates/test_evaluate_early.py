@@ -34,7 +34,7 @@ def test_a_clear_verdict_needs_only_some_of_the_samples() -> None:
             verdict.verdict == "pass",
             verdict.verdict == "fail",
         )
-    assert verdicts[2].reason == f"0.0 is not above 80 ({verdicts[2].samples} of 300 samples)"
+    assert verdicts[2].reason == f"mean 0.0 at 4K, needs more than 80 ({verdicts[2].samples} of 300 samples)"
 
 
 @settings(deadline=None, derandomize=True, max_examples=20)
@@ -80,7 +80,7 @@ def test_a_budget_leaves_a_close_score_inconclusive() -> None:
     assert undecided.interval is not None
     assert undecided.interval[0] < 80 < undecided.interval[1]
     assert undecided.samples == 60
-    assert undecided.reason.endswith("is not yet told from 80 (60 of 300 samples)")
+    assert undecided.reason.endswith(", needs more than 80; undecided (60 of 300 samples)")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -151,11 +151,10 @@ def test_an_effective_length_is_decided_if_inconclusive_lengths_cannot_change_it
 def test_the_reason_names_an_undecided_length(shares: dict[int, float], at_least: int, word: str) -> None:
     gate = replace(REACH, at_least=at_least)
     (verdict,) = evaluator_of(thresholds(gate), scope_of(MANY), shares, most=dict.fromkeys(LENGTHS, 40)).verdicts()
-    undecided = "2k" if word == "inconclusive" else "1k"
+    undecided = "2K" if word == "inconclusive" else "1K"
     assert (verdict.verdict, verdict.measured) == (word, None)
-    assert (
-        verdict.reason == f"undecided at {undecided}, asks for {at_least} above 80 ({verdict.samples} of 900 samples)"
-    )
+    needs = "needs at least 2K (mean above 80)"
+    assert verdict.reason == f"undecided at {undecided}; {needs} ({verdict.samples} of 900 samples)"
 
 
 def test_a_weighted_average_of_all_samples_is_compared_exactly() -> None:
@@ -176,7 +175,7 @@ def test_a_weighted_average_of_some_samples_is_decided_by_its_interval() -> None
     gates = [replace(AVERAGE, above=above) for above in (40.0, 80.0, 99.0)]
     low, close, high = GateEvaluator(thresholds(*gates), part.measured).verdicts()
     assert [verdict.verdict for verdict in (low, close, high)] == ["pass", "inconclusive", "fail"]
-    assert close.reason.endswith("is not yet told from 80 (450 of 900 samples)")
+    assert close.reason.endswith(", needs more than 80; undecided (450 of 900 samples)")
     assert close.interval is not None
     levels = [verdict.interval for verdict in part.verdicts()]
     for bound, sign in ((0, 1), (1, -1)):

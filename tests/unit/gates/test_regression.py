@@ -66,7 +66,8 @@ def test_the_same_scores_pass_early_at_every_length() -> None:
         assert verdict.samples < verdict.of == 300
         assert verdict.interval is not None
         assert -10 < verdict.interval[0] <= 0 <= verdict.interval[1]
-        assert verdict.reason.endswith(f": no loss of 10 points (0 worse, 0 better of {verdict.samples} pairs)")
+        lost = f"lost 0.0 points (at most {-verdict.interval[0]:.1f}); 10 allowed"
+        assert verdict.reason == f"{lost} (0 worse, 0 better of {verdict.samples} pairs)"
 
 
 def test_without_pairs_a_finished_baseline_is_not_measured_and_a_running_one_is_inconclusive() -> None:
@@ -87,9 +88,8 @@ def test_a_drop_fails_only_at_its_length() -> None:
     assert dropped.interval is not None
     assert dropped.interval[1] < -5
     worse = round(-dropped.measured * dropped.samples / 100)
-    assert dropped.reason.endswith(
-        f": a loss of more than half of 10 points ({worse} worse, 0 better of {dropped.samples} pairs)"
-    )
+    lost = f"lost {-dropped.measured:.1f} points (at least {-dropped.interval[1]:.1f}); 10 allowed"
+    assert dropped.reason == f"{lost} ({worse} worse, 0 better of {dropped.samples} pairs)"
 
 
 def test_equal_losses_and_gains_pass() -> None:
@@ -113,7 +113,7 @@ def test_too_few_pairs_are_inconclusive_and_count_as_configured(most: int, count
         # The model's sample is measured first, so its last one has no pair yet.
         assert (each.verdict, each.samples, each.of) == ("inconclusive", max(0, most - 1), 300)
         assert (each.measured is None) == (most <= 1)
-        said = "neither shown nor ruled out: 2 points" if most > 1 else "no sample has a result of both"
+        said = "undecided, lost" if most > 1 else "too few samples to compare: none has an answer of both models"
         assert said in each.reason
         assert blocks(each, given, narrowed=False) == (counts == "fail")
 

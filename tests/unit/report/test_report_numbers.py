@@ -196,7 +196,7 @@ def test_a_regression_gate_is_the_same_in_all_reports(compared: CompletedRun) ->
     terminal = " ".join(compared.output.split())
     assert gates
     for gate in gates:
-        assert f"{gate['measured']:+.1f} [" in gate["reason"]
+        assert f"lost {-gate['measured']:.1f} points (" in gate["reason"]
         assert html.escape(gate["reason"]) in page_text
         assert plain(gate["reason"], 160) in markdown
         assert f"{gate['name']}: {' '.join(gate['reason'].split())}" in terminal
