@@ -15,9 +15,9 @@ from plugins.controller import CONTROLLER, EVALUATION
 from plugins.gates.diagnoses import Diagnosis, case_blocks
 from plugins.gates.evaluate import blocks
 from plugins.gates.evaluation import Evaluation
+from plugins.gates.findings import shown_verdict
 from plugins.gates.thresholds import Thresholds
 from plugins.options import RUN
-from plugins.report.words import shown_verdict
 
 REPORTED_ONLY = "reported only: "
 GATE_WORD = "longctx_gate"

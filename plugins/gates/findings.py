@@ -93,6 +93,11 @@ def shown_label(label: str | None) -> str:
     return f"{sign}{_shown(int(label.removeprefix(sign)))}"
 
 
+def shown_verdict(verdict: str) -> str:
+    """Return the word that reports show for a verdict: `undecided` for one that the JSON report calls inconclusive."""
+    return "undecided" if verdict == "inconclusive" else verdict
+
+
 def _shown(length: int) -> str:
     return format_length(length).upper()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fixtures.lengths import format_length
-from plugins.gates.findings import shown_label
+from plugins.gates.findings import shown_label, shown_verdict
 from plugins.report.certainty import correlation_text, few_samples, no_votes, seed_role, two_intervals
 from plugins.report.cost import counted
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
@@ -24,7 +24,6 @@ from plugins.report.headline import (
 from plugins.report.likelihood import has_no_answers
 from plugins.report.likelihood_lines import likelihood_lines
 from plugins.report.terminal_lines import COLUMNS, Line, Markup, named_line, wrapped
-from plugins.report.words import shown_verdict
 
 Document = Mapping[str, Any]
 Row = tuple[str, list[str], Markup]

@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.runs import PYTEST, UNRELATED_PLUGINS, calibration_checkpoint
+from tests.helpers.preloaded import PYTEST
+from tests.helpers.runs import UNRELATED_PLUGINS, calibration_checkpoint
 from tests.helpers.servers import ChatServer, needles_within
 
 PATIENCE_SECONDS = 120

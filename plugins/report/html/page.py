@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from plugins.gates.findings import shown_verdict
 from plugins.report.certainty import few_samples, seed_role
 from plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
 from plugins.report.charts.colours import SHADES, shade_rules
@@ -24,7 +25,6 @@ from plugins.report.document import FEW_SAMPLES, is_rough
 from plugins.report.html import tables, views
 from plugins.report.html.gates import gates
 from plugins.report.html.likelihood import likelihood_section
-from plugins.report.words import shown_verdict
 
 # Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
