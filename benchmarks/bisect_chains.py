@@ -53,6 +53,8 @@ class SearchResult:
     """Answered samples of all checkpoints, the endpoints included."""
     loads: int
     """Number of checkpoints loaded."""
+    rounds: int
+    """Number of times that the search waited for measurements."""
     edge: Edge
 
 
@@ -70,11 +72,11 @@ class Chain:
             flips = rng.random(CASE.samples) < flipping
             self.scores.append(((after if position >= edge else solved) ^ flips).astype(float))
 
-    def search(self) -> SearchResult:
+    def search(self, parallel: int = 1) -> SearchResult:
         """Search like ci.bisect: the endpoints in full, then as many samples of a step as its verdict needs."""
         last = len(self.scores) - 1
         loss_points = -100 * float((self.scores[last] - self.scores[0]).mean())
-        bounds = search_bounds(loss_points, alpha=(1 - CONFIDENCE) / max_measurements(last))
+        bounds = search_bounds(loss_points, alpha=(1 - CONFIDENCE) / max_measurements(last, parallel=parallel))
         assert bounds.clear_points is not None
         pairing = NonInferiority(
             drop=bounds.drop_points / 100,
@@ -86,7 +88,14 @@ class Chain:
         good_scores = self._scores(panel, 0)
         samples = {0: CASE.samples, last: CASE.samples}
 
-        def measure(position: int) -> StepVerdict:
+        rounds = 0
+
+        def measure(positions: Sequence[int]) -> list[StepVerdict]:
+            nonlocal rounds
+            rounds += 1
+            return [compare(position) for position in positions]
+
+        def compare(position: int) -> StepVerdict:
             analysis = panel.analyze_pairs(self._scores(panel, position), good_scores)
             assert analysis.decision is not None
             samples[position] = analysis.samples
@@ -94,9 +103,11 @@ class Chain:
                 verdict="bad" if analysis.decision.verdict == "fail" else "good", pairs=analysis.samples, difference=0.0
             )
 
-        edge = search(last, measure)
+        edge = search(last, measure, parallel=parallel)
         is_right = (edge.last_good, edge.first_bad) == (self.edge - 1, self.edge)
-        return SearchResult(is_right=is_right, samples=sum(samples.values()), loads=len(samples), edge=edge)
+        return SearchResult(
+            is_right=is_right, samples=sum(samples.values()), loads=len(samples), rounds=rounds, edge=edge
+        )
 
     def _scores(self, panel: Panel, position: int) -> dict[SampleRef, float]:
         return {sample: self.scores[position][sample.sample_index] for sample in panel.order}
@@ -145,13 +156,13 @@ def print_surveyed(*, chains: int, length: int, seed: int) -> bool:
     return is_kept
 
 
-def run(points: int, *, chains: int, length: int, flipping: float, seed: int) -> list[SearchResult]:
+def run(points: int, *, chains: int, length: int, flipping: float, seed: int, parallel: int = 1) -> list[SearchResult]:
     """Search this many series of checkpoints, with the loss at a random step of every one."""
     results = []
     for number in range(chains):
         rng = np.random.default_rng([seed, points, number])
         edge = int(rng.integers(1, length))
-        results.append(Chain(length=length, edge=edge, points=points, flipping=flipping, rng=rng).search())
+        results.append(Chain(length=length, edge=edge, points=points, flipping=flipping, rng=rng).search(parallel))
     return results
 
 
@@ -160,24 +171,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--chains", type=int, default=20, help="series of checkpoints for every line (default: 20)")
     parser.add_argument("--checkpoints", type=int, default=64, help="checkpoints of a series (default: 64)")
+    parser.add_argument("--parallel", type=int, default=1, help="steps to measure at a time (default: 1)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
     linear = args.checkpoints * CASE.samples
     print(
         f"{args.chains} series of {args.checkpoints} checkpoints for every line; a linear scan takes {linear} samples"
     )
-    print(f"{'lost':>5} {'flips':>6} {'right':>7} {'samples':>8} {'most':>6} {'of linear':>10} {'loads, most':>12}")
+    print(
+        f"{'lost':>5} {'flips':>6} {'right':>7} {'samples':>8} {'most':>6} {'of linear':>10} {'loads, most':>12} "
+        f"{'rounds':>7}"
+    )
     is_kept = True
     for flipping in FLIP_RATES:
         for points, promised in PROMISED.items():
-            results = run(points, chains=args.chains, length=args.checkpoints, flipping=flipping, seed=args.seed)
+            results = run(
+                points, chains=args.chains, length=args.checkpoints, flipping=flipping, seed=args.seed,
+                parallel=args.parallel,
+            )  # fmt: skip
             right = sum(result.is_right for result in results) / len(results)
             samples = sum(result.samples for result in results) / len(results)
             is_kept &= right >= promised and samples <= linear / 10
             print(
                 f"{points:>5} {flipping:>6.0%} {right:>7.1%} {samples:>8.0f} "
                 f"{max(result.samples for result in results):>6} {'1/' + format(linear / samples, '.1f'):>10} "
-                f"{max(result.loads for result in results):>12}"
+                f"{max(result.loads for result in results):>12} "
+                f"{sum(result.rounds for result in results) / len(results):>7.1f}"
             )
     is_kept &= print_surveyed(chains=args.chains, length=args.checkpoints, seed=args.seed)
     return 0 if is_kept else 1

@@ -1,16 +1,18 @@
-"""Run the suite in a process of its own: start it, wait for it, stop it with its parent, and reuse its report."""
+"""Run the suite as a command of its own: start it, wait for it, stop it with its parent, and reuse its report."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ci.report_form import parse_report
 from fixtures.installation import pytest_command
@@ -18,6 +20,7 @@ from fixtures.outside_files import read_outside
 
 PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 STOP_SECONDS = 60
+POLL_SECONDS = 0.2
 REPLACED = "{path} or its baseline was replaced before it was measured; give each checkpoint a directory of its own"
 # pytest's exit codes of complete runs: all passed, some failed.
 COMPLETE = (0, 1)
@@ -35,16 +38,55 @@ class SuiteRun:
     """One line that says why there is no report."""
 
 
+class Cancelled(Exception):
+    """A run was stopped because its command ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The end of a command."""
+
+    exit_code: int
+    reason: str = ""
+    """One line that says why the command had no end of its own; empty if it had one."""
+
+
+class Executor(Protocol):
+    """A way to run a command until it ends."""
+
+    def execute(
+        self, command: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None
+    ) -> Ended:
+        """Run the command, with its output in `log`. `report` is the run's own file, whose name no other run has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalProcesses:
+    """Runs commands as child processes."""
+
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    """Set by another thread to stop all commands."""
+
+    def execute(
+        self, command: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None
+    ) -> Ended:
+        """Run the command as a process, and stop it if this call ends early; raises Cancelled."""
+        with log.open("w", encoding="utf-8") as output:
+            return Ended(exit_code=wait(start(command, output.fileno(), environment), self.cancelled))
+
+
 def run_suite(
     arguments: Sequence[str],
     *,
     report: Path,
     log: Path,
     fingerprints: Sequence[str],
+    executor: Executor,
     environment: Mapping[str, str] | None = None,
     again: bool = False,
 ) -> SuiteRun:
-    """Run pytest on the suite and wait for its end; reuse a report that is already there unless `again`.
+    """Have `executor` run pytest on the suite; reuse a report that is already there unless `again`.
 
     The name of `report` must therefore identify the run's arguments. The file is written only by complete runs without
     an error. A killed run continues from the journal. `fingerprints` are those of the checkpoints to be measured, the
@@ -56,21 +98,18 @@ def run_suite(
     report.parent.mkdir(parents=True, exist_ok=True)
     partial = report.with_name(f".{report.name}")
     partial.unlink(missing_ok=True)
-    with log.open("w", encoding="utf-8") as output:
-        command = pytest_command([*arguments, "--report-json", str(partial)])
-        process = start(command, output.fileno(), environment)
-        try:
-            exit_code = process.wait()
-        except BaseException:
-            stop(process)
-            raise
-    written = read_report(partial) if exit_code in COMPLETE else None
+    command = pytest_command([*arguments, "--report-json", str(partial)])
+    ended = executor.execute(command, report=report, log=log, environment=environment)
+    exit_code = ended.exit_code
+    written = read_report(partial) if exit_code in COMPLETE and not ended.reason else None
     if written is not None and not _is_about(written, fingerprints):
         partial.unlink()
         return SuiteRun(exit_code=exit_code, report=None, reason=REPLACED.format(path=written["model"]["path"]))
     if written is not None and not any(case["error"] for case in written["cases"]):
         partial.replace(report)
-    return SuiteRun(exit_code=exit_code, report=written, reason="" if written else _reason(log, exit_code))
+    return SuiteRun(
+        exit_code=exit_code, report=written, reason="" if written else ended.reason or _reason(log, exit_code)
+    )
 
 
 def start(command: Sequence[str], output: int, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -80,10 +119,12 @@ def start(command: Sequence[str], output: int, environment: Mapping[str, str] | 
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     parent = os.getpid()
+    # Loaded here: between fork and exec, another thread could hold the lock of the dynamic linker.
+    libc = ctypes.CDLL(None)
 
     def die_with_parent() -> None:
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:
                 os._exit(1)
 
@@ -98,12 +139,27 @@ def start(command: Sequence[str], output: int, environment: Mapping[str, str] | 
     )
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt the process group as Ctrl-C does, and kill it if it does not end within a minute.
+def wait(process: subprocess.Popen[bytes], cancelled: threading.Event, *, first: int = signal.SIGINT) -> int:
+    """Return the exit code of a process when it ends; raise Cancelled, after stopping it, if `cancelled` is set.
+
+    Whatever else ends the wait stops the process too.
+    """
+    try:
+        while not cancelled.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(POLL_SECONDS)
+        raise Cancelled
+    except BaseException:
+        stop(process, first=first)
+        raise
+
+
+def stop(process: subprocess.Popen[bytes], *, first: int = signal.SIGINT) -> None:
+    """Send the process group the signal `first`, by default that of Ctrl-C, and kill it if it lives after a minute.
 
     The samples that it finished are in the journal.
     """
-    for signal_number in (signal.SIGINT, signal.SIGKILL):
+    for signal_number in (first, signal.SIGKILL):
         if process.poll() is None:
             try:
                 os.killpg(process.pid, signal_number)

@@ -14,9 +14,13 @@ could not be measured; 3 the endpoints could not be compared; 4 wrong use. With 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from collections.abc import Sequence
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from ci.bisect.bisection import Bisection
 from ci.bisect.compare import Suite, compare_step, search_bounds
@@ -25,6 +29,7 @@ from ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure
 from ci.bisect.report import BisectLog, step_line
 from ci.bisect.search import StepVerdict, max_measurements, search
 from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
+from ci.parallel import Execution, add_execution_options, read_execution
 from ci.run_file import RunFileError, command_options, split_config
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.cli import CommandParser, print_line, report_wrong_use
@@ -52,6 +57,7 @@ class Arguments:
     """The only checkpoint to measure, for `git bisect run`."""
     confidence: float
     suite: Suite
+    execution: Execution
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,9 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     # Read from the raw arguments: git must learn about wrong use of the other options too.
     is_test = any(argument.partition("=")[0] == "--test" for argument in arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         parsed = _parse(arguments)
-        return _test(parsed) if parsed.test is not None else _search(parsed)
+        with parsed.execution:
+            return _test(parsed) if parsed.test is not None else _search(parsed)
     except (CheckpointError, CheckpointsError, RunFileError, ThresholdsError) as error:
         return _fail(str(error), STOP_GIT if is_test else 4)
     except EndpointsError as error:
@@ -76,6 +84,10 @@ def main(arguments: list[str] | None = None) -> int:
         if not is_test:
             raise
         return _fail(f"{type(error).__name__}: {error}", STOP_GIT)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def bisect_parser() -> CommandParser:
@@ -112,6 +124,7 @@ def bisect_parser() -> CommandParser:
         "--out", type=Path, default=Path("out/bisect"), metavar="DIR",
         help="folder for reports, bisect.json and bisect.svg (default: out/bisect)",
     )  # fmt: skip
+    add_execution_options(parser, parallel="steps to measure at a time; they cut the range into N + 1 parts")
     add("--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)")
     return parser
 
@@ -123,6 +136,10 @@ def _parse(arguments: list[str]) -> Arguments:
     parsed, options = parser.parse_known_args([*from_file, *words])
     if not 0.5 <= parsed.confidence <= 0.999 or parsed.samples < 1:
         raise CheckpointsError("--confidence must be 0.5 to 0.999, and --samples at least 1")
+    try:
+        execution = read_execution(parsed.launch, parsed.parallel, print_line)
+    except ValueError as error:
+        raise CheckpointsError(str(error)) from error
     return Arguments(
         good=parsed.good,
         bad=parsed.bad,
@@ -131,7 +148,8 @@ def _parse(arguments: list[str]) -> Arguments:
         gate=None if parsed.gate is None else _load_gate(parsed.gate, parsed.thresholds),
         test=parsed.test,
         confidence=parsed.confidence,
-        suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples),
+        suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, executor=execution.executor),
+        execution=execution,
     )
 
 
@@ -156,17 +174,24 @@ def _search(arguments: Arguments) -> int:
     print_line(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
     endpoints = _endpoints(arguments, good, bad)
     print_line(f"endpoints  {endpoints.summary}")
-    bisection = Bisection(suite=arguments.suite, steps=steps, endpoints=endpoints, confidence=arguments.confidence)
+    execution = arguments.execution
+    bisection = Bisection(
+        suite=arguments.suite, steps=steps, endpoints=endpoints, confidence=arguments.confidence,
+        parallel=execution.parallel,
+    )  # fmt: skip
     log = BisectLog(bisection=bisection)
-    print_line(f"searching  {last - 1} steps between them, about {max_measurements(last)} to measure")
+    most = max_measurements(last, parallel=execution.parallel)
+    print_line(f"searching  {last - 1} steps between them, about {most} to measure")
 
-    def measure(position: int) -> StepVerdict:
-        verdict = bisection.measure(position)
-        print_line(step_line(steps[position], verdict))
-        log.add(position, verdict)
-        return verdict
+    def measure(positions: Sequence[int]) -> list[StepVerdict]:
+        measuring = {execution.submit(bisection.measure, position): position for position in positions}
+        for future in as_completed(measuring):
+            verdict = future.result()
+            print_line(step_line(steps[measuring[future]], verdict))
+            log.add(measuring[future], verdict)
+        return [future.result() for future in measuring]
 
-    edge = search(last, measure)
+    edge = search(last, measure, parallel=execution.parallel)
     for line in log.finish(edge, confirm(bisection, edge)):
         print_line(line)
     return 2 if edge.skipped else 0

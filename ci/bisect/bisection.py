@@ -24,6 +24,8 @@ class Bisection:
     endpoints: Endpoints
     confidence: float
     """Probability that the whole search is right, 0 to 1."""
+    parallel: int = 1
+    """Number of steps to measure at a time."""
 
     @property
     def last(self) -> int:
@@ -33,7 +35,9 @@ class Bisection:
     @property
     def bounds(self) -> Bounds:
         """Bounds of a step's verdict; all steps of a search share its probability of error."""
-        alpha = (1 - self.confidence) / max_measurements(self.last) if self.last > 1 else NEIGHBOURS_ALPHA
+        alpha = NEIGHBOURS_ALPHA
+        if self.last > 1:
+            alpha = (1 - self.confidence) / max_measurements(self.last, parallel=self.parallel)
         return search_bounds(self.endpoints.loss_points, alpha=alpha)
 
     def measure(self, position: int) -> StepVerdict:

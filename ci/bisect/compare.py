@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ci.bisect.search import StepVerdict
-from ci.suite_process import SuiteRun, run_suite
+from ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
 from fixtures.atomic_files import write_file
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.installation import CASES_DIRECTORY
@@ -62,6 +62,7 @@ class Suite:
     """The user's pytest options, passed on unchanged."""
     samples: int
     """Most samples of a case."""
+    executor: Executor = field(default_factory=LocalProcesses)
     _fingerprints: dict[Path, str] = field(default_factory=dict)
     """The fingerprints of all checkpoints that were compared, by path."""
 
@@ -98,6 +99,7 @@ class Suite:
             report=self.folder / f"{name}.json",
             log=self.folder / f"{name}.log",
             fingerprints=fingerprints,
+            executor=self.executor,
         )
 
     def fingerprint(self, path: Path, *, option: str = "--model") -> str:

@@ -1,6 +1,9 @@
-"""Binary search for the step at which a training run became worse. Pure: a callback measures the steps.
+"""Search for the step at which a training run became worse. Pure: a callback measures the steps.
 
-Histories need not be monotone. In any history, a binary search ends between a good and a bad neighbour, but if there
+One step at a time, this is a binary search. With `parallel` steps at a time, they cut the range into that many parts
+and one, of equal size.
+
+Histories need not be monotone. In any history, such a search ends between a good and a bad neighbour, but if there
 are several such edges, it cannot know which one it has reached. So the search measures one more step behind the edge,
 in the middle of the widest range that was only assumed to be bad. If that step is good, the edge belongs to a dip, and
 the search continues behind it.
@@ -9,7 +12,7 @@ the search continues behind it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -68,45 +71,78 @@ class Edge:
         return tuple(range(self.last_good + 1, self.first_bad))
 
 
-def search(last: int, measure: Callable[[int], StepVerdict]) -> Edge:
+# Returns the verdicts of some positions, in their order.
+Measure = Callable[[Sequence[int]], Sequence[StepVerdict]]
+
+
+def search(last: int, measure: Measure, *, parallel: int = 1) -> Edge:
     """Return an edge between position 0, which is good, and position `last`, which is bad.
 
-    `measure` returns the verdict of a position between the two; it is called once for a position.
+    `measure` gets up to `parallel` positions between the two at a time, and each position once.
     """
-    verdicts: dict[int, StepVerdict] = {}
-    dips: list[Dip] = []
+    state = _Search(measure, parallel)
     low, high = 0, last
     while True:
-        low, high = _halve(low, high, verdicts, measure)
-        doubtful = _widest_unmeasured_middle(high, last, verdicts)
+        low, high = state.narrow(low, high)
+        doubtful = _widest_unmeasured_middle(high, last, state.verdicts)
         if doubtful is None:
             break
-        verdicts[doubtful] = measure(doubtful)
-        if verdicts[doubtful].verdict != "good":
+        state.measure([doubtful])
+        if state.verdicts[doubtful].verdict != "good":
             break
-        dips.append(Dip(low, high, doubtful))
+        state.dips.append(Dip(low, high, doubtful))
         low = doubtful
-        high = min(position for position in (*_positions(verdicts, "bad"), last) if position > doubtful)
-    return Edge(last_good=low, first_bad=high, verdicts=verdicts, dips=tuple(dips))
+        high = min(position for position in (*_positions(state.verdicts, "bad"), last) if position > doubtful)
+    return Edge(last_good=low, first_bad=high, verdicts=state.verdicts, dips=tuple(state.dips))
 
 
-def max_measurements(last: int) -> int:
+def max_measurements(last: int, *, parallel: int = 1) -> int:
     """Return the most steps that `search` measures in a monotone history without skipped steps."""
-    return max(1, (last - 1).bit_length() + 1) if last > 1 else 0
+    unmeasured, measurements = last - 1, 0
+    while unmeasured > 0:
+        cuts = _cuts(unmeasured, parallel)
+        measurements += len(cuts)
+        unmeasured = max(after - before - 1 for before, after in itertools.pairwise((-1, *cuts, unmeasured)))
+    return measurements + 1 if last > 1 else 0
 
 
-def _halve(
-    low: int, high: int, verdicts: dict[int, StepVerdict], measure: Callable[[int], StepVerdict]
-) -> tuple[int, int]:
-    """Narrow the range between a good and a bad position until all positions inside it have verdicts."""
-    while unmeasured := [position for position in range(low + 1, high) if position not in verdicts]:
-        middle = unmeasured[len(unmeasured) // 2]
-        verdicts[middle] = measure(middle)
-        if verdicts[middle].verdict == "bad":
-            high = middle
-        elif verdicts[middle].verdict == "good":
-            low = middle
-    return low, high
+class _Search:
+    """The verdicts of a search and the dips that they show."""
+
+    def __init__(self, measure: Measure, parallel: int):
+        self._measure = measure
+        self._parallel = parallel
+        self.verdicts: dict[int, StepVerdict] = {}
+        self.dips: list[Dip] = []
+
+    def measure(self, positions: Sequence[int]) -> None:
+        self.verdicts.update(zip(positions, self._measure(positions), strict=True))
+
+    def narrow(self, low: int, high: int) -> tuple[int, int]:
+        """Narrow the range between a good and a bad position until all positions inside it have verdicts."""
+        while unmeasured := [position for position in range(low + 1, high) if position not in self.verdicts]:
+            measured = [unmeasured[cut] for cut in _cuts(len(unmeasured), self._parallel)]
+            self.measure(measured)
+            low, high = self._last_edge(low, measured, high)
+        return low, high
+
+    def _last_edge(self, low: int, measured: Sequence[int], high: int) -> tuple[int, int]:
+        """Return the last good position, and the bad one behind it; every bad one before it began a dip."""
+        first_bad: int | None = None
+        for position in measured:
+            verdict = self.verdicts[position].verdict
+            if verdict == "bad" and first_bad is None:
+                first_bad = position
+            elif verdict == "good":
+                if first_bad is not None:
+                    self.dips.append(Dip(low, first_bad, position))
+                low, first_bad = position, None
+        return low, high if first_bad is None else first_bad
+
+
+def _cuts(length: int, parallel: int) -> list[int]:
+    """Return up to `parallel` indices that cut a sequence of this length into parts of equal size."""
+    return sorted({length * number // (parallel + 1) for number in range(1, parallel + 1)})
 
 
 def _widest_unmeasured_middle(edge: int, last: int, verdicts: Mapping[int, StepVerdict]) -> int | None:

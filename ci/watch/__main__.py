@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from ci.parallel import add_execution_options, read_execution
 from ci.run_file import command_options, split_config
 from ci.watch.baselines import check_anchor
 from ci.watch.loop import Watch, WatchSettings, print_timed
@@ -94,6 +95,7 @@ def watch_parser() -> CommandParser:
         help="checkpoints that share the probability of a wrong failure (default: 100)",
     )  # fmt: skip
     add("--once", action="store_true", help="end when every complete checkpoint is measured, for cron")
+    add_execution_options(parser, parallel="checkpoints to measure at a time; they share the GPUs of --gpus")
     add("--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)")
     return parser
 
@@ -115,6 +117,9 @@ def _parse(arguments: list[str]) -> WatchSettings:
         raise ValueError(f"--horizon: {parsed.horizon}; give a number of checkpoints of at least 1")
     if parsed.anchor is not None:
         check_anchor(parsed.anchor, parsed.directory, parsed.out)
+    gpus = tuple(filter(None, parsed.gpus.split(",")))
+    _check_gpus(parsed.launch, parsed.parallel, gpus, parsed.gpu_budget)
+    execution = read_execution(parsed.launch, parsed.parallel, print_timed)
     suite = read_suite_options(options)
     check_suite_options(suite)
     return WatchSettings(
@@ -122,7 +127,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
         interval_seconds=_seconds(parsed.every, "--every"),
         newest_first=parsed.order == "newest",
         marker=parsed.done_marker,
-        gpus=tuple(filter(None, parsed.gpus.split(","))),
+        gpus=gpus,
         max_gpu_seconds=None if parsed.gpu_budget is None else _seconds(parsed.gpu_budget, "--gpu-budget"),
         notifier=Notifier(command=parsed.on_failure, webhook=parsed.webhook),
         out=absolute(parsed.out),
@@ -130,7 +135,21 @@ def _parse(arguments: list[str]) -> WatchSettings:
         anchor=parsed.anchor,
         horizon=parsed.horizon,
         suite=suite,
+        execution=execution,
     )
+
+
+def _check_gpus(launch: str | None, parallel: int, gpus: tuple[str, ...], budget: str | None) -> None:
+    """Raise ValueError if the watch cannot share out its GPUs, or is to count those of a scheduler."""
+    if launch is not None:
+        for option, value in (("--gpus", ",".join(gpus)), ("--gpu-budget", budget)):
+            if value:
+                raise ValueError(f"{option}: {value!r} with --launch, but the scheduler assigns GPUs; leave it out")
+    if gpus and parallel > 1 and len(gpus) % parallel:
+        raise ValueError(
+            f"--parallel: {parallel} measurements cannot share the {len(gpus)} GPUs of --gpus evenly; "
+            f"give a number that divides {len(gpus)}"
+        )
 
 
 def _seconds(text: str, option: str) -> float:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ci.watch.baselines import ANCHOR, Baselines
+from ci.parallel import Execution
+from ci.watch.baselines import ANCHOR, Baseline, Baselines
 from ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
 from ci.watch.history import ACCEPTED, History, Measurement
-from ci.watch.measure import SuiteRunner
+from ci.watch.measure import CheckpointResult, SuiteRunner
 from ci.watch.noise import panel_scores, score_lines
 from ci.watch.notify import Deliveries, Notifier
 from ci.watch.pages import write_index
@@ -50,6 +52,19 @@ class WatchSettings:
     """The number of checkpoints that share the probability of a wrong failure."""
     suite: SuiteOptions
     """The user's pytest options."""
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Started:
+    """A measurement in progress."""
+
+    checkpoint: CompleteCheckpoint
+    baselines: tuple[Baseline, ...]
+    report: Path
+    gpus: tuple[str, ...]
+    seconds: float
+    """When it began, on the monotonic clock."""
 
 
 class Watch:
@@ -60,7 +75,13 @@ class Watch:
         self.watcher = CheckpointWatcher(settings.directory, settings.marker)
         self.history = History(settings.out)
         self.baselines = Baselines(self.history, settings.anchor, needs_checkpoint=settings.suite.seed_by_step)
-        self.runner = SuiteRunner(options=settings.suite, gpus=settings.gpus, horizon=settings.horizon)
+        self.runner = SuiteRunner(
+            options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor
+        )
+        self._in_progress: dict[Future[CheckpointResult], _Started] = {}
+        # The GPUs of --gpus, shared out to the measurements that run at a time.
+        parallel = settings.execution.parallel
+        self._free_gpus = [settings.gpus[number::parallel] for number in range(parallel)]
         self._deliveries = Deliveries(settings.notifier)
         self._complete: list[CompleteCheckpoint] = []
         self._last_lines: dict[str, str] = {}
@@ -70,23 +91,25 @@ class Watch:
     def run(self) -> int:
         """Watch until the GPU budget is spent or, with `once`, nothing is left; return the command's exit code."""
         idle_scans = 0
-        while True:
-            checkpoints = self._scan()
-            if not checkpoints:
-                idle_scans += 1
-            while checkpoints and not self._is_spent():
-                self._measure(checkpoints[0])
-                idle_scans = 0
-                # A checkpoint that was written meanwhile may come first.
-                checkpoints = self._scan()
-            self._notify()
-            if self._is_spent():
-                print_timed("the GPU budget is spent; a larger one measures the other checkpoints")
-                break
-            # The first scan discovers a checkpoint, the second one sees that it has not changed.
-            if self.settings.once and idle_scans >= 2:
-                break
-            time.sleep(self.settings.interval_seconds)
+        with self.settings.execution:
+            while True:
+                new = [checkpoint for checkpoint in self._scan() if checkpoint.step.path not in self._paths_in_progress]
+                idle_scans = 0 if new or self._in_progress else idle_scans + 1
+                if new and self._can_start():
+                    self._start(new[0])
+                elif self._in_progress:
+                    self._wait()
+                if self._record_finished() or self._in_progress:
+                    # A checkpoint that was written meanwhile may come first.
+                    continue
+                self._notify()
+                if self._is_spent():
+                    print_timed("the GPU budget is spent; a larger one measures the other checkpoints")
+                    break
+                # The first scan discovers a checkpoint, the second one sees that it has not changed.
+                if self.settings.once and idle_scans >= 2:
+                    break
+                time.sleep(self.settings.interval_seconds)
         return self.exit_code
 
     @property
@@ -127,25 +150,58 @@ class Watch:
             if scans == NAMED_AT_SCAN:
                 print_timed(f"{name}: waiting: {waiting[name]}")
 
-    def _measure(self, checkpoint: CompleteCheckpoint) -> None:
+    @property
+    def _paths_in_progress(self) -> set[Path]:
+        return {started.checkpoint.step.path for started in self._in_progress.values()}
+
+    def _can_start(self) -> bool:
+        """Return True if another measurement may start; without an anchor, the first ones run one at a time."""
+        has_anchor = self.settings.anchor is not None or self.history.first_accepted is not None
+        return not self._is_spent() and bool(self._free_gpus) and (has_anchor or not self._in_progress)
+
+    def _start(self, checkpoint: CompleteCheckpoint) -> None:
         step = checkpoint.step
         baselines = self.baselines.of(step, [complete.step for complete in self._complete])
         against = ", ".join(f"{baseline.role} ({baseline.name})" for baseline in baselines)
         print_timed(f"{step.name}: measuring" + (f", against {against}" if against else ""))
-        report = self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json"
-        started = time.monotonic()
-        result = self.runner.measure(checkpoint, baselines, report)
-        gpu_seconds = (time.monotonic() - started) * max(1, len(self.settings.gpus))
+        started = _Started(
+            checkpoint=checkpoint,
+            baselines=baselines,
+            report=self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json",
+            gpus=self._free_gpus.pop(),
+            seconds=time.monotonic(),
+        )
+        runner = replace(self.runner, gpus=started.gpus)
+        future = self.settings.execution.submit(runner.measure, checkpoint, baselines, started.report)
+        self._in_progress[future] = started
+
+    def _wait(self) -> None:
+        """Wait until a measurement ends; at most until the next scan if another one could start meanwhile."""
+        timeout = self.settings.interval_seconds if self._free_gpus else None
+        wait(self._in_progress, timeout=timeout, return_when=FIRST_COMPLETED)
+
+    def _record_finished(self) -> bool:
+        """Add the measurements that have ended to the history; return True if there are any."""
+        finished = [future for future in self._in_progress if future.done()]
+        for future in finished:
+            started = self._in_progress.pop(future)
+            self._free_gpus.append(started.gpus)
+            self._record(started, future.result())
+        return bool(finished)
+
+    def _record(self, started: _Started, result: CheckpointResult) -> None:
+        step = started.checkpoint.step
+        gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
         good = self.history.last_good(step.number)
-        anchor = next((baseline for baseline in baselines if baseline.role == ANCHOR), None)
+        anchor = next((baseline for baseline in started.baselines if baseline.role == ANCHOR), None)
         measurement = Measurement(
             step=step.number,
             checkpoint=str(step.path),
-            fingerprint=checkpoint.fingerprint,
+            fingerprint=started.checkpoint.fingerprint,
             verdict=result.verdict,
             exit_code=result.exit_code,
             failed=result.reasons,
-            report=str(report),
+            report=str(started.report),
             baseline=good.step if good else None,
             effective_length=result.report["ruler"]["effective_length_label"] if result.report else None,
             gpu_seconds=round(gpu_seconds, 1),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ci.suite_process import SuiteRun, run_suite
+from ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
 from ci.watch.baselines import Baseline
 from ci.watch.checkpoint_watcher import CompleteCheckpoint
 from ci.watch.history import Verdict
@@ -51,6 +51,7 @@ class SuiteRunner:
     """The number of checkpoints that share the probability of a wrong failure."""
     run: Callable[..., SuiteRun] = field(default_factory=lambda: run_suite)
     """Runs pytest; a simulation has one that runs no model."""
+    executor: Executor = field(default_factory=LocalProcesses)
 
     def measure(self, checkpoint: CompleteCheckpoint, baselines: Sequence[Baseline], report: Path) -> CheckpointResult:
         """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
@@ -96,6 +97,7 @@ class SuiteRunner:
             report=report,
             log=report.with_suffix(".log"),
             fingerprints=[checkpoint.fingerprint],
+            executor=self.executor,
             again=True,
             environment={"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else None,
         )  # fmt: skip

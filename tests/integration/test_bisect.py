@@ -47,6 +47,19 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     assert len(picture.findall(".//{*}circle")) == len(looks) + 2
 
 
+def test_several_steps_at_a_time_name_the_same_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 9 + [65] * 7)
+    assert run_search(chain, monkeypatch, "--parallel", "3") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "searching  14 steps between them, about 7 to measure" in lines
+    assert "first bad step 9 (last good 8), 99 %" in lines
+    looks = [look["step"] for look in json.loads((tmp_path / "out" / "bisect.json").read_text())["looks"]]
+    assert sorted(looks[:3]) == [4, 8, 11]
+    assert chain.measured.count("step-8") == 1
+
+
 def test_a_dip_is_distinguished_from_the_permanent_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

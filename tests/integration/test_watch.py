@@ -6,7 +6,8 @@ import json
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ci.suite_process import SuiteRun
 from ci.watch import __main__ as watch
 from ci.watch import measure
 from ci.watch.history import History, Measurement
@@ -148,6 +150,49 @@ def test_the_newest_checkpoint_is_measured_first_on_request(tmp_path: Path, star
     suite = FakeSuite()
     assert start(suite, "--order", "newest") == 0
     assert [step for step, _ in suite.runs] == [3, 2, 1]
+
+
+def test_several_checkpoints_are_measured_at_a_time_once_there_is_an_anchor(tmp_path: Path, start: Start) -> None:
+    """Let each of three runs wait until all three have started; the run of the anchor is alone."""
+    for step in (1, 2, 3, 4):
+        write_step(tmp_path / "run", step)
+    barrier = threading.Barrier(3)
+
+    class WaitingSuite(FakeSuite):
+        def __call__(self, arguments: Sequence[str], **more: Any) -> SuiteRun:
+            if "--baseline" in arguments:
+                barrier.wait(timeout=60)
+            return super().__call__(arguments, **more)
+
+    suite = WaitingSuite()
+    assert start(suite, "--parallel", "3", "--gpus", "0,1,2,3,4,5") == 0
+    assert suite.runs[0] == (1, None)
+    assert sorted(suite.runs[1:]) == [(2, "1"), (3, "1"), (4, "1")]
+    gpus = [environment["CUDA_VISIBLE_DEVICES"] for environment in suite.environments[1:] if environment]
+    assert sorted(gpus) == ["0,3", "1,4", "2,5"]
+    assert sorted(line["step"] for line in events(tmp_path)) == [1, 2, 3, 4]
+
+
+def test_an_error_of_one_measurement_stops_the_others(tmp_path: Path, start: Start) -> None:
+    for step in (1, 2, 3):
+        write_step(tmp_path / "run", step)
+    began = threading.Event()
+    stopped: list[int] = []
+
+    class StoppedSuite(FakeSuite):
+        def __call__(self, arguments: Sequence[str], **more: Any) -> SuiteRun:
+            step = int(arguments[list(arguments).index("--model") + 1].rpartition("-")[2])
+            if step == 2:
+                began.wait(60)
+                raise OSError("disk")
+            if step == 3:
+                began.set()
+                stopped.extend([step] if more["executor"].cancelled.wait(60) else [])
+            return super().__call__(arguments, **more)
+
+    with pytest.raises(OSError, match="disk"):
+        start(StoppedSuite(), "--parallel", "2")
+    assert stopped == [3]
 
 
 def test_a_restart_measures_new_checkpoints_and_retries_errors(tmp_path: Path, start: Start) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ci.suite_process import run_suite
+from ci.suite_process import LocalProcesses, SuiteRun, run_suite
 from ci.watch import __main__ as watch
 from tests.helpers.paths import REPOSITORY
 
@@ -60,7 +60,12 @@ def is_running(pid: int) -> bool:
 def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     """Check that wrong use leaves no report, since a later run would reuse it."""
     report, log = tmp_path / "report.json", tmp_path / "log"
-    failed = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
+
+    def measure() -> SuiteRun:
+        nothing = ["--model", str(tmp_path / "nothing")]
+        return run_suite(nothing, report=report, log=log, fingerprints=["f"], executor=LocalProcesses())
+
+    failed = measure()
     assert (failed.exit_code, failed.report) == (4, None)
     assert failed.reason.startswith("--model: no such directory")
     assert not report.exists()
@@ -71,10 +76,10 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
         "ruler": {"effective_length": None, "effective_length_label": None, "scores": {}, "intervals": {}},
     }  # fmt: skip
     report.write_text(json.dumps(earlier))
-    reused = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
+    reused = measure()
     assert (reused.exit_code, reused.report) == (0, earlier)
     report.write_text(json.dumps(earlier | {"model": earlier["model"] | {"fingerprint": "g"}}))
-    again = run_suite(["--model", str(tmp_path / "nothing")], report=report, log=log, fingerprints=["f"])
+    again = measure()
     assert (again.exit_code, again.report) == (4, None)
 
 
@@ -86,6 +91,10 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
         ((".", "--every", "0s"), "--every: unknown '0s'"),
         ((".", "--gpu-budget", "much"), "--gpu-budget: unknown 'much'"),
         ((".", "--webhook", "file:///etc/passwd"), "--webhook: not an address"),
+        ((".", "--parallel", "0"), "--parallel: 0; give a number of measurements from 1 to 256"),
+        ((".", "--parallel", "2", "--gpus", "0,1,2"), "--parallel: 2 measurements cannot share the 3 GPUs of --gpus"),
+        ((".", "--launch", "srun {command}", "--gpus", "0"), "--gpus: '0' with --launch"),
+        ((".", "--launch", "sh {cmd}"), "--launch: unknown field {cmd} in 'sh {cmd}'"),
         ((".", "--horizon", "0"), "--horizon: 0; give a number of checkpoints of at least 1"),
         ((".", "--anchor", "7"), "--anchor: no step 7 in "),
         ((".", "--anchor", "nowhere"), "--anchor: no such directory 'nowhere'"),

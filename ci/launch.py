@@ -1,0 +1,214 @@
+"""Hand runs of the suite to a scheduler: the template of --launch, and jobs that are launched again when they are lost.
+
+The template becomes the command of one job, such as `srun --gpus=8 {command}`. It must wait for the job's end. The job
+runs `ci/launched_job.py` on a job file beside the report, so its own command line is short and needs no quoting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ci.suite_process import POLL_SECONDS, Cancelled, Ended, start, stop
+from fixtures.atomic_files import write_file
+
+LAUNCHED_JOB = Path(__file__).with_name("launched_job.py")
+FIELD = re.compile(r"\{(\w+)\}")
+FIELDS = ("command", "name")
+# Stands for the words of the command; no argument of a process can contain it.
+WORDS = "\0"
+# These options take a command as one word; the following words would be arguments of something else.
+TAKING_ONE_WORD = ("--wrap", "-c", "-lc")
+NAME_CHARACTERS = 40
+MAX_LAUNCHES = 6
+LAUNCH_AGAIN_SECONDS = (5.0, 15.0, 60.0)
+# The time after which every file system in use shows what another machine has written.
+VISIBLE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchTemplate:
+    """The words of --launch."""
+
+    words: tuple[str, ...]
+
+    def fill(self, command: Sequence[str], name: str) -> list[str]:
+        """Return the command line that launches `command` as a job of this name.
+
+        `{command}` as a word of its own becomes the words of the command; within quotes or in a longer word, as in
+        `--wrap={command}`, it becomes one string that is quoted for a shell.
+        """
+        fields = {"command": shlex.join(command), "name": name}
+        filled: list[str] = []
+        for word in self.words:
+            filled += command if word == WORDS else [FIELD.sub(lambda field: fields[field[1]], word)]
+        return filled
+
+
+def read_template(text: str) -> LaunchTemplate:
+    """Return the template of --launch; raise ValueError with one line for one that cannot be used."""
+    try:
+        words = shlex.split(re.sub(r"(?<!\S)\{command\}(?!\S)", WORDS, text))
+    except ValueError as error:
+        raise ValueError(f"--launch: {text!r}: {str(error).lower()}; close every quote") from error
+    words = [word if word == WORDS else word.replace(WORDS, "{command}") for word in words]
+    unknown = [field for word in words for field in FIELD.findall(word) if field not in FIELDS]
+    if unknown:
+        raise ValueError(f"--launch: unknown field {{{unknown[0]}}} in {text!r}; use {{command}} or {{name}}")
+    if not any(word == WORDS or "{command}" in word for word in words):
+        raise ValueError(
+            f"--launch: no {{command}} in {text!r}; write it where the command belongs: 'srun {{command}}'"
+        )
+    for option, word in itertools.pairwise(words):
+        if option in TAKING_ONE_WORD and word == WORDS:
+            raise ValueError(f"--launch: {option} takes the command as one word; write {option} '{{command}}', quoted")
+    if words[0] != WORDS and shutil.which(words[0]) is None:
+        raise ValueError(f"--launch: no program {words[0]!r} on this machine; run this where jobs can be submitted")
+    return LaunchTemplate(words=tuple(words))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedJobs:
+    """Runs commands as jobs of a scheduler."""
+
+    template: LaunchTemplate
+    show: Callable[[str], None]
+    """Prints a line about a job."""
+    cancelled: threading.Event
+    """Set by another thread to cancel all jobs."""
+
+    def execute(
+        self, command: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None
+    ) -> Ended:
+        """Run the command as a job, and as another one if that is lost; raises Cancelled.
+
+        A job continues from the journal where the last one stopped.
+        """
+        log.write_bytes(b"")
+        for number in range(1, MAX_LAUNCHES + 1):
+            job = _Job(
+                jobs=self, subject=report.stem, file=report.with_name(f".{report.name}.job"), id=secrets.token_hex(4)
+            )
+            try:
+                state, exit_code = job.run(command, log=log, environment=environment)
+            finally:
+                job.remove()
+            if state.get("state") == "ended":
+                return Ended(exit_code=state["exit_code"])
+            reason = _why_lost(state, exit_code, log)
+            if exit_code == 0:
+                break
+            if number < MAX_LAUNCHES:
+                self.show(f"{report.stem}: {reason}; launching it again ({number} of {MAX_LAUNCHES - 1})")
+                if self.cancelled.wait(LAUNCH_AGAIN_SECONDS[min(number, len(LAUNCH_AGAIN_SECONDS)) - 1]):
+                    raise Cancelled
+        return Ended(exit_code=exit_code, reason=f"--launch: {reason}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """One launch: the job file that keeps the job alive, and the state that the job writes beside it."""
+
+    jobs: LaunchedJobs
+    subject: str
+    """The name in lines about the job."""
+    file: Path
+    id: str
+    """Distinguishes this launch from earlier ones of the same run, whose jobs may still be in a queue."""
+
+    def run(
+        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None
+    ) -> tuple[Mapping[str, Any], int]:
+        """Launch the job; return its last state, empty if it never began, and the launching program's exit code."""
+        job = {"id": self.id, "directory": os.getcwd(), "log": str(log), "command": list(command)}
+        write_file(self.file, json.dumps(job).encode())
+        run_file = [sys.executable, "-P", str(LAUNCHED_JOB), str(self.file), self.id]
+        with _launch_log(log).open("ab") as output:
+            words = self.jobs.template.fill(run_file, _job_name(self.subject, self.id))
+            launcher = start(words, output.fileno(), environment)
+            try:
+                shown = ""
+                while launcher.poll() is None:
+                    shown = self._show_change(shown)
+                    if self.jobs.cancelled.wait(POLL_SECONDS):
+                        raise Cancelled
+            except BaseException:
+                # The job sees that its file is gone, also where the scheduler does not pass on the signal.
+                self.remove()
+                stop(launcher, first=signal.SIGTERM)
+                raise
+        return self._last_state(), launcher.returncode
+
+    def remove(self) -> None:
+        """Delete the job file, so that no job with its id begins or goes on."""
+        for path in (self.file, self._state_file):
+            path.unlink(missing_ok=True)
+
+    @property
+    def _state_file(self) -> Path:
+        return self.file.with_name(f"{self.file.name}.{self.id}")
+
+    def _show_change(self, shown: str) -> str:
+        """Print where the job runs, if that has changed; return it."""
+        state = self._read_state()
+        running = f"running on {state['machine']}{_scheduler_id(state)}" if state.get("state") == "running" else shown
+        if running != shown:
+            self.jobs.show(f"{self.subject}: {running}")
+        return running
+
+    def _last_state(self) -> Mapping[str, Any]:
+        """Return the job's state; wait for its end to become visible."""
+        deadline = time.monotonic() + VISIBLE_SECONDS
+        while (state := self._read_state()).get("state") in (None, "running") and time.monotonic() < deadline:
+            if self.jobs.cancelled.wait(POLL_SECONDS):
+                raise Cancelled
+        return state
+
+    def _read_state(self) -> Mapping[str, Any]:
+        """Return what the job has written, empty if it has written nothing."""
+        with contextlib.suppress(OSError, ValueError):
+            state: dict[str, Any] = json.loads(self._state_file.read_bytes())
+            return state
+        return {}
+
+
+def _job_name(subject: str, job_id: str) -> str:
+    """Return a name that every scheduler accepts: lower-case letters, digits and hyphens, at most 63."""
+    name = re.sub(r"[^a-z0-9]+", "-", subject.lower())[:NAME_CHARACTERS].strip("-")
+    return f"longctx-{name}-{job_id}"
+
+
+def _launch_log(log: Path) -> Path:
+    return log.with_suffix(".launch.log")
+
+
+def _scheduler_id(state: Mapping[str, Any]) -> str:
+    return f" (job {state['scheduler_id']})" if state["scheduler_id"] else ""
+
+
+def _why_lost(state: Mapping[str, Any], exit_code: int, log: Path) -> str:
+    """Return one line that says what happened to a job that has no end."""
+    lines = [line.strip() for line in _launch_log(log).read_text(encoding="utf-8", errors="replace").splitlines()]
+    last = next((line for line in reversed(lines) if line), "no output")
+    if exit_code == 0:
+        return (
+            f"the launching command ended with code 0 before its job; it must wait for the job's end, as in "
+            f"'sbatch --wait', and the job must see {log.parent} (last line: {last})"
+        )
+    where = f"on {state['machine']}{_scheduler_id(state)} " if state else ""
+    happened = "was stopped" if state.get("state") == "stopped" else "was lost" if state else "did not begin"
+    return f"the job {where}{happened}, code {exit_code}: {last}"
