@@ -47,8 +47,8 @@ CONFIG_ERRORS = (
     BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, CorpusError, EngineError,
     JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
 )  # fmt: skip
-# HELMET's shortest length, in tokens (Yen et al. 2025, §3).
-HELMET_MIN_LENGTH = 8192
+# The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3) and the frontier tasks'.
+MIN_LENGTHS = {"helmet": 8192, "frontier": 4096}
 # A server may take this long to say what it is, even after the end of --budget.
 PROBE_SECONDS = 30.0
 NO_MODEL = (
@@ -209,7 +209,7 @@ def connect_server(run: Run, invocation: Invocation) -> Endpoint:
 def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter) -> Run:
     """Return the run with the cases whose shortest sample exceeds their length in `misfits`.
 
-    HELMET is defined from 8K on, so a shorter HELMET case that does not fit is skipped rather than failed.
+    A case below the shortest length of its suite that does not fit is skipped rather than failed.
     """
     fitted, unfit = fit_questions(run.available, materials.tasks, formatter)
     by_id = {case.id: case for case in fitted}
@@ -220,7 +220,7 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter)
     short = {
         case.id: unfit.pop(case.id)
         for case in run.cases
-        if case.suite == "helmet" and case.id in unfit and case.length < HELMET_MIN_LENGTH
+        if case.id in unfit and case.length < MIN_LENGTHS.get(case.suite, 0)
     }
     return replace(run, unavailable=run.unavailable | short, misfits=unfit)
 

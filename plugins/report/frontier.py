@@ -1,18 +1,35 @@
-"""The frontier tasks in the report: a mean for each category, which enters neither RULER's nor HELMET's figures."""
+"""The frontier tasks in the report: category means that enter no other figure, and what pairs of tasks tell apart."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fixtures.records import Case
+from fixtures.records import Case, Outcome
 from plugins.gates.evaluation import Evaluation
 from plugins.gates.points import to_points
 
 SUITE = "frontier"
+# The category of the tasks that only serve to be compared with others.
+CONTROLS = "controls"
+# The twin of a task, from which it differs in one thing: literal instead of associative questions, or printed labels.
+TWINS = {
+    "association": "association_literal", "association_far": "association_literal",
+    "count_labels": "count_labels_labelled", "count_users": "count_users_labelled",
+    "count_dates": "count_dates_labelled",
+}  # fmt: skip
+# The tasks of every ladder, with what each of them asks for.
+LADDERS = {
+    "mk": {"basic": "find", "easy": "copy", "medium": "copy and solve", "hard": "solve"},
+    "mv": {"basic": "find", "easy": "copy", "medium": "copy and select", "hard": "select"},
+    "qa": {"basic": "find", "easy": "select", "medium": "copy and solve", "hard": "solve"},
+}
 # A length counts as mastered with this share of the score at the shortest length (NoLiMa's rule).
 RELATIVE_SHARE = 0.85
+# A ladder breaks at its first rung with a score below this.
+BREAKS_BELOW = 50.0
 ByLength = dict[str, float | None]
 
 
@@ -24,23 +41,21 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> dict[str, Any] 
     categories = {
         category: _means(evaluation, [case for case in cases if case.category == category])
         for category in dict.fromkeys(case.category for case in cases)
+        if category != CONTROLS
     }
+    scores = {(case.task, case.length): _score(evaluation, case) for case in cases}
+    outcomes = {case: result.outcomes for case in cases if (result := evaluation.measured.results.get(case.id))}
     return {
         "categories": categories,
         "relative_share": RELATIVE_SHARE,
-        "relative_lengths": {category: relative_length(scores) for category, scores in categories.items()},
+        "relative_lengths": {category: relative_length(means) for category, means in categories.items()},
+        "ladders": _ladders(scores, evaluation.measured.scope.lengths),
+        "twins": _twins(scores, evaluation.measured.scope.lengths),
+        "replies": [_replies(case, found) for case, found in outcomes.items() if case.category == "mrcr" and found],
+        "unanswerable": [
+            _unanswerable(case, found) for case, found in outcomes.items() if case.category == "absence" and found
+        ],
     }
-
-
-def frontier_means(document: Mapping[str, Any]) -> dict[str, Mapping[str, float | None]]:
-    """Return the means of a document's frontier categories by length; reports of older versions have none."""
-    section = document.get("frontier")
-    return dict(section["categories"]) if section else {}
-
-
-def has_no_ruler(document: Mapping[str, Any]) -> bool:
-    """Return True if no case of a document is RULER's, the only tasks with an effective length."""
-    return all(case["suite"] != "ruler" for case in document["cases"])
 
 
 def relative_length(scores: Mapping[str, float | None]) -> int | None:
@@ -53,6 +68,62 @@ def relative_length(scores: Mapping[str, float | None]) -> int | None:
     if shortest is None or not known.get(shortest):
         return None
     return max(length for length, score in known.items() if score >= RELATIVE_SHARE * known[shortest])
+
+
+def breaking_rung(rungs: Mapping[str, float | None]) -> str | None:
+    """Return the first rung with a score below `BREAKS_BELOW`; None if there is none before an unmeasured rung."""
+    for name, score in rungs.items():
+        if score is None:
+            return None
+        if score < BREAKS_BELOW:
+            return name
+    return None
+
+
+def _ladders(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Return every ladder at every length where one of its rungs was measured."""
+    entries = []
+    for ladder, steps in LADDERS.items():
+        for length in lengths:
+            rungs = {name: scores.get((f"ladder_{ladder}_{step}", length)) for step, name in steps.items()}
+            if any(score is not None for score in rungs.values()):
+                entries.append({"ladder": ladder, "length": length, "rungs": rungs, "breaks_at": breaking_rung(rungs)})
+    return entries
+
+
+def _twins(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the twin's score less the task's wherever both were measured."""
+    entries = []
+    for task, twin in TWINS.items():
+        for length in lengths:
+            score, other = scores.get((task, length)), scores.get((twin, length))
+            if score is not None and other is not None:
+                entries.append({"task": task, "twin": twin, "length": length, "difference": other - score})
+    return entries
+
+
+def _replies(case: Case, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return how often an answer began with the code, and which reply it copied for which one."""
+    pairs = Counter((int(one.score.parts["wanted"]), int(one.score.parts["copied"])) for one in outcomes)
+    return {
+        "task": case.task,
+        "length": case.length,
+        "code_rate": _rate([one.score.parts["code"] for one in outcomes]),
+        "copied": [
+            {"wanted": wanted, "copied": copied or None, "samples": samples}
+            for (wanted, copied), samples in sorted(pairs.items())
+        ],
+    }
+
+
+def _unanswerable(case: Case, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the scores of the questions that the text answers and of those that it does not answer."""
+    rates = {kind: [one.score.value for one in outcomes if kind in one.score.parts] for kind in ("present", "absent")}
+    return {"length": case.length, **{kind: _rate(values) for kind, values in rates.items()}}
+
+
+def _rate(values: Sequence[float]) -> float | None:
+    return to_points(math.fsum(values) / len(values)) if values else None
 
 
 def _means(evaluation: Evaluation, cases: Sequence[Case]) -> ByLength:

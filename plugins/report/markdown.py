@@ -12,7 +12,7 @@ from fixtures.shown_text import one_line
 from plugins.report.certainty import few_samples, no_votes, range_text, seed_role, two_intervals
 from plugins.report.cost import counted
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
-from plugins.report.frontier import frontier_means, has_no_ruler
+from plugins.report.frontier_lines import frontier_findings, frontier_means, has_no_ruler
 from plugins.report.headline import deciding_gate, gated_length, partial_note, ruler_length
 from plugins.report.likelihood import CAPTION, MEASURES, texts
 
@@ -44,6 +44,7 @@ def markdown(document: Document, *, holds: bool) -> str:
         _headline(document),
         _table(("", *map(_length, lengths)), _means(document, lengths)),
         _likelihood(document),
+        "\n".join(f"- {plain(text, 240)}" for text in frontier_findings(document.get("frontier"))),
         _gates(document),
         _regression(document),
         _cases(document, lengths),

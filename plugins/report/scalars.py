@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.lengths import format_length
-from plugins.report.frontier import frontier_means
+from plugins.report.frontier_lines import frontier_means
 
 MARKUP = str.maketrans("<>&", "\u2039\u203a+")
 SCALAR_NAMES = {name: name for name in ("nll", "gain", "recovery", "evidence", "greedy")} | {"margin": "gold_less_foil"}

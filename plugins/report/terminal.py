@@ -12,7 +12,7 @@ from plugins.gates.findings import shown_label, shown_verdict
 from plugins.report.certainty import correlation_text, few_samples, no_votes, seed_role, two_intervals
 from plugins.report.cost import counted
 from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
-from plugins.report.frontier import frontier_means, has_no_ruler
+from plugins.report.frontier_lines import frontier_findings, frontier_means, has_no_ruler
 from plugins.report.headline import (
     deciding_gate,
     failing_ids,
@@ -42,6 +42,10 @@ def summary_lines(document: Document, columns: int = COLUMNS) -> list[Line]:
         _headline(document),
         _table(document, columns),
         likelihood_lines(document["likelihood"]),
+        [
+            named_line("frontier" * (not number), text)
+            for number, text in enumerate(frontier_findings(document.get("frontier")))
+        ],
         _gates(document),
         _errors(document),
         _failures(document),

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import EngineFacts
 from fixtures.records import BaselineAnswer, Case, CaseResult, Excerpt, FailureKind, Generation, Options, Outcome, Score
-from fixtures.tasks import FAMILIES, TASKS
+from fixtures.tasks import FAMILIES, NAMED_SUITES, TASKS
 from plugins.config.baseline import Baseline
 from plugins.config.run import Run
 from plugins.gates.evaluate import Measured
@@ -69,7 +69,7 @@ def cases_of(options: Options) -> tuple[Case, ...]:
             generation_tokens=32,
         )
         for task in TASKS.values()
-        if options.suite in ("all", task.suite)
+        if options.suite == task.suite or (options.suite == "all" and task.suite not in NAMED_SUITES)
         for length in options.lengths
     )
 

@@ -22,6 +22,7 @@ from plugins.report.charts.evidence import evidence_svg
 from plugins.report.charts.lines import line_svg
 from plugins.report.details import Details
 from plugins.report.document import FEW_SAMPLES, is_rough
+from plugins.report.frontier_lines import frontier_findings
 from plugins.report.html import tables, views
 from plugins.report.html.gates import gates
 from plugins.report.html.likelihood import likelihood_section
@@ -56,6 +57,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         failures=failures,
         kinds=[kind for kind in views.KINDS if any(row["counts"][kind] for row in failures)],
         helmet=views.helmet_bars(document),
+        frontier=frontier_findings(document.get("frontier")),
         gates=gates(document, details),
         notes=[note for note in (few_samples(document), seed_role(document)) if note],
         comparison=tables.comparison(document),

@@ -11,7 +11,7 @@ from fixtures.shown_text import one_line
 from plugins.report.certainty import no_votes
 from plugins.report.charts.colours import difference_class, shade
 from plugins.report.document import DEPTH_BINS, is_rough
-from plugins.report.frontier import frontier_means
+from plugins.report.frontier_lines import frontier_means
 
 Document = Mapping[str, Any]
 Scores = Mapping[str, float | None]

@@ -17,7 +17,17 @@ from plugins.report.headline import deciding_gate, gated_length, partial_note, r
 from plugins.report.html.tables import Document, interval_text, interval_unless_known, lengths_of, number, short_length
 
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
-ORDER = ("right", "incomplete", "distractor", "copied", "wrong", "refused", "unfinished thinking", "empty")
+ORDER = (
+    "right",
+    "incomplete",
+    "distractor",
+    "wrong instance",
+    "copied",
+    "wrong",
+    "refused",
+    "unfinished thinking",
+    "empty",
+)
 KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))
 LOWEST_CASES = 12
 NAMED_GATES = 4

@@ -1,4 +1,4 @@
-"""GraphWalks: answers recounted from the text, and the F1 of sets of nodes."""
+"""GraphWalks: answers recounted from the text, and wrong answers by kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 from fixtures.records import Sample
-from fixtures.scoring.overlap import listed_items, set_f1
 from fixtures.tasks import TASKS
 from tests.helpers.tiny_tokenizers import drafts, make_sample
 
@@ -31,7 +30,7 @@ def at_distance(edges: list[tuple[str, str]], start: str, depth: int) -> set[str
 @pytest.mark.parametrize("task", GRAPHS)
 def test_an_answer_is_what_the_edges_of_the_text_say(task: str) -> None:
     sizes = Counter[int]()
-    for draft in drafts(task, 40, token_budget=2500):
+    for draft in drafts(task, 25, token_budget=1200):
         edges = edges_of(draft.context)
         assert len(edges) == draft.context.count("\n") + 1
         node = re.findall(r"\w{10}", draft.question)[0]
@@ -45,8 +44,9 @@ def test_an_answer_is_what_the_edges_of_the_text_say(task: str) -> None:
         for answer, depth in zip(draft.references, draft.depths, strict=True):
             assert answer in edges[round(depth * (len(edges) - 1))]
         sizes[len(expected)] += 1
-    assert min(sizes) == 1
-    assert 8 < max(sizes) <= 20
+    assert len(sizes) > 3
+    assert 1 <= min(sizes) <= 3
+    assert 6 < max(sizes) <= 20
 
 
 def test_only_the_shuffled_graphs_list_edges_out_of_order() -> None:
@@ -54,29 +54,6 @@ def test_only_the_shuffled_graphs_list_edges_out_of_order() -> None:
         sources = [source for source, _ in edges_of(drafts(task, 1, token_budget=2500)[0].context)]
         runs = sum(one != other for one, other in pairwise(sources)) + 1
         assert (runs == len(set(sources))) is not task.endswith("_shuffled")
-
-
-def test_the_f1_of_two_sets_counts_empty_ones_as_equal() -> None:
-    assert set_f1([], []) == 1
-    assert set_f1(["a"], []) == set_f1([], ["a"]) == set_f1(["b"], ["a"]) == 0
-    assert set_f1(["a", "a", "b"], ["a"]) == pytest.approx(2 / 3)
-    assert set_f1(["a", "b"], ["b", "c", "a"]) == pytest.approx(0.8)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("[a1, b2]", ("a1", "b2")),
-        (" ['A1', b2", ("a1", "b2")),
-        ("[x9]\nI check [y8].\nFinal Answer: [a1]", ("a1",)),
-        ("Final Answer: []", ()),
-        ("Final Answer: none", None),
-        ("a1, b2", None),
-        ("", None),
-    ],
-)
-def test_the_last_list_after_the_mark_is_the_answer(text: str, expected: tuple[str, ...] | None) -> None:
-    assert listed_items(text, after="Final Answer:") == expected
 
 
 def scored(sample: Sample, text: str) -> tuple[float, str | None]:
