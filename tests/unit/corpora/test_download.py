@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -295,3 +296,30 @@ def test_a_mirror_without_a_scheme_is_refused(tmp_path: Path, capsys: pytest.Cap
     with pytest.raises(SystemExit):
         main(["fetch", "ruler", "--to", str(tmp_path), "--from", "mirror.example"])
     assert "write https://mirror.example" in capsys.readouterr().err
+
+
+def test_fetch_of_a_suite_unpacks_its_archives_and_gets_its_wording(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.put_set(
+        "THUDM/LongBench",
+        {"data.zip": zip_of({"data/trec.jsonl": b"{}", "../out.jsonl": b"{}", "data/x.py": b""}), "other.py": b""},
+    )
+    commit = "f6227eb7a25cacbd96310aea2c59af003f8d8925"
+    mirror.files[f"/THUDM/LongBench/{commit}/config/dataset2prompt.json"] = b'{"trec": "{context}"}'
+    arguments = ["fetch", "longbench", "--to", str(tmp_path / "d"), "--from", mirror.url]
+    for _ in range(2):
+        assert main(arguments) == 0
+        assert files_under(tmp_path / "d") == [
+            "THUDM/LongBench/config/dataset2prompt.json",
+            "THUDM/LongBench/data/trec.jsonl",
+        ]
+    assert not (tmp_path / "out.jsonl").exists()
+    downloads = [path for path, _ in mirror.downloads]
+    assert len(downloads) == len(set(downloads))
+
+
+def zip_of(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()

@@ -1,0 +1,80 @@
+"""The shipped tasks files: files in the form of every published set give the right score."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fixtures.corpora import Corpora
+from fixtures.preflight import sample_problems
+from fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites, tasks_path
+from fixtures.versions import QUESTION_METRICS
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.question_files import byte_formatter, load_tasks_file, published_score, sample_of
+from tests.helpers.suite_files import write_suite
+
+PAGE = REPOSITORY / "docs" / "suites.md"
+LENGTH = 65536
+SETS = {"babilong": 20, "infinitebench": 9, "leval": 19, "longbench": 16, "longbench2": 2, "zeroscrolls": 10}
+
+
+def test_every_suite_is_shipped() -> None:
+    assert shipped_suites() == tuple(SETS)
+
+
+@pytest.mark.parametrize("suite", SETS)
+def test_right_blank_and_wrong_answers_to_every_set_get_their_scores(suite: str, tmp_path: Path) -> None:
+    path = tasks_path(suite, tmp_path)
+    wrong = write_suite(read_tasks(path), tmp_path, length="64k")
+    tasks = load_tasks_file(path, tmp_path)
+    assert len(tasks) == SETS[suite]
+    for task in tasks:
+        sample = sample_of(task, LENGTH)
+        assert task.missing_data is not None
+        assert task.missing_data(Corpora(), LENGTH) is None
+        assert sample_problems(sample, task, byte_formatter()) == [], task.name
+        assert task.score(sample, task.perfect_answer(sample)).value == 1, task.name
+        assert task.score(sample, "").value == 0, task.name
+        assert task.score(sample, wrong[task.name]).value <= 0.5, task.name
+        assert published_score(task, sample, wrong[task.name]).value <= 0.5, task.name
+
+
+@pytest.mark.parametrize("suite", SETS)
+def test_sets_without_their_files_say_how_to_get_them(suite: str, tmp_path: Path) -> None:
+    for task in load_tasks_file(tasks_path(suite, tmp_path), tmp_path):
+        assert task.missing_data is not None
+        reason = task.missing_data(Corpora(), 4096)
+        assert reason is not None
+        wanted = "put it there" if suite == "leval" else f"python -m fixtures.corpora fetch {suite} --to DIR gets it"
+        assert re.fullmatch(rf"{task.name}: .* is missing; {wanted}", reason)
+
+
+def test_every_set_and_every_metric_is_on_the_page() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for suite in SETS:
+        for definition in read_tasks(tasks_path(suite, REPOSITORY)):
+            name = definition.dataset.name
+            own = name.removeprefix(f"{suite}_")
+            assert f"`{own}`" in text or suite == "babilong", name
+            assert definition.dataset.metric.name in QUESTION_METRICS
+    metrics = re.findall(r"^\| `(\w+)`", text + (REPOSITORY / "docs" / "own-questions.md").read_text(), re.MULTILINE)
+    assert set(QUESTION_METRICS) - {"string_match_all"} == set(metrics) & set(QUESTION_METRICS) - {"string_match_all"}
+
+
+def test_prompts_are_cut_as_the_publishers_cut_them(tmp_path: Path) -> None:
+    path = tasks_path("zeroscrolls", tmp_path)
+    write_suite(read_tasks(path), tmp_path)
+    task = next(task for task in load_tasks_file(path, tmp_path) if task.name == "zeroscrolls_qasper")
+    text = sample_of(task, 300).prompt.text
+    assert text.startswith("Instruction.\n\nDocument:\nThe lamp")
+    assert text.endswith("[cut]\n\nQuestion:\nWhat?\n\nAnswer:")
+    assert 160 <= len(text) <= 172
+
+
+def test_values_of_a_dollar_template_are_not_filled_again(tmp_path: Path) -> None:
+    path = tasks_path("longbench2", tmp_path)
+    write_suite(read_tasks(path), tmp_path)
+    text = sample_of(load_tasks_file(path, tmp_path)[0], LENGTH).prompt.text
+    assert text.endswith("there. $Q$\nWhat stood there?\n(A) A A lamp (B) A B lamp (C) A C lamp (D) A D lamp")
