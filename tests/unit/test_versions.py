@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from plugins.journal.lines import UNVERSIONED_SOURCES, sample_key
 from tests.helpers.checkpoints import sound_checkpoint
 from tests.helpers.journals import entry, read_journal
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
 
 COMMENT = {".py": "\n# a comment\n", ".toml": "\n# a comment\n"}
 # Prints everything that names a stored result: fingerprints, a sample's key, a model's and a judge's.
@@ -125,9 +126,9 @@ def with_heartbeat(directory: Path, subject: Subject) -> Journal:
 def keys(tree: Path, checkpoint: Path) -> str:
     """Return what `KEYS` prints when it runs in a copy of the sources."""
     ended = subprocess.run(
-        [sys.executable, "-c", f"CHECKPOINT = {str(checkpoint)!r}\n{KEYS}"],
+        [str(preloaded("python")), "-c", f"CHECKPOINT = {str(checkpoint)!r}\n{KEYS}"],
         cwd=tree,
-        env={"PYTHONPATH": str(tree), "PATH": "", "HF_HUB_OFFLINE": "1"},
+        env=os.environ | {"PYTHONPATH": str(tree)},
         capture_output=True,
         text=True,
         check=True,

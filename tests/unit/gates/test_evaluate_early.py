@@ -37,7 +37,7 @@ def test_a_clear_verdict_needs_only_some_of_the_samples() -> None:
     assert verdicts[2].reason == f"mean 0.0 at 4K, needs more than 80 ({verdicts[2].samples} of 300 samples)"
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, derandomize=True, max_examples=10)
 @given(st.tuples(*[st.sampled_from([0.3, 0.8, 1.0])] * 3), st.integers(0, 99), st.integers(0, 330))
 def test_gates_reach_the_verdicts_that_stopped_the_workers(shares: tuple[float, ...], seed: int, most: int) -> None:
     """The controller sees only the samples of the evidence, and reaches the same verdicts as the workers."""
