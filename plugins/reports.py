@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import sys
 import time
@@ -99,6 +101,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         invariance=config.stash.get(INVARIANCE, None),
         started=started,
         seconds=time.monotonic() - clock,
+        command=_command(config),
     )
     config.stash[DOCUMENT] = document(summary)
     config.stash[SHOWN] = visible_data(config.stash[DOCUMENT])
@@ -169,6 +172,12 @@ def _terminal_lines(config: pytest.Config) -> list[tuple[str, dict[str, bool]]]:
         reports = config.stash[CONTROLLER].reports.values()
         return inspection_lines([report.inspection for report in reports if report.inspection])
     return []
+
+
+def _command(config: pytest.Config) -> str:
+    """Return the command line of the run. A user name and a password in an address are left out."""
+    command = shlex.join(["pytest", *map(str, config.invocation_params.args)])
+    return re.sub(r"(?<=://)[^/@\s]+@", "", command)
 
 
 def _columns() -> int:

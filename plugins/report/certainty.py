@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Document = Mapping[str, Any]
+WIDE_POINTS = 30.0
+"""An interval of a mean that is wider than this says little, and the text says so."""
+
 FEW_PLANNED = 100
 """A case with fewer planned samples says little about the model, whatever the verdict on them is."""
 
@@ -20,7 +23,10 @@ def two_intervals(gate: Mapping[str, Any]) -> str:
         return ""
     signed = gate["kind"] == "regression"
     planned, model = (range_text(gate[key], signed) for key in ("interval", "model_interval"))
-    return f"these {gate['of']} samples: {planned}; the model: {model}"
+    low, high = gate["model_interval"]
+    is_wide = gate["kind"] != "likelihood" and high - low > WIDE_POINTS
+    of_model = f"somewhere from {model} (too few samples to say more)" if is_wide else model
+    return f"these {gate['of']} samples: {planned}; the model: {of_model}"
 
 
 def range_text(interval: Sequence[float], signed: bool = False) -> str:

@@ -65,6 +65,9 @@ class RunSummary:
 
     seconds: float
 
+    command: str = ""
+    """The command line of the run; empty if the run has none."""
+
 
 def is_rough(case: Mapping[str, Any]) -> bool:
     """True for a case of the document with few samples, because its panel's verdict came early."""
@@ -124,6 +127,7 @@ def _run(summary: RunSummary) -> dict[str, Any]:
     return {
         "started": summary.started,
         "seconds": round(summary.seconds, 3),
+        "command": summary.command,
         "step": run.options.step if run.options.step is not None else step_of(run.options.model_path),
         "seed": run.options.seed,
         "corpora": run.corpora,

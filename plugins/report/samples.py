@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -18,7 +18,6 @@ from plugins.gates.points import to_points
 
 BUDGET_BYTES = 5_000_000
 RIGHT_PER_CASE = 3
-EXCERPTS_PER_CASE = 6
 ANSWER_CHARACTERS, BEGINNING_CHARACTERS = 600, 400
 """A longer answer is cut to its beginning and one more part: its end, or the surroundings of a reference."""
 
@@ -62,8 +61,6 @@ class _Candidate:
 
     baseline_answer: BaselineAnswer | None
     """The baseline's answer, if the scores differ and the journal has the answer."""
-
-    with_excerpt: bool = False
 
     @property
     def is_flipped(self) -> bool:
@@ -147,9 +144,7 @@ def _by_importance(result: CaseResult) -> Iterator[_Candidate]:
     flipped.sort(key=lambda candidate: candidate.baseline_answer is None)
     wrong = [candidate for candidate in unflipped if candidate.is_wrong]
     right = [candidate for candidate in unflipped if not candidate.is_wrong][:RIGHT_PER_CASE]
-    first = (*flipped, *wrong)
-    for index, candidate in enumerate((*first, *right)):
-        yield replace(candidate, with_excerpt=index < EXCERPTS_PER_CASE or index >= len(first))
+    yield from (*flipped, *wrong, *right)
 
 
 def _row(candidate: _Candidate) -> dict[str, Any]:
@@ -175,7 +170,7 @@ def _row(candidate: _Candidate) -> dict[str, Any]:
         row["more_references"] = len(outcome.references) - REFERENCES
     if score.failure:
         row["failure"] = score.failure
-    if candidate.with_excerpt and outcome.excerpt is not None:
+    if outcome.excerpt is not None:
         row["excerpt"] = _excerpt(outcome.excerpt)
     if candidate.is_flipped:
         row["flip"] = _flip(candidate)

@@ -64,6 +64,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         likelihood=likelihood_section(document),
         lowest_cases=views.lowest_cases(document),
         samples=details.samples,
+        data_sources=views.data_sources(document),
         confidence=details.confidence,
         data=embedded({"rows": asdict(details.samples)["rows"]}),
     )

@@ -1,6 +1,6 @@
 "use strict";
-// Lists the samples that the page carries, filters them, and shows one in detail. plugins/report/samples.py describes
-// a row; all text in it is inserted as text, never as markup.
+// Lists the samples that the page carries, searches, filters and sorts them, and shows one in detail.
+// plugins/report/samples.py describes a row; all text in it is inserted as text, never as markup.
 (() => {
   const PAGE = 50;
   const rows = JSON.parse(document.getElementById("data").textContent).rows;
@@ -28,14 +28,33 @@
     element.value = value;
     select.append(element);
   };
+  if (field("run")) distinct(rows.map((row) => row.run)).forEach((run) => addOption(field("run"), run, run));
   distinct(rows.map((row) => row.task)).forEach((task) => addOption(field("task"), task, task));
   distinct(rows.map((row) => row.length)).sort((a, b) => a - b)
     .forEach((length) => addOption(field("length"), length, shortLength(length)));
   distinct(rows.map((row) => row.failure).filter(Boolean)).sort()
     .forEach((kind) => addOption(field("failure"), kind, kind));
 
-  const matches = (row) => {
-    const filters = Object.fromEntries(new FormData(form));
+  // All texts of a row in lower case, made when the first search needs them.
+  const texts = new Map();
+  const textOf = (row) => {
+    if (!texts.has(row)) {
+      const { question, head, before, needle, after, tail } = row.excerpt || {};
+      const flip = row.flip || {};
+      texts.set(row, [row.task, row.failure, ...row.expected, row.answer, row.ending, flip.answer, flip.ending, question,
+        head, before, needle, after, tail].filter(Boolean).join("\n").toLowerCase());
+    }
+    return texts.get(row);
+  };
+  const ORDERS = {
+    score: (a, b) => (a.score ?? -1) - (b.score ?? -1),
+    length: (a, b) => b.length - a.length,
+    depth: (a, b) => (a.depth ?? 2) - (b.depth ?? 2),
+    index: (a, b) => a.index - b.index,
+  };
+  const matches = (row, filters, words) => {
+    if (!words.every((word) => textOf(row).includes(word))) return false;
+    if (filters.run && row.run !== filters.run) return false;
     if (filters.task && row.task !== filters.task) return false;
     if (filters.length && row.length !== Number(filters.length)) return false;
     if (filters.failure === "*" && row.score >= 100) return false;
@@ -105,7 +124,7 @@
     }
     addSection(box, "Expected", expectedReferences(row));
     const answers = make("div", "answers");
-    addSection(answers, `Answer, ${row.score} (${result(row)})`, markedAnswer(row, row.expected));
+    addSection(answers, `Answer, ${row.score ?? "no score"} (${result(row)})`, markedAnswer(row, row.expected));
     if (row.flip) {
       const baseline = row.flip.answer === undefined
         ? make("p", "gap", "The journal holds this answer.") : markedAnswer(row.flip, row.expected);
@@ -115,6 +134,7 @@
     if (row.depths) addSection(box, "Depths of the needles", depthBar(row.depths, row.credits));
     else if (row.depth !== undefined) addSection(box, "Depth of the needle", depthBar([row.depth], row.credits));
     if (excerpt.head) addSection(box, "Context: start, needle and end", contextExcerpt(excerpt));
+    if (!excerpt.question && !excerpt.head) box.append(make("p", "gap", "The question and context were not stored."));
     return box;
   };
   const depthBar = (depths, credits) => {
@@ -144,7 +164,7 @@
 
   const tableRow = (row) => {
     const element = make("tr");
-    const button = make("button", "", `${row.task} ${shortLength(row.length)} #${row.index}`);
+    const button = make("button", "", `${row.run ? `${row.run} ` : ""}${row.task} ${shortLength(row.length)} #${row.index}`);
     button.type = "button";
     button.setAttribute("aria-expanded", "false");
     const head = make("th");
@@ -154,7 +174,7 @@
     if (row.flip) verdict.append(make("span", "flip", row.score < row.flip.score ? "▼ was better" : "▲ was worse"));
     const answer = make("td", "wide cut", row.answer || "(empty)");
     answer.dir = "auto";
-    element.append(head, make("td", "", row.score.toFixed(1)), verdict,
+    element.append(head, make("td", "", row.score == null ? "-" : row.score.toFixed(1)), verdict,
       make("td", "wide", row.depth === undefined ? "" : row.depth.toFixed(2)),
       make("td", "wide cut", row.expected.join(", ")), answer);
     button.addEventListener("click", () => {
@@ -181,13 +201,17 @@
       `${matching.length.toLocaleString("en")} samples${shown < matching.length ? `, the first ${shown} listed` : ""}`;
   };
   const filter = () => {
-    matching = rows.filter(matches);
+    const filters = Object.fromEntries(new FormData(form));
+    const words = filters.words.toLowerCase().split(/\s+/).filter(Boolean);
+    matching = rows.filter((row) => matches(row, filters, words));
+    if (filters.order) matching.sort(ORDERS[filters.order]);
     shown = 0;
     body.replaceChildren();
     showMore();
   };
 
   form.addEventListener("change", filter);
+  field("words").addEventListener("input", filter);
   form.addEventListener("submit", (event) => event.preventDefault());
   // The event comes before the fields are cleared.
   form.addEventListener("reset", () => setTimeout(filter));

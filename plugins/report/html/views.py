@@ -114,6 +114,16 @@ def effective_length_note(document: Document) -> str:
     return f"on the tasks of gate {gate['name']}; {claimed}; on all RULER tasks {ruler_length(document)} ({rule})"
 
 
+def data_sources(document: Document) -> list[str]:
+    """Return where the texts of the cases came from, with the number of cases of each source."""
+    counts = Counter(case["source"] for case in document["cases"])
+    directory = document["run"]["options"].get("data_dir")
+    places = {"archive": "generated text", "published": f"published data{f' in {directory}' if directory else ''}"}
+    return [
+        f"{places.get(source, source)}: {count} {'case' if count == 1 else 'cases'}" for source, count in counts.items()
+    ]
+
+
 def cost(document: Document) -> dict[str, str]:
     """Return the numbers of tokens and samples."""
     tokens, cases = document["run"]["tokens"], document["cases"]
