@@ -20,6 +20,8 @@ from plugins.config.resolve import CONFIG_ERRORS, resolve
 from plugins.config.run import Run
 
 RUN = pytest.StashKey[Run]()
+PLANNED_WORKERS = pytest.StashKey[int]()
+"""The number of workers that the run of a plan would have."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -118,6 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = read_run(config)
     _declare_markers(config)
     if config.option.plan:
+        config.stash[PLANNED_WORKERS] = local_worker_count(config) or 1
         # A plan needs no workers. pytest-xdist reads these options after this hook.
         config.option.dist, config.option.tx, config.option.numprocesses = "no", [], None
     elif getattr(config.option, "maxschedchunk", 0) is None:

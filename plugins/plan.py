@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,8 @@ from plugins.baseline_power import power_lines
 from plugins.config.assistants import judge_cost
 from plugins.config.run import Run
 from plugins.controller import CONTROLLER
-from plugins.options import RUN, cases_of
+from plugins.journal.rates import last_rate
+from plugins.options import PLANNED_WORKERS, RUN, cases_of
 
 # The memory of a current data-center GPU, assumed if this machine has none.
 DEFAULT_GPU_BYTES = 80 * GIB
@@ -53,12 +55,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.option.plan and RUN in config.stash:
         run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
         terminalreporter.section("plan")
-        for line in plan_lines(run, selected):
+        for line in plan_lines(run, selected, config.stash.get(PLANNED_WORKERS, 1)):
             terminalreporter.write_line(visible_line(line))
 
 
-def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
-    """Return the plan as lines: the model, a table with a row per length, and the cases that cannot run."""
+def plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
+    """Return the plan as lines: the model, a table with a row per length, the time, and the cases that cannot run."""
     fitting = [case for case in cases if case.id not in run.misfits]
     reasons = dict.fromkeys(run.misfits[case.id] for case in cases if case.id in run.misfits)
     server = run.options.base_url or run.options.serve
@@ -68,9 +70,44 @@ def plan_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}{memory_title}",
         *(_row(run, fitting, length) for length in sorted({case.length for case in cases})),
         f"{'all':>8} {len(cases):>6} {_samples(cases):>8} {_tokens(fitting):>14,}",
+        time_line(run, _tokens(fitting), workers),
+        *_beyond_claim(run, cases),
         *power_lines(run, cases),
         *(f"cannot run: {reason}" for reason in reasons),
     ]
+
+
+def time_line(run: Run, tokens: int, workers: int) -> str:
+    """Return the most time that the tokens take at the last rate of this checkpoint in the journal."""
+    if run.options.base_url or run.options.serve:
+        return "time       unknown: requests to a server overlap; a run shows its rate and the time left"
+    rate = last_rate(Path(run.options.journal), run.checkpoint.fingerprint)
+    if rate is None:
+        return (
+            "time       unknown: the journal has no result of this checkpoint; a run shows its rate and the time left"
+        )
+    return (
+        f"time       at most {duration(tokens / rate.tokens_per_second / workers)} with {workers} "
+        f"{'worker' if workers == 1 else 'workers'}, at {rate.tokens_per_second:,.0f} tokens/s each, as last measured "
+        f"on prompts of up to {rate.longest_prompt:,} tokens"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _beyond_claim(run: Run, cases: Sequence[Case]) -> list[str]:
+    """Return a warning about lengths that the checkpoint does not claim to support."""
+    claimed = run.checkpoint.claimed_length
+    beyond = sorted({case.length for case in cases if claimed is not None and case.length > claimed})
+    if not beyond or claimed is None:
+        return []
+    lengths = ", ".join(map(format_length, beyond))
+    return [f"warning    {lengths}: above the {format_length(claimed)} tokens that the checkpoint claims to support"]
 
 
 def _row(run: Run, fitting: Sequence[Case], length: int) -> str:

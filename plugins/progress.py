@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -22,6 +23,7 @@ from plugins.gates.sequential import Hypothesis
 from plugins.gates.statistics import stratified_interval
 from plugins.journal import JournalError
 from plugins.options import RUN
+from plugins.plan import duration
 from plugins.runner.panel_state import PanelState
 
 TERMINAL_SECONDS = 1.0
@@ -38,23 +40,30 @@ class Pace:
     seconds: float = 0.0
 
 
-def panel_line(panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], pace: Pace) -> str:
-    """Return one line: length, finished samples, mean, verdicts, speed and the longest remaining time."""
+def panel_line(
+    panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], pace: Pace, baseline: int | None = None
+) -> str:
+    """Return one line: length, finished samples, the longest remaining time, speed, mean and verdicts.
+
+    `baseline` is the number of samples that a baseline has answered; None if none is measured in this run.
+    """
     planned = len(panel.order)
     name = "" if panel.family == RULER else f"{panel.family} "
     parts = [f"{name + format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
+    if pace.samples and pace.seconds > 0:
+        if status.next_samples:
+            parts.append(f"{duration((planned - len(scores)) * pace.seconds / pace.samples)} left at most")
+        parts.append(f"{pace.tokens / pace.seconds:,.0f} tokens/s")
+    if baseline is not None:
+        parts.append(f"baseline {baseline:,}")
     tests = [hypothesis for hypothesis in panel.hypotheses if hypothesis.threshold is not None]
     if tests:
         parts += _mean(panel, tests[0], status, scores)
         decisions = [status.analyses[hypothesis].decision for hypothesis in tests]
-        parts.append("/".join(decision.verdict if decision else "open" for decision in decisions))
+        parts.append("/".join(decision.verdict if decision else "undecided" for decision in decisions))
     if status.comparison is not None:
         decision = status.comparison.decision
-        parts.append(f"regression {decision.verdict if decision else 'open'}")
-    if pace.samples and pace.seconds > 0:
-        parts.append(f"{pace.tokens / pace.seconds:,.0f} tokens/s")
-        if status.next_samples:
-            parts.append(f"{_duration((planned - len(scores)) * pace.seconds / pace.samples)} left at most")
+        parts.append(f"regression {decision.verdict if decision else 'undecided'}")
     return "  ".join(parts)
 
 
@@ -106,9 +115,10 @@ class Watcher:
             if shortest is not None and panel.length > shortest:
                 break
             scores = self.panel_state.scores(panel)
-            last_seconds, pace = self._pace(key, len(scores), self._tokens(panel))
+            baseline = self._baseline_samples(panel)
+            last_seconds, pace = self._pace(key, len(scores) + (baseline or 0), self._tokens(panel))
             status = self.panel_state.status(panel)
-            line = panel_line(panel, status, scores, pace)
+            line = panel_line(panel, status, scores, pace, baseline)
             if not status.next_samples:
                 del self._open[key]
                 yield line, True
@@ -130,9 +140,25 @@ class Watcher:
         pace = Pace(samples=samples - growth.first[0], tokens=tokens - growth.first[1], seconds=seconds)
         return growth.last_seconds, pace
 
+    @property
+    def has_begun(self) -> bool:
+        """True once a result has come since the watcher first read the journals."""
+        return any(growth.began_seconds is not None for growth in self._growth.values())
+
     def _tokens(self, panel: Panel) -> int:
-        entries = self.panel_state.journals["model"].entries
-        return sum(entries[key].computed_tokens or 0 for key in self.panel_state.keys(panel).values() if key in entries)
+        keys = self.panel_state.keys(panel).values()
+        # A model that is its own baseline has one journal.
+        journals = {id(journal): journal for journal in self.panel_state.journals.values()}.values()
+        found = (journal.entries[key] for journal in journals for key in keys if key in journal.entries)
+        return sum(entry.computed_tokens or 0 for entry in found)
+
+    def _baseline_samples(self, panel: Panel) -> int | None:
+        """Return how many samples the baseline has answered; None if no worker measures one."""
+        state = self.panel_state
+        journal = state.journals.get("baseline")
+        if journal is None or state.baseline_is_final or journal is state.journals["model"]:
+            return None
+        return len(state.scores(panel, "baseline"))
 
 
 class Progress:
@@ -168,6 +194,8 @@ class Progress:
 
     def _follow(self) -> None:
         controller = self.config.stash[CONTROLLER]
+        began = time.monotonic()
+        self._write(self._beginning(0), done=not self.live)
         # Workers collect the cases, which takes them a while.
         while not self._ended.wait(TERMINAL_SECONDS) and not controller.selected:
             pass
@@ -178,12 +206,25 @@ class Progress:
             while True:
                 ended = self._ended.wait(TERMINAL_SECONDS)
                 late = self.live or time.monotonic() - written >= LOG_SECONDS
-                for line, done in watcher.look():
+                lines = list(watcher.look())
+                if self.live and not watcher.has_begun and not any(done for _, done in lines):
+                    lines = [(self._beginning(time.monotonic() - began), False)]
+                for line, done in lines:
                     if done or (late and not ended):
                         written = time.monotonic()
                         self._write(line, done=done)
                 if ended:
                     return
+
+    def _beginning(self, seconds: float) -> str:
+        """Return the line that is shown until the first result comes."""
+        run = self.config.stash[RUN]
+        baseline = run.baseline
+        names = [run.options.model, *([baseline.name] if baseline is not None and baseline.checkpoint else [])]
+        waited = f"  {duration(seconds)}" if seconds >= 1 else ""
+        return (
+            f"{'loading' if run.endpoint is None else 'asking'} {' and '.join(names)} for the first answers ...{waited}"
+        )
 
     def _write(self, line: str, *, done: bool) -> None:
         # Without workers, pytest captures the output of the test that is running.
@@ -194,7 +235,8 @@ class Progress:
                 self.reporter.write("\n")
                 self._dirty = False
             if self.live and not done:
-                self.reporter.rewrite(line, erase=True)
+                # A line that wraps could not be erased.
+                self.reporter.rewrite(line[: shutil.get_terminal_size().columns - 1], erase=True)
                 self._shown = True
             else:
                 self.reporter.write_line(line)
@@ -213,9 +255,3 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not (config.option.plan or config.option.collectonly or config.stash[RUN].options.preflight):
         config.pluginmanager.register(Progress(config, reporter), "longctx-progress")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ import msgspec
 
 from fixtures.records import Case, Score
 from plugins.config.run import Run
-from plugins.gates.panels import Panel
-from plugins.journal import Heartbeat, Journal
+from plugins.gates.panels import ModelRole, Panel
+from plugins.journal import Heartbeat, Journal, Subject
 from plugins.progress import Watcher
 from plugins.runner.panel_state import PanelState
 from tests.helpers.journals import SUBJECT, entry
@@ -37,21 +36,23 @@ class WatchedRun:
     """A run without a model, with its journal and its watcher."""
 
     run: Run
-    journal: Journal
+    journals: dict[ModelRole, Journal]
     watcher: Watcher
     clock: Clock
 
     def panel(self, family: str, length: int) -> Panel:
         return self.watcher.panel_state.panels[family, length]
 
-    def record(self, panel: Panel, samples: int, value: float = 1.0, *, start: int = 0) -> None:
-        """Append the panel's samples from position `start` to the journal, all with the score `value`."""
+    def record(
+        self, panel: Panel, samples: int, value: float = 1.0, *, start: int = 0, role: ModelRole = "model"
+    ) -> None:
+        """Append the panel's samples from position `start` to a journal, all with the score `value`."""
         for ref in panel.order[start : start + samples]:
             case: Case = panel.cases[ref.case_id]
             key = self.run.key(case, ref.sample_index)
             template = entry(key, case=case.id)
             outcome = msgspec.structs.replace(template.outcome, index=ref.sample_index, score=Score(value=value))
-            self.journal.append(msgspec.structs.replace(template, index=ref.sample_index, outcome=outcome))
+            self.journals[role].append(msgspec.structs.replace(template, index=ref.sample_index, outcome=outcome))
 
     def look(self, seconds: float = 1.0) -> list[tuple[str, bool]]:
         """Advance the clock and return the new progress lines; True marks a finished panel."""
@@ -60,16 +61,20 @@ class WatchedRun:
 
 
 @contextmanager
-def watched(folder: Path, *, samples: int = 10) -> Iterator[WatchedRun]:
-    run = run_summary(samples=samples, lengths=(4096, 8192)).run
+def watched(folder: Path, *, samples: int = 10, with_baseline: bool = False) -> Iterator[WatchedRun]:
+    run = run_summary(samples=samples, lengths=(4096, 8192), paired=with_baseline).run
     clock = Clock()
     heartbeat = Heartbeat(folder, run.id)
-    journal = Journal(folder, SUBJECT, heartbeat)
-    panel_state = PanelState(run, run.cases, {"model": Journal(folder, SUBJECT)})
+    subjects: dict[ModelRole, Subject] = {"model": SUBJECT}
+    if with_baseline:
+        subjects["baseline"] = msgspec.structs.replace(SUBJECT, fingerprint="b" * 32)
+    journals = {role: Journal(folder, subject, heartbeat) for role, subject in subjects.items()}
+    panel_state = PanelState(run, run.cases, {role: Journal(folder, subject) for role, subject in subjects.items()})
     try:
-        yield WatchedRun(run, journal, Watcher(panel_state, clock), clock)
+        yield WatchedRun(run, journals, Watcher(panel_state, clock), clock)
     finally:
-        journal.close()
+        for journal in journals.values():
+            journal.close()
         heartbeat.close()
 
 
@@ -129,5 +134,18 @@ def test_the_speed_covers_the_time_since_work_on_the_panel_began(tmp_path: Path)
         assert f"{20 * 4009 / 10:,.0f} tokens/s" in line
         assert line.startswith(f"    4k  70 of {len(ruler.order)}  ")
         # 60 samples remain, at two per second.
-        assert re.search(r"  30 s left at most$", line)
+        assert "  30 s left at most  " in line
         assert len(line) <= COLUMNS
+
+
+def test_the_answers_of_a_baseline_count_as_progress(tmp_path: Path) -> None:
+    with watched(tmp_path, with_baseline=True) as progress:
+        assert progress.look() == []
+        assert not progress.watcher.has_begun
+        ruler = progress.panel("ruler", 4096)
+        progress.record(ruler, 2)
+        progress.record(ruler, 3, role="baseline")
+        ((line, _),) = progress.look(10)
+        assert progress.watcher.has_begun
+        assert "  baseline 3  " in line
+        assert f"{5 * 4009 / 11:,.0f} tokens/s" in line
