@@ -33,7 +33,7 @@ SLOW_MODULES = frozenset((
     "unit/report/test_markdown.py", "unit/report/test_report_numbers.py", "unit/report/test_report_size.py",
     "unit/report/test_report_writing.py", "unit/report/test_samples.py", "unit/report/test_terminal.py",
     "unit/runner/test_worker.py", "unit/scoring/test_judge_faults.py", "unit/scoring/test_judge_parse.py",
-    "unit/tasks/test_frontier.py", "unit/tasks/test_frontier_answers.py", "unit/tasks/test_frontier_graphs.py",
+    "unit/tasks/test_frontier.py", "unit/tasks/test_frontier_answers.py",
     "unit/tasks/test_gold.py",
     "unit/tasks/test_helmet_canaries.py", "unit/tasks/test_helmet_published.py", "unit/tasks/test_helmet_tasks.py",
     "unit/tasks/test_ruler_canaries.py", "unit/tasks/test_tasks.py", "unit/tasks/test_tasks_depths.py",
