@@ -31,11 +31,11 @@ from ci.bisect.search import StepVerdict, max_measurements, search
 from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
 from ci.parallel import Execution, add_execution_options, read_execution
 from ci.run_file import RunFileError, command_options, split_config
+from ci.suite_thresholds import suite_thresholds
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.outside_files import absolute
-from fixtures.tasks import FAMILIES
-from plugins.gates.thresholds import SHIPPED, Gate, ThresholdsError, load_thresholds
+from plugins.gates.thresholds import SHIPPED, Gate, ThresholdsError
 
 CANNOT_TEST, STOP_GIT = 125, 128
 INTERRUPTED = 130
@@ -145,7 +145,7 @@ def _parse(arguments: list[str]) -> Arguments:
         bad=parsed.bad,
         checkpoints=tuple(parsed.checkpoints),
         case=parsed.case,
-        gate=None if parsed.gate is None else _load_gate(parsed.gate, parsed.thresholds),
+        gate=None if parsed.gate is None else _load_gate(parsed.gate, parsed.thresholds, options),
         test=parsed.test,
         confidence=parsed.confidence,
         suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, executor=execution.executor),
@@ -153,8 +153,8 @@ def _parse(arguments: list[str]) -> Arguments:
     )
 
 
-def _load_gate(name: str, thresholds: Path) -> Gate:
-    gates = {gate.name: gate for gate in load_thresholds(thresholds, known_tasks=FAMILIES).gates}
+def _load_gate(name: str, thresholds: Path, options: Sequence[str]) -> Gate:
+    gates = {gate.name: gate for gate in suite_thresholds(thresholds, options).gates}
     if name not in gates:
         raise ThresholdsError(f"--gate: no gate {name!r} in {thresholds}; known gates: {', '.join(gates) or 'none'}")
     return gates[name]

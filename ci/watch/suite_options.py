@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci.check_options import list_cases
-from fixtures.tasks import FAMILIES
-from plugins.gates.thresholds import SHIPPED, load_thresholds
+from ci.suite_thresholds import suite_thresholds
+from plugins.gates.thresholds import SHIPPED
 
 SEED_BY_STEP = "step"
 # The options that every measurement sets, with what to use instead.
@@ -53,7 +53,7 @@ def read_suite_options(options: Sequence[str]) -> SuiteOptions:
     parser.add_argument("--thresholds", type=Path, default=SHIPPED)
     parsed, others = parser.parse_known_args(options)
     seed_by_step = parsed.seed == SEED_BY_STEP
-    thresholds = load_thresholds(parsed.thresholds, known_tasks=FAMILIES)
+    thresholds = suite_thresholds(parsed.thresholds, options)
     given = [*others, "--thresholds", str(parsed.thresholds)] if seed_by_step else options
     return SuiteOptions(given=tuple(given), seed_by_step=seed_by_step, confidence=thresholds.verdict.confidence)
 

@@ -21,7 +21,7 @@ from fixtures.lengths import LengthError, parse_length
 from fixtures.memory.fit import cases_over_memory
 from fixtures.records import Case, Options
 from fixtures.scoring.judge import JudgeError
-from fixtures.tasks import SUITES, TASKS, known_families
+from fixtures.tasks import SUITES, TASKS, find_tasks_files, known_families, required_scores
 from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tasks.prompt_files import PromptsError
 from fixtures.tasks.task import Task
@@ -37,8 +37,8 @@ from plugins.config.models import load_formatter, resolve_baseline, resolve_mode
 from plugins.config.run import Run
 from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
 from plugins.config.signal import check_signal, without_gold
-from plugins.config.tasks_files import tasks_files, with_task_gates
 from plugins.gates.hypotheses import gate_family
+from plugins.gates.task_gates import with_task_gates
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
 from plugins.journal import adopt_results
 
@@ -96,7 +96,7 @@ def read_options(invocation: Invocation) -> Options:
     values |= {
         "model_path": "",
         "suite": arguments.suite or ("all" if arguments.tasks is None else FILES),
-        "tasks": tasks_files(arguments.tasks, invocation.directory),
+        "tasks": find_tasks_files(arguments.tasks, invocation.directory),
         "budget_minutes": arguments.budget,
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
         "prefill_chunk": str(arguments.prefill_chunk),
@@ -112,7 +112,7 @@ def read_thresholds(options: Options) -> Thresholds:
     Raises ThresholdsError and QuestionsError.
     """
     thresholds = load_thresholds(Path(options.thresholds), known_tasks=known_families(options.tasks))
-    thresholds = with_task_gates(thresholds, options.tasks)
+    thresholds = with_task_gates(thresholds, required_scores(options.tasks))
     if options.confidence is None:
         return thresholds
     return replace(thresholds, verdict=replace(thresholds.verdict, confidence=options.confidence))

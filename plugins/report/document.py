@@ -32,6 +32,7 @@ from plugins.report.cost import tokens_of
 from plugins.report.frontier import frontier
 from plugins.report.helmet import helmet
 from plugins.report.likelihood import likelihood
+from plugins.report.question_sets import cut_percentage, question_sets
 from plugins.report.regression import regression
 
 SCHEMA = "longctx-report/1"
@@ -94,6 +95,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "ruler": _ruler(evaluation),
         "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
         "frontier": frontier(evaluation, run.cases),
+        "question_sets": question_sets(evaluation, run.cases),
         "regression": regression(evaluation, run),
         "likelihood": likelihood(evaluation),
         "invariance": None if summary.invariance is None else [msgspec.to_builtins(f) for f in summary.invariance],
@@ -185,6 +187,8 @@ def case_entry(case: Case, result: CaseResult | None) -> dict[str, Any]:
         "interval": None,
         "samples": len(outcomes),
         "planned": case.samples,
+        "left_out": case.left_out,
+        "cut": cut_percentage(case, outcomes),
         "floor": None,
         "verdict": verdict,
         "decided_by": None if score is None else _decided_by(len(outcomes), case.samples),

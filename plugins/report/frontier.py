@@ -39,7 +39,7 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> dict[str, Any] 
     if not cases:
         return None
     categories = {
-        category: _means(evaluation, [case for case in cases if case.category == category])
+        category: means_by_length(evaluation, [case for case in cases if case.category == category])
         for category in dict.fromkeys(case.category for case in cases)
         if category != CONTROLS
     }
@@ -126,7 +126,7 @@ def _rate(values: Sequence[float]) -> float | None:
     return to_points(math.fsum(values) / len(values)) if values else None
 
 
-def _means(evaluation: Evaluation, cases: Sequence[Case]) -> ByLength:
+def means_by_length(evaluation: Evaluation, cases: Sequence[Case]) -> ByLength:
     """Return the mean score of the cases by length; None at a length where one of them has no score."""
     return {
         str(length): _mean([_score(evaluation, case) for case in cases if case.length == length])

@@ -15,6 +15,7 @@ from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 from plugins.report.frontier_lines import frontier_findings, frontier_means, has_no_ruler
 from plugins.report.headline import deciding_gate, gated_length, partial_note, ruler_length
 from plugins.report.likelihood import CAPTION, MEASURES, texts
+from plugins.report.question_sets import cut_findings, question_set_means
 
 Document = Mapping[str, Any]
 # Characters that have a meaning within a line of GitHub's Markdown, in addresses and mentions, too. A backslash
@@ -45,6 +46,7 @@ def markdown(document: Document, *, holds: bool) -> str:
         _table(("", *map(_length, lengths)), _means(document, lengths)),
         _likelihood(document),
         "\n".join(f"- {plain(text, 240)}" for text in frontier_findings(document.get("frontier"))),
+        "\n".join(f"- {plain(text, 240)}" for text in cut_findings(document)),
         _gates(document),
         _regression(document),
         _cases(document, lengths),
@@ -94,6 +96,7 @@ def _means(document: Document, lengths: Sequence[int]) -> list[tuple[str, ...]]:
         **helmet["categories"],
         "**HELMET average**": helmet["average"],
         **frontier_means(document),
+        **question_set_means(document),
     }
     means = [
         (name, *(_number(scores.get(str(length))) for length in lengths))

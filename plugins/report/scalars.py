@@ -12,6 +12,7 @@ from typing import Any
 
 from fixtures.lengths import format_length
 from plugins.report.frontier_lines import frontier_means
+from plugins.report.question_sets import question_set_means
 
 MARKUP = str.maketrans("<>&", "\u2039\u203a+")
 SCALAR_NAMES = {name: name for name in ("nll", "gain", "recovery", "evidence", "greedy")} | {"margin": "gold_less_foil"}
@@ -74,7 +75,8 @@ def _means(document: Mapping[str, Any]) -> dict[str, Mapping[str, float | None]]
     if helmet is not None:
         means |= {f"helmet/{name}": scores for name, scores in helmet["categories"].items()}
         means["helmet/average"] = helmet["average"]
-    return means | {f"frontier/{name}": scores for name, scores in frontier_means(document).items()}
+    means |= {f"frontier/{name}": scores for name, scores in frontier_means(document).items()}
+    return means | {name.replace(" ", "/"): scores for name, scores in question_set_means(document).items()}
 
 
 def write_tensorboard(folder: Path, document: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from plugins.report.headline import (
 )
 from plugins.report.likelihood import has_no_answers
 from plugins.report.likelihood_lines import likelihood_lines
+from plugins.report.question_sets import cut_findings, question_set_means
 from plugins.report.terminal_lines import COLUMNS, Line, Markup, named_line, wrapped
 
 Document = Mapping[str, Any]
@@ -46,6 +47,7 @@ def summary_lines(document: Document, columns: int = COLUMNS) -> list[Line]:
             named_line("frontier" * (not number), text)
             for number, text in enumerate(frontier_findings(document.get("frontier")))
         ],
+        [named_line("questions" * (not number), text) for number, text in enumerate(cut_findings(document))],
         _gates(document),
         _errors(document),
         _failures(document),
@@ -137,7 +139,12 @@ def _task_rows(document: Document, lengths: Sequence[int]) -> list[Row]:
 def _mean_rows(document: Document, lengths: Sequence[int]) -> list[Row]:
     """Return a row for every mean that was measured at any length."""
     ruler, helmet = document["ruler"], document["helmet"] or {"categories": {}, "average": {}}
-    categories = (*ruler["aspects"].items(), *helmet["categories"].items(), *frontier_means(document).items())
+    categories = (
+        *ruler["aspects"].items(),
+        *helmet["categories"].items(),
+        *frontier_means(document).items(),
+        *question_set_means(document).items(),
+    )
     means: list[tuple[str, Mapping[str, float | None], Markup]] = [
         *((name, scores, {}) for name, scores in categories),
         ("HELMET", helmet["average"], {"bold": True}),

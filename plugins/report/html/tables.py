@@ -12,6 +12,7 @@ from plugins.report.certainty import no_votes
 from plugins.report.charts.colours import difference_class, shade
 from plugins.report.document import DEPTH_BINS, is_rough
 from plugins.report.frontier_lines import frontier_means
+from plugins.report.question_sets import question_set_means
 
 Document = Mapping[str, Any]
 Scores = Mapping[str, float | None]
@@ -83,7 +84,7 @@ def lengths_of(document: Document) -> list[int]:
 
 
 def task_tables(document: Document) -> list[Table]:
-    """Return a table for each of RULER, HELMET and the frontier tasks: scores by task and length, then the means."""
+    """Return a table for each of RULER, HELMET, the frontier tasks and suites of tasks files: scores, then means."""
     lengths, tables = lengths_of(document), []
     ruler, helmet = document["ruler"], document["helmet"]
     if ruler_cases := [case for case in document["cases"] if case["suite"] == "ruler"]:
@@ -96,6 +97,10 @@ def task_tables(document: Document) -> list[Table]:
         cases = [case for case in document["cases"] if case["suite"] == "frontier"]
         rows = {f"{category} mean": scores for category, scores in means.items()}
         tables.append(_task_table("Frontier tasks", cases, lengths, rows))
+    for suite in document.get("question_sets") or {}:
+        cases = [case for case in document["cases"] if case["suite"] == suite]
+        means = {name: scores for name, scores in question_set_means(document).items() if name.startswith(f"{suite} ")}
+        tables.append(_task_table(f"Questions: {suite}", cases, lengths, means))
     return tables
 
 
