@@ -1,5 +1,8 @@
 """Propose thresholds from the reports of accepted checkpoints: `longctx calibrate REPORT...`.
 
+With --yardstick REPORT instead: write a yardstick for `pytest --yardstick FILE`, the scores of a reference checkpoint
+that was measured on the same text as the checkpoints to come.
+
 Give the JSON reports in the order of the checkpoints. A proposed level is the lowest end of their intervals: the worst
 checkpoint was still shown to reach it. The allowed drop is twice the largest fall from one accepted checkpoint to the
 next, since a gate fails a model that is shown to have lost more than half of its drop. A difference whose interval is
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ci.accepted_scores import MeasuredScore, Panel, panel_scores
+from ci.own_yardstick import yardstick_text
 from ci.report_form import parse_report
 from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.lengths import format_length
@@ -207,6 +211,17 @@ def _read(path: Path) -> Mapping[str, Any]:
         ) from error
 
 
+def _read_all(paths: Sequence[Path]) -> list[Mapping[str, Any]]:
+    return list({path: _read(path) for path in paths}.values())
+
+
+def _yardstick(path: Path) -> str:
+    try:
+        return yardstick_text(_read(path))
+    except ValueError as error:
+        raise CalibrationError(f"--yardstick: {path}: {error}") from error
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the proposal and return 0, or print one line to stderr and return 4."""
     parser = CommandParser(
@@ -214,17 +229,20 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "reports",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="REPORT",
         help="files of --report-json, in the order of the checkpoints",
     )
-    paths = parser.parse_args(arguments).reports
+    parser.add_argument("--yardstick", type=Path, metavar="REPORT", help="report of a reference checkpoint")
+    options = parser.parse_args(arguments)
+    if (options.yardstick is None) != bool(options.reports):
+        parser.error("give either reports of accepted checkpoints or --yardstick REPORT")
     try:
-        proposal = propose(list({path: _read(path) for path in paths}.values()))
+        text = _yardstick(options.yardstick) if options.yardstick else propose(_read_all(options.reports))
     except CalibrationError as error:
         return report_wrong_use(str(error))
-    for line in proposal.splitlines():
+    for line in text.splitlines():
         print_line(line)
     return 0
 

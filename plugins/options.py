@@ -93,6 +93,12 @@ def _add_engine_options(parser: pytest.Parser) -> None:
 def _add_scoring_options(parser: pytest.Parser) -> None:
     add = parser.getgroup("longctx").addoption
     add("--scoring", default="strict", metavar="NAME", help="strict, or paper for the papers' rules (default: strict)")
+    add(
+        "--yardstick",
+        default="auto",
+        metavar="NAME",
+        help="reference scores: auto, aligned, base, a score or a .toml file (default: auto, by the chat template)",
+    )
     add("--judge-model", metavar="NAME", help="model that judges answers on published texts, as its server names it")
     add("--judge-url", metavar="URL", help="the judge's server (keys: LONGCTX_JUDGE_KEY, at OpenAI OPENAI_API_KEY)")
     add("--nli-model", metavar="PATH", help="local entailment model that checks citations of published texts")
@@ -129,9 +135,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Warn of a checkpoint that can be loaded but looks wrong."""
-    warning = config.stash[RUN].checkpoint.warning if RUN in config.stash else None
-    return f"warning: {config.stash[RUN].checkpoint.path}: {warning}" if warning else None
+    """Warn of a checkpoint that can be loaded but looks wrong, and of a yardstick that may be the wrong one."""
+    if RUN not in config.stash:
+        return None
+    run = config.stash[RUN]
+    warnings = [f"warning: {run.checkpoint.path}: {run.checkpoint.warning}"] if run.checkpoint.warning else []
+    warnings += [f"warning: --yardstick: {run.yardstick_warning}"] if run.yardstick_warning else []
+    return "\n".join(warnings) or None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,6 +14,7 @@ from fixtures.engines import ENGINES, check_device_and_attention, check_gpus
 from fixtures.tasks import SUITES
 from plugins.config.invocation import ConfigError
 from plugins.config.servers import check_server
+from plugins.config.yardstick import check_yardstick
 
 CHOICES = {
     "suite": (*SUITES, "all"),
@@ -35,6 +36,7 @@ def check_values(arguments: Namespace) -> None:
     _check_whole_numbers(arguments)
     _check_other_numbers(arguments)
     check_server(arguments)
+    check_yardstick(arguments.yardstick)
     _check_devices(arguments)
 
 

@@ -37,6 +37,7 @@ from plugins.config.models import load_formatter, resolve_baseline, resolve_mode
 from plugins.config.run import Run
 from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
 from plugins.config.signal import check_signal, without_gold
+from plugins.config.yardstick import with_yardstick, yardstick_value
 from plugins.gates.hypotheses import gate_family
 from plugins.gates.task_gates import with_task_gates
 from plugins.gates.thresholds import Thresholds, ThresholdsError, load_thresholds
@@ -98,6 +99,7 @@ def read_options(invocation: Invocation) -> Options:
         "suite": arguments.suite or ("all" if arguments.tasks is None else FILES),
         "tasks": find_tasks_files(arguments.tasks, invocation.directory),
         "budget_minutes": arguments.budget,
+        "yardstick": yardstick_value(values["yardstick"], invocation),
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
         "prefill_chunk": str(arguments.prefill_chunk),
         "thresholds": values["thresholds"] or str(invocation.root / "thresholds.toml"),
@@ -156,6 +158,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint = connect_server(run, invocation)
     formatter = load_formatter(options, options.model_path, endpoint)
     check_special_tokens(formatter.tokenizer, formatter.leading_ids, Path(run.checkpoint.path), run.checkpoint.config)
+    run = with_yardstick(run, materials, formatter.tokenizer)
     baseline = resolve_baseline(invocation, options, materials, formatter, endpoint)
     run = sort_out_misfits(run, materials, formatter)
     run = check_fit(run, baseline, invocation)

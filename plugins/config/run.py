@@ -13,7 +13,7 @@ from fixtures.tasks import FAMILIES, TASKS
 from plugins.config.baseline import Baseline
 from plugins.gates.hypotheses import Scope
 from plugins.gates.panels import ModelRole
-from plugins.gates.thresholds import Thresholds
+from plugins.gates.thresholds import Reference, Thresholds
 from plugins.journal import sample_key
 
 
@@ -59,6 +59,13 @@ class Run:
     samples: str = ""
     """The fingerprint of everything that decides prompts and scores: runs that share it have the same samples."""
 
+    yardstick: Reference | None = None
+    """The reference scores that `above = "reference"` means; None for those of base or, with a chat template, aligned
+    models."""
+
+    yardstick_warning: str = ""
+    """One line about doubts in the choice of the yardstick; may be empty."""
+
     thresholds: Thresholds
     """The gates and look schedule, limited to the families of tasks that the run has."""
 
@@ -103,15 +110,12 @@ class Run:
         return sample_key(self.samples, case.version, self.options.seed, case.task, case.length, index)
 
     def scope(self, selected: Sequence[Case]) -> Scope:
-        """Return the facts about this run that its gates depend on, for the selected cases.
-
-        RULER's reference scores are those of base models or, with a chat template, of aligned ones.
-        """
+        """Return the facts about this run that its gates depend on, for the selected cases."""
         categories: Mapping[str, str] = {name: task.category for name, task in TASKS.items() if task.suite == "ruler"}
         return Scope(
             lengths=self.options.lengths,
             cases=selected,
-            reference=self.thresholds.references["aligned" if self.chat else "base"],
+            reference=self.yardstick or self.thresholds.references["aligned" if self.chat else "base"],
             ruler_aspects=categories,
             claimed_length=self.checkpoint.claimed_length,
             misfits=frozenset(self.misfits),

@@ -40,6 +40,12 @@ class Reference:
     scores: Mapping[str, float]
     """From 0 to 100: `mean` over all tasks, and one score for each aspect."""
 
+    texts: str = ""
+    """The texts that the scores were measured on, in words; empty for those of the run."""
+
+    samples: str = ""
+    """The fingerprint of these texts and of the prompts; empty if it is unknown."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
@@ -190,9 +196,10 @@ def _shipped_references() -> Mapping[str, Any]:
 
 
 def _reference(kind: str, values: Any) -> Reference:
-    table = TomlTable(values, f"[reference.{kind}]", ("source", "mean", *ASPECTS))
+    table = TomlTable(values, f"[reference.{kind}]", ("source", "texts", "mean", *ASPECTS))
     source = table.value("source", str, "a sentence that names the source")
-    return Reference(source=source, scores={name: table.score(name) for name in ("mean", *ASPECTS)})
+    texts = table.value("texts", str, "the texts that it was measured on") if "texts" in table else ""
+    return Reference(source=source, texts=texts, scores={name: table.score(name) for name in ("mean", *ASPECTS)})
 
 
 def _gates(values: Any, known_tasks: Mapping[str, str]) -> tuple[Gate, ...]:

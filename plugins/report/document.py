@@ -34,6 +34,7 @@ from plugins.report.helmet import helmet
 from plugins.report.likelihood import likelihood
 from plugins.report.question_sets import cut_percentage, question_sets
 from plugins.report.regression import regression
+from plugins.report.yardstick import yardstick_facts
 
 SCHEMA = "longctx-report/1"
 DEPTH_BINS = 10
@@ -92,7 +93,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "run": _run(summary),
         "cases": [_case(evaluation, case) for case in evaluation.measured.scope.cases],
         "gates": [msgspec.to_builtins(verdict) for verdict in evaluation.verdicts],
-        "ruler": _ruler(evaluation),
+        "ruler": _ruler(evaluation) | yardstick_facts(run, evaluation),
         "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
         "frontier": frontier(evaluation, run.cases),
         "question_sets": question_sets(evaluation, run.cases),

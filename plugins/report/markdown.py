@@ -55,8 +55,19 @@ def markdown(document: Document, *, holds: bool) -> str:
         _cost(document),
     ]
     if ruler["effective_length_label"] is not None:
-        parts.insert(-1, f"<sub>Threshold: {plain(ruler['threshold_source'], 120)}</sub>")
+        parts.insert(-1, f"<sub>Threshold: {_threshold(ruler)}</sub>")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _threshold(ruler: Mapping[str, Any]) -> str:
+    """Return the source of the threshold, how far it fits the run, and the effective length relative to itself."""
+    source = plain(ruler["threshold_source"], 120)
+    note = f" {plain(ruler['threshold_note'], 300).capitalize()}." if ruler["threshold_note"] else ""
+    label = ruler["relative_effective_length_label"]
+    if label is None:
+        return f"{source}.{note}"
+    bar = f"{ruler['relative_threshold']:.1f}, 0.85 of its own score at the shortest length"
+    return f"{source}.{note} Relative effective length: {plain(label, 20)} tokens (above {bar})."
 
 
 def plain(text: str, most: int) -> str:

@@ -25,6 +25,7 @@ from plugins.report.likelihood import has_no_answers
 from plugins.report.likelihood_lines import likelihood_lines
 from plugins.report.question_sets import cut_findings, question_set_means
 from plugins.report.terminal_lines import COLUMNS, Line, Markup, named_line, wrapped
+from plugins.report.threshold_notes import gate_warning, threshold_notes
 
 Document = Mapping[str, Any]
 Row = tuple[str, list[str], Markup]
@@ -67,7 +68,9 @@ def _headline(document: Document) -> list[Line]:
     model, ruler = document["model"], document["ruler"]
     chat = "chat template" if model["chat_template"] else "no chat template"
     facts = ", ".join(fact for fact in (model["architecture"], model["dtype"], model["attention"], chat) if fact)
-    lines = [named_line("model", f"{_tail(model['name'], 40)} ({facts})")]
+    warning = gate_warning(document)
+    lines = [named_line("no gate", warning, yellow=True)] if warning else []
+    lines.append(named_line("model", f"{_tail(model['name'], 40)} ({facts})"))
     claimed = f"claimed {_length(ruler['claimed_length'])}"
     if document["regression"] is not None:
         lines.append(named_line("baseline", _tail(document["regression"]["baseline"]["name"], 60)))
@@ -97,7 +100,7 @@ def _effective_length(ruler: Mapping[str, Any], claimed: str) -> list[Line]:
     effective = shown_label(ruler["effective_length_label"])
     lines = [
         named_line("effective", f"{effective}, {claimed}   (RULER mean above {ruler['threshold']:g})", bold=True),
-        named_line("", f"threshold: {ruler['threshold_source']}"),
+        *(named_line("", note) for note in threshold_notes(ruler)),
     ]
     if ruler["contiguous_effective_length"] != ruler["effective_length"]:
         contiguous = _length(ruler["contiguous_effective_length"] or None, missing="none")

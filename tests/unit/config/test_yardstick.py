@@ -1,0 +1,107 @@
+"""The choice of the yardstick: by template and config, by hand, and from a file of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ci import calibrate
+from fixtures.tasks import FAMILIES
+from plugins.config.invocation import ConfigError
+from plugins.config.yardstick import ONLY_TEMPLATE, check_texts, check_yardstick, choose_yardstick, read_yardstick
+from plugins.gates.thresholds import SHIPPED, Reference, load_thresholds
+from tests.helpers.tiny_tokenizers import byte_level
+
+TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}<|assistant|>"
+OTHER_END = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}<|assistant|>"
+
+
+@pytest.fixture(scope="module")
+def references() -> dict[str, Reference]:
+    return dict(load_thresholds(SHIPPED, known_tasks=FAMILIES).references)
+
+
+def chosen(
+    given: str, references: dict[str, Reference], template: str | None, *, eos: object = None
+) -> tuple[float, str]:
+    tokenizer = byte_level()
+    tokenizer.chat_template = template
+    config = {} if eos is None else {"eos_token_id": eos}
+    reference, warning = choose_yardstick(given, references, is_chat_api=False, tokenizer=tokenizer, config=config)
+    return reference.scores["mean"], warning
+
+
+def end_token() -> int:
+    return int(byte_level().get_added_vocab()["</s>"])
+
+
+def test_template_and_config_choose_together(references: dict[str, Reference]) -> None:
+    assert chosen("auto", references, None) == (79.4, "")
+    assert chosen("auto", references, TEMPLATE, eos=end_token()) == (85.6, "")
+    assert chosen("auto", references, TEMPLATE, eos=[7, end_token()]) == (85.6, "")
+
+
+def test_a_template_that_the_config_does_not_confirm_gives_a_warning(references: dict[str, Reference]) -> None:
+    assert chosen("auto", references, TEMPLATE) == (85.6, ONLY_TEMPLATE)
+    assert chosen("auto", references, OTHER_END, eos=end_token()) == (85.6, ONLY_TEMPLATE)
+    assert chosen("auto", references, "{{ raise_exception('no') }}", eos=end_token()) == (85.6, ONLY_TEMPLATE)
+
+
+def test_a_yardstick_that_is_named_needs_no_guess(references: dict[str, Reference]) -> None:
+    assert chosen("base", references, TEMPLATE) == (79.4, "")
+    assert chosen("aligned", references, None) == (85.6, "")
+    assert chosen("70.5", references, None) == (70.5, "")
+
+
+@pytest.mark.parametrize("given", ["", "lama", "-1", "100", "nan", "inf", "yard.json"])
+def test_other_values_are_refused_in_one_line(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--yardstick: .*give auto, aligned, base, a score") as raised:
+        check_yardstick(given)
+    assert "\n" not in str(raised.value)
+
+
+def report(**ruler: object) -> dict[str, object]:
+    aspects = {name: {"4096": 80.0, "8192": 60.0} for name in ("retrieval", "tracing", "aggregation", "qa")}
+    return {
+        "schema": "longctx-report/1",
+        "model": {"name": "reference-7b", "path": "/m", "fingerprint": "f", "execution": {}},
+        "run": {"corpora": "c", "prompts": "p", "samples": "s", "seed": 3, "options": {"journal": "/journal"}},
+        "cases": [],
+        "gates": [],
+        "ruler": {
+            "scores": {"4096": 81.25, "8192": 60.0}, "aspects": aspects, "intervals": {}, "effective_length": None,
+            "effective_length_label": None, **ruler,
+        },
+        "helmet": None,
+        "regression": None,
+    }  # fmt: skip
+
+
+def test_calibrate_writes_a_yardstick_that_a_run_on_the_same_text_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(report()))
+    assert calibrate.main(["--yardstick", str(tmp_path / "report.json")]) == 0
+    file = tmp_path / "own.toml"
+    file.write_text(capsys.readouterr().out)
+    reference = read_yardstick(file)
+    assert reference.scores["mean"] == 81.25
+    assert "reference-7b at 4k" in reference.source
+    check_texts(reference, "c.p")
+    with pytest.raises(ConfigError, match="other texts or prompts"):
+        check_texts(reference, "d.p")
+
+
+def test_a_yardstick_needs_all_tasks_of_ruler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(report(scores={"4096": None})))
+    assert calibrate.main(["--yardstick", str(tmp_path / "report.json")]) == 4
+    assert "no length with all tasks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "[yardstick]\nmean = 3", "[yardstick", "[other]\n"])
+def test_a_file_that_is_no_yardstick_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(ConfigError, match="is no yardstick"):
+        read_yardstick(tmp_path / "own.toml")
