@@ -126,9 +126,9 @@ def test_squad_yields_answerable_questions_with_distinct_answers(write: Write) -
     loaded = qa.load_squad(write("squad.json", data))
     assert loaded.paragraphs == ("The mill burned in spring.",)
     assert loaded.questions == (
-        qa.Question("q", "When did it burn?", ("in spring", "spring"), (0,)),
-        qa.Question("case", "When did it burn?", ("SPRING",), (0,)),
-        qa.Question("again", "When did it burn?", ("burned",), (0,)),
+        qa.Question("q", "When did it burn?", ("in spring", "spring"), (0,), (0,)),
+        qa.Question("case", "When did it burn?", ("SPRING",), (0,), (0,)),
+        qa.Question("again", "When did it burn?", ("burned",), (0,), (0,)),
     )
     assert (loaded.source, loaded.left_out) == ("published", 2)
 
@@ -142,7 +142,7 @@ def test_hotpot_yields_questions_that_containment_can_score(write: Write) -> Non
     ]
     loaded = qa.load_hotpot(write("hotpotqa.json", data))
     assert loaded.paragraphs == ("Mill\nThe mill burned. Ida built it.", "Ida\nIda was born in Aln.", "Fog\nFog.")
-    assert loaded.questions == (qa.Question("h", "Where was its builder born?", ("Aln",), (0, 1)),)
+    assert loaded.questions == (qa.Question("h", "Where was its builder born?", ("Aln",), (0, 1), (0, 1, 2)),)
     assert (loaded.source, loaded.left_out) == ("published", 3)
 
 
@@ -205,7 +205,7 @@ def test_generated_texts_have_not_changed() -> None:
     sentences = "\n".join(map(prose.sentence, range(5000)))
     assert sha256(sentences.encode()).hexdigest()[:16] == "8d198b203a130ebe"
     questions = repr((one_hop_paragraphs(0), two_hop_paragraphs(0)))
-    assert sha256(questions.encode()).hexdigest()[:16] == "188dadc7c12ed07c"
+    assert sha256(questions.encode()).hexdigest()[:16] == "4a02eeb164e7631f"
 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
