@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from random import Random
 from statistics import mean
@@ -15,7 +16,7 @@ from fixtures.preflight import fill_ratio, sample_problems
 from fixtures.records import Sample
 from fixtures.tasks import load_tasks
 from fixtures.tokenization.prompts import PromptFormatter
-from tests.helpers.tiny_tokenizers import FRONTIER, GENERATED, Pieces, formatter
+from tests.helpers.tiny_tokenizers import FRONTIER, GENERATED, Pieces, drafts, formatter
 
 LENGTH = 4096
 SAMPLES = 8
@@ -79,3 +80,22 @@ def test_a_run_without_a_suite_has_no_frontier_case_and_keeps_its_keys() -> None
     others = {name: task for name, task in tasks.items() if name not in FRONTIER}
     used = formatter("pieces")
     assert samples_fingerprint(tasks, GENERATED, used) == samples_fingerprint(others, GENERATED, used)
+
+
+CONSTANTS = {
+    "count_labels": ("11", 0.33), "count_users": ("10000", 0.0), "world_one_fact": ("kitchen", 0.125),
+    "world_two_arguments": ("kitchen", 0.125), "not_in_text": ("B", 0.25), "latent_list": ("6", 0.05),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", CONSTANTS)
+def test_the_same_answer_to_every_question_scores_what_the_page_says(task: str) -> None:
+    answer, floor = CONSTANTS[task]
+    bare = samples(task)[0]
+    scores = [
+        FRONTIER[task].score(
+            replace(bare, references=draft.references, question=draft.question, truth=draft.truth), answer
+        )
+        for draft in drafts(task, 150, token_budget=0)
+    ]
+    assert mean(score.value for score in scores) == pytest.approx(floor, abs=0.1)
