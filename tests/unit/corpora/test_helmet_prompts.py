@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.corpora.__main__ import main
+from fixtures.preflight import sample_problems
 from fixtures.records import Sample
 from fixtures.tasks import TASKS, load_tasks
 from fixtures.tasks.task import Task
@@ -141,6 +142,14 @@ def test_chat_templates_are_used_as_in_the_clones_configurations(
         text = sample_of(published[name], 0, chat).prompt.text
         assert text.startswith("<user>")
         assert text.rstrip().endswith("<assistant>")
+
+
+@pytest.mark.parametrize("name", ["nq", "asqa", "multi_lexsum"])
+def test_samples_of_the_clones_prompts_are_sound(
+    name: str, published: Mapping[str, Task], chat: PromptFormatter
+) -> None:
+    for chosen in (chat, formatter()):
+        assert sample_problems(sample_of(published[name], 0, chosen), published[name], chosen) == []
 
 
 def test_strict_scoring_and_other_files_keep_the_chat_template(prompt_file: Path, tmp_path: Path) -> None:
