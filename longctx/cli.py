@@ -41,6 +41,10 @@ COMMANDS = {
     "tasks": Command(module="longctx.tasks", summary="list all tasks with their lengths and metrics"),
     "checkpoint": Command(module="longctx.checkpoint", summary="show what the suite reads from a checkpoint"),
     "validate": Command(module="longctx.validate", summary="check a file that describes a run"),
+    "convert": Command(
+        module="fixtures.conversion.__main__",
+        summary="turn a torch distributed checkpoint into a directory to measure",
+    ),
     "calibration": Command(
         module="fixtures.calibration.__main__", summary="write a checkpoint whose effective length is known"
     ),

@@ -42,6 +42,11 @@ def _add_model_options(parser: pytest.Parser) -> None:
         help="probability that no blocking verdict is wrong (default: [verdict] confidence)",
     )
     add("--step", metavar="N", help="training step shown in reports (default: from the path, as in step_1000)")
+    add("--base-model", metavar="PATH", help="base model of a LoRA adapter (default: the one that the adapter names)")
+    add(
+        "--convert", metavar="COMMAND",
+        help="command that makes a checkpoint of a raw one: 'convert.sh {checkpoint} {out}'",
+    )  # fmt: skip
     add("--trust-remote-code", action="store_true", help="run Python code that comes with the checkpoint")
 
 

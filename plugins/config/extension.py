@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError
+from fixtures.conversion import ConversionError
 from fixtures.engines import EngineError, execution_settings
 from fixtures.memory.fit import cases_over_memory
 from plugins.config.baseline import Baseline, finished_journal
 from plugins.config.invocation import Invocation
+from plugins.config.models import read_or_make
 from plugins.config.run import Run
 from plugins.config.servers import is_served
 from plugins.journal import JournalError
@@ -53,10 +55,8 @@ def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> 
     if baseline.path is None or baseline.execution.get("engine") != "hf":
         raise ExtensionError("a server answered for it")
     try:
-        checkpoint = read_checkpoint(
-            baseline.path, option="--baseline", trust_remote_code=run.options.trust_remote_code
-        )
-    except CheckpointError:
+        checkpoint = read_or_make(invocation, baseline.path, option="--baseline")
+    except (CheckpointError, ConversionError):
         raise ExtensionError(f"its checkpoint {baseline.path} is gone") from None
     if checkpoint.fingerprint != baseline.fingerprint:
         raise ExtensionError(f"its checkpoint {baseline.path} has changed")

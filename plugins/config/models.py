@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from fixtures import calibration
-from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from fixtures.checkpoints.source import read_source
+from fixtures.conversion import Converter, cached_snapshot, prepare
 from fixtures.engines.openai.endpoint import Endpoint
 from fixtures.records import Options
 from fixtures.tokenization.load import TokenizerError, load_tokenizer
@@ -24,10 +28,11 @@ def resolve_model(invocation: Invocation) -> Checkpoint:
     Raises CalibrationError, CheckpointError, ConfigError or EngineError.
     """
     arguments = invocation.arguments
+    converter(invocation).check()
     path = _checkpoint_path(invocation, arguments.model, option="--model")
     if is_served(arguments) and not Path(path).exists():
         return named_only(arguments.model, invocation.path(arguments.length_tokenizer))
-    return read_checkpoint(path, trust_remote_code=arguments.trust_remote_code)
+    return read_or_make(invocation, path, option="--model")
 
 
 def resolve_baseline(
@@ -49,13 +54,39 @@ def resolve_baseline(
     if given.endswith(".json"):
         return read_baseline(Path(str(invocation.path(given))), options, samples)
     path = _checkpoint_path(invocation, given, option="--baseline")
-    checkpoint = read_checkpoint(path, option="--baseline", trust_remote_code=options.trust_remote_code)
+    checkpoint = read_or_make(invocation, path, option="--baseline")
+    path = checkpoint.path
     if materials.samples_fingerprint(load_formatter(options, path, endpoint, option="--baseline")) != samples:
         raise BaselineError(
             f"--baseline: {given} has another tokenizer or chat template than --model, so no sample could be paired; "
             "give a checkpoint of the same family, or fix the chat template with --chat"
         )
     return Baseline(name=given, fingerprint=checkpoint.fingerprint, journal=options.journal, checkpoint=checkpoint)
+
+
+def read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoint:
+    """Return the checkpoint in a directory, made first from an adapter or a raw checkpoint if it holds one.
+
+    What is made is removed at the end of the run. Raises CheckpointError or ConversionError.
+    """
+    trusts = invocation.arguments.trust_remote_code
+    try:
+        source = read_source(path, converts=invocation.arguments.convert is not None)
+        if source is None:
+            return read_checkpoint(path, option=option, trust_remote_code=trusts)
+        folder = prepare(source, converter(invocation))
+    except OSError as error:
+        raise CheckpointError(f"{option}: {error.filename or path}: {error.strerror or error}") from error
+    invocation.add_cleanup(lambda: shutil.rmtree(folder.parent, ignore_errors=True))
+    return replace(read_checkpoint(str(folder), option=option, trust_remote_code=trusts), source=source)
+
+
+def converter(invocation: Invocation) -> Converter:
+    """Return how the run makes checkpoints of adapters and raw checkpoints."""
+    base = invocation.arguments.base_model
+    if base is not None and Path(str(invocation.path(base))).exists():
+        base = invocation.path(base)
+    return Converter(command=invocation.arguments.convert, base_model=base, scratch=invocation.scratch / "converted")
 
 
 def load_formatter(
@@ -78,9 +109,14 @@ def load_formatter(
 
 
 def _checkpoint_path(invocation: Invocation, model: str, *, option: str) -> str:
-    """Return a checkpoint's absolute path; build a calibration checkpoint unless it was built before."""
+    """Return a checkpoint's absolute path: of a directory, a hub model in the local cache, or a calibration checkpoint.
+
+    A calibration checkpoint is built unless it was built before.
+    """
     if not model.startswith(CALIBRATION):
-        return str(invocation.path(model))
+        path = str(invocation.path(model))
+        snapshot = None if Path(path).exists() else cached_snapshot(model)
+        return path if snapshot is None else str(snapshot)
     spec = calibration.parse_spec(model.removeprefix(CALIBRATION))
     cache = invocation.scratch / "calibration"
     try:

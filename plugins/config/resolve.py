@@ -12,6 +12,7 @@ from typing import Any
 from fixtures import calibration
 from fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
 from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError
+from fixtures.conversion import ConversionError
 from fixtures.corpora import CorpusError
 from fixtures.engines import EngineError
 from fixtures.engines.openai.endpoint import Endpoint
@@ -45,8 +46,8 @@ from plugins.journal import adopt_results
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (
-    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, CorpusError, EngineError,
-    JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
+    BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, ConversionError, CorpusError,
+    EngineError, JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
 )  # fmt: skip
 # The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3) and the frontier tasks'.
 MIN_LENGTHS = {"helmet": 8192, "frontier": 4096}

@@ -107,7 +107,7 @@ def _model(summary: RunSummary) -> dict[str, Any]:
     checkpoint, facts = summary.run.checkpoint, summary.facts
     return {
         "name": summary.run.options.model,
-        "path": checkpoint.path,
+        "path": checkpoint.path if checkpoint.source is None else checkpoint.source.path,
         "fingerprint": checkpoint.fingerprint,
         "claimed_length": checkpoint.claimed_length,
         "architecture": checkpoint.architecture,
@@ -121,7 +121,19 @@ def _model(summary: RunSummary) -> dict[str, Any]:
         "execution": summary.execution and dict(summary.execution),
         "chat_template": summary.run.chat,
         "calibration": checkpoint.calibration,
+        "source": None if checkpoint.source is None else msgspec.to_builtins(checkpoint.source),
+        "quantization": quantization(checkpoint.config),
     }
+
+
+def quantization(config: Mapping[str, Any]) -> str | None:
+    """Return the quantization that a config declares, such as "gptq, 4 bits"; None if it declares none."""
+    declared = config.get("quantization_config")
+    if not isinstance(declared, dict):
+        return None
+    bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)
+    method = str(declared.get("quant_method", "of an unnamed kind"))
+    return method if bits is None else f"{method}, {bits} bits"
 
 
 def _run(summary: RunSummary) -> dict[str, Any]:

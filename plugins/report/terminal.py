@@ -67,7 +67,9 @@ def short(text: str) -> str:
 def _headline(document: Document) -> list[Line]:
     model, ruler = document["model"], document["ruler"]
     chat = "chat template" if model["chat_template"] else "no chat template"
-    facts = ", ".join(fact for fact in (model["architecture"], model["dtype"], model["attention"], chat) if fact)
+    made = model["source"] and ("merged adapter" if model["source"]["kind"] == "adapter" else "converted")
+    known = (model["architecture"], model["quantization"], made, model["dtype"], model["attention"], chat)
+    facts = ", ".join(fact for fact in known if fact)
     warning = gate_warning(document)
     lines = [named_line("no gate", warning, yellow=True)] if warning else []
     lines.append(named_line("model", f"{_tail(model['name'], 40)} ({facts})"))

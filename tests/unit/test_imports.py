@@ -24,6 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
     "fixtures.tokenization": (),
     "fixtures.checkpoints": (),
+    "fixtures.conversion": ("fixtures.checkpoints",),
     "fixtures.memory": ("fixtures.checkpoints",),
     "fixtures.corpora": ("fixtures.scoring",),
     "fixtures.engines": ("fixtures.checkpoints", "fixtures.memory"),
@@ -78,16 +79,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # Only these rooms may import these packages. Of the network: the command that downloads data, which no run starts, and
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
-    "torch": ("fixtures.engines.hf", "fixtures.faults", "fixtures.invariance", "fixtures.scoring.nli",
-        "fixtures.engines.base", "plugins.workers"),
-    "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.engines.hf", "fixtures.faults",
-        "fixtures.scoring.nli", "fixtures.tokenization"),
+    "torch": ("fixtures.conversion", "fixtures.engines.hf", "fixtures.faults", "fixtures.invariance",
+        "fixtures.scoring.nli", "fixtures.engines.base", "plugins.workers"),
+    "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.engines.hf",
+        "fixtures.faults", "fixtures.scoring.nli", "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # The exchange reads which proxy stands before a server.
     "urllib": ("fixtures.corpora.download", "fixtures.engines.openai.exchange"), "http": (),
     # A failing checkpoint is reported to the address the user names.
-    "huggingface_hub": ("fixtures.corpora.download",), "pooch": ("fixtures.corpora.download",),
+    "huggingface_hub": ("fixtures.conversion.hub", "fixtures.corpora.download"),
+    "pooch": ("fixtures.corpora.download",),
     "httpx2": ("fixtures.corpora.download", "fixtures.engines.openai.exchange", "ci.watch.webhook"),
     "httpcore2": ("fixtures.engines.openai.client", "fixtures.engines.openai.exchange"),
     "openai": ("fixtures.engines.openai.client",),
