@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from fixtures.checkpoints.source import Source, read_source
 from fixtures.checkpoints.steps import step_of
 from fixtures.outside_files import absolute, expanded
 
@@ -35,6 +37,23 @@ def read_step(path: Path, *, option: str) -> Step:
     if number is None:
         raise CheckpointsError(f"{option}: {path} has no step in its name; name checkpoints like step-3000")
     return Step(number=number, path=absolute(path))
+
+
+def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:
+    """Return the fingerprint of a checkpoint, or of what a run with `options` makes it of.
+
+    That is an adapter or a raw checkpoint. Raises CheckpointError.
+    """
+    source = source_of(path, options)
+    return read_checkpoint(str(path), option=option).fingerprint if source is None else source.fingerprint
+
+
+def source_of(path: Path, options: Sequence[str]) -> Source | None:
+    """Return the adapter or raw checkpoint in a directory, as a run with `options` reads it; None for all others."""
+    try:
+        return read_source(path, converts=any(word.partition("=")[0] == "--convert" for word in options))
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or path}: cannot be read ({error.strerror})") from error
 
 
 def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:

@@ -179,8 +179,14 @@ def read_report(path: Path) -> Mapping[str, Any] | None:
 def _is_about(report: Mapping[str, Any], fingerprints: Sequence[str]) -> bool:
     """Return True if a report is about the checkpoints with these fingerprints."""
     baseline = (report.get("regression") or {}).get("baseline") or {}
-    measured = (report["model"]["fingerprint"], baseline.get("fingerprint"))
-    return all(fingerprint == other for fingerprint, other in zip(fingerprints, measured, strict=False))
+    pairs = zip(fingerprints, (report["model"], baseline), strict=False)
+    return all(fingerprint in (model.get("fingerprint"), _made_of(model)) for fingerprint, model in pairs)
+
+
+def _made_of(model: Mapping[str, Any]) -> str | None:
+    """Return the fingerprint of the adapter or raw checkpoint that a model was made of; None for all others."""
+    source = model.get("source")
+    return source.get("fingerprint") if isinstance(source, dict) else None
 
 
 def _reason(log: Path, exit_code: int) -> str:

@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 SLOW_MODULES = frozenset((
     "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",
     "unit/checkpoints/test_load_check.py",
+    "unit/conversion/test_adapter.py", "unit/conversion/test_convert.py",
     "unit/corpora/test_published_real.py", "unit/corpora/test_synthetic_documents.py",
     "unit/corpora/test_synthetic_passage_questions.py", "unit/corpora/test_synthetic_world.py",
     "unit/engines/test_hf_answers.py", "unit/engines/test_hf_out_of_memory.py",

@@ -28,11 +28,11 @@ from ci.bisect.confirm import confirm
 from ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure_endpoints
 from ci.bisect.report import BisectLog, step_line
 from ci.bisect.search import StepVerdict, max_measurements, search
-from ci.checkpoint_dirs import CheckpointsError, Step, between, read_step
+from ci.checkpoint_dirs import CheckpointsError, Step, between, fingerprint_of, read_step
 from ci.parallel import Execution, add_execution_options, read_execution
 from ci.run_file import RunFileError, command_options, split_config
 from ci.suite_thresholds import suite_thresholds
-from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from fixtures.checkpoints.checkpoint import CheckpointError
 from fixtures.cli import CommandParser, print_line, report_wrong_use
 from fixtures.outside_files import absolute
 from plugins.gates.thresholds import SHIPPED, Gate, ThresholdsError
@@ -203,7 +203,7 @@ def _test(arguments: Arguments) -> int:
     good, bad = read_step(arguments.good, option="--good"), read_step(arguments.bad, option="--bad")
     for endpoint, option in ((good, "--good"), (bad, "--bad")):
         # The suite would name its own options in an error about them.
-        read_checkpoint(str(endpoint.path), option=option)
+        fingerprint_of(endpoint.path, option=option, options=arguments.suite.options)
     endpoints = _endpoints(arguments, good, bad)
     print_line(f"endpoints  {endpoints.summary}")
     bounds = search_bounds(endpoints.loss_points, alpha=(1 - arguments.confidence) / max_measurements(GIT_STEPS))

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ci.bisect.search import StepVerdict
+from ci.checkpoint_dirs import fingerprint_of
 from ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
 from fixtures.atomic_files import write_file
-from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from fixtures.checkpoints.checkpoint import CheckpointError
 from fixtures.installation import CASES_DIRECTORY
 from fixtures.seeding import stable_hash
 
@@ -104,7 +105,7 @@ class Suite:
 
     def fingerprint(self, path: Path, *, option: str = "--model") -> str:
         """Return a checkpoint's fingerprint; raise CheckpointError if it cannot be read or changed in the search."""
-        fingerprint = read_checkpoint(str(path), option=option).fingerprint
+        fingerprint = fingerprint_of(path, option=option, options=self.options)
         if self._fingerprints.setdefault(path, fingerprint) != fingerprint:
             raise CheckpointError(
                 f"{option}: {path} was replaced during the search; give each checkpoint a directory of its own, "

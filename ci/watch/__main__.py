@@ -116,7 +116,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
     if parsed.horizon < 1:
         raise ValueError(f"--horizon: {parsed.horizon}; give a number of checkpoints of at least 1")
     if parsed.anchor is not None:
-        check_anchor(parsed.anchor, parsed.directory, parsed.out)
+        check_anchor(parsed.anchor, parsed.directory, parsed.out, options)
     gpus = tuple(filter(None, parsed.gpus.split(",")))
     _check_gpus(parsed.launch, parsed.parallel, gpus, parsed.gpu_budget)
     execution = read_execution(parsed.launch, parsed.parallel, print_timed)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci.checkpoint_dirs import Step, read_step
+from ci.checkpoint_dirs import Step, fingerprint_of, read_step
 from ci.suite_process import read_report
 from ci.watch.history import History, Measurement
-from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from fixtures.checkpoints.checkpoint import CheckpointError
 from fixtures.outside_files import absolute, expanded
 
 ANCHOR, LAST_GOOD = "the anchor", "the last good step"
@@ -78,10 +78,11 @@ class Baselines:
         )
 
 
-def check_anchor(anchor: str, directory: Path, out: Path) -> None:
+def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str] = ()) -> None:
     """Raise ValueError, with one line, unless --anchor names a step of the directory, a checkpoint or a report.
 
-    A step whose checkpoint is gone may still have been measured: then it is in the history in `out`.
+    A step whose checkpoint is gone may still have been measured: then it is in the history in `out`. `options` are
+    those of the suite.
     """
     if anchor.isdecimal():
         steps = {read_step(path, option="DIR").number for path in directory.iterdir() if _is_checkpoint(path)}
@@ -94,7 +95,7 @@ def check_anchor(anchor: str, directory: Path, out: Path) -> None:
             raise ValueError(f"--anchor: {anchor} is not a report of the suite; give a file of --report-json")
         return
     try:
-        read_checkpoint(str(path), option="--anchor")
+        fingerprint_of(path, option="--anchor", options=options)
     except CheckpointError as error:
         raise ValueError(str(error)) from error
 

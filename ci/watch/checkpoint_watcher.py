@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ci.checkpoint_dirs import Step, read_step
+from ci.checkpoint_dirs import Step, read_step, source_of
 from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 
 # Name, size, modification time, time of change and inode of every file below a directory.
@@ -38,6 +38,8 @@ class CheckpointWatcher:
     directory: Path
     marker: str | None = None
     """Name of a file that training writes last into every checkpoint."""
+    options: Sequence[str] = ()
+    """The options of the suite, which decide what a run can make a checkpoint of."""
     waiting: dict[str, str] = field(default_factory=dict)
     """Reasons why the other checkpoints are not complete, by name, as of the last scan."""
     _states: dict[Path, State] = field(default_factory=dict)
@@ -76,18 +78,27 @@ class CheckpointWatcher:
         if self.marker is None and last_state != state:
             self.waiting[step.name] = "it is new, or has changed since the last scan"
             return None
-        checkpoint = read_checkpoint(str(step.path))
+        complete = self._read(step)
         if _state(step.path) != state:
             self.waiting[step.name] = "it changed while it was read"
             return None
-        complete = CompleteCheckpoint(
+        self._complete[step.path] = (state, complete)
+        return complete
+
+    def _read(self, step: Step) -> CompleteCheckpoint:
+        source = source_of(step.path, self.options)
+        if source is not None:
+            # Version 0.1 measured no such directory, so its fingerprint is in no history.
+            return CompleteCheckpoint(
+                step=step, fingerprint=source.fingerprint, sampled_fingerprint="", last_change=step.path.stat().st_mtime
+            )
+        checkpoint = read_checkpoint(str(step.path))
+        return CompleteCheckpoint(
             step=step,
             fingerprint=checkpoint.fingerprint,
             sampled_fingerprint=checkpoint.sampled_fingerprint,
             last_change=checkpoint.last_change,
         )
-        self._complete[step.path] = (state, complete)
-        return complete
 
 
 def _state(folder: Path) -> State:

@@ -72,7 +72,7 @@ class Watch:
 
     def __init__(self, settings: WatchSettings):
         self.settings = settings
-        self.watcher = CheckpointWatcher(settings.directory, settings.marker)
+        self.watcher = CheckpointWatcher(settings.directory, settings.marker, settings.suite.given)
         self.history = History(settings.out)
         self.baselines = Baselines(self.history, settings.anchor, needs_checkpoint=settings.suite.seed_by_step)
         self.runner = SuiteRunner(

@@ -32,6 +32,7 @@ from plugins.report.cost import tokens_of
 from plugins.report.frontier import frontier
 from plugins.report.helmet import helmet
 from plugins.report.likelihood import likelihood
+from plugins.report.made_of import quantization, source_of
 from plugins.report.question_sets import cut_percentage, question_sets
 from plugins.report.regression import regression
 from plugins.report.yardstick import yardstick_facts
@@ -121,19 +122,9 @@ def _model(summary: RunSummary) -> dict[str, Any]:
         "execution": summary.execution and dict(summary.execution),
         "chat_template": summary.run.chat,
         "calibration": checkpoint.calibration,
-        "source": None if checkpoint.source is None else msgspec.to_builtins(checkpoint.source),
+        "source": source_of(checkpoint),
         "quantization": quantization(checkpoint.config),
     }
-
-
-def quantization(config: Mapping[str, Any]) -> str | None:
-    """Return the quantization that a config declares, such as "gptq, 4 bits"; None if it declares none."""
-    declared = config.get("quantization_config")
-    if not isinstance(declared, dict):
-        return None
-    bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)
-    method = str(declared.get("quant_method", "of an unnamed kind"))
-    return method if bits is None else f"{method}, {bits} bits"
 
 
 def _run(summary: RunSummary) -> dict[str, Any]:

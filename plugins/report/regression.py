@@ -10,6 +10,7 @@ from plugins.config.run import Run
 from plugins.gates.evaluate import Measured
 from plugins.gates.evaluation import Evaluation
 from plugins.gates.points import to_points
+from plugins.report.made_of import source_of
 
 
 def regression(evaluation: Evaluation, run: Run) -> dict[str, Any] | None:
@@ -22,6 +23,7 @@ def regression(evaluation: Evaluation, run: Run) -> dict[str, Any] | None:
         "baseline": {
             "name": baseline.name,
             "fingerprint": baseline.fingerprint,
+            "source": source_of(baseline.checkpoint),
             "engine": baseline.execution.get("engine") or run.engine_settings("baseline")["engine"],
         },
         "scores": _baseline_scores(evaluation.measured),

@@ -93,3 +93,25 @@ def test_a_checkpoint_that_is_written_again_is_another_one(tmp_path: Path) -> No
     assert watcher.scan() == []
     (second,) = watcher.scan()
     assert first.fingerprint != second.fingerprint
+
+
+def test_adapters_and_raw_checkpoints_are_complete_once_they_stay_the_same(tmp_path: Path) -> None:
+    adapter, raw = tmp_path / "step-1", tmp_path / "step-2"
+    adapter.mkdir()
+    raw.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    (raw / "__0_0.distcp").write_bytes(b"weights")
+    watcher = CheckpointWatcher(tmp_path, options=["--convert=convert.sh {checkpoint} {out}"])
+    watcher.scan()
+    assert [checkpoint.step.number for checkpoint in watcher.scan()] == [2]
+    assert "adapter_model.safetensors: missing" in watcher.waiting["step-1"]
+    (adapter / "adapter_model.safetensors").write_bytes(safetensors(TENSORS))
+    watcher.scan()
+    first, second = watcher.scan()
+    (raw / "__0_0.distcp").write_bytes(b"WEIGHTS")
+    watcher.scan()
+    assert [checkpoint.fingerprint == known.fingerprint for checkpoint, known in
+            zip(watcher.scan(), (first, second), strict=True)] == [True, False]  # fmt: skip
+    without = CheckpointWatcher(tmp_path)
+    without.scan()
+    assert [checkpoint.step.number for checkpoint in without.scan()] == [1]

@@ -17,7 +17,7 @@ from fixtures.checkpoints.source import read_source
 from fixtures.conversion import ConversionError, Converter, prepare
 from tests.helpers.tiny_models import save_model
 
-CONFIG = {"peft_type": "LORA", "r": 4, "lora_alpha": 32, "use_rslora": False}
+CONFIG: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 32, "use_rslora": False}
 LINEAR = ("model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj")
 HEAD = "lm_head.weight"
 

@@ -1,0 +1,28 @@
+"""The source and the quantization of a checkpoint, as reports name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fixtures.checkpoints.checkpoint import Checkpoint
+
+
+def source_of(checkpoint: Checkpoint | None) -> dict[str, str] | None:
+    """Return what a checkpoint was made of for this run; None for one on disk, and without a checkpoint."""
+    if checkpoint is None or checkpoint.source is None:
+        return None
+    made: dict[str, str] = msgspec.to_builtins(checkpoint.source)
+    return made
+
+
+def quantization(config: Mapping[str, Any]) -> str | None:
+    """Return the quantization that a config declares, such as "gptq, 4 bits"; None if it declares none."""
+    declared = config.get("quantization_config")
+    if not isinstance(declared, dict):
+        return None
+    bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)
+    method = str(declared.get("quant_method", "of an unnamed kind"))
+    return method if bits is None else f"{method}, {bits} bits"
