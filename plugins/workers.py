@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -117,10 +118,15 @@ def _load(config: pytest.Config, role: ModelRole) -> Engine:
     baseline = run.baseline and run.baseline.checkpoint
     checkpoint = baseline if baseline and role == "baseline" else run.checkpoint
     settings = run.engine_settings(role)
-    name = settings.pop("engine")
-    trusted = run.options.trust_remote_code
-    if name == "hf":
+    if settings["engine"] == "hf":
         settings["device"] = _place(run, checkpoint, getattr(config, "workerinput", {}).get("longctx_slot", 0))
+    return open_engine(run, checkpoint, settings, option="--baseline" if role == "baseline" else "--model")
+
+
+def open_engine(run: Run, checkpoint: Checkpoint, settings: Mapping[str, Any], *, option: str = "--model") -> Engine:
+    """Return the engine of a checkpoint with the settings of `Run.engine_settings`; raise EngineError."""
+    trusted, name = run.options.trust_remote_code, settings["engine"]
+    settings = {key: value for key, value in settings.items() if key != "engine"}
 
     def load() -> Engine:
         tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=trusted)
@@ -129,7 +135,6 @@ def _load(config: pytest.Config, role: ModelRole) -> Engine:
     if name != "hf":
         # A server has loaded its model already; the files here say nothing about it.
         return load()
-    option = "--baseline" if role == "baseline" else "--model"
     return load_verified(checkpoint, load, option=option, trust_remote_code=trusted)
 
 

@@ -80,9 +80,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "torch": ("fixtures.conversion", "fixtures.engines.hf", "fixtures.faults", "fixtures.invariance",
-        "fixtures.scoring.nli", "fixtures.engines.base", "plugins.workers"),
+        "fixtures.scoring.nli", "longctx.in_memory", "fixtures.engines.base", "plugins.workers"),
     "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.engines.hf",
-        "fixtures.faults", "fixtures.scoring.nli", "fixtures.tokenization"),
+        "longctx.callback", "fixtures.faults", "fixtures.scoring.nli", "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # The exchange reads which proxy stands before a server.

@@ -1,0 +1,93 @@
+"""`longctx.measure` and the callback: a model in memory gets the scores that its checkpoint gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+import longctx
+from longctx.callback import LongContextCallback
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.runs import calibration_checkpoint
+
+TASK, CASE = "niah_single_2", "test_ruler[niah_single_2-512]"
+SMALL: dict[str, Any] = {"suite": "ruler", "lengths": "512", "samples": 2, "tasks": [TASK]}
+
+
+@pytest.fixture
+def model() -> Any:
+    return AutoModelForCausalLM.from_pretrained(calibration_checkpoint("512"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(calibration_checkpoint("512"))
+
+
+def test_a_model_in_memory_is_measured_and_left_as_it_was(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    model.train()
+    before = [weight.clone() for weight in model.parameters()]
+    report = longctx.measure(model, tokenizer, name="mine", step=7, **SMALL)
+    assert (report.scores, report.passed) == ({CASE: 100}, True)
+    assert (report.metrics[f"task/{TASK}/512"], len(report.samples)) == (100, 2)
+    assert (report.document["model"]["name"], report.document["run"]["step"]) == ("mine", 7)
+    assert model.training
+    assert all(torch.equal(weight, old) for weight, old in zip(model.parameters(), before, strict=True))
+    report.write(tmp_path / "report.json")
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    broken = longctx.measure(model, tokenizer, **SMALL)
+    assert broken.scores == {CASE: 0}
+    assert broken.document["model"]["fingerprint"] != report.document["model"]["fingerprint"]
+
+
+def test_a_checkpoint_is_measured_by_its_path(tmp_path: Path) -> None:
+    report = longctx.measure(calibration_checkpoint("512"), journal=str(tmp_path / "journal"), **SMALL)
+    assert report.scores == {CASE: 100}
+    assert (tmp_path / "journal").is_dir()
+
+
+def test_gates_of_a_thresholds_file_decide(model: Any, tokenizer: Any) -> None:
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    report = longctx.measure(model, tokenizer, thresholds=str(REPOSITORY / "ci/recipes/needle.toml"), **SMALL)
+    assert [gate["verdict"] for gate in report.document["gates"]] == ["fail"]
+    assert not report.passed
+
+
+def test_wrong_use_is_one_line(model: Any, tokenizer: Any) -> None:
+    with pytest.raises(TypeError, match=r"unknown key 'length'; did you mean 'lengths'\?"):
+        longctx.measure(model, tokenizer, length="4k")
+    with pytest.raises(TypeError, match=r"baseline: has no meaning in longctx\.measure"):
+        longctx.measure(model, tokenizer, baseline="runs/a/step-1")
+    with pytest.raises(TypeError, match="tokenizer: a model in memory needs its tokenizer"):
+        longctx.measure(model)
+    with pytest.raises(ValueError, match="tasks: unknown 'niah'; longctx tasks lists all"):
+        longctx.measure(model, tokenizer, **SMALL | {"tasks": ["niah"]})
+    with pytest.raises(ValueError, match="--lengths: unknown '4kb'; write 8k, 8192 or 1m"):
+        longctx.measure(model, tokenizer, lengths="4kb")
+
+
+def test_the_callback_logs_scores_while_a_trainer_trains(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    """The model loses everything in its second step, whose learning rate is far too large."""
+    rows = [{"input_ids": [5, 6, 7, 8], "labels": [5, 6, 7, 8]}] * 4
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=1, learning_rate=100.0, report_to="none",
+        warmup_steps=2, use_cpu=True, save_strategy="no", disable_tqdm=True, optim="sgd",
+    )  # fmt: skip
+    trainer = Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
+    callback = LongContextCallback(trainer, every_steps=2, **SMALL)
+    trainer.add_callback(callback)
+    trainer.train()
+    assert sorted(callback.reports) == [2, 4]
+    logged = {entry["step"]: entry[f"longctx/task/{TASK}/512"] for entry in trainer.state.log_history
+              if f"longctx/task/{TASK}/512" in entry}  # fmt: skip
+    assert logged == {step: report.scores[CASE] for step, report in callback.reports.items()}
+    assert logged[4] < 100
+    assert model.training
+    with pytest.raises(ValueError, match="every_steps: 0; give a number of at least 1"):
+        LongContextCallback(trainer, every_steps=0)
