@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments, default_data_collator
 
 import longctx
 from longctx.callback import LongContextCallback
@@ -79,7 +79,9 @@ def test_the_callback_logs_scores_while_a_trainer_trains(model: Any, tokenizer: 
         output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=1, learning_rate=100.0, report_to="none",
         warmup_steps=2, use_cpu=True, save_strategy="no", disable_tqdm=True, optim="sgd",
     )  # fmt: skip
-    trainer = Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
+    trainer = Trainer(
+        model, arguments, train_dataset=rows, processing_class=tokenizer, data_collator=default_data_collator
+    )
     callback = LongContextCallback(trainer, every_steps=2, **SMALL)
     trainer.add_callback(callback)
     trainer.train()
