@@ -1,6 +1,6 @@
 """A callback of transformers' Trainer that measures the model while it trains.
 
-trainer.add_callback(LongContextCallback(trainer, every_steps=500, lengths="4k", tasks=["niah_single_2"]))
+trainer.add_callback(LongContextCallback(trainer, every_steps=500, lengths="4k", task_names=["niah_single_2"]))
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ PREFIX = "longctx/"
 class LongContextCallback(TrainerCallback):
     """Measure the model every N steps and log its scores where the trainer logs its loss."""
 
-    def __init__(self, trainer: Trainer, *, every_steps: int, tasks: Collection[str] | None = None, **options: Any):
-        """Create the callback; `tasks` and `options` are those of `longctx.measure`.
+    def __init__(
+        self, trainer: Trainer, *, every_steps: int, task_names: Collection[str] | None = None, **options: Any
+    ):
+        """Create the callback; `task_names` and `options` are those of `longctx.measure`.
 
         Raises ValueError for a number of steps below 1, and for a model that is spread over processes.
         """
@@ -32,7 +34,7 @@ class LongContextCallback(TrainerCallback):
             )
         self.trainer = trainer
         self.every_steps = every_steps
-        self.tasks = tasks
+        self.task_names = task_names
         self.options = options
         self.reports: dict[int, Report] = {}
         """The reports by step."""
@@ -43,7 +45,7 @@ class LongContextCallback(TrainerCallback):
             return
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         report = measure(
-            model, self.trainer.processing_class, tasks=self.tasks, name=f"step {state.global_step}",
+            model, self.trainer.processing_class, task_names=self.task_names, name=f"step {state.global_step}",
             step=state.global_step, **self.options,
         )  # fmt: skip
         self.reports[state.global_step] = report

@@ -47,11 +47,16 @@ class Report:
 
 
 def measure(
-    model: Any, tokenizer: Any = None, *, tasks: Collection[str] | None = None, name: str = "in memory", **options: Any
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    task_names: Collection[str] | None = None,
+    name: str = "in memory",
+    **options: Any,
 ) -> Report:
     """Measure a model and evaluate its gates.
 
-    `model` is what --model takes, or a causal language model of transformers with its `tokenizer`. `tasks` selects some
+    `model` is what --model takes, or a causal language model of transformers with its `tokenizer`. `task_names` selects some
     of the tasks by name. `options` are those of the command line, with underscores: `lengths="4k,8k"`, `samples=50`,
     `suite="ruler"`, `full=True`, `thresholds=...`. Without `journal`, nothing is kept of a model in memory.
 
@@ -61,5 +66,5 @@ def measure(
     """
     from longctx.measurement import Measurement
 
-    with Measurement(model, tokenizer, name=name, tasks=tasks, options=options) as measurement:
+    with Measurement(model, tokenizer, name=name, tasks=task_names, options=options) as measurement:
         return measurement.run()
