@@ -56,8 +56,8 @@ def measure(
 ) -> Report:
     """Measure a model and evaluate its gates.
 
-    `model` is what --model takes, or a causal language model of transformers with its `tokenizer`. `task_names` selects some
-    of the tasks by name. `options` are those of the command line, with underscores: `lengths="4k,8k"`, `samples=50`,
+    `model` is what --model takes, or a causal language model of transformers with its `tokenizer`. `task_names` selects
+    some of the tasks. `options` are those of the command line, with underscores: `lengths="4k,8k"`, `samples=50`,
     `suite="ruler"`, `full=True`, `thresholds=...`. Without `journal`, nothing is kept of a model in memory.
 
     A model in memory is in evaluation mode meanwhile, and has its mode again afterwards. It must be whole in this

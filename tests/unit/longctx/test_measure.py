@@ -66,7 +66,7 @@ def test_wrong_use_is_one_line(model: Any, tokenizer: Any) -> None:
         longctx.measure(model, tokenizer, baseline="runs/a/step-1")
     with pytest.raises(TypeError, match="tokenizer: a model in memory needs its tokenizer"):
         longctx.measure(model)
-    with pytest.raises(ValueError, match="task_names: no case of .niah. in this run; longctx tasks lists all"):
+    with pytest.raises(ValueError, match="task_names: no case of 'niah' in this run; longctx tasks lists all"):
         longctx.measure(model, tokenizer, **SMALL | {"task_names": ["niah"]})
     with pytest.raises(ValueError, match="--lengths: unknown '4kb'; write 8k, 8192 or 1m"):
         longctx.measure(model, tokenizer, lengths="4kb")
