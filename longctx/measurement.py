@@ -24,7 +24,15 @@ from plugins.config.check_values import check_values
 from plugins.config.invocation import Invocation
 from plugins.config.materials import Materials, load_materials
 from plugins.config.models import load_formatter, resolve_model
-from plugins.config.resolve import complete_options, list_cases, prepare, read_options, read_thresholds
+from plugins.config.resolve import (
+    check_suite,
+    complete_options,
+    length_tasks,
+    list_cases,
+    prepare,
+    read_options,
+    read_thresholds,
+)
 from plugins.config.run import Run
 from plugins.gates.diagnoses import case_blocks
 from plugins.gates.evaluate import blocks
@@ -91,7 +99,8 @@ class Measurement:
         options = read_options(self.invocation)
         thresholds, materials = read_thresholds(options), load_materials(options)
         checkpoint = self._checkpoint if self._in_memory else resolve_model(self.invocation)
-        options = complete_options(options, checkpoint)
+        check_suite(options, materials)
+        options = complete_options(options, checkpoint, length_tasks(options, materials))
         if self._in_memory:
             from longctx.in_memory import as_loaded
 
