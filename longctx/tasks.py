@@ -1,25 +1,39 @@
-"""`longctx tasks`: list all tasks with their categories, metrics and lengths."""
+"""`longctx tasks`: list all tasks with their categories, metrics, versions, sizes, sources and lengths."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from fixtures.cli import CommandParser, print_line
+from fixtures.cli import CommandParser, print_line, report_wrong_use
+from fixtures.corpora.rows import QuestionsError
 from fixtures.lengths import format_length
-from fixtures.tasks import SUITES, TASKS
+from fixtures.tasks import SUITES, TASKS, find_tasks_files
+from fixtures.tasks.questions.load import STANDARD_LENGTHS
+from fixtures.tasks.questions.question_set import QuestionSet
+from fixtures.tasks.questions.read_tasks import Definition, read_tasks, shipped_suites
 from fixtures.tasks.task import Task
 from fixtures.versions import sample_version
 
-COLUMNS = ("suite", "category", "task", "metric", "version", "lengths of the paper")
+COLUMNS = ("suite", "category", "task", "metric", "version", "questions", "source", "lengths")
+# Questions that are written for each seed, and those of files that are not here.
+UNLIMITED, UNKNOWN = "any", "?"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line for every task, and return 0."""
-    parser = CommandParser(prog="longctx tasks", description="List all tasks with the lengths of their papers.")
-    parser.add_argument("--suite", choices=SUITES, help="list the tasks of this suite only")
-    suite = parser.parse_args(arguments).suite
-    rows = [COLUMNS, *(_row(task) for task in TASKS.values() if suite in (None, task.suite))]
-    for line in aligned(rows):
+    """Print one line for every task, and return 0; return 4 after one line for an unusable tasks file."""
+    parser = CommandParser(prog="longctx tasks", description="List all tasks of this project and of tasks files.")
+    parser.add_argument("--suite", choices=(*SUITES, *shipped_suites()), help="list the tasks of this suite only")
+    parser.add_argument("--tasks", metavar="FILE", help="list the tasks of these files only")
+    options = parser.parse_args(arguments)
+    try:
+        rows = [] if options.tasks else [_row(task) for task in TASKS.values()]
+        files = options.tasks if options.tasks else ",".join(shipped_suites())
+        paths = [Path(path) for path in find_tasks_files(files, Path.cwd())]
+        rows += [_question_row(definition) for path in paths for definition in read_tasks(path)]
+    except QuestionsError as error:
+        return report_wrong_use(str(error))
+    for line in aligned([COLUMNS, *(row for row in rows if options.suite in (None, row[0]))]):
         print_line(line)
     return 0
 
@@ -33,4 +47,22 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _row(task: Task) -> tuple[str, ...]:
     lengths = ",".join(format_length(length) for length in task.lengths)
-    return (task.suite, task.category, task.name, task.metric, sample_version(task.name, task.metric), lengths)
+    version = sample_version(task.name, task.metric)
+    questions = UNLIMITED if task.max_questions is None else str(task.max_questions)
+    return (task.suite, task.category, task.name, task.metric, version, questions, "this project", lengths)
+
+
+def _question_row(definition: Definition) -> tuple[str, ...]:
+    file, dataset = definition.file, definition.dataset
+    lengths = ",".join(dataset.lengths or map(format_length, STANDARD_LENGTHS))
+    size, source = _size(definition), file.source or str(definition.path)
+    version = str(dataset.version)
+    return (file.suite, dataset.category, dataset.name, dataset.metric.name, version, size, source, lengths)
+
+
+def _size(definition: Definition) -> str:
+    """Return the number of questions, if the files are here or the definition tells it."""
+    questions = QuestionSet(definition, data_dir=None)
+    if questions.files.missing() is None:
+        return str(len(questions))
+    return str(definition.dataset.size or definition.dataset.source.rows or UNKNOWN)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
@@ -17,9 +17,9 @@ from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import execution_settings
 from fixtures.engines.openai.endpoint import TokenCounting
 from fixtures.engines.openai.requests import prefix_families
-from fixtures.records import Generation
+from fixtures.records import Conversation, Generation
 from tests.helpers.clients import CHECKPOINT, answers, asking, echo, endpoint_of, engine_of, refused
-from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
+from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, text_completion
 
 
 @pytest.fixture(autouse=True)
@@ -199,3 +199,17 @@ def test_execution_settings_depend_on_what_a_server_serves_and_not_on_its_addres
 CHANGES: Sequence[dict[str, Any]] = (
     {}, {"serves": "/ckpt/step_2"}, {"api": "chat"}, {"api": "chat", "prefix": "instruction"}, {"prompts": "ids"},
 )  # fmt: skip
+
+
+def test_a_conversation_is_sent_turn_by_turn(server: ChatServer) -> None:
+    server.answer = lambda _: chat_completion("seven", read=5)
+    (prompt,) = asking("all turns as one text", turns=("Who?", ""))
+    values = {entry.name: getattr(prompt, entry.name) for entry in fields(prompt)}
+    conversation = Conversation(**values, earlier=(("system", "Be brief."), ("user", "Read."), ("assistant", "Done.")))
+    list(engine_of(server, endpoint=endpoint_of(server, api="chat")).generate([conversation]))
+    assert server.requests[-1].body["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Read."},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "Who?"},
+    ]

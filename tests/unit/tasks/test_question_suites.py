@@ -11,8 +11,17 @@ from fixtures.corpora import Corpora
 from fixtures.preflight import sample_problems
 from fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites, tasks_path
 from fixtures.versions import QUESTION_METRICS
+from longctx import tasks as longctx_tasks
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.question_files import byte_formatter, load_tasks_file, published_score, sample_of
+from tests.helpers.question_files import (
+    ROWS,
+    byte_formatter,
+    load_tasks_file,
+    published_score,
+    sample_of,
+    write_rows,
+    write_tasks,
+)
 from tests.helpers.suite_files import write_suite
 
 PAGE = REPOSITORY / "docs" / "suites.md"
@@ -78,3 +87,21 @@ def test_values_of_a_dollar_template_are_not_filled_again(tmp_path: Path) -> Non
     write_suite(read_tasks(path), tmp_path)
     text = sample_of(load_tasks_file(path, tmp_path)[0], LENGTH).prompt.text
     assert text.endswith("there. $Q$\nWhat stood there?\n(A) A A lamp (B) A B lamp (C) A C lamp (D) A D lamp")
+
+
+def test_the_list_of_tasks_has_every_set_with_version_size_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert longctx_tasks.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith(tuple(f"{suite} " for suite in SETS)) for line in lines) == sum(SETS.values())
+    (passkey,) = (line.split() for line in lines if " infinitebench_passkey " in line)
+    assert passkey[2:7] == [
+        "infinitebench_passkey", "first_integer", "88b3daa-1", "590",
+        "https://huggingface.co/datasets/xinrongzhang2022/InfiniteBench",
+    ]  # fmt: skip
+
+
+def test_the_list_of_tasks_counts_the_questions_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(tmp_path / "rooms.jsonl", ROWS)
+    assert longctx_tasks.main(["--tasks", str(write_tasks(tmp_path))]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:6] == ["questions", "lookup", "rooms", "f1", "1", "4"]
+    assert longctx_tasks.main(["--tasks", "none.toml"]) == 4

@@ -10,6 +10,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from fixtures.preflight import fill_ratio, sample_problems
+from fixtures.records import Conversation
 from fixtures.tasks import TASKS
 from fixtures.tokenization import prompts
 from fixtures.tokenization.load import TokenizerError, load_tokenizer
@@ -201,3 +202,23 @@ def test_a_directory_without_a_usable_tokenizer_is_a_one_line_error(tmp_path: Pa
     assert message.startswith(f"--length-tokenizer: no tokenizer can be loaded from {tmp_path} (")
     assert message.endswith("give a directory with tokenizer.json and tokenizer_config.json")
     assert "\n" not in message
+
+
+# --- turns before the user's ---
+
+EARLIER = (("system", "Be brief."), ("user", "Read this."), ("assistant", "Done."))
+
+
+def test_earlier_turns_are_rendered_by_the_template_or_are_paragraphs() -> None:
+    chat = PromptFormatter(with_template(TEMPLATE)).prompt("Who?", "It is", generation_tokens=4, earlier=EARLIER)
+    assert chat.text == "[system] Be brief.\n[user] Read this.\n[assistant] Done.\n[user] Who?\n[assistant]\nIt is"
+    base = formatter().prompt("Who?", "It is", generation_tokens=4, earlier=EARLIER)
+    assert base.text == "Be brief.\n\nRead this.\n\nDone.\n\nWho? It is"
+    assert not isinstance(base, Conversation)
+
+
+def test_a_server_that_applies_the_template_gets_all_turns() -> None:
+    turns = PromptFormatter(with_template(TEMPLATE), keeps_turns=True)
+    prompt = turns.prompt("Who?", "", generation_tokens=4, earlier=EARLIER)
+    assert isinstance(prompt, Conversation)
+    assert (prompt.earlier, prompt.turns) == (EARLIER, ("Who?", ""))
