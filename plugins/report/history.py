@@ -14,6 +14,10 @@ from fixtures.checkpoints.steps import step_of
 from fixtures.outside_files import read_outside
 from fixtures.shown_text import visible_data
 from plugins.report.document import SCHEMA
+from plugins.report.frontier_lines import frontier_means
+
+Categories = Mapping[str, Mapping[str, float | None]]
+"""The mean scores of categories by length."""
 
 Document = Mapping[str, Any]
 
@@ -134,7 +138,11 @@ def history(reports: Sequence[Report], skipped: Sequence[str] = ()) -> History:
         lengths=lengths,
         effective_lengths=tuple(map(_effective_length, documents)),
         claimed_length=documents[-1]["ruler"]["claimed_length"],
-        means=(*_ruler_tracks(documents, lengths), *_helmet_tracks(documents, lengths)),
+        means=(
+            *_ruler_tracks(documents, lengths),
+            *_category_tracks([_helmet_categories(document) for document in documents], lengths),
+            *_category_tracks([frontier_means(document) for document in documents], lengths),
+        ),
         likelihoods=tuple(_likelihood_tracks(documents)),
         gates={name: tuple(by_name.get(name) for by_name in verdicts) for name in names},
         skipped=tuple(skipped),
@@ -184,9 +192,12 @@ def _likelihood_tracks(documents: Sequence[Document]) -> Iterator[Track]:
                 )
 
 
-def _helmet_tracks(documents: Sequence[Document], lengths: Sequence[int]) -> list[Track]:
+def _helmet_categories(document: Document) -> Categories:
+    return document["helmet"]["categories"] if document["helmet"] else {}
+
+
+def _category_tracks(categories: Sequence[Categories], lengths: Sequence[int]) -> list[Track]:
     """Return every category's mean over the lengths that all reports with this category have in common."""
-    categories = [document["helmet"]["categories"] if document["helmet"] else {} for document in documents]
     tracks = []
     for category in dict.fromkeys(name for by_name in categories for name in by_name):
         by_report = [by_name.get(category, {}) for by_name in categories]

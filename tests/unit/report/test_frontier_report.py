@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -17,6 +18,7 @@ from plugins.gates.evaluation import evaluate
 from plugins.report.document import document
 from plugins.report.frontier import CONTROLS, LADDERS, TWINS, breaking_rung, relative_length
 from plugins.report.frontier_lines import frontier_findings, frontier_means
+from plugins.report.history import Report, history
 from plugins.report.markdown import markdown
 from plugins.report.scalars import scalars
 from plugins.report.terminal import summary_lines
@@ -68,6 +70,9 @@ def test_the_report_is_valid_and_its_means_are_of_its_own(report: dict[str, Any]
     assert report["helmet"] is None
     assert set(report["ruler"]["scores"].values()) == {None}
     assert scalars(report)["frontier/association/4k"] == 62.5
+    assert {track.name: track.values for track in history([Report(step=1, path=Path("a"), document=report)]).means}[
+        "association"
+    ] == (62.5,)
 
 
 def test_the_findings_name_the_rung_the_twin_and_the_reply(report: dict[str, Any]) -> None:
