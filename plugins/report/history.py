@@ -16,8 +16,8 @@ from fixtures.shown_text import visible_data
 from plugins.report.document import SCHEMA
 from plugins.report.frontier_lines import frontier_means
 
-Categories = Mapping[str, Mapping[str, float | None]]
-"""The mean scores of categories by length."""
+Categories = Mapping[str, Mapping[str, Any]]
+"""The mean score of every category by length; None where it was not measured."""
 
 Document = Mapping[str, Any]
 
