@@ -54,7 +54,7 @@ def test_the_pages_on_gates_and_reports_show_the_real_output(clone: Path) -> Non
     """Run both pages in one test, because the page on reports reads the files that the page on gates writes."""
     commands, output = blocks("gates.md", "Try it")
     passing = next(index for index, line in enumerate(commands) if not line.endswith("\\")) + 1
-    passed, failed = (run_commands(clone, part, fresh=True) for part in (commands[:passing], commands[passing:]))
+    passed, failed = run_commands(clone, commands[:passing], fresh=True), run_commands(clone, commands[passing:])
     assert [(process.returncode, process.stderr) for process in (passed, failed)] == [(0, ""), (1, "")]
     assert [line for line in output if line not in (passed.stdout + failed.stdout).splitlines()] == []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from benchmarks import kill_runs
 from benchmarks.kill_runs import RUN, comparable, finished_samples, run_with_kills, start, strip_seconds
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.preloaded import PYTEST
+from tests.helpers.preloaded import PYTEST, preloaded
 from tests.helpers.runs import (
     ONLY_NEEDLES,
     TIMEOUT_SECONDS,
@@ -85,7 +86,10 @@ def server() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def undisturbed(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert start(folder / "journal", folder / "report.json").wait(240) in (0, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(preloaded("python")))
+        process = start(folder / "journal", folder / "report.json")
+    assert process.wait(240) in (0, 1)
     return folder / "report.json"
 
 

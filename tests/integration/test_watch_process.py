@@ -16,6 +16,7 @@ import pytest
 from ci.suite_process import LocalProcesses, SuiteRun, run_suite
 from ci.watch import __main__ as watch
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
 
 
 def test_sigterm_ends_the_watch_cleanly(tmp_path: Path) -> None:
@@ -57,6 +58,13 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.fixture
+def fast_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the runs of the watch with packages that are imported already."""
+    monkeypatch.setattr(sys, "executable", str(preloaded("python")))
+
+
+@pytest.mark.usefixtures("fast_runs")
 def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     """Check that wrong use leaves no report, since a later run would reuse it."""
     report, log = tmp_path / "report.json", tmp_path / "log"
@@ -83,6 +91,7 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     assert (again.exit_code, again.report) == (4, None)
 
 
+@pytest.mark.usefixtures("fast_runs")
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

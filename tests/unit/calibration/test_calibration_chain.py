@@ -30,22 +30,22 @@ def blind_quantile(model: Calibrated, sample: Sample) -> float:
 
 def test_a_blind_checkpoint_misses_its_share_of_keys_and_no_others() -> None:
     model = ready(BLIND)
-    samples = samples_of(model, 10)
+    samples = samples_of(model, 6)
     predicted = [blind_quantile(model, sample) >= 0.3 for sample in samples]
     assert [model.solves(sample) for sample in samples] == predicted
-    assert min(predicted.count(True), predicted.count(False)) >= 8
+    assert min(predicted.count(True), predicted.count(False)) >= 5
 
 
 def test_the_answer_for_an_overlooked_key_is_empty() -> None:
     """It ends at once, as for an unknown key, and does not give the value of another key."""
     model = ready(BLIND)
-    missed = [sample for sample in samples_of(model, 10) if blind_quantile(model, sample) < 0.3]
+    missed = [sample for sample in samples_of(model, 6) if blind_quantile(model, sample) < 0.3]
     assert [model.answers(sample.prompt).strip() for sample in missed[:4]] == [""] * 4
 
 
 def test_the_last_step_gives_the_same_answers_as_the_first() -> None:
     first, last = ready(BLIND), ready(LATE)
-    samples = samples_of(first, 5)
+    samples = samples_of(first, 3)
     assert [last.answers(sample.prompt) for sample in samples] == [first.answers(sample.prompt) for sample in samples]
 
 

@@ -7,7 +7,6 @@ import json
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from ci.watch.notify import Deliveries, Notifier, facts, message
 from ci.watch.on_failure import check_command, run_command
 from ci.watch.webhook import check_webhook, post
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
 
 FAILURE = Measurement(
     step=7, checkpoint="/run/step-7", fingerprint="f", verdict="fail", exit_code=1, failed=("mean at 8k: 70.1 is not",),
@@ -245,7 +245,7 @@ def test_a_recipient_gets_a_failure_once_and_a_failed_delivery_is_retried_with_p
 def test_a_watch_refuses_a_mistyped_address_or_command_in_one_line(tmp_path: Path) -> None:
     for option, value in (("--webhook", "https//x"), ("--on-failure", "echo 'x")):
         ended = subprocess.run(
-            [sys.executable, "-m", "ci.watch", str(tmp_path), "--once", option, value],
+            [str(preloaded("python")), "-m", "ci.watch", str(tmp_path), "--once", option, value],
             cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
         assert ended.returncode == 4

@@ -100,7 +100,7 @@ def test_equal_losses_and_gains_pass() -> None:
     places = {ref: place for place, ref in enumerate(panel.order)}
     changed = {ref: float(places[ref] % 20 == 0) if places[ref] % 10 == 0 else score for ref, score in baseline.items()}
     run = SimulatedRun(panel, {"model": changed, "baseline": baseline})
-    measured = Measured(scope=scope, results=run.results(run.run_alone()))
+    measured = Measured(scope=scope, results=run.results(run.run_ahead()))
     assert regression_verdicts(GateEvaluator(COARSE, measured))[0].verdict == "pass"
 
 
