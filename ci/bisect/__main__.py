@@ -17,7 +17,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Future, as_completed, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -191,7 +191,15 @@ def _search(arguments: Arguments) -> int:
             log.add(measuring[future], verdict)
         return [future.result() for future in measuring]
 
-    edge = search(last, measure, parallel=execution.parallel)
+    early: list[Future[StepVerdict]] = []
+
+    def confirm_early(last_good: int, first_bad: int) -> None:
+        # The report of this comparison is read again by `confirm`, unless the edge turns out to be a dip.
+        if execution.parallel > 1:
+            early.append(execution.submit(bisection.compare, first_bad, last_good))
+
+    edge = search(last, measure, parallel=execution.parallel, on_edge=confirm_early)
+    wait(early)
     for line in log.finish(edge, confirm(bisection, edge)):
         print_line(line)
     return 2 if edge.skipped else 0

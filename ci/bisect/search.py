@@ -75,10 +75,13 @@ class Edge:
 Measure = Callable[[Sequence[int]], Sequence[StepVerdict]]
 
 
-def search(last: int, measure: Measure, *, parallel: int = 1) -> Edge:
+def search(
+    last: int, measure: Measure, *, parallel: int = 1, on_edge: Callable[[int, int], None] = lambda *_: None
+) -> Edge:
     """Return an edge between position 0, which is good, and position `last`, which is bad.
 
-    `measure` gets up to `parallel` positions between the two at a time, and each position once.
+    `measure` gets up to `parallel` positions between the two at a time, and each position once. `on_edge` gets the two
+    positions of each edge before the step that may show it to be a dip is measured.
     """
     state = _Search(measure, parallel)
     low, high = 0, last
@@ -87,6 +90,7 @@ def search(last: int, measure: Measure, *, parallel: int = 1) -> Edge:
         doubtful = _widest_unmeasured_middle(high, last, state.verdicts)
         if doubtful is None:
             break
+        on_edge(low, high)
         state.measure([doubtful])
         if state.verdicts[doubtful].verdict != "good":
             break

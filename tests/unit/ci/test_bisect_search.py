@@ -42,8 +42,10 @@ def test_a_monotone_series_gives_its_edge_within_the_promised_measurements(
         rounds.append(positions)
         return chain(positions)
 
-    edge = search(length - 1, measure, parallel=parallel)
+    edges: list[tuple[int, int]] = []
+    edge = search(length - 1, measure, parallel=parallel, on_edge=lambda *found: edges.append(found))
     assert (edge.last_good, edge.first_bad, edge.dips, edge.skipped) == (first_bad - 1, first_bad, (), ())
+    assert set(edges) <= {(first_bad - 1, first_bad)}
     assert len(edge.verdicts) <= max_measurements(length - 1, parallel=parallel)
     assert sum(map(len, rounds)) == len(edge.verdicts)
     assert max(map(len, rounds), default=0) <= parallel
