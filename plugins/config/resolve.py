@@ -38,6 +38,7 @@ from plugins.config.models import load_formatter, resolve_baseline, resolve_mode
 from plugins.config.run import Run
 from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
 from plugins.config.signal import check_signal, without_gold
+from plugins.config.tasks_files import check_suite, check_tasks_files
 from plugins.config.yardstick import with_yardstick, yardstick_value
 from plugins.gates.hypotheses import gate_family
 from plugins.gates.task_gates import with_task_gates
@@ -140,6 +141,7 @@ def list_cases(options: Options, checkpoint: Checkpoint, materials: Materials, t
     thresholds = concerning(thresholds, cases)
     check_signal(options, thresholds, cases)
     unavailable = unavailable_cases(cases, materials.tasks, materials.corpora, options)
+    check_tasks_files(cases, unavailable, options)
     return Run(
         options=options,
         checkpoint=checkpoint,
@@ -259,19 +261,6 @@ def concerning(thresholds: Thresholds, cases: Sequence[Case]) -> Thresholds:
     families = {case.family for case in cases}
     known = {case.task: case.family for case in cases}
     return replace(thresholds, gates=tuple(gate for gate in thresholds.gates if gate_family(gate, known) in families))
-
-
-def check_suite(options: Options, materials: Materials) -> None:
-    """Raise ConfigError if no task belongs to the suite, or none of the tasks files does."""
-    tasks = [task for task in materials.tasks.values() if is_selected(task, options.suite)]
-    own = [task for task in materials.tasks.values() if task.version is not None]
-    if not tasks:
-        names = dict.fromkeys((*SUITES, *(task.suite for task in own), "all", FILES))
-        raise ConfigError(f"--suite: unknown {options.suite!r}; use one of {', '.join(names)}")
-    if own and not any(task.version is not None for task in tasks):
-        raise ConfigError(
-            f"--tasks: --suite {options.suite} leaves out its tasks; leave out --suite, or use --suite {own[0].suite}"
-        )
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:

@@ -200,6 +200,10 @@ def test_cases_have_ids_and_lose_skipped_questions(tmp_path: Path) -> None:
         ({"source": {"file": "rooms.jsonl", "sha256": "00"}}, "source: sha256 is 00, but"),
         ({"length": {"rule": "cut"}}, "length.rule: Invalid enum value 'cut'"),
         ({"fields": {"references": "a"}, "length": {"rule": "head"}}, "rule 'head' needs the context"),
+        (
+            {"category": "skip"},
+            "line 4, dataset 'rooms', category: 'skip' is a marker of pytest itself; choose another",
+        ),
         ({"lengths": ["8q"]}, "lengths: unknown '8q'; write 8k, 8192 or 1m"),
         ({"answer": {"regex": "("}}, "answer: no regular expression"),
         ({"shots": {"n": 4, "text": "{q}"}}, "shots: n is 4, but there are only 4 questions"),
@@ -215,6 +219,9 @@ def test_a_fault_is_one_line_with_file_line_and_key(tmp_path: Path, changes: Map
     [
         ([*ROWS, {**ROWS[0], "a": None}], "rooms.jsonl, line 5: 'a' is None; write an answer, or a list of accepted"),
         ([*ROWS, {**ROWS[0], "a": []}], "line 5: 'a' is []"),
+        ([*ROWS, {**ROWS[0], "a": float("nan")}], "line 5: 'a' is nan"),
+        ([*ROWS, {**ROWS[0], "doc": None}], "line 5: 'doc' is None; write text"),
+        ([{**ROWS[0], "q": {"text": "x"}}], "line 1: 'q' is {'text': 'x'}; write text"),
         ([*ROWS, {"doc": "x", "q": "y"}], "line 5: no field 'a'; the row has 'doc', 'q'"),
         ([], "rooms.jsonl: no record; give one JSON object per line"),
     ],
@@ -262,5 +269,10 @@ def test_an_option_value_that_fits_no_file_is_refused_before_a_model_is_read(tmp
     wrong = ("--model=calibration:512", f"--tasks={own}", "--suite=other")
     assert usage_error(*wrong).startswith("--suite: unknown 'other'; use one of ruler, helmet")
     assert "none.toml: no such file; give a TOML file" in usage_error("--model=m", "--tasks=none.toml")
+    missing = "its files are under --data-dir; python -m fixtures.corpora fetch longbench2 --to DIR gets it"
+    assert missing in usage_error("--model=calibration:512", "--tasks=longbench2", "--suite=tasks")
+    own.write_text("dataset = ['x']")
+    assert "own.toml, line 1, dataset '?': expected a table, got 'str'" in usage_error("--model=m", f"--tasks={own}")
+    write_tasks(tmp_path)
     own.write_text(own.read_text().replace('"rooms.jsonl"', '"rooms.jsonl'))
     assert "own.toml is not TOML: " in usage_error("--model=m", f"--tasks={own}")
