@@ -25,7 +25,6 @@ from plugins.config.invocation import Invocation
 from plugins.config.materials import Materials, load_materials
 from plugins.config.models import load_formatter, resolve_model
 from plugins.config.resolve import (
-    check_suite,
     complete_options,
     length_tasks,
     list_cases,
@@ -34,6 +33,7 @@ from plugins.config.resolve import (
     read_thresholds,
 )
 from plugins.config.run import Run
+from plugins.config.tasks_files import check_suite
 from plugins.gates.diagnoses import case_blocks
 from plugins.gates.evaluate import blocks
 from plugins.gates.evaluation import Evaluation, evaluate
