@@ -61,7 +61,7 @@ class Arguments:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command: print every step's verdict, write bisect.json and bisect.svg, and return the exit code."""
+    """Run the command: print every step's verdict, write the page, the data and the chart, and return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     # Read from the raw arguments: git must learn about wrong use of the other options too.
     is_test = any(argument.partition("=")[0] == "--test" for argument in arguments)
@@ -122,7 +122,7 @@ def bisect_parser() -> CommandParser:
     )  # fmt: skip
     add(
         "--out", type=Path, default=Path("out/bisect"), metavar="DIR",
-        help="folder for reports, bisect.json and bisect.svg (default: out/bisect)",
+        help="folder for reports, bisect.html, bisect.json and bisect.svg (default: out/bisect)",
     )  # fmt: skip
     add_execution_options(parser, parallel="steps to measure at a time; they cut the range into N + 1 parts")
     add("--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)")

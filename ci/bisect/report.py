@@ -1,4 +1,4 @@
-"""Write a search down: one line for every step, the final lines, `bisect.json` and `bisect.svg`."""
+"""Write a search down: one line for every step, the final lines, `bisect.html`, `bisect.json` and `bisect.svg`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from ci.bisect.bisection import Bisection
 from ci.bisect.confirm import Confirmation
 from ci.bisect.journal_stats import Flip
+from ci.bisect.page import bisect_page
 from ci.bisect.search import Edge, StepVerdict
 from ci.checkpoint_dirs import Step
 from fixtures.atomic_files import write_file
@@ -33,12 +34,12 @@ class BisectLog:
     """Verdicts of all steps so far by position, in the order of the search."""
 
     def add(self, position: int, verdict: StepVerdict) -> None:
-        """Record a step's verdict and write both files."""
+        """Record a step's verdict and write all files."""
         self.verdicts[position] = verdict
         self._write(is_finished=False)
 
     def finish(self, edge: Edge, confirmation: Confirmation) -> list[str]:
-        """Write both files for the last time, and return the final lines for the terminal."""
+        """Write all files for the last time, and return the final lines for the terminal."""
         lines = final_lines(self.bisection, edge, confirmation)
         more = _final_facts(self.bisection, edge, confirmation) | {"words": lines}
         self._write(is_finished=True, edge=edge, more=more)
@@ -60,9 +61,15 @@ class BisectLog:
                 for position, verdict in self.verdicts.items()
             ],
         }
-        text = json.dumps(document | dict(more or {}), indent=1)
-        write_file(bisection.suite.folder / "bisect.json", f"{text}\n".encode())
-        write_file(bisection.suite.folder / "bisect.svg", _chart(bisection, self.verdicts, edge).encode())
+        document |= dict(more or {})
+        chart = _chart(bisection, self.verdicts, edge)
+        texts = {
+            "bisect.json": f"{json.dumps(document, indent=1)}\n",
+            "bisect.svg": chart,
+            "bisect.html": bisect_page(document, chart),
+        }
+        for name, text in texts.items():
+            write_file(bisection.suite.folder / name, text.encode("utf-8", errors="replace"))
 
 
 def step_line(step: Step, verdict: StepVerdict) -> str:
@@ -85,7 +92,7 @@ def final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) ->
         *_skipped_lines(bisection, edge),
         *_unmeasured_lines(bisection, edge),
         *_cost_lines(confirmation),
-        f"written: {bisection.suite.folder}/bisect.json, bisect.svg",
+        f"written: {bisection.suite.folder}/bisect.html, bisect.json, bisect.svg",
     ]
 
 

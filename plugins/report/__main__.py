@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     target = given.out or given.directory / "history.html"
     try:
         reports, skipped = read_reports(given.directory)
-        page = _page(reports, skipped)
+        page = _page(reports, skipped, target.parent)
         target.write_text(page, encoding="utf-8", errors="replace")
     except HistoryError as error:
         return report_wrong_use(str(error))
@@ -37,10 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _page(reports: Sequence[Report], skipped: Sequence[str]) -> str:
+def _page(reports: Sequence[Report], skipped: Sequence[str], folder: Path) -> str:
     """Return the page; raise HistoryError that names the report which has not the form of one."""
     try:
-        return steps_page(history(reports, skipped))
+        return steps_page(history(reports, skipped), folder)
     except MALFORMED:
         for report in reports:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,9 @@ class History:
     means: tuple[Track, ...]
     likelihoods: tuple[Track, ...]
     """Gains in nats and recoveries in points over the steps, by family and length."""
+
+    gate_values: tuple[Track, ...]
+    """The measured values of blocking gates on scores and differences, with the value that each requires."""
 
     gates: Mapping[str, tuple[str | None, ...]]
     """The verdicts of every blocking gate by its name; None where a report lacks the gate."""
@@ -144,9 +147,26 @@ def history(reports: Sequence[Report], skipped: Sequence[str] = ()) -> History:
             *_category_tracks([frontier_means(document) for document in documents], lengths),
         ),
         likelihoods=tuple(_likelihood_tracks(documents)),
+        gate_values=tuple(_gate_tracks(documents, names)),
         gates={name: tuple(by_name.get(name) for by_name in verdicts) for name in names},
         skipped=tuple(skipped),
     )
+
+
+def _gate_tracks(documents: Sequence[Document], names: Iterable[str]) -> Iterator[Track]:
+    """Yield the measured values of every gate that has one in any report; lengths and likelihoods have own charts."""
+    by_name = [{gate["name"]: gate for gate in document["gates"]} for document in documents]
+    for name in names:
+        gates = [gates.get(name) for gates in by_name]
+        known = [gate for gate in gates if gate is not None and gate["measured"] is not None]
+        if known and known[-1]["kind"] not in ("effective_length", "likelihood"):
+            yield Track(
+                name=name,
+                values=tuple(gate and gate["measured"] for gate in gates),
+                intervals=tuple(gate and gate["interval"] for gate in gates),
+                threshold=known[-1]["required"],
+                verdicts=tuple(gate and gate["verdict"] for gate in gates),
+            )
 
 
 def _effective_length(document: Document) -> int | None:

@@ -12,6 +12,7 @@ import pytest
 from ci.bisect import __main__ as bisect
 from ci.bisect import compare
 from tests.helpers.checkpoint_chains import CASE, SAMPLES, Chain
+from tests.helpers.pages import tables_of
 
 
 def run_search(chain: Chain, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
@@ -45,6 +46,12 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     assert written["cost"]["tokens"] == 510 * written["cost"]["samples"]
     picture = ElementTree.parse(tmp_path / "out" / "bisect.svg").getroot()
     assert len(picture.findall(".//{*}circle")) == len(looks) + 2
+    page = (tmp_path / "out" / "bisect.html").read_text(encoding="utf-8")
+    tables = tables_of(page)
+    assert "The loss begins at step 9" in page
+    marked = {row[0] for row in tables["steps"][1:] if "good" in row[0] or "bad" in row[0]}
+    assert marked == {"8 last good", "9 first bad"}
+    assert len(tables["flips"]) - 1 == len(written["flips"])
 
 
 def test_several_steps_at_a_time_name_the_same_step(

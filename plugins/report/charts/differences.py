@@ -38,7 +38,8 @@ def difference_svg(
 ) -> str:
     """Draw differences in points with their intervals over steps; a cross on the axis marks a skipped step.
 
-    A solid line marks 0, a dashed line the difference `dashed`; the range `shaded_steps` is shaded.
+    A solid line marks 0, a dashed line the difference `dashed`; the range `shaded_steps` is shaded, and
+    its end labelled as the first bad step.
     """
     x, y = _scales(differences, dashed)
     bottom = HEIGHT - BOTTOM
@@ -50,6 +51,12 @@ def difference_svg(
         start, end = (x(step) for step in shaded_steps)
         drawn.append(
             element("rect", x=start, y=TOP, width=max(2.0, end - start), height=bottom - TOP, fill="#f6d5d2")
+        )  # fmt: skip
+        anchor = "end" if end > WIDTH / 2 else "start"
+        label = f"first bad step {shaded_steps[1]}"
+        drawn.append(element("line", x1=end, x2=end, y1=TOP, y2=bottom, stroke=COLOURS["bad"], stroke_width=1.5))
+        drawn.append(
+            element("text", label, x=end, y=TOP - 5, text_anchor=anchor, fill=COLOURS["bad"], font_weight="bold")
         )  # fmt: skip
     drawn += _level(y(0.0), "0", None)
     drawn += _level(y(dashed), f"{dashed:.1f}", "5 4")

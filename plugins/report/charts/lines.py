@@ -84,11 +84,16 @@ def score_chart(
 
 
 def value_chart(
-    labels: Sequence[str], values: Sequence[float | None], intervals: Sequence[Interval | None]
+    labels: Sequence[str],
+    values: Sequence[float | None],
+    intervals: Sequence[Interval | None],
+    *,
+    threshold: float | None = None,
+    verdicts: Sequence[str | None] = (),
 ) -> LineChart:
-    """Lay out a chart of values of any size, on a scale that holds 0 and all intervals."""
+    """Lay out a chart of values of any size, on a scale that holds 0, all intervals and the threshold."""
     ends = [end for interval in intervals if interval is not None for end in interval]
-    drawn = [0.0, *ends, *(value for value in values if value is not None)]
+    drawn = [0.0, *ends, *(value for value in (*values, threshold) if value is not None)]
     low, high = min(drawn), max(drawn)
     y = Scale(values=(low, high if high > low else low + 1), coordinates=(HEIGHT - BOTTOM, TOP))
     places, labelled = _places(len(labels)), informative(values)
@@ -99,13 +104,13 @@ def value_chart(
                 y=y(value),
                 label=f"{value:.2f}" if index in labelled else "",
                 label_above=_label_above(values, index),
-                verdict=None,
+                verdict=verdicts[index] if index < len(verdicts) else None,
             )
             for index, (x, value) in enumerate(zip(places, values, strict=True))
             if value is not None
         ),
         bands=tuple(_bands(places, intervals, y)),
-        threshold=None,
+        threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(tick), f"{tick:.3g}") for tick in sorted({low, 0.0, high})),
     )

@@ -39,7 +39,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
     failures = views.failures(document)
     return render(
         "report.html.j2",
-        script=_resource("script.js"),
+        script=resource("script.js"),
         title=f"{document['model']['name']}: long context",
         document=document,
         model=document["model"],
@@ -72,7 +72,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
 
 def render(template: str, *, script: str = "", **values: Any) -> str:
     """Render a template with the shared style; the page's policy allows this style and script and nothing else."""
-    style = f"{_resource('style.css')}\n{shade_rules()}"
+    style = f"{resource('style.css')}\n{shade_rules()}"
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script) if script else 'none'}'; "
         "base-uri 'none'; form-action 'none'"
@@ -91,7 +91,7 @@ def embedded(data: Any) -> Markup:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FunctionLoader(lambda name: _resource(f"templates/{name}")),
+        loader=FunctionLoader(lambda name: resource(f"templates/{name}")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -114,7 +114,8 @@ def _environment() -> Environment:
     return environment
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """Return the text of a style, script or template of the pages."""
     return files("plugins.report.html").joinpath(name).read_text(encoding="utf-8")
 
 

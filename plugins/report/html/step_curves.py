@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from fixtures.shown_text import visible
+from plugins.gates.findings import shown_verdict
 from plugins.report.charts.lines import level_chart, lowest_of, score_chart, value_chart
-from plugins.report.history import History, Track
-from plugins.report.html.page import render
+from plugins.report.history import History, Report, Track
+from plugins.report.history_samples import page_of, samples_of_runs
+from plugins.report.html.page import embedded, render, resource
 from plugins.report.html.tables import short_length
 from plugins.report.html.views import Chart, chart_rows, threshold_note
 
 
-def steps_page(history: History) -> str:
-    """Return the page as HTML."""
+def steps_page(history: History, folder: Path | None = None) -> str:
+    """Return the page as HTML; `folder` is the directory it is written to, from which it links to other pages."""
     labels = [_short_step(step) for step in history.steps]
+    samples = samples_of_runs(history.reports, labels)
     lowest = lowest_of(value for track in history.means for value in _drawn_values(track))
     return render(
         "history.html.j2",
@@ -25,14 +31,43 @@ def steps_page(history: History) -> str:
                 "step": f"{report.step:,}",
                 "name": report.document["model"]["name"],
                 "effective_length": _length_text(length),
+                "gates": _gate_counts(report),
+                "link": _link(report, folder),
             }
             for report, length in zip(history.reports, history.effective_lengths, strict=True)
         ],
         effective_lengths=_effective_length_chart(history, labels),
         charts=[_mean_chart(track, labels, lowest) for track in history.means],
         likelihoods=[_likelihood_chart(track, labels) for track in history.likelihoods],
+        gate_charts=[_gate_chart(track, labels) for track in history.gate_values],
         gates=history.gates,
+        samples=samples,
+        has_flips=any("flip" in row for row in samples),
+        script=resource("script.js") if samples else "",
+        data=embedded({"rows": samples}),
         skipped=[visible(line) for line in history.skipped],
+    )
+
+
+def _gate_counts(report: Report) -> str:
+    """Return how many blocking gates of a report have each verdict."""
+    counts = Counter(shown_verdict(gate["verdict"]) for gate in report.document["gates"] if gate["blocking"])
+    return ", ".join(f"{count} {word}" for word, count in counts.items()) or "-"
+
+
+def _link(report: Report, folder: Path | None) -> str | None:
+    page = page_of(report)
+    return None if page is None or folder is None else os.path.relpath(page, folder)
+
+
+def _gate_chart(track: Track, labels: list[str]) -> Chart:
+    is_difference = track.threshold is not None and track.threshold < 0
+    chart = value_chart if is_difference else score_chart
+    return Chart(
+        name=track.name,
+        line=chart(labels, track.values, track.intervals, threshold=track.threshold, verdicts=track.verdicts),
+        note=f"requires {track.threshold:g}",
+        rows=chart_rows(labels, track.values, track.intervals),
     )
 
 

@@ -135,7 +135,7 @@ def test_a_chart_of_differences_marks_every_step_once() -> None:
     tooltips = [title.text for title in drawing.findall(".//{*}title")]
     assert tooltips == ["step 1: good, +0.0 points", "step 3: bad, -20.0 points"]
     labels = [label.text for label in drawing.findall("{*}text")]
-    assert labels == ["<t>", "0", "-10.0", CROSS, "1", "3", "c"]
+    assert labels == ["<t>", "first bad step 3", "0", "-10.0", CROSS, "1", "3", "c"]
     (_, bad) = drawing.findall("{*}circle")
     assert bad.attrib["cx"] == "840"
     whisker = drawing.findall("{*}line")[-1]

@@ -12,10 +12,14 @@ from jsonschema import Draft202012Validator
 
 from fixtures.checkpoints.steps import step_of
 from plugins.report.__main__ import main
+from plugins.report.details import details
 from plugins.report.document import document
 from plugins.report.history import HistoryError, history, read_reports
+from plugins.report.history_samples import samples_of_runs
+from plugins.report.html.page import page
 from plugins.report.scalars import ScalarsError, check_extra, scalars, write_tensorboard
 from plugins.reports import write_json
+from tests.helpers.pages import rows_of
 from tests.helpers.reports import run_summary
 from tests.helpers.runs import SCHEMA
 
@@ -113,8 +117,8 @@ def test_the_command_draws_a_page(folder: Path, capsys: pytest.CaptureFixture[st
     assert printed.out == f"4 steps, 1000 to 4000: {folder / 'history.html'}\n"
     assert "left out none.json: no step in the report nor in its path; run it with --step" in printed.err
     text = (folder / "history.html").read_text(encoding="utf-8")
-    assert "script-src 'none'" in text.replace("&#39;", "'")
-    assert "<script" not in text
+    assert "script-src 'sha256-" in text.replace("&#39;", "'")
+    assert text.count("<script") == 2, "the data and the script that lists them"
     parser = WordParser()
     parser.feed(text)
     assert {"1,000", "2,000", "3,000", "4,000", "effective", "recall"} <= set(parser.words)
@@ -194,3 +198,54 @@ def test_a_report_without_the_step_key_gets_the_step_of_its_path(tmp_path: Path)
     (tmp_path / "step_5.json").write_text(json.dumps(written))
     reports, _ = read_reports(tmp_path)
     assert [report.step for report in reports] == [5]
+
+
+def test_the_history_lists_the_samples_of_all_pages_and_links_to_them(tmp_path: Path) -> None:
+    for step in (1000, 2000):
+        run = run_summary(samples=4, lengths=(4096, 32768), suite="ruler", step=step)
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        write_json(tmp_path / "runs" / f"step-{step}.json", document(run))
+        if step == 1000:
+            (tmp_path / "runs" / "step-1000.html").write_text(page(document(run), details(run)), encoding="utf-8")
+    assert main(["history", str(tmp_path / "runs"), "--out", str(tmp_path / "index.html")]) == 0
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert 'href="runs/step-1000.html"' in text
+    assert "step-2000.html" not in text
+    rows = rows_of(text)
+    with_page = [row for row in rows if row["run"] == "step 1k"]
+    examples = [row for row in rows if row["run"] == "step 2k"]
+    assert [{**row, "run": None} for row in with_page] == [
+        {**row, "run": None} for row in rows_of((tmp_path / "runs" / "step-1000.html").read_text(encoding="utf-8"))
+    ]
+    assert examples
+    assert all(row["score"] is None for row in examples)
+    assert all(row["excerpt"]["question"] for row in with_page if row["score"] < 100)
+
+
+def test_a_page_that_is_no_report_contributes_no_samples(tmp_path: Path) -> None:
+    written = document(run_summary(samples=4, lengths=(4096,), suite="ruler", step=5))
+    write_json(tmp_path / "a.json", written)
+    for content in ("", "<p>no data</p>", '<script type="application/json" id="data">{"rows":[{"task":1}]}</script>'):
+        (tmp_path / "a.html").write_text(content)
+        reports, _ = read_reports(tmp_path)
+        assert all(row["score"] is None for row in samples_of_runs(reports, ["5"]))
+
+
+def test_the_samples_of_a_history_share_its_budget(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step)))
+    reports, _ = read_reports(tmp_path)
+    rows = samples_of_runs(reports, ["1", "2", "3"], budget_bytes=3_000)
+    assert {row["run"] for row in rows} == {"step 1", "step 2", "step 3"}
+    assert len(json.dumps(rows)) < 3_200
+
+
+def test_the_history_draws_the_values_of_gates_with_what_they_require(tmp_path: Path) -> None:
+    for step in (1, 2):
+        write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step, paired=True)))
+    tracks = {track.name: track for track in history(read_reports(tmp_path)[0]).gate_values}
+    assert tracks
+    for name, track in tracks.items():
+        gates = [gate for one in read_reports(tmp_path)[0] for gate in one.document["gates"] if gate["name"] == name]
+        assert list(track.values) == [gate["measured"] for gate in gates]
+        assert track.threshold == gates[0]["required"]
