@@ -37,6 +37,9 @@ COMMANDS = {
     "history": Command(
         module="plugins.report.__main__", summary="draw reports over training steps", first=("history",)
     ),
+    "analysis": Command(
+        module="plugins.report.__main__", summary="correlate scores over many checkpoints", first=("analysis",)
+    ),
     "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
     "tasks": Command(module="longctx.tasks", summary="list all tasks with their lengths and metrics"),
     "checkpoint": Command(module="longctx.checkpoint", summary="show what the suite reads from a checkpoint"),

@@ -1,13 +1,15 @@
-"""`longctx history DIR`: draw effective length, mean scores and gates over training steps."""
+"""`longctx history DIR` draws scores over training steps; `longctx analysis DIR` correlates them over checkpoints."""
 
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from fixtures.cli import CommandParser, print_line, report_wrong_use
-from plugins.report.history import HistoryError, Report, history, read_reports
+from plugins.report.analysis import analysis
+from plugins.report.history import HistoryError, Report, history, read_documents, read_reports
 from plugins.report.html.step_curves import steps_page
 
 # Errors that a report of another form causes wherever its parts are used.
@@ -21,7 +23,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = commands.add_parser("history", help="draw the JSON reports of a directory over training steps")
     command.add_argument("directory", metavar="DIR", type=Path, help="directory with files written by --report-json")
     command.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: DIR/history.html)")
+    across = commands.add_parser("analysis", help="correlate the scores of many checkpoints, as a Markdown page")
+    across.add_argument("directory", metavar="DIR", type=Path, help="directory with files written by --report-json")
+    across.add_argument("--since", metavar="STEP", type=int, help="first step of the changes (default: the first)")
     given = parser.parse_args(arguments)
+    return _analysis(given.directory, given.since) if given.command == "analysis" else _history(given)
+
+
+def _analysis(directory: Path, since: int | None) -> int:
+    """Print the page; return 0, or 4 with one line for reports that cannot be compared."""
+    try:
+        page = analysis([document for _, document in read_documents(directory)], since)
+    except MALFORMED as error:
+        return report_wrong_use(f"analysis: {directory}: {error}")
+    for line in page.splitlines():
+        print_line(line)
+    return 0
+
+
+def _history(given: Namespace) -> int:
+    """Write the page of a run's history; return 0, or 4 with one line."""
     target = given.out or given.directory / "history.html"
     try:
         reports, skipped = read_reports(given.directory)

@@ -92,7 +92,7 @@ def read_reports(directory: Path) -> tuple[list[Report], list[str]]:
         raise HistoryError(f"history: {directory} is not a directory; name one with files written by --report-json")
     by_step: dict[int, Report] = {}
     skipped: list[str] = []
-    for name, document in _documents(directory):
+    for name, document in read_documents(directory):
         run = document.get("run")
         if not isinstance(run, dict) or not isinstance(run.get("step"), (int, type(None))) or "started" not in run:
             skipped.append(f"{name}: its run has not the form of a report's; write it again with --report-json")
@@ -118,7 +118,7 @@ def read_reports(directory: Path) -> tuple[list[Report], list[str]]:
     return [by_step[step] for step in sorted(by_step)], skipped
 
 
-def _documents(directory: Path) -> Iterator[tuple[str, Document]]:
+def read_documents(directory: Path) -> Iterator[tuple[str, Document]]:
     """Yield all reports with their paths within the directory; other files are ignored."""
     for path in sorted(directory.rglob("*.json")):
         try:
