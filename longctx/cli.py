@@ -53,6 +53,7 @@ COMMANDS = {
     ),
     "faults": Command(module="fixtures.faults.__main__", summary="write a checkpoint with a known fault"),
     "fetch": Command(module="fixtures.corpora.__main__", summary="download published data", first=("fetch",)),
+    "completion": Command(module="longctx.completion", summary="print a script that completes commands and options"),
     "prompts": Command(
         module="fixtures.corpora.__main__", summary="read a benchmark's own prompts from a clone", first=("prompts",)
     ),

@@ -1,0 +1,56 @@
+"""The command `longctx`: help, completion, and wrong use in one line."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fixtures.tasks import TASKS
+from longctx.cli import COMMANDS, main
+from longctx.completion import options_by_command, script
+from tests.helpers.checkpoints import write_step
+
+
+def test_every_command_is_in_the_help_and_an_unknown_one_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in COMMANDS if f"  {name} " not in shown] == []
+    assert main(["measure"]) == 4
+    assert capsys.readouterr().err.startswith("error: unknown command 'measure'; known are run, plan, ")
+
+
+def test_bash_completes_commands_and_their_options() -> None:
+    options = options_by_command()
+    assert [name for name in COMMANDS if name != "completion" and len(options[name]) < 1] == []
+    written = script("bash", options)
+
+    def completed(*words: str) -> set[str]:
+        state = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}"
+        line = state + "; _longctx; printf '%s\\n' \"${COMPREPLY[@]}\""
+        ended = subprocess.run(
+            ["bash", "-c", f"{written}\n{line}"], capture_output=True, text=True, check=True, timeout=30
+        )
+        return set(ended.stdout.split())
+
+    assert completed("longctx", "wat") == {"watch"}
+    assert completed("longctx", "run", "--len") == {"--lengths", "--length-tokenizer"}
+    assert completed("longctx", "bisect", "--go") == {"--good"}
+    assert "complete -c longctx -n '__fish_seen_subcommand_from run' -l lengths" in script("fish", options)
+
+
+def test_all_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks"]) == 0
+    assert {line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]} == set(TASKS)
+
+
+def test_a_checkpoint_is_described_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = write_step(tmp_path, 3000)
+    assert main(["checkpoint", str(checkpoint)]) == 0
+    shown = capsys.readouterr().out
+    assert "step         3000" in shown
+    assert "fingerprint  " in shown
+    assert main(["checkpoint", str(tmp_path / "none")]) == 4
+    assert "CKPT: no such directory" in capsys.readouterr().err
