@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from fixtures.corpora import Corpora
 from fixtures.corpora.rows import QuestionsError
 from fixtures.preflight import sample_problems
 from fixtures.tasks import load_tasks
+from fixtures.tokenization.prompts import PromptFormatter
+from tests.golden.output import digest
 from tests.helpers.question_files import (
     ROWS,
     byte_formatter,
@@ -180,6 +183,38 @@ def test_cases_have_ids_and_lose_skipped_questions(tmp_path: Path) -> None:
     ]
     assert reasons == {}
     assert {(case.suite, case.family, case.category) for case in cases} == {("questions", "questions", "lookup")}
+
+
+def test_a_set_that_is_never_asked_in_a_chat_has_no_template(tmp_path: Path) -> None:
+    tokenizer = deepcopy(byte_formatter().tokenizer)
+    tokenizer.chat_template = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}{% endfor %}[assistant] "
+    wrapped = "[user] Room 0 is painted red.[assistant] Color:"
+    for chat, text in (("auto", wrapped), ("never", "Room 0 is painted red. Color:")):
+        prompt = {"text": "{context}", "lead_in": " Color:", "chat": chat}
+        task = rooms(tmp_path, ROWS[:1], prompt=prompt)
+        made = task.sample(512, 0, seed=0, tokenizer=PromptFormatter(tokenizer), corpora=Corpora())
+        assert made.prompt.text == text
+
+
+# Stored results are found by versions. If one of these digests changes, raise QUESTIONS in fixtures/versions.py.
+RECORDED = {
+    "as_is": "cdaa3881466d46093cb54574e9ed3bd2",
+    "fill": "3508828c94e80a40a5a24634a940e309",
+    "middle": "758f1f9524e1e15a3f1f787b747fa07b",
+    "shots": "856ac178db1ac4169187fe99de48ecfb",
+}
+
+
+@pytest.mark.parametrize("kind", RECORDED)
+def test_samples_change_only_with_their_version(kind: str, tmp_path: Path) -> None:
+    rows = [{**row, "doc": f"{row['doc']} {'x y ' * 200}"} for row in ROWS]
+    changes: dict[str, Any] = {"length": {"rule": "as_is" if kind == "shots" else kind}}
+    if kind == "shots":
+        changes |= {"shots": {"n": 1, "text": "{question} {reference}"}, "prompt": {"text": "{shots} {context}"}}
+    task = rooms(tmp_path, rows, **changes)
+    length = {"fill": 2048, "middle": 512}.get(kind, 1024)
+    texts = [sample_of(task, length, index).prompt.text for index in range(3)]
+    assert digest("\x1f".join(texts)) == RECORDED[kind]
 
 
 @pytest.mark.parametrize(
