@@ -24,7 +24,7 @@ RENAMED = {"workers": "-n", "select": "-k", "markers": "-m"}
 # Commands of their own, and the options that have a table.
 NOT_IN_A_FILE = ("--plan", "--preflight", "--help", "--config", *REPORTS.values())
 # A name that is no path stays as it is: a step, a model on a server or in the hub, calibration:4k.
-PERHAPS_PATHS = ("--tasks", "--model", "--baseline", "--base-model", "--anchor")
+PERHAPS_PATHS = ("--tasks", "--model", "--baseline", "--base-model", "--anchor", "--yardstick")
 PATHS = (*PATH_OPTIONS, "--junitxml", "--checkpoints")
 TABLES = ("reports", "watch", "bisect")
 # The options that these commands set for every run of the suite.

@@ -62,7 +62,8 @@ def markdown(document: Document, *, holds: bool) -> str:
 def _threshold(ruler: Mapping[str, Any]) -> str:
     """Return the source of the threshold, how far it fits the run, and the effective length relative to itself."""
     source = plain(ruler["threshold_source"], 120)
-    note = f" {plain(ruler['threshold_note'], 300).capitalize()}." if ruler["threshold_note"] else ""
+    note = plain(ruler["threshold_note"], 400)
+    note = f" {note[0].upper()}{note[1:]}." if note else ""
     label = ruler["relative_effective_length_label"]
     if label is None:
         return f"{source}.{note}"
