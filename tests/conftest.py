@@ -12,8 +12,6 @@ import pytest
 from tests.helpers.preloaded import start_server
 
 HERE = Path(__file__).parent
-# Models of tests are so small that several threads mostly wait for each other.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Modules that load models, start whole runs or simulate thousands of panels: several seconds each.
 SLOW_MODULES = frozenset((
     "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",
@@ -45,8 +43,11 @@ SLOW_MODULES = frozenset((
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        start_server()
+    if runs_these_tests(config):
+        # Models of tests are so small that several threads mostly wait for each other.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        if not hasattr(config, "workerinput"):
+            start_server()
     missing = sorted(name for name in SLOW_MODULES if not (HERE / name).is_file())
     if missing:
         raise pytest.UsageError(f"tests/conftest.py: SLOW_MODULES names {missing[0]}, which does not exist")
@@ -58,14 +59,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keep the garbage collector away from all imported packages, over which it takes up to a second each time."""
+    if not runs_these_tests(session.config):
+        return (yield)
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+def runs_these_tests(config: pytest.Config) -> bool:
+    """Return True if tests in this directory are selected; pytest reads this file in runs of the suite, too."""
+    paths = [Path(config.invocation_params.dir, word.partition("::")[0]).resolve() for word in config.args]
+    return any(HERE in (path, *path.parents) for path in paths)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
