@@ -2,11 +2,11 @@
 
     python -m benchmarks.journal_open [--journal DIR] [--samples 100000] [--runs 5] [--before PATH]
 
-The script writes a journal of so many samples, each with an excerpt of its prompt. With `--journal` they are copies of
-the lines of a real journal, with other keys and references; without it they are random text. A new process then opens
-the journal, with a heartbeat, and reads it once. `--before` names another clone, with its own `.venv`, which opens the
-same journal; the two clones take turns. The figures are medians of whole processes. Exit code 1 means that this clone
-needs more than a third of the other one's CPU time or memory.
+The script writes a journal of so many samples in the files of 64 workers, each with an excerpt of its prompt. With
+`--journal` they are copies of the lines of a real journal, with other keys and references; without it they are random
+text. A new process then opens the journal, with a heartbeat, and reads it once. `--before` names another clone, with
+its own `.venv`, which opens the same journal; the two clones take turns. The figures are medians of whole processes.
+Exit code 1 means that this clone needs more than a third of the other one's CPU time or memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count, cycle, islice
 from pathlib import Path
@@ -34,6 +35,8 @@ REPOSITORY = Path(__file__).parents[1]
 MAX_RATIO = 1 / 3
 SUBJECT = Subject(model="benchmark", fingerprint="0" * 64, execution={"engine": "hf", "dtype": "bfloat16"})
 CASES, REFERENCES = 26, 4
+DIFFERENT_ENTRIES = 10_000
+WORKERS = 64
 ANSWER_CHARACTERS, EXCERPT_CHARACTERS = 200, 160
 # Older clones call the heartbeat Presence.
 OPEN = """
@@ -93,7 +96,8 @@ def random_entries(random: Random) -> Iterator[Entry]:
 def many_entries(directory: Path | None, samples: int) -> Iterator[Entry]:
     """Yield so many entries with different keys and references."""
     random = Random(0)
-    source = random_entries(random) if directory is None else cycle(stored_entries(directory))
+    some = list(islice(random_entries(random), DIFFERENT_ENTRIES)) if directory is None else stored_entries(directory)
+    source = cycle(some)
     for number, entry in enumerate(islice(source, samples)):
         references = tuple(f"{reference} {number}" for reference in entry.outcome.references)
         yield replace(
@@ -104,16 +108,21 @@ def many_entries(directory: Path | None, samples: int) -> Iterator[Entry]:
         )
 
 
-def write_journals(with_checksums: Path, without: Path, entries: Iterator[Entry]) -> None:
-    """Write the same journal in today's format and in that of version 0.1, which older clones read."""
-    for directory in (with_checksums, without):
-        (directory / SUBJECT.key).mkdir(parents=True)
-        (directory / SUBJECT.key / "subject.json").write_bytes(encode_subject(SUBJECT))
-    name = f"{SUBJECT.key}/host-1-00000000.jsonl"
-    with (with_checksums / name).open("wb") as new, (without / name).open("wb") as old:
-        for entry in entries:
-            new.write(encode_line(entry))
-            old.write(encode_record(entry) + b"\n")
+def write_journal(directory: Path, entries: Iterator[Entry], encode: Callable[[Entry], bytes]) -> None:
+    """Write a journal as many workers do, each with a file of its own."""
+    folder = directory / SUBJECT.key
+    folder.mkdir(parents=True)
+    (folder / "subject.json").write_bytes(encode_subject(SUBJECT))
+    with ExitStack() as stack:
+        paths = [folder / f"host-{number}-00000000.jsonl" for number in range(1, WORKERS + 1)]
+        files = cycle([stack.enter_context(path.open("wb")) for path in paths])
+        for entry, file in zip(entries, files, strict=False):
+            file.write(encode(entry))
+
+
+def encode_without_checksum(entry: Entry) -> bytes:
+    """Return a line as version 0.1 wrote it, and as older clones read it."""
+    return encode_record(entry) + b"\n"
 
 
 def open_journal(clone: Path, directory: Path, samples: int) -> Usage:
@@ -163,7 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before: list[Usage] = []
     with tempfile.TemporaryDirectory(prefix="journal-open-") as name:
         new, old = Path(name, "new"), Path(name, "old")
-        write_journals(new, old, many_entries(args.journal, args.samples))
+        write_journal(new, many_entries(args.journal, args.samples), encode_line)
+        if args.before:
+            write_journal(old, many_entries(args.journal, args.samples), encode_without_checksum)
         for _ in range(args.runs):
             now.append(open_journal(REPOSITORY, new, args.samples))
             if args.before:

@@ -27,7 +27,7 @@ from plugins.config.models import load_formatter
 from plugins.config.run import Run
 from plugins.controller import HELPED_SAMPLES
 from plugins.gates.panels import ModelRole
-from plugins.journal import Heartbeat, Journal, JournalError
+from plugins.journal import Heartbeat, Journal, JournalError, probe_file_system
 from plugins.options import RUN, case_of, cases_of
 from plugins.runner.batches import ModelUnderTest
 from plugins.runner.build_samples import CASE_ERRORS, SampleBuilder
@@ -223,12 +223,18 @@ def _models(config: pytest.Config, run: Run) -> dict[ModelRole, ModelUnderTest]:
 def _heartbeat(directory: Path, run: str) -> tuple[Heartbeat | None, JournalError | None]:
     """Return this worker's heartbeat or, for a journal that can only be read, the reason; raise JournalError."""
     try:
-        return Heartbeat(directory, run), None
+        heartbeat = Heartbeat(directory, run)
     except JournalError as error:
         if not directory.is_dir():
             raise
         # A finished journal gives its report also from a read-only place.
         return None, error
+    try:
+        probe_file_system(directory)
+    except JournalError:
+        heartbeat.close()
+        raise
+    return heartbeat, None
 
 
 def _load_engine(config: pytest.Config, role: ModelRole, unwritable: JournalError | None) -> Engine:

@@ -25,6 +25,7 @@ from plugins.journal.errors import JournalError
 from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from plugins.journal.judge_replies import JudgeReplies
 from plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
+from plugins.journal.probe import probe_file_system
 from plugins.journal.reading import IndexedEntry
 from plugins.journal.store import Journal
 
@@ -43,5 +44,6 @@ __all__ = [
     "adopt_results",
     "latest_scores",
     "likelihood_key",
+    "probe_file_system",
     "sample_key",
 ]
