@@ -69,10 +69,10 @@ class RunFile:
         if not values or not all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in values):
             raise RunFileError(f"{self.path}: {place} is {value!r}; write a text, a number or a list of them")
         texts = [self._located(option, action, str(part)) for part in values]
-        if action.nargs == "+" or not option.startswith("--"):
+        if action.nargs == "+":
             return [option, *texts]
         # One word, so that a value may begin with a dash.
-        return [f"{option}={','.join(texts)}"]
+        return [f"{option}{'=' * option.startswith('--')}{','.join(texts)}"]
 
     def _located(self, option: str, action: argparse.Action, text: str) -> str:
         """Return a path relative to the file as an absolute one; any other value as it is."""
@@ -111,9 +111,9 @@ def run_options(file: RunFile, leave_out: Collection[str] = ()) -> list[str]:
 
 
 def command_options(file: RunFile, command: str, parser: CommandParser) -> list[str]:
-    """Return the options of a watch or a bisection, and those of the suite that the command does not set itself."""
+    """Return the options of a watch or a bisection in its own table."""
     own = {name[2:]: action for name, action in by_option(parser).items() if name not in NOT_IN_A_FILE}
-    return [*run_options(file, SET_BY_COMMAND), *file.options(command, own)]
+    return file.options(command, own)
 
 
 def by_option(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:

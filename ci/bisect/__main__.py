@@ -30,7 +30,7 @@ from ci.bisect.report import BisectLog, step_line
 from ci.bisect.search import StepVerdict, max_measurements, search
 from ci.checkpoint_dirs import CheckpointsError, Step, between, fingerprint_of, read_step
 from ci.parallel import Execution, add_execution_options, read_execution
-from ci.run_file import RunFileError, command_options, split_config
+from ci.run_file import SET_BY_COMMAND, RunFileError, command_options, run_options, split_config
 from ci.suite_thresholds import suite_thresholds
 from fixtures.checkpoints.checkpoint import CheckpointError
 from fixtures.cli import CommandParser, print_line, report_wrong_use
@@ -132,7 +132,7 @@ def bisect_parser() -> CommandParser:
 def _parse(arguments: list[str]) -> Arguments:
     parser = bisect_parser()
     file, words = split_config(arguments)
-    from_file = [] if file is None else command_options(file, "bisect", parser)
+    from_file = [] if file is None else [*run_options(file, SET_BY_COMMAND), *command_options(file, "bisect", parser)]
     parsed, options = parser.parse_known_args([*from_file, *words])
     if not 0.5 <= parsed.confidence <= 0.999 or parsed.samples < 1:
         raise CheckpointsError("--confidence must be 0.5 to 0.999, and --samples at least 1")

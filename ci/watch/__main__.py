@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 from ci.parallel import add_execution_options, read_execution
-from ci.run_file import command_options, split_config
+from ci.run_file import SET_BY_COMMAND, command_options, run_options, split_config
 from ci.watch.baselines import check_anchor
 from ci.watch.loop import Watch, WatchSettings, print_timed
 from ci.watch.notify import Notifier
@@ -103,8 +103,10 @@ def watch_parser() -> CommandParser:
 def _parse(arguments: list[str]) -> WatchSettings:
     parser = watch_parser()
     file, words = split_config(arguments)
-    from_file = [] if file is None else command_options(file, "watch", parser)
-    parsed, options = parser.parse_known_args([*from_file, *words])
+    own = [] if file is None else command_options(file, "watch", parser)
+    parsed, options = parser.parse_known_args([*own, *words])
+    # This parser would take a value with spaces for DIR.
+    options = [*([] if file is None else run_options(file, SET_BY_COMMAND)), *options]
     if not os.path.isdir(parsed.directory):
         raise ValueError(
             f"DIR: no such directory {str(parsed.directory)!r}; give the one training writes to, before all options"

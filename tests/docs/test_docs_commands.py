@@ -195,6 +195,6 @@ def test_the_file_that_the_page_shows_describes_a_run(tmp_path: Path) -> None:
     block = page.partition("## Describe a run in a file")[2].partition("    model = ")[2].partition("\nPaths start")[0]
     (tmp_path / "longctx.toml").write_text(re.sub(r"^    ", "", f"    model = {block}", flags=re.MULTILINE))
     file = read_run_file(tmp_path / "longctx.toml")
-    assert len(run_options(file)) == 10
+    assert len(run_options(file)) == 8
     assert command_options(file, "watch", watch_parser())[-1] == "--every=30s"
     assert command_options(file, "bisect", bisect_parser())[-1] == f"{tmp_path}/runs/a/step-*"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ci.bisect.__main__ import bisect_parser
-from ci.run_file import NAME, RunFileError, command_options, read_run_file, run_options, split_config
-from ci.watch.__main__ import watch_parser
+from ci.run_file import NAME, SET_BY_COMMAND, RunFileError, command_options, read_run_file, run_options, split_config
+from ci.watch.__main__ import _parse, watch_parser
 from longctx.cli import main as longctx
 from tests.helpers.paths import REPOSITORY
 
@@ -48,22 +48,36 @@ def path(tmp_path: Path) -> Path:
 
 def test_keys_become_options_and_paths_start_at_the_file(path: Path) -> None:
     assert run_options(read_run_file(path)) == [
-        f"--model={path.parent}/ckpt", "--baseline=calibration:4k", "--suite=ruler", "--lengths=4k,8192", "-n", "2",
-        "-k", "niah and not -x", "--full", f"--thresholds={path.parent}/gates.toml", "--confidence=0.99",
+        f"--model={path.parent}/ckpt", "--baseline=calibration:4k", "--suite=ruler", "--lengths=4k,8192", "-n2",
+        "-kniah and not -x", "--full", f"--thresholds={path.parent}/gates.toml", "--confidence=0.99",
         f"--report-json={path.parent}/out/report.json", "--junitxml=/elsewhere/report.xml",
     ]  # fmt: skip
 
 
 def test_a_watch_and_a_bisection_get_their_table_and_what_they_do_not_set_themselves(path: Path) -> None:
     file = read_run_file(path)
-    suite = [
-        "--suite=ruler", "--lengths=4k,8192", "-n", "2", "-k", "niah and not -x", "--full",
+    assert run_options(file, SET_BY_COMMAND) == [
+        "--suite=ruler", "--lengths=4k,8192", "-n2", "-kniah and not -x", "--full",
         f"--thresholds={path.parent}/gates.toml",
     ]  # fmt: skip
-    assert command_options(file, "watch", watch_parser()) == [*suite, "--every=10s", "--once"]
+    assert command_options(file, "watch", watch_parser()) == ["--every=10s", "--once"]
     assert command_options(file, "bisect", bisect_parser()) == [
-        *suite, f"--good={path.parent}/runs/a/step-1", "--checkpoints", f"{path.parent}/runs/a/step-*", "/b/step-*",
+        f"--good={path.parent}/runs/a/step-1", "--checkpoints", f"{path.parent}/runs/a/step-*", "/b/step-*",
     ]  # fmt: skip
+
+
+def test_a_watch_takes_its_directory_from_the_command_line_and_the_rest_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / NAME).write_text(
+        "model = 'x'\nlengths = '8kb'\nselect = 'a or b'\n[watch]\nevery = '7s'\nonce = true\n"
+    )
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ci.watch.__main__.check_suite_options", lambda suite: None)
+    settings = _parse(["runs", "--every", "3s", "--lengths", "4k"])
+    assert (settings.directory, settings.interval_seconds, settings.once) == (tmp_path / "runs", 3, True)
+    assert list(settings.suite.given) == ["--lengths=8kb", "-ka or b", "--lengths", "4k"]
 
 
 def test_the_file_of_the_current_directory_is_read_and_named(
