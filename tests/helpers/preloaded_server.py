@@ -55,7 +55,11 @@ class Server:
 
     def __init__(self, directory: Path, session: int) -> None:
         self.directory = directory
-        self.session = os.pidfd_open(session)
+        try:
+            self.session = os.pidfd_open(session)
+        except ProcessLookupError:
+            # The tests have ended before this process was ready.
+            sys.exit()
         self.settings = import_settings(os.environ)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(directory / "socket"))

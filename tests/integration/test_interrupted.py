@@ -22,6 +22,11 @@ PATIENCE_SECONDS = 120
 ANSWERED = 30
 
 
+def heed_interrupts() -> None:
+    """Undo what a shell does for a command in the background: ignore SIGINT, in all processes that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, int]:
     """A run of two lengths that got SIGINT after some answers: its folder, its output and its exit code."""
@@ -41,6 +46,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, in
                 f"--junitxml={folder}/junit.xml", *options, *reports,
             ],
             cwd=REPOSITORY, env=dict(os.environ), stdout=subprocess.PIPE, text=True,
+            preexec_fn=heed_interrupts,
         )  # fmt: skip
         ended = time.monotonic() + PATIENCE_SECONDS
         while len(server.requests) < ANSWERED and run.poll() is None and time.monotonic() < ended:

@@ -28,7 +28,10 @@ UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "an unknown calibration": (("--model", "calibration:4x"), "--model: unknown calibration:4x; write .*"),
     "a wrong length": ((*MODEL, "--lengths", "1k,8kb"), "--lengths: unknown '8kb'; write 8k, 8192 or 1m"),
     "an empty length": ((*MODEL, "--lengths", "1k,"), "--lengths: unknown ''; write 8k, 8192 or 1m"),
-    "an unknown suite": ((*MODEL, "--suite", "helmets"), "--suite: unknown 'helmets'; use one of ruler, helmet, all"),
+    "an unknown suite": (
+        (*MODEL, "--suite", "helmets"),
+        "--suite: unknown 'helmets'; use one of ruler, helmet, frontier, all",
+    ),
     "an unknown dtype": ((*MODEL, "--dtype", "int3"), "--dtype: unknown 'int3'; use one of auto, .*"),
     "no samples": ((*MODEL, "--samples", "0"), "--samples: '0'; give a whole number of at least 1"),
     "a word for a number": ((*MODEL, "--samples", "many"), "--samples: 'many'; give a whole number of at least 1"),
