@@ -232,6 +232,10 @@ def test_a_quarter_of_the_questions_has_no_answer_in_the_text() -> None:
     drawn = drafts("not_in_text", 200, token_budget=0)
     absent = [draft for draft in drawn if draft.references[1].endswith("The text does not say")]
     assert 30 <= len(absent) <= 70
+    letters = Counter(
+        re.findall(r"^([A-D])\. The text does not say$", draft.user_text, re.MULTILINE)[0] for draft in drawn
+    )
+    assert min(letters[letter] for letter in "ABCD") >= 30
     assert [draft.truth.is_absent for draft in drawn] == [draft in absent for draft in drawn]
     sample = sampled("not_in_text")
     assert set(scored(sample, sample.references[0]).parts) <= {"present", "absent"}
