@@ -11,6 +11,7 @@ import pytest
 
 from fixtures.cases import max_case_tokens, plan
 from fixtures.corpora import Corpora
+from tests.helpers.preloaded import VARIABLE
 from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest, sparse_weights
 from tests.helpers.tiny_tokenizers import RULER
 from tests.helpers.workers import options_of
@@ -27,11 +28,13 @@ def unloadable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-HEAVY = """
+HEAVY = f"""
+import os
 import sys
 
 def pytest_terminal_summary(terminalreporter):
-    terminalreporter.write_line(f"heavy: {sorted({'torch', 'transformers'} & set(sys.modules))}")
+    terminalreporter.write_line(f"heavy: {{sorted({{'torch', 'transformers'}} & set(sys.modules))}}")
+    terminalreporter.write_line(f"server of tests: {{os.environ.get('{VARIABLE}')}}")
 """
 
 
@@ -67,11 +70,13 @@ def test_a_plan_imports_no_torch(tmp_path: Path) -> None:
 
 def test_a_list_of_cases_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
     (tmp_path / "heavy.py").write_text(HEAVY)
-    model = ("--model", str(calibration_checkpoint("512")), "--lengths", "4k,128k")
+    model = (f"--model={calibration_checkpoint('512')}", "--lengths", "4k,128k")
     found = run_pytest(tmp_path, "-p", "heavy", "--collect-only", "-q", *model, fresh=True)
     assert found.exit_code == 0
     assert "tests_longctx/test_ruler.py::test_ruler[qa_2-128k]" in found.output.splitlines()
     assert "heavy: []" in found.output.splitlines()
+    # pytest reads the conftest.py of this repository's tests, which starts a server for them alone.
+    assert "server of tests: None" in found.output.splitlines()
 
 
 def test_a_plan_has_a_row_for_each_length(planned: CompletedRun) -> None:
