@@ -223,7 +223,7 @@ class Progress:
         names = [run.options.model, *([baseline.name] if baseline is not None and baseline.checkpoint else [])]
         waited = f"  {duration(seconds)}" if seconds >= 1 else ""
         return (
-            f"{'loading' if run.endpoint is None else 'asking'} {' and '.join(names)} for the first answers ...{waited}"
+            f"{'loading' if run.endpoint is None else 'waiting for'} {' and '.join(names)}: first answers ...{waited}"
         )
 
     def _write(self, line: str, *, done: bool) -> None:

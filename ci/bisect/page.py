@@ -1,4 +1,4 @@
-"""The page of a search: the step that it found, every step that it measured, and the samples that flipped."""
+"""The page of a search: the first bad step, every step that was measured, and the samples that flipped."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from fixtures.shown_text import visible_data
 from plugins.report.html.page import render
 
 MOST_FLIPS = 200
+LEFT_OUT = ("    ", "flipped samples", "written: ")
+"""The beginnings of lines for the terminal that the page shows in another way."""
 
 
 def bisect_page(document: Mapping[str, Any], chart: str) -> str:
     """Return the page of the contents of `bisect.json` and of the chart in `bisect.svg`."""
     search = visible_data(document)
     first_bad, last_good = search.get("first_bad"), search.get("last_good")
-    found = {} if first_bad is None else {last_good: "last good", first_bad: "first bad"}
+    marks = {} if first_bad is None else {last_good: "last good", first_bad: "first bad"}
     return render(
         "bisect.html.j2",
         title=f"Bisection: {search['cases'][0]}",
         search=search,
-        found=found,
-        words=search.get("words", ()),
+        is_finished=bool(marks),
+        lines=[line for line in search.get("words", ()) if not line.startswith(LEFT_OUT)],
         # Drawn by this program from numbers and escaped texts.
         chart=Markup(chart),
-        steps=[_row(look, found) for look in sorted(search["looks"], key=lambda look: look["step"])],
+        steps=[_row(look, marks) for look in sorted(search["looks"], key=lambda look: look["step"])],
         flips=[_flip(flip) for flip in search.get("flips", ())[:MOST_FLIPS]],
         more_flips=max(0, len(search.get("flips", ())) - MOST_FLIPS),
     )
 
 
-def _row(look: Mapping[str, Any], found: Mapping[int, str]) -> dict[str, Any]:
+def _row(look: Mapping[str, Any], marks: Mapping[int, str]) -> dict[str, Any]:
     low, high = look["interval"] or (None, None)
     return {
         "step": look["step"],
-        "mark": found.get(look["step"], ""),
+        "mark": marks.get(look["step"], ""),
         "verdict": look["word"],
         "difference": "-" if look["difference"] is None else f"{look['difference']:+.1f}",
         "interval": "-" if low is None else f"{low:+.1f} to {high:+.1f}",
