@@ -25,7 +25,7 @@ def two_intervals(gate: Mapping[str, Any]) -> str:
     planned, model = (range_text(gate[key], signed) for key in ("interval", "model_interval"))
     low, high = gate["model_interval"]
     is_wide = gate["kind"] != "likelihood" and high - low > WIDE_POINTS
-    of_model = f"somewhere from {model} (too few samples to say more)" if is_wide else model
+    of_model = f"somewhere from {model} (too few samples)" if is_wide else model
     return f"these {gate['of']} samples: {planned}; the model: {of_model}"
 
 
