@@ -17,6 +17,8 @@ from tests.helpers.tiny_tokenizers import Pieces
 GOLD = [task.name for task in TASKS.values() if task.has_gold is not None]
 # The class of a text and the rank of a word are not words of the context; years occur in other sentences, too.
 NUMBERS = {"trec_coarse", "trec_fine", "banking77", "clinc150", "nlu"}
+# Answers that are counted, computed or composed, the number of a document, or an option that the question lists.
+DERIVED = {task.name for task in TASKS.values() if task.suite == "frontier"}
 
 
 def test_all_tasks_of_ruler_and_recall_have_gold_answers() -> None:
@@ -31,14 +33,14 @@ def test_the_evidence_and_not_the_query_holds_the_answer(task: str) -> None:
     parts = [part for part in sample.references if part in gold.text]
     assert parts
     assert len(gold.query_text) < len(gold.evidence_text) < len(sample.prompt.text)
-    if task not in NUMBERS:
+    if task not in NUMBERS | DERIVED:
         assert all(part in gold.evidence_text for part in parts)
         assert not any(part in gold.query_text for part in parts)
     assert TASKS[task].score(sample, gold.text).value == 1
     if gold.foil is not None:
         assert normalize(gold.foil) != normalize(gold.text)
         assert TASKS[task].score(sample, gold.foil).value < 1
-        assert all(word in sample.prompt.text for word in re.sub(r"[\[\],]", "", gold.foil).split())
+        assert task in DERIVED or all(word in sample.prompt.text for word in re.sub(r"[\[\],]", "", gold.foil).split())
 
 
 def test_prompts_of_one_sample_differ_only_in_the_context() -> None:

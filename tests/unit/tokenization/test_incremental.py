@@ -58,7 +58,7 @@ DIGESTS = {
     "niah_multikey_3": "e8aa6e379c0756b8",
     "niah_multivalue": "4c7f31940c8b4fee",
     "niah_multiquery": "4a9cdf254f8e9695",
-    "vt": "780e27b123bb0a0c",
+    "vt": "61bca7f7af9b4c00",
     "cwe": "d6f669a8814e1321",
     "fwe": "4fd36766f8a25794",
     "qa_1": "f82c7d105823f513",
