@@ -111,6 +111,8 @@ def test_a_merged_adapter_answers_as_the_base_with_the_adapter_beside_it(
     [
         ({"peft_type": "IA3"}, r".*adapter_config.json: 'IA3' is not merged here; merge it with peft .*"),
         ({"use_dora": True}, r".*: 'use_dora' is not merged here; .*"),
+        ({"layer_replication": [[0, 2], [0, 2]]}, r".*: 'layer_replication' is not merged here; .*"),
+        ({"init_lora_weights": "pissa_niter_4"}, r".*: 'init_lora_weights' is not merged here; .*"),
         ({"r": 0}, r".*: r and lora_alpha must be numbers above 0; .*"),
         ({"base_model_name_or_path": None}, r".*: names no base model; give it with --base-model"),
         ({"base_model_name_or_path": "org/none"}, r"--base-model: 'org/none' is neither a directory nor .*"),
