@@ -34,8 +34,7 @@ from tests.helpers.servers import forget_keys
 FAKE = REPOSITORY / "tests" / "helpers" / "fake_server.py"
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
 START_SECONDS = 120
-SAMPLES = 2
-LENGTH = 512
+SAMPLES, LENGTH = 2, 512
 # The server's child ignores SIGTERM, so the grace period has to be short.
 BRIEF = """
 from fixtures.engines.openai.server_process import ServerProcess

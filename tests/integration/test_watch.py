@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ci.suite_process import SuiteRun
 from ci.watch import __main__ as watch
@@ -285,29 +282,3 @@ def test_an_unavailable_webhook_is_retried_at_the_next_start(tmp_path: Path, sta
         (request,) = server.requests[before:]
     assert request.body["text"] == "step 7: fail: mean at 8k: 70.1 is not"
     assert request.body["report"].endswith(".json")
-
-
-@settings(deadline=None)
-@given(st.integers(0, 400))
-def test_a_torn_history_loses_no_complete_line(cut: int) -> None:
-    measurements = [
-        Measurement(
-            step=step, checkpoint=f"/run/step-{step}", fingerprint="f", verdict="pass", exit_code=0, failed=(),
-            report="r", baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
-        )
-        for step in (1, 2)
-    ]  # fmt: skip
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        written = History(folder)
-        for measurement in measurements:
-            written.add(measurement)
-        data = written.path.read_bytes()
-        written.path.write_bytes(data[: max(0, len(data) - cut)])
-        complete = written.path.read_bytes().count(b"\n")
-        read = History(folder)
-        # A last line that lacks only its newline is complete as well.
-        assert len(read.measurements) - complete in (0, 1)
-        read.add(measurements[1])
-        assert ("/run/step-2", "f") in History(folder).measurements
-        assert len(History(folder).measurements) == len({*read.measurements, ("/run/step-2", "f")})

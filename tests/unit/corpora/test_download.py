@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tarfile
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +13,9 @@ import pytest
 from fixtures.corpora import load_corpora
 from fixtures.corpora.__main__ import main
 from fixtures.corpora.download import FetchError, fetch
-from fixtures.corpora.download.fetch import HubFile, WebFile, download_web_file, fetch_hub_file, unpack
+from fixtures.corpora.download.fetch import HubFile, WebFile, download_web_file, fetch_hub_file
 from fixtures.corpora.download.manifest import MANIFEST, Manifest
+from tests.helpers.archives import files_under, tar_of, zip_of
 from tests.helpers.mirrors import COMMIT, Mirror, serving
 
 CONTENT = bytes(range(256)) * 400
@@ -36,26 +34,6 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
 
 def ignore(line: str) -> None:
     """Show nothing."""
-
-
-def files_under(directory: Path) -> list[str]:
-    """The names of all files but the manifest and huggingface_hub's own records."""
-    paths = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
-    return sorted(str(path) for path in paths if path.name != MANIFEST and ".cache" not in path.parts)
-
-
-def tar_of(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-        for name, target in (links or {}).items():
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = tarfile.SYMTYPE, target
-            tar.addfile(member)
-    return packed.getvalue()
 
 
 def fetch_web(mirror: Mirror, directory: Path, sha256: str | None = SHA256) -> None:
@@ -136,47 +114,6 @@ def test_a_complete_file_that_was_not_recorded_is_recorded_and_not_downloaded(mi
     fetch_hub(mirror, tmp_path)
     assert mirror.requests == []
     assert Manifest(tmp_path).holds("org/set/big")
-
-
-@pytest.mark.parametrize("name", ["../outside.jsonl", "data/../../outside.jsonl"])
-def test_an_archive_writes_nothing_outside_the_directory(name: str, tmp_path: Path) -> None:
-    directory = tmp_path / "to"
-    directory.mkdir()
-    archive = directory / "a.tar.gz"
-    archive.write_bytes(tar_of({"data/one": b"1", name: b"x"}))
-    with pytest.raises(FetchError, match="outside"):
-        unpack(archive, "key", Manifest(directory), ignore)
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.tar.gz"]
-
-
-def test_links_of_an_archive_are_left_out(tmp_path: Path) -> None:
-    archive = tmp_path / "a.tar.gz"
-    archive.write_bytes(tar_of({"data/one": b"1"}, links={"data/two": "one"}))
-    unpack(archive, "key", Manifest(tmp_path), ignore)
-    assert files_under(tmp_path) == ["a.tar.gz", "one"]
-    assert (tmp_path / "one").read_bytes() == b"1"
-    assert Manifest(tmp_path).holds_members("key")
-
-
-def test_a_torn_archive_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
-    content = tar_of({f"data/kilt/{number}": CONTENT for number in range(4)})
-    archive = tmp_path / "a.tar.gz"
-    archive.write_bytes(content[: len(content) // 2])
-    with pytest.raises(FetchError, match="cannot be unpacked"):
-        unpack(archive, "key", Manifest(tmp_path), ignore)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
-    assert not Manifest(tmp_path).holds_members("key")
-
-
-def test_unpacking_again_replaces_only_missing_files(tmp_path: Path) -> None:
-    archive = tmp_path / "a.tar.gz"
-    archive.write_bytes(tar_of({f"data/kilt/{number}": b"%d" % number for number in range(4)}))
-    unpack(archive, "key", Manifest(tmp_path), ignore)
-    (tmp_path / "kilt/2").unlink()
-    lines: list[str] = []
-    unpack(archive, "key", Manifest(tmp_path), lines.append)
-    assert lines == ["kilt/2: unpacked"]
-    assert [(tmp_path / "kilt" / str(number)).read_bytes() for number in range(4)] == [b"0", b"1", b"2", b"3"]
 
 
 def put_ruler(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,11 +252,3 @@ def test_fetch_of_a_suite_unpacks_its_archives_and_gets_its_wording(mirror: Mirr
     assert not (tmp_path / "out.jsonl").exists()
     downloads = [path for path, _ in mirror.downloads]
     assert len(downloads) == len(set(downloads))
-
-
-def zip_of(files: dict[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return packed.getvalue()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import pytest
 
 from fixtures.cases import fit_questions, plan
 from fixtures.corpora import Corpora
-from fixtures.corpora.rows import QuestionsError
 from fixtures.preflight import sample_problems
 from fixtures.tasks import load_tasks
 from fixtures.tokenization.prompts import PromptFormatter
@@ -28,7 +27,6 @@ from tests.helpers.question_files import (
     write_tasks,
 )
 from tests.helpers.reports import options_of
-from tests.helpers.runs import usage_error
 
 LONG = {"doc": "word " * 200, "q": "Which color is last?", "a": "black"}
 
@@ -215,99 +213,3 @@ def test_samples_change_only_with_their_version(kind: str, tmp_path: Path) -> No
     length = {"fill": 2048, "middle": 512}.get(kind, 1024)
     texts = [sample_of(task, length, index).prompt.text for index in range(3)]
     assert digest("\x1f".join(texts)) == RECORDED[kind]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"nam": "x"}, "own.toml, line 10, dataset 'rooms', nam: unknown key 'nam'; known are name, version"),
-        ({"version": None}, "own.toml, line 1, dataset 'rooms': the key 'version' is missing"),
-        ({"source": {"fil": "x"}}, "line 5, dataset 'rooms', source: unknown key 'fil'; known are file, format"),
-        ({"budget": 0}, "line 8, dataset 'rooms', budget: Expected 'int' >= 1"),
-        ({"name": "Rooms!"}, "line 2, dataset 'Rooms!', name: Expected 'str' matching regex"),
-        ({"metric": {"name": "bleu"}}, "line 9, dataset 'rooms', metric: unknown metric 'bleu'; known are exact_match"),
-        ({"metric": {"name": "option"}}, "metric: 'option' is for multiple choice; name the field of the options"),
-        ({"prompt": None}, "line 1, dataset 'rooms', prompt: give either a prompt or turns"),
-        ({"prompt": {"text": "{contxt}"}}, "line 7, dataset 'rooms', prompt: unknown slot {contxt}; this row has a,"),
-        ({"prompt": {"text": "{q"}}, "prompt: a single '{'; write {{ for a brace of the text"),
-        ({"source": {"file": "none.jsonl"}}, "line 5, dataset 'rooms', source: file: no such file"),
-        ({"source": {"file": "rooms.jsonl", "rows": 9}}, "source: rows is 9, but"),
-        ({"source": {"file": "rooms.jsonl", "sha256": "00"}}, "source: sha256 is 00, but"),
-        ({"length": {"rule": "cut"}}, "length.rule: Invalid enum value 'cut'"),
-        ({"fields": {"references": "a"}, "length": {"rule": "head"}}, "rule 'head' needs the context"),
-        (
-            {"category": "skip"},
-            "line 4, dataset 'rooms', category: 'skip' is a marker of pytest itself; choose another",
-        ),
-        ({"lengths": ["8q"]}, "lengths: unknown '8q'; write 8k, 8192 or 1m"),
-        ({"answer": {"regex": "("}}, "answer: no regular expression"),
-        ({"shots": {"n": 4, "text": "{q}"}}, "shots: n is 4, but there are only 4 questions"),
-        ({"fields": {"references": "b"}}, "rooms.jsonl, line 1: no field 'b'; the row has 'doc', 'q', 'a' (dataset"),
-    ],
-)
-def test_a_fault_is_one_line_with_file_line_and_key(tmp_path: Path, changes: Mapping[str, Any], said: str) -> None:
-    check_refusal(tmp_path, ROWS, changes, said)
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ([*ROWS, {**ROWS[0], "a": None}], "rooms.jsonl, line 5: 'a' is None; write an answer, or a list of accepted"),
-        ([*ROWS, {**ROWS[0], "a": []}], "line 5: 'a' is []"),
-        ([*ROWS, {**ROWS[0], "a": float("nan")}], "line 5: 'a' is nan"),
-        ([*ROWS, {**ROWS[0], "doc": None}], "line 5: 'doc' is None; write text"),
-        ([{**ROWS[0], "q": {"text": "x"}}], "line 1: 'q' is {'text': 'x'}; write text"),
-        ([*ROWS, {"doc": "x", "q": "y"}], "line 5: no field 'a'; the row has 'doc', 'q'"),
-        ([], "rooms.jsonl: no record; give one JSON object per line"),
-    ],
-)
-def test_a_faulty_row_is_named(tmp_path: Path, rows: Sequence[Mapping[str, Any]], said: str) -> None:
-    check_refusal(tmp_path, rows, {}, said)
-
-
-def check_refusal(folder: Path, rows: Sequence[Mapping[str, Any]], changes: Mapping[str, Any], said: str) -> None:
-    write_rows(folder / "rooms.jsonl", rows)
-    path = write_tasks(folder, **changes)
-    with pytest.raises(QuestionsError) as caught:
-        versions_of(path)
-    message = str(caught.value)
-    assert message.startswith("--tasks: ")
-    assert said in message
-    assert "\n" not in message
-
-
-def versions_of(path: Path) -> list[str]:
-    return [task.version(512) for task in load_tasks_file(path) if task.version is not None]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b'{"doc": "x"\n', "rooms.jsonl: record 1: cut off, or no JSON object; give one JSON object per line"),
-        (b'{"doc": }\n', "rooms.jsonl, line 1: Expecting value"),
-        (b"\n\n" + json.dumps(ROWS[0]).encode() + b"\n{]}\n", "rooms.jsonl, line 4: "),
-    ],
-)
-def test_text_that_is_no_json_is_named_with_its_line(tmp_path: Path, content: bytes, said: str) -> None:
-    (tmp_path / "rooms.jsonl").write_bytes(content)
-    with pytest.raises(QuestionsError) as caught:
-        load_tasks_file(write_tasks(tmp_path))
-    assert said in str(caught.value)
-
-
-def test_an_option_value_that_fits_no_file_is_refused_before_a_model_is_read(tmp_path: Path) -> None:
-    write_rows(tmp_path / "rooms.jsonl", ROWS)
-    own = write_tasks(tmp_path, name="vt")
-    assert "dataset 'vt', name: this project has a task of that name" in usage_error("--model=m", f"--tasks={own}")
-    own = write_tasks(tmp_path)
-    assert "--tasks: --suite ruler leaves out its tasks" in usage_error("--model=calibration:512", f"--tasks={own}")
-    wrong = ("--model=calibration:512", f"--tasks={own}", "--suite=other")
-    assert usage_error(*wrong).startswith("--suite: unknown 'other'; use one of ruler, helmet")
-    assert "none.toml: no such file; give a TOML file" in usage_error("--model=m", "--tasks=none.toml")
-    missing = "its files are under --data-dir; python -m fixtures.corpora fetch longbench2 --to DIR gets it"
-    assert missing in usage_error("--model=calibration:512", "--tasks=longbench2", "--suite=tasks")
-    own.write_text("dataset = ['x']")
-    assert "own.toml, line 1, dataset '?': expected a table, got 'str'" in usage_error("--model=m", f"--tasks={own}")
-    write_tasks(tmp_path)
-    own.write_text(own.read_text().replace('"rooms.jsonl"', '"rooms.jsonl'))
-    assert "own.toml is not TOML: " in usage_error("--model=m", f"--tasks={own}")
