@@ -32,8 +32,8 @@ from tests.helpers.servers import served_needles
 LENGTH = "512"
 MODEL = ("--model", "calibration:512")
 SMALL = (*MODEL, "--lengths", LENGTH, "--samples", "4", "--full", "-n", "2", *ONLY_NEEDLES)
-# A worker sends one request at a time, so that a kill interrupts its work.
-ANSWER_SECONDS = 0.05
+# A worker sends one request at a time, so that a kill interrupts its work, and the run outlasts a stopped worker.
+ANSWER_SECONDS = 0.15
 ONE_BY_ONE = (*MODEL, "--lengths", "512,1k", "--batch-size", "1")
 POISON = """
 import os

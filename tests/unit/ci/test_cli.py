@@ -24,7 +24,7 @@ Main = Callable[[list[str]], int]
         (report.main, ("history", ".", "--page", "p"), r"unrecognized arguments: --page p; .*"),
         (journal.main, (), r"the following arguments are required: DIR; longctx journal --help .*"),
         (calibration.main, ("--windows", "4k"), r"unrecognized arguments: --windows; .*calibration --help .*"),
-        (calibrate.main, (), r"the following arguments are required: REPORT; longctx calibrate --help .*"),
+        (calibrate.main, (), r"give either reports of accepted checkpoints or --yardstick REPORT; .* --help .*"),
     ],
 )
 def test_wrong_use_of_a_command_is_one_line(

@@ -43,7 +43,8 @@ def test_bash_completes_commands_and_their_options() -> None:
 
 def test_all_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks"]) == 0
-    assert {line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]} == set(TASKS)
+    listed = {line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert listed >= {*TASKS, "zeroscrolls_qmsum", "babilong_qa10"}
 
 
 def test_a_checkpoint_is_described_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
