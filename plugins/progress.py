@@ -14,6 +14,7 @@ import pytest
 
 from fixtures.engines import EngineError
 from fixtures.lengths import format_length
+from fixtures.shown_text import visible_line
 from plugins.controller import CONTROLLER
 from plugins.gates.clusters import SampleRef
 from plugins.gates.hypotheses import RULER, PanelKey
@@ -222,9 +223,9 @@ class Progress:
         baseline = run.baseline
         names = [run.options.model, *([baseline.name] if baseline is not None and baseline.checkpoint else [])]
         waited = f"  {duration(seconds)}" if seconds >= 1 else ""
-        return (
-            f"{'loading' if run.endpoint is None else 'waiting for'} {' and '.join(names)}: first answers ...{waited}"
-        )
+        begun = "loading" if run.endpoint is None else "waiting for"
+        # A path may hold any character.
+        return f"{begun} {visible_line(' and '.join(names))}: first answers ...{waited}"
 
     def _write(self, line: str, *, done: bool) -> None:
         # Without workers, pytest captures the output of the test that is running.
