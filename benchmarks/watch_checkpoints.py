@@ -7,8 +7,8 @@ Each history is a directory of calibration checkpoints, whose scores are known b
 All steps have different weights. A loss makes a checkpoint blind to a share of all keys; how many of the planned
 samples that hits depends on the history's seed.
 
-Everything is the user's command but for one thing: the watch and its runs of pytest are forked from a process that has
-imported torch and transformers already, which would otherwise take most of the time. `--exec` starts them afresh.
+Everything is the user's command but for one thing: the watch and its runs of pytest are forked, as those of the tests,
+from a process that has imported torch and transformers already, which would otherwise take most of the time.
 
 Limits: exit code 1 unless a loss of 5 points at a random step is failed at this step or the next in 95 % of histories,
 one of 10 points in all, a decay of 1 point a step before it has lost 6 points in 95 %, and no step of 50 unchanged ones
@@ -20,9 +20,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import json
-import multiprocessing
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -31,9 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.warm_processes import preload, run_warm
 from ci.watch.history import History
 from fixtures.calibration.recipe import Spec, build
+from tests.helpers.preloaded import preloaded, start_server
 
 EDGES = range(2, 5)
 DECAY_STEPS, UNCHANGED_STEPS = 7, 50
@@ -54,7 +52,6 @@ class Watched:
     """The mean score of each measured step, in points, on the samples that its verdict rests on."""
     samples: int
     """Answers that the watch computed, those of baselines included."""
-    cpu_seconds: float
 
     @property
     def failed(self) -> int | None:
@@ -82,7 +79,7 @@ def blind_share(kind: str, step: int, edge: int) -> float:
     return -int(kind) / 100 if step >= edge else 0.0
 
 
-def watch(kind: str, seed: int, *, samples: int, length: str, is_warm: bool) -> Watched:
+def watch(kind: str, seed: int, *, samples: int, length: str) -> Watched:
     """Build a history, and watch it until a step fails or all steps that count are measured."""
     edge = random.Random(seed).choice(EDGES)
     with tempfile.TemporaryDirectory() as name:
@@ -96,12 +93,12 @@ def watch(kind: str, seed: int, *, samples: int, length: str, is_warm: bool) -> 
         begins, ends = {"unchanged": (UNCHANGED_STEPS, UNCHANGED_STEPS), "decay": (3, DECAY_STEPS)}.get(
             kind, (edge, edge + 1)
         )
-        started, log, history = _cpu_seconds(), folder / "log", []
+        log, history = folder / "log", []
         for step in range(1, ends + 1):
             build(Spec(blind=blind_share(kind, step, edge), step=100 * step), folder / "run" / f"step-{step}")
             if step < begins:
                 continue
-            run_warm(arguments, log) if is_warm else _execute(arguments, log)
+            _execute(arguments, log)
             history = History(folder / "out").by_step
             if len(history) != step:
                 raise RuntimeError(f"the watch measured {len(history)} of {step} steps:\n{log.read_text()}")
@@ -111,13 +108,12 @@ def watch(kind: str, seed: int, *, samples: int, length: str, is_warm: bool) -> 
         return Watched(
             kind=kind, seed=seed, edge=edge, verdicts=[measured.verdict for measured in history],
             scores=[_mean(report) for report in reports], samples=_answers(folder / "journal"),
-            cpu_seconds=_cpu_seconds() - started,
         )  # fmt: skip
 
 
 def _execute(arguments: Sequence[str], log: Path) -> None:
     with log.open("w") as output:
-        subprocess.run([sys.executable, *arguments], stdout=output, stderr=output, check=False)
+        subprocess.run([str(preloaded("python")), *arguments], stdout=output, stderr=output, check=False)
 
 
 def _mean(report: dict[str, Any]) -> float:
@@ -131,24 +127,15 @@ def _answers(journal: Path) -> int:
     return sum(line.startswith("{") for path in files for line in path.read_text().splitlines())
 
 
-def _cpu_seconds() -> float:
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for every history and every kind; return 1 if a limit is exceeded, else 0."""
     args = _parse(arguments)
-    preload()
+    start_server()
     is_kept = True
     for kind in args.only or LIMITS:
-        with concurrent.futures.ProcessPoolExecutor(
-            args.jobs, mp_context=multiprocessing.get_context("fork"), max_tasks_per_child=None
-        ) as pool:
+        with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
             jobs = [
-                pool.submit(watch, kind, seed, samples=args.samples, length=args.length, is_warm=not args.exec)
+                pool.submit(watch, kind, seed, samples=args.samples, length=args.length)
                 for seed in range(args.seed, args.seed + args.histories)
             ]
             watched = [_shown(job.result()) for job in concurrent.futures.as_completed(jobs)]
@@ -160,7 +147,7 @@ def _shown(history: Watched) -> Watched:
     scores = " ".join(f"{score:.1f}" for score in history.scores)
     print(
         f"  {history.kind} seed {history.seed} edge {history.edge}: {' '.join(history.verdicts)} ({scores}), "
-        f"{history.samples} samples, {history.cpu_seconds:.0f} CPU s{'' if history.is_right else '  WRONG'}",
+        f"{history.samples} samples{'' if history.is_right else '  WRONG'}",
         flush=True,
     )
     return history
@@ -173,8 +160,7 @@ def _print_kind(kind: str, watched: Sequence[Watched]) -> bool:
     inconclusive = sum(history.verdicts.count("inconclusive") for history in watched)
     print(
         f"{kind:<10} right {right:.0%} of {len(watched)}, inconclusive {inconclusive} of {steps} steps, "
-        f"{sum(history.samples for history in watched) / steps:.0f} samples and "
-        f"{sum(history.cpu_seconds for history in watched) / steps:.1f} CPU s a checkpoint: "
+        f"{sum(history.samples for history in watched) / steps:.0f} samples a checkpoint: "
         f"{'ok' if right >= LIMITS[kind] else 'EXCEEDED'}",
         flush=True,
     )
@@ -190,7 +176,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--only", nargs="+", choices=LIMITS, help="only these kinds of history")
     add("--seed", type=int, default=0, help="the first history's seed (default: 0)")
     add("--jobs", type=int, default=1, help="histories at the same time (default: 1)")
-    add("--exec", action="store_true", help="start every process afresh, as a user does")
     return parser.parse_args(arguments)
 
 
