@@ -104,7 +104,7 @@ def _known_pairs(run: Run, panel: Panel, baseline: Baseline) -> int:
 
 def _case_loss(run: Run, panel: Panel, refs: Sequence[SampleRef]) -> float | None:
     """Return the loss that the case with the fewest haystacks in pairs detects; None if it has none."""
-    haystacks = {(ref.case_id, ref.sample_index // panel.cases[ref.case_id].haystack_samples) for ref in refs}
+    haystacks = {(ref.case_id, panel.cases[ref.case_id].haystack(ref.sample_index)) for ref in refs}
     counts = Counter(case_id for case_id, _ in haystacks)
     pairs = min((counts[case_id] for case_id in panel.cases), default=0)
     cases = len(run.scope(run.measurable).cases)

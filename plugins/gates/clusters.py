@@ -115,11 +115,12 @@ class ClusteredQueue:
 
     def _clusters_per_haystack(self, case_id: str) -> int:
         case = self._cases[case_id]
-        return case.haystack_samples // case.group
+        return case.largest_haystack // case.group
 
     def _haystack_of(self, ref: SampleRef, clusters: int) -> tuple[str, int]:
         """Return the haystack of a sample where a haystack has so many clusters."""
-        return ref.case_id, ref.sample_index // (clusters * self._cases[ref.case_id].group)
+        case = self._cases[ref.case_id]
+        return ref.case_id, case.haystack(ref.sample_index, clusters * case.group)
 
     def weighted_means(self, scores: Mapping[SampleRef, float], stop: int | None = None, *, start: int = 0) -> Floats:
         """Return the weighted mean of every cluster from number `start` up to `stop` or the first unfinished one.

@@ -148,15 +148,13 @@ def _log_evidence_below(result: CaseResult, floor: float) -> float:
 def _haystacks(result: CaseResult) -> Haystacks:
     """Return the haystacks of the clusters of a result."""
     case, own = result.case, _haystack_numbers(result)
-    clusters, clusters_on_one = case.samples // case.group, case.haystack_samples // case.group
-    return Haystacks(
-        of_cluster=own, sizes=np.bincount(np.arange(clusters) // clusters_on_one, minlength=own.max(initial=0) + 1)
-    )
+    planned = [case.haystack(index) for index in range(0, case.samples - case.group + 1, case.group)]
+    return Haystacks(of_cluster=own, sizes=np.bincount(planned, minlength=own.max(initial=0) + 1))
 
 
 def _haystack_numbers(result: CaseResult) -> Ints:
-    first_indices = [outcome.index for outcome in result.outcomes[:: result.case.group]]
-    return np.array(first_indices, dtype=np.intp) // result.case.haystack_samples
+    first = result.outcomes[:: result.case.group]
+    return np.array([result.case.haystack(outcome.index) for outcome in first], dtype=np.intp)
 
 
 def _diagnosis(

@@ -90,10 +90,11 @@ class SampleBuilder:
         return inspect_case(case, samples, self.tasks[case.task], self.formatter)
 
     def sample(self, case: Case, index: int) -> Sample:
-        """Return a sample, which depends on nothing but its identity; raise CannotFit."""
-        return self.tasks[case.task].sample(
-            case.length, index, seed=self.seed, tokenizer=self.formatter, corpora=self.corpora
-        )
+        """Return a sample, which depends on nothing but its identity; raise CannotFit or CorpusError."""
+        task = self.tasks[case.task]
+        if task.version is not None and task.version(case.length) != case.version:
+            raise CorpusError(f"--tasks: the files of {case.task} changed after the run began; start it again")
+        return task.sample(case.length, index, seed=self.seed, tokenizer=self.formatter, corpora=self.corpora)
 
     def begin(self, panel: Panel, samples: Mapping[str, SampleRef], *, with_gold: bool = False) -> Future[Built]:
         """Start to build these samples, given by journal key, in the background; `with_gold` fills `Job.gold`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.fuzz import checkpoint_kinds, option_kinds, report_kinds
+from tests.fuzz import checkpoint_kinds, option_kinds, report_kinds, tasks_kinds
 from tests.fuzz.checkpoint_kinds import ADAPTER, PROCESSOR, SPECIAL_TOKENS, checkpoint_file, loaded
 from tests.fuzz.option_kinds import toml_file
 from tests.fuzz.programs import Kind
@@ -28,6 +28,9 @@ KINDS: Mapping[str, Kind] = {
     "file shapes": checkpoint_kinds.file_shapes,
     "thresholds.toml": toml_file("--thresholds", "thresholds.toml"),
     "prompts.toml": toml_file("--prompts", "fixtures/tasks/ruler/prompts.toml"),
+    "tasks files": tasks_kinds.tasks_files,
+    "question files": tasks_kinds.question_files,
+    "longctx.toml": tasks_kinds.run_files,
     "baseline report": report_kinds.baseline,
     "history reports": report_kinds.history,
     "accepted reports": report_kinds.accepted_reports,

@@ -27,7 +27,7 @@ def mutate_json(random: Random, data: Any) -> bytes:
     """Return the JSON text of `data` with one to three mutations of its structure or its bytes."""
     data = copy.deepcopy(data)
     for _ in range(random.randint(1, 3)):
-        data = _mutate_structure(random, data)
+        data = mutate_structure(random, data)
     text = json.dumps(data).encode()
     return mutate_bytes(random, text) if random.random() < 0.25 else text
 
@@ -50,7 +50,8 @@ def mutate_bytes(random: Random, data: bytes) -> bytes:
     return data[:start] + middle + data[end:]
 
 
-def _mutate_structure(random: Random, data: Any) -> Any:
+def mutate_structure(random: Random, data: Any) -> Any:
+    """Return nested dicts and lists with one member replaced, deleted, repeated or nested; changes `data`."""
     places = list(_places(data, ()))
     if not places or random.random() < 0.03:
         return random.choice(ODD_VALUES)

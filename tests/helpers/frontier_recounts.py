@@ -8,8 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from fixtures.records import Sample
+from fixtures.scoring.match import contains_words
 from fixtures.tasks.frontier.association import associations
 from fixtures.tasks.frontier.counting import subjects
+from fixtures.tasks.frontier.prose_lines import people
+from fixtures.tasks.sample_spec import Draft
 
 Answers = tuple[str, ...]
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -23,6 +27,37 @@ FACTS = {
     r"What did (?P<by>\w+) give to (?P<to>\w+)\?": r"{by} gave the (\w+) to {to}\.",
     r"To whom did (?P<by>\w+) give the (?P<thing>\w+)\?": r"{by} gave the {thing} to (\w+)\.",
 }
+
+MAKER = re.compile(r"the (?:founder|proposer|leader|author) of (.*)")
+NAME = re.compile(r"[A-Z]\w+ [A-Z]\w+")
+DOCUMENT = re.compile(r"Document (\d+):\n(.*)")
+
+
+def gives_answer_once(task: str, made: Sample | Draft) -> bool:
+    """Return True if the text of a sample gives its answer, and no other one."""
+    answers = recounted(task, made.context, made.question)
+    if task in ("ladder_qa_medium", "ladder_qa_hard"):
+        stating = [
+            number
+            for number, text in DOCUMENT.findall(made.context)
+            if any(contains_words(text, reference) for reference in made.references)
+        ]
+        return len(stating) == 1 and stating[0] in answers
+    if task.startswith("mrcr_") and set(made.references) & set(made.distractors):
+        return False
+    expected = (made.references[1].partition(". ")[2],) if task == "not_in_text" else made.references
+    return sorted(answers) == sorted(expected)
+
+
+def evidence_depths(task: str, context: str, question: str) -> list[float]:
+    """Return the depths of the lines that an answer counts together, for tasks whose samples have no depths."""
+    lines = context.splitlines()
+    if task == "latent_list":
+        own = [place for place, line in enumerate(lines) if line.startswith("items")]
+    else:
+        label = _label_in(question)
+        own = [place for place, row in enumerate(messages_of(context)) if row[2] == label]
+    return [place / max(1, len(lines) - 1) for place in own]
 
 
 def recounted(task: str, context: str, question: str) -> Answers:
@@ -113,8 +148,12 @@ def messages_of(context: str) -> list[tuple[str, str, str]]:
     return rows
 
 
+def _label_in(question: str) -> str:
+    return next(label for label in subjects() if re.search(rf"\b{label}\b", question))
+
+
 def _messages(task: str, context: str, question: str) -> Answers:
-    label = next(word for word in re.findall(r"\w+", question) if word in subjects())
+    label = _label_in(question)
     own = [row for row in messages_of(context) if row[2] == label]
     if task.startswith("count_labels"):
         return (str(len(own)),)
@@ -155,6 +194,24 @@ def _program(task: str, context: str, question: str) -> Answers:
     return (str(eval(question, {}, names)),)
 
 
+def _documents(task: str, context: str, question: str) -> Answers:
+    """Return the numbers of the documents with the text, or of those of a work and of its maker."""
+    documents = DOCUMENT.findall(context)
+    if task.endswith("basic"):
+        return tuple(number for number, text in documents if text == question)
+    [words] = (match.split() for match in MAKER.findall(question))
+    works: list[tuple[str, str]] = []
+    # The name of the work is the longest run of words that a document has.
+    for end in range(len(words), 0, -1):
+        name = " ".join(words[:end]).rstrip("?").lower()
+        if works := [document for document in documents if name in document[1].lower()]:
+            break
+    [(work, text)] = works
+    names = {name for name in NAME.findall(text) if name.split()[0] in people()}
+    makers = [number for number, other in documents if number != work and names & set(NAME.findall(other))]
+    return (work, *makers)
+
+
 def _options(task: str, context: str, question: str) -> Answers:
     person = re.findall(r"does (\w+) live", question)[0]
     return tuple(re.findall(rf"{person} lives in (\w+)\.", context)) or ("The text does not say",)
@@ -165,6 +222,7 @@ RECOUNTS: Mapping[str, Callable[[str, str, str], Answers]] = {
     "mrcr_": _conversation,
     "ladder_mk": _record,
     "ladder_mv": _record,
+    "ladder_qa": _documents,
     "association": _association,
     "count_": _messages,
     "world_": _world,

@@ -85,7 +85,12 @@ def versions_of(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b'{"doc": "x"\n', "rooms.jsonl: record 1: cut off, or no JSON object; give one JSON object per line"),
+        (b'{"doc": "x"\n', "rooms.jsonl, line 1: cut off, or no JSON object; give one JSON object per line"),
+        (b'\n\n{"doc": "x"\n', "rooms.jsonl, line 3: cut off, or no JSON object"),
+        (
+            '{"doc": "x"}\n'.encode("utf-16"),
+            "line 1: cut off, or no JSON object; give one JSON object per line, in UTF-8",
+        ),
         (b'{"doc": }\n', "rooms.jsonl, line 1: Expecting value"),
         (b"\n\n" + json.dumps(ROWS[0]).encode() + b"\n{]}\n", "rooms.jsonl, line 4: "),
     ],
@@ -95,6 +100,18 @@ def test_text_that_is_no_json_is_named_with_its_line(tmp_path: Path, content: by
     with pytest.raises(QuestionsError) as caught:
         load_tasks_file(write_tasks(tmp_path))
     assert said in str(caught.value)
+
+
+def test_files_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    path = write_tasks(tmp_path)
+    write_rows(tmp_path / "rooms.jsonl", ROWS)
+    plain = versions_of(path)
+    for file in (path, tmp_path / "rooms.jsonl"):
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert len(versions_of(path)) == len(plain)
+    path.write_bytes(b"# x\n\xff\n" + path.read_bytes())
+    with pytest.raises(QuestionsError, match=r"own.toml, line 2: no UTF-8 text; save the file as UTF-8"):
+        versions_of(path)
 
 
 def test_an_option_value_that_fits_no_file_is_refused_before_a_model_is_read(tmp_path: Path) -> None:

@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fixtures.cases import fit_questions, plan
 from fixtures.corpora import Corpora
+from fixtures.corpora.files import CorpusError
+from fixtures.corpora.rows import QuestionsError
 from fixtures.preflight import sample_problems
 from fixtures.tasks import load_tasks
+from fixtures.tasks.task import Task
 from fixtures.tokenization.prompts import PromptFormatter
+from plugins.gates.clusters import ClusteredQueue, SampleRef
+from plugins.gates.haystacks import model_interval
+from plugins.runner.build_samples import SampleBuilder
 from tests.golden.output import digest
 from tests.helpers.question_files import (
     ROWS,
@@ -160,21 +168,92 @@ def test_rows_can_be_selected_exploded_and_merged(tmp_path: Path) -> None:
 def test_the_version_of_a_case_holds_what_decides_its_results(
     tmp_path: Path, changes: Mapping[str, Any], changed: bool
 ) -> None:
-    before, after = rooms(tmp_path), rooms(tmp_path, **changes)
-    assert before.version is not None
-    assert after.version is not None
-    assert (before.version(512) != after.version(512)) == changed
+    before, after = version_of(rooms(tmp_path)), version_of(rooms(tmp_path, **changes))
+    assert (before != after) == changed
     (tmp_path / "rooms.jsonl").write_text((tmp_path / "rooms.jsonl").read_text() + json.dumps(LONG))
     (other,) = load_tasks_file(tmp_path / "own.toml")
-    assert other.version is not None
-    assert other.version(512) != after.version(512)
+    assert version_of(other) != after
+
+
+def version_of(task: Task) -> str:
+    assert task.version is not None
+    return task.version(512)
+
+
+@pytest.mark.parametrize("name", ["rooms.jsonl", "rooms.json", "rooms.parquet"])
+def test_a_file_that_changes_during_a_run_is_an_error_and_gives_no_sample(tmp_path: Path, name: str) -> None:
+    # More rows than stay in memory.
+    rows = [{"doc": f"room {number}", "q": str(number), "a": "red"} for number in range(20)]
+    write_rows(tmp_path / name, rows)
+    (task,) = load_tasks_file(write_tasks(tmp_path, source={"file": name}))
+    sample_of(task, 512, 0)
+    write_rows(tmp_path / name, [{**row, "doc": f"Room {row['q']}"} for row in rows])
+    (later,) = load_tasks_file(tmp_path / "own.toml")
+    for read in (lambda: [sample_of(task, 512, index) for index in range(20)], lambda: version_of(task)):
+        with pytest.raises(QuestionsError, match=rf"{name} changed while the run was reading it; leave it as it is"):
+            read()
+    assert sample_of(later, 512, 1).context.startswith("Room")
+
+
+def test_a_worker_that_reads_other_content_than_the_run_planned_makes_no_sample(tmp_path: Path) -> None:
+    rooms(tmp_path)
+    tasks = load_tasks(files=[str(tmp_path / "own.toml")])
+    (case,) = plan(options_of(suite="tasks", lengths=(512,)), tasks, Corpora())
+    write_rows(tmp_path / "rooms.jsonl", [*ROWS, LONG])
+    own = load_tasks(files=[str(tmp_path / "own.toml")])
+    builder = SampleBuilder(tasks=own, formatter=byte_formatter(), corpora=Corpora(), seed=0)
+    with pytest.raises(CorpusError, match="the files of rooms changed after the run began; start it again"):
+        builder.sample(case, 0)
+    builder.close()
+
+
+def test_questions_on_one_document_are_one_observation_of_the_model(tmp_path: Path) -> None:
+    """Ten questions on each of 3 documents and 4 documents with one: 7 observations instead of 34."""
+    rows = [{"doc": f"d{number}", "q": f"q{number} {ask}", "a": "red"}
+            for number, asks in enumerate((10, 10, 10, 1, 1, 1, 1)) for ask in range(asks)]  # fmt: skip
+    rooms(tmp_path, rows)
+    tasks = load_tasks(files=[str(tmp_path / "own.toml")])
+    planned = plan(options_of(suite="tasks", lengths=(512,), samples=99), tasks, Corpora())
+    ((case,), _) = fit_questions(planned, tasks, byte_formatter(), seed=0)
+    contexts = [sample_of(tasks["rooms"], 512, index).context for index in range(34)]
+    assert len(case.documents) == 34
+    assert len(set(zip(case.documents, contexts, strict=True))) == len(set(contexts)) == 7
+    refs = [SampleRef(case.id, index) for index in range(34)]
+    clustered, alone = (ClusteredQueue(refs, {one.id: one}) for one in (case, replace(case, documents=())))
+    assert sorted(clustered.haystacks.sizes) == [1, 1, 1, 1, 10, 10, 10]
+    scores = np.array([float(text in ("d0", "d3")) for text in contexts])
+    wide, narrow = (model_interval(scores, queue.haystacks, alpha=0.05) for queue in (clustered, alone))
+    assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])
+
+
+@pytest.mark.parametrize("rule", ["as_is", "fill"])
+def test_an_exact_answer_has_a_likelihood_form(tmp_path: Path, rule: str) -> None:
+    options = {"fields": {"context": "doc", "question": "q", "references": "a", "options": "o"}}
+    rows = [{**row, "o": ["red", "green", "blue", "white"]} for row in ROWS]
+    task = rooms(tmp_path, rows, **options, metric={"name": "option"}, length={"rule": rule})
+    sample = samples_by_question(task, 4)["Which color has room 2?"]
+    assert task.has_gold is not None
+    assert sample.gold is not None
+    assert (sample.gold.text, sample.gold.foil) == ("C", "A")
+    assert sample.gold.query_text == "\nWhich color has room 2?"
+    assert sample.gold.evidence_text == "Room 2 is painted blue.\nWhich color has room 2?"
+    assert task.score(sample, sample.gold.text).value == 1
+    assert (len(sample.context) > 500) is (rule == "fill")
+
+
+def test_a_summary_and_a_conversation_have_no_likelihood_form(tmp_path: Path) -> None:
+    turns = [{"role": "user", "text": "{context} {question}"}]
+    for changes in ({"metric": {"name": "rouge_l"}}, {"prompt": None, "turns": turns}):
+        task = rooms(tmp_path, **changes)
+        assert task.has_gold is None
+        assert sample_of(task).gold is None
 
 
 def test_cases_have_ids_and_lose_skipped_questions(tmp_path: Path) -> None:
     rooms(tmp_path, [*ROWS, LONG], length={"rule": "skip"})
     tasks = load_tasks(files=[str(tmp_path / "own.toml")])
     planned = plan(options_of(suite="tasks", lengths=(128, 2048)), tasks, Corpora())
-    cases, reasons = fit_questions(planned, tasks, byte_formatter())
+    cases, reasons = fit_questions(planned, tasks, byte_formatter(), seed=0)
     assert [(case.id, case.samples, case.left_out) for case in cases] == [
         ("test_questions[rooms-128]", 4, 1),
         ("test_questions[rooms-2k]", 5, 0),
