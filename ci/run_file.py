@@ -18,7 +18,8 @@ from fixtures.outside_files import absolute, read_outside
 NAME = "longctx.toml"
 REPORTS = {
     "json": "--report-json", "html": "--report-html", "md": "--report-md", "junit": "--junitxml",
-    "samples": "--samples-jsonl", "tensorboard": "--tensorboard", "wandb": "--wandb",
+    "samples": "--samples-jsonl", "inspect": "--inspect-log",
+    "tensorboard": "--tensorboard", "wandb": "--wandb",
 }  # fmt: skip
 RENAMED = {"workers": "-n", "select": "-k", "markers": "-m"}
 # Commands of their own, and the options that have a table.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fixtures.cli import ERROR_CHARACTERS
+from fixtures.cli import ERROR_CHARACTERS, print_line
 from fixtures.installation import CASES_DIRECTORY
 from fixtures.records import Case
 from fixtures.shown_text import one_line
@@ -217,6 +217,7 @@ def _invocation(config: pytest.Config) -> Invocation:
         local_workers=local_worker_count(config),
         is_narrowed=bool(option.keyword or option.markexpr or any("::" in argument for argument in config.args)),
         add_cleanup=config.add_cleanup,
+        announce=(lambda line: None) if config.get_verbosity() < 0 else print_line,
     )
 
 

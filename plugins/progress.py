@@ -176,7 +176,16 @@ class Progress:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
+        # The thread might have to wait until the first test has imported torch.
+        self._write(self._beginning(0), done=True)
         self._thread.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_logstart(self) -> Generator[None, None, None]:
+        """Let pytest write the name of a file or test on an empty line."""
+        self._clear()
+        yield
+        self._dirty = True
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_logreport(self) -> Generator[None, None, None]:
@@ -196,7 +205,6 @@ class Progress:
     def _follow(self) -> None:
         controller = self.config.stash[CONTROLLER]
         began = time.monotonic()
-        self._write(self._beginning(0), done=not self.live)
         # Workers collect the cases, which takes them a while.
         while not self._ended.wait(TERMINAL_SECONDS) and not controller.selected:
             pass

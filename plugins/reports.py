@@ -23,6 +23,7 @@ from plugins.controller import CONTROLLER, EVALUATION, INVARIANCE
 from plugins.options import RUN, usage_error
 from plugins.report.details import details
 from plugins.report.document import RunSummary, document
+from plugins.report.inspect_log import inspect_logs
 from plugins.report.markdown import markdown
 from plugins.report.samples_jsonl import sample_lines
 from plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
@@ -43,9 +44,10 @@ WRITE_ERRORS = pytest.StashKey[dict[str, str]]()
 """One line for every report that could not be written, by option."""
 
 FILES = ("report_json", "report_html", "report_md", "samples_jsonl")
+FOLDERS = ("inspect_log", "tensorboard")
 DATA = {
     "report_json": DOCUMENT, "report_html": SHOWN, "report_md": SHOWN, "samples_jsonl": DOCUMENT,
-    "tensorboard": SHOWN, "wandb": SHOWN,
+    "inspect_log": DOCUMENT, "tensorboard": SHOWN, "wandb": SHOWN,
 }  # fmt: skip
 """The form of the report that each option writes."""
 
@@ -59,6 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--report-html", metavar="FILE", help="write the report as one HTML page that works offline")
     add("--report-md", metavar="FILE", help="write a short report in Markdown, for example for a pull request")
     add("--samples-jsonl", metavar="FILE", help="write every measured sample as one line of JSON")
+    add("--inspect-log", metavar="DIR", help="write a log of every case there, in the format of inspect_ai")
     add("--tensorboard", metavar="DIR", help="write the scores as TensorBoard scalars, by training step")
     add("--wandb", metavar="PROJECT", help="log the scores to a Weights & Biases project, by training step")
 
@@ -121,7 +124,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(visible_line(line), **markup)
     errors = config.stash.get(WRITE_ERRORS, {})
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
-        if option in FILES and option not in errors:
+        if option != "tensorboard" and option not in errors:
             terminalreporter.write_line(visible_line(f"report     {target}"))
     for error in errors.values():
         terminalreporter.write_line(visible_line(error), red=True)
@@ -187,12 +190,12 @@ def _columns() -> int:
 
 def _requested(config: pytest.Config) -> list[str]:
     """Return the options of all requested reports, as on the command line."""
-    return [_flag(option) for option in (*FILES, *DASHBOARDS) if getattr(config.option, option)]
+    return [_flag(option) for option in (*FILES, *FOLDERS, "wandb") if getattr(config.option, option)]
 
 
 def _targets(config: pytest.Config) -> dict[str, Path]:
     """Return the requested files and TensorBoard's directory, by option."""
-    given = {option: getattr(config.option, option) for option in (*FILES, "tensorboard")}
+    given = {option: getattr(config.option, option) for option in (*FILES, *FOLDERS)}
     return {option: Path(config.invocation_params.dir, name) for option, name in given.items() if name}
 
 
@@ -234,6 +237,9 @@ def _write_report(
             write(Path(target), page(document, details(summary)))
         case "samples_jsonl":
             write(Path(target), "".join(sample_lines(summary)))
+        case "inspect_log":
+            for name, text in inspect_logs(summary):
+                write(Path(target, name), text)
         case "tensorboard":
             write_tensorboard(Path(target), document)
         case "wandb":
@@ -242,7 +248,7 @@ def _write_report(
 
 def _check_writable(option: str, target: Path) -> None:
     """Create the target's directory and a file in it; raises pytest.UsageError if that is impossible."""
-    is_folder = option == "tensorboard"
+    is_folder = option in FOLDERS
     folder = target if is_folder else target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ci.bisect.bisection import Bisection
 from ci.bisect.confirm import Confirmation
-from ci.bisect.journal_stats import Flip
+from ci.bisect.journal_stats import Cost, Flip
 from ci.bisect.page import bisect_page
 from ci.bisect.search import Edge, StepVerdict
 from ci.checkpoint_dirs import Step
@@ -91,7 +91,7 @@ def final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) ->
         *_flip_lines(confirmation.flips),
         *_skipped_lines(bisection, edge),
         *_unmeasured_lines(bisection, edge),
-        *_cost_lines(confirmation),
+        *cost_lines(confirmation),
         f"written: {bisection.suite.folder}/bisect.html, bisect.json, bisect.svg",
     ]
 
@@ -160,15 +160,19 @@ def _unmeasured_lines(bisection: Bisection, edge: Edge) -> list[str]:
     return [f"not measured: {count} of {len(bisection.steps)} steps; a dip among them goes unnoticed"] if count else []
 
 
-def _cost_lines(confirmation: Confirmation) -> list[str]:
+def cost_lines(confirmation: Confirmation) -> list[str]:
+    """Return the cost of a search, beside that of all samples on every checkpoint."""
     cost, linear = confirmation.cost, confirmation.linear_scan
-    lines = [
-        f"cost: {cost.samples} samples, {cost.tokens:,} tokens; a linear scan takes {linear.samples} samples, "
-        f"{linear.tokens:,} tokens (1/{linear.tokens / max(1, cost.tokens):.1f})"
-    ]
+    share = f" (1/{linear.samples / cost.samples:.1f})" if cost.samples else ""
+    lines = [f"cost: {_cost(cost)}; a linear scan takes {_cost(linear)}{share}"]
     if confirmation.survey_cost is not None:
         lines.append(f"      and {confirmation.survey_cost.samples} other samples of all cases, to see which lost most")
     return lines
+
+
+def _cost(cost: Cost) -> str:
+    """Return samples and tokens; a server need not say how many tokens it computed."""
+    return f"{cost.samples:,} samples" + (f", {cost.tokens:,} tokens" if cost.tokens else "")
 
 
 def _final_facts(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> dict[str, Any]:

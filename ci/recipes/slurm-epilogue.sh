@@ -19,16 +19,13 @@ set -euo pipefail
 
 RUN=${1:?give the directory of the training run}
 shift
-LENGTHS=${LENGTHS:-4k,8k,16k,32k,64k,128k} # EDIT: lengths in tokens
-WORKERS=${WORKERS:-8}                      # EDIT: GPUs of the node
-THRESHOLDS=${THRESHOLDS:-thresholds.toml}  # EDIT: your gates
-JOURNAL=${JOURNAL:-$RUN/.longctx/journal}  # EDIT: a directory that all nodes can write
-OUT=${OUT:-$RUN/.longctx/watch}            # EDIT: history and reports
-ON_FAILURE=${ON_FAILURE:-}                 # EDIT: a command, such as 'mail -s "step $LONGCTX_STEP" me@example.org'
+CONFIG=${CONFIG:-ci/recipes/longctx.toml} # EDIT: the file with lengths, GPUs and gates; edit that too
+JOURNAL=${JOURNAL:-$RUN/.longctx/journal} # EDIT: a directory that all nodes can write
+OUT=${OUT:-$RUN/.longctx/watch}           # EDIT: history and reports
+ON_FAILURE=${ON_FAILURE:-}                # EDIT: a command, such as 'mail -s "step $LONGCTX_STEP" me@example.org'
 
 cd "${SLURM_SUBMIT_DIR:-.}"
 make .venv/.ready
 # exec, so that Slurm's TERM reaches the watch, which then stops cleanly.
-exec .venv/bin/python -m ci.watch "$RUN" --once --every 5s --out "$OUT" \
-    ${ON_FAILURE:+--on-failure "$ON_FAILURE"} \
-    --lengths "$LENGTHS" -n "$WORKERS" --thresholds "$THRESHOLDS" --journal "$JOURNAL" "$@"
+exec .venv/bin/longctx watch "$RUN" --config "$CONFIG" --once --every 5s --out "$OUT" \
+    ${ON_FAILURE:+--on-failure "$ON_FAILURE"} --journal "$JOURNAL" "$@"

@@ -37,6 +37,9 @@ class Invocation:
     add_cleanup: Callable[[Callable[[], None]], object]
     """Registers a function to be called when the run ends."""
 
+    announce: Callable[[str], None] = lambda line: None
+    """Shows a line before something that may take long."""
+
     @property
     def scratch(self) -> Path:
         """The directory for journals, built checkpoints and server logs."""

@@ -20,6 +20,8 @@ from plugins.config.materials import Materials
 from plugins.config.servers import is_served, named_only
 
 CALIBRATION = "calibration:"
+# A fingerprint of as many bytes may take seconds to compute.
+ANNOUNCED_BYTES = 2**30
 
 
 def resolve_model(invocation: Invocation) -> Checkpoint:
@@ -73,12 +75,21 @@ def read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoin
     try:
         source = read_source(path, converts=invocation.arguments.convert is not None)
         if source is None:
+            if (size := _weight_bytes(Path(path))) >= ANNOUNCED_BYTES:
+                invocation.announce(f"reading {path}, {size / 1e9:,.1f} GB")
             return read_checkpoint(path, option=option, trust_remote_code=trusts)
+        verb = "merging" if source.kind == "adapter" else "converting"
+        invocation.announce(f"{verb} {source.path} ...")
         folder = prepare(source, converter(invocation))
     except OSError as error:
         raise CheckpointError(f"{option}: {error.filename or path}: {error.strerror or error}") from error
     invocation.add_cleanup(lambda: shutil.rmtree(folder.parent, ignore_errors=True))
     return replace(read_checkpoint(str(folder), option=option, trust_remote_code=trusts), source=source)
+
+
+def _weight_bytes(folder: Path) -> int:
+    """Return the size of the weight files, which the fingerprint reads."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
 def converter(invocation: Invocation) -> Converter:

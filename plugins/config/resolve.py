@@ -203,6 +203,8 @@ def connect_server(run: Run, invocation: Invocation) -> Endpoint:
     if deadline is not None and run.options.serve is None:
         # A run whose budget is spent still reports what its journal holds, for which it has to know the server.
         deadline = max(deadline, time.time() + min(run.options.request_timeout, PROBE_SECONDS))
+    if run.options.serve is not None:
+        invocation.announce("starting the server of --serve ...")
     return open_endpoint(
         run.options,
         run.checkpoint,

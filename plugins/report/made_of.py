@@ -20,7 +20,9 @@ def source_of(checkpoint: Checkpoint | None) -> dict[str, str] | None:
 
 def quantization(config: Mapping[str, Any]) -> str | None:
     """Return the quantization that a config declares, such as "gptq, 4 bits"; None if it declares none."""
-    declared = config.get("quantization_config")
+    text = config.get("text_config")
+    places = [config, text] if isinstance(text, dict) else [config]
+    declared = next((place["quantization_config"] for place in places if place.get("quantization_config")), None)
     if not isinstance(declared, dict):
         return None
     bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)

@@ -43,6 +43,7 @@ def markdown(document: Document, *, holds: bool) -> str:
     parts = [
         _title(document, holds),
         _headline(document),
+        _made_of(document),
         _table(("", *map(_length, lengths)), _means(document, lengths)),
         _likelihood(document),
         "\n".join(f"- {plain(text, 240)}" for text in frontier_findings(document.get("frontier"))),
@@ -82,6 +83,17 @@ def _title(document: Document, holds: bool) -> str:
     sign = "✅" if holds else "⏸️" if document["run"].get("interrupted") else "❌"
     title = f"### {sign} Long context: {plain(document['model']['name'], 80)}"
     return title if step is None else f"{title}, step {step}"
+
+
+def _made_of(document: Document) -> str:
+    """Return the quantization of the model, and what it was made of for this run; empty for a checkpoint as it is."""
+    model = document["model"]
+    parts = [f"quantization {plain(model['quantization'], 60)}"] if model["quantization"] else []
+    if model["source"]:
+        verb = "merged from the adapter" if model["source"]["kind"] == "adapter" else "converted from"
+        parts.append(f"{verb} {plain(model['source']['path'], 120)}")
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:]
 
 
 def _headline(document: Document) -> str:

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from ci.run_file import read_run_file, run_options
 from fixtures.calibration import build, parse_spec
 from fixtures.tasks import FAMILIES
 from plugins.gates.thresholds import load_thresholds
@@ -32,11 +33,13 @@ SCRIPTS = (*sorted((REPOSITORY / "ci").glob("*/*.sh")), REPOSITORY / ".ci" / "ru
 GITHUB = RECIPES / "github-gates.yml"
 GITLAB = RECIPES / "gitlab-ci.yml"
 OWN = REPOSITORY / ".github" / "workflows" / "test.yml"
+RUN_FILE = RECIPES / "longctx.toml"
 # The settings that a test edits as a user would; all others stay unchanged.
 EDITED = {
     "MODEL": "calibration:full", "LENGTHS": "512", "WORKERS": "0", "THRESHOLDS": "ci/recipes/needle.toml",
     "JOURNAL": "out/journal",
 }  # fmt: skip
+EDITED_RUN_FILE = {"lengths": "512", "workers": 0, "thresholds": "needle.toml", "journal": "../../out/journal"}
 BLIND = "calibration:full-blind=0.9"
 # Select a few samples of one task, through pytest's variable for additional options.
 SELECTED = "-k niah_single_2 --samples 4"
@@ -69,9 +72,12 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     folder = copy_repository(tmp_path_factory.mktemp("clone") / "repository")
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
-    for name in ("python", "pytest"):
+    for name in ("python", "pytest", "longctx"):
         (programs / name).symlink_to(preloaded(name))
     (folder / ".venv" / ".ready").touch()
+    assert EDITED_RUN_FILE.keys() == tomllib.loads(RUN_FILE.read_text(encoding="utf-8")).keys()
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in EDITED_RUN_FILE.items()]
+    (folder / RUN_FILE.relative_to(REPOSITORY)).write_text("".join(lines))
     return Clone(folder)
 
 
@@ -101,7 +107,7 @@ def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> Non
     """Compare with a checkpoint as the baseline, whose answers may be in the journal already."""
     recipe = parsed(GITLAB)
     settings = {name: str(value) for name, value in recipe["variables"].items()} | EDITED
-    changed = {"MODEL": BLIND, "BASELINE": EDITED["MODEL"], "WORKERS": "0"}
+    changed = {"MODEL": BLIND, "BASELINE": EDITED["MODEL"]}
     job = recipe["long-context gates"]
     ended = clone.run("\n".join([*job["before_script"], *job["script"]]), **settings | changed, **FEW)
     assert (ended.returncode, ended.stderr) == (1, ""), ended.stdout
@@ -161,18 +167,27 @@ def test_the_workflow_of_this_repository_runs_make_test() -> None:
 def settings_of(path: Path) -> Iterator[str]:
     """Yield the lines with settings that depend on the user's machines."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        if re.match(r"\s*[A-Z_]+(=\$\{[A-Z]+:-|: [^$])|\s*(runs-on|tags|timeout|timeout-minutes|above): ?\S", line):
+        if re.match(
+            r"\s*[A-Z_]+(=\$\{[A-Z]+:-|: [^$])|\s*(runs-on|tags|timeout|timeout-minutes|above): ?\S|[a-z]+ = ", line
+        ):
             yield line
 
 
-@pytest.mark.parametrize("path", [GITHUB, GITLAB, *RECIPES.glob("*.sh")], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [GITHUB, GITLAB, RUN_FILE, *RECIPES.glob("*.sh")], ids=lambda path: path.name)
 def test_every_line_to_edit_has_a_comment(path: Path) -> None:
     lines = [line for line in settings_of(path) if not line.strip().startswith("OUT: ")]
-    assert len(lines) >= 5
+    assert len(lines) >= 3
     assert [line for line in lines if "# EDIT: " not in line] == []
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.name)
+def test_the_run_file_of_the_recipes_is_valid() -> None:
+    options = run_options(read_run_file(RUN_FILE))
+    assert options[:2] == ["--lengths=4k,8k,16k,32k,64k,128k", "-n8"]
+    (thresholds,) = (option.partition("=")[2] for option in options if option.startswith("--thresholds="))
+    assert Path(thresholds).resolve() == REPOSITORY / "thresholds.toml"
+
+
+@pytest.mark.parametrize("path", sorted({*RECIPES.glob("*.toml")} - {RUN_FILE}), ids=lambda path: path.name)
 def test_gates_of_recipes_are_valid_thresholds_files(path: Path) -> None:
     assert load_thresholds(path, known_tasks=FAMILIES).gates
 

@@ -80,6 +80,7 @@ def test_the_installed_command_measures_from_any_directory(command: Path, tmp_pa
         )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout + ended.stderr
     assert "niah_single_2 *          100.0" in ended.stdout
+    assert ended.stdout.index(f"waiting for {checkpoint}: first answers") < ended.stdout.index("test_ruler.py ")
     assert "Warning" not in ended.stdout
     assert (tmp_path / "out" / "report.json").is_file()
     assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == 2

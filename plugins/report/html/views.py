@@ -128,7 +128,7 @@ def cost(document: Document) -> dict[str, str]:
     """Return the numbers of tokens and samples."""
     tokens, cases = document["run"]["tokens"], document["cases"]
     samples, planned = sum(case["samples"] for case in cases), sum(case["planned"] for case in cases)
-    share = "a full run"
+    share = "a full run" if samples == planned else "part of a full run"
     if samples != planned and tokens["computed"]:
         share = f"1/{tokens['full_run_equivalent'] / tokens['computed']:.1f} of a full run"
     return {

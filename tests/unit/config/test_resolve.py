@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from fixtures.checkpoints.checkpoint import CheckpointError
 from fixtures.lengths import LengthError
 from fixtures.records import Options
 from fixtures.tasks import TASKS
+from plugins.config import models
 from plugins.config.invocation import ConfigError, Invocation
+from plugins.config.models import resolve_model
 from plugins.config.resolve import complete_options, default_lengths, parse_lengths, read_options, resolve
 from plugins.gates.thresholds import SHIPPED
 from tests.helpers.runs import calibration_checkpoint
@@ -95,6 +98,17 @@ def test_frontier_tasks_run_only_if_their_suite_is_named(tmp_path: Path, suite: 
     assert {case.task for case in run.cases} == {name for name, task in TASKS.items() if task.suite in suites}
 
 
+def test_large_weights_are_announced_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, lines = calibration_checkpoint("512"), list[str]()
+    given = replace(invocation(tmp_path, model=str(checkpoint)), announce=lines.append)
+    resolve_model(given)
+    assert lines == []
+    monkeypatch.setattr(models, "ANNOUNCED_BYTES", 1)
+    monkeypatch.setattr(models, "read_checkpoint", lambda *_, **__: lines.append("read"))
+    resolve_model(given)
+    assert lines == [f"reading {checkpoint}, 0.0 GB", "read"]
+
+
 def test_a_missing_model_is_an_error_with_an_example(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--model: give a checkpoint directory, e\.g\. --model path/to/ckpt; "):
         resolve(invocation(tmp_path))
@@ -108,3 +122,29 @@ def test_lengths_are_distinct_and_sorted() -> None:
 
 def test_a_claim_below_all_lengths_leaves_the_shortest() -> None:
     assert default_lengths(1) == default_lengths(None)[:1]
+
+
+def test_a_model_of_the_hub_is_read_from_the_local_cache_at_its_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has the commits of a model as directories, and its branches and tags as files that name a commit."""
+    folder, checkpoint = tmp_path / "models--lab--small", calibration_checkpoint("512")
+    commits = {"main": "a" * 40, "step-3000": "b" * 40}
+    for name, commit in commits.items():
+        (folder / "refs").mkdir(parents=True, exist_ok=True)
+        (folder / "refs" / name).write_text(commit)
+        (folder / "snapshots").mkdir(exist_ok=True)
+        (folder / "snapshots" / commit).symlink_to(checkpoint)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    read = list[str]()
+
+    def record(path: str, **_: object) -> None:
+        read.append(Path(path).name)
+
+    monkeypatch.setattr(models, "read_checkpoint", record)
+    for model in ("lab/small", "lab/small@step-3000", f"lab/small@{'a' * 40}"):
+        resolve_model(invocation(tmp_path, model=model))
+    assert read == [commits["main"], commits["step-3000"], commits["main"]]
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match=r"^--model: no such directory '.*/lab/small@step-4000', and no model"):
+        resolve_model(invocation(tmp_path, model="lab/small@step-4000"))

@@ -1,0 +1,71 @@
+"""`--inspect-log`: a log of every case that inspect_ai lists and reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.shown_text import visible
+from plugins.report.inspect_log import inspect_logs
+from tests.helpers.reports import NASTY, run_summary
+
+# Short texts that could break a report.
+TEXTS = NASTY[:9]
+SUMMARY = run_summary(suite="ruler", lengths=(4096,), samples=9, texts=TEXTS)
+RESULTS = {case: result for case, result in SUMMARY.evaluation.measured.results.items() if result.outcomes}
+
+
+def read(case: str) -> dict[str, Any]:
+    """Return the log of a case."""
+    logs = [json.loads(text) for _, text in inspect_logs(SUMMARY)]
+    (log,) = [log for log in logs if log["eval"]["metadata"]["case"] == case]
+    return dict(log)
+
+
+def test_every_case_has_a_log_with_all_its_samples() -> None:
+    names = [name for name, _ in inspect_logs(SUMMARY)]
+    assert len({*names}) == len(names) == len(SUMMARY.evaluation.measured.results)
+    for name, text in inspect_logs(SUMMARY):
+        log = json.loads(text)
+        stamp, task, task_id = name.removesuffix(".json").split("_")
+        assert (task, task_id) == (log["eval"]["task"].replace("_", "-"), log["eval"]["task_id"])
+        assert stamp.replace("-", ":") == log["eval"]["created"].replace("-", ":")
+    for case, result in RESULTS.items():
+        samples = {sample["id"]: sample for sample in read(case)["samples"]}
+        assert samples.keys() == {outcome.index for outcome in result.outcomes}
+        for outcome in result.outcomes:
+            sample = samples[outcome.index]
+            assert sample["target"] == list(outcome.references)
+            assert sample["scores"]["score"]["value"] == outcome.score.value
+            assert sample["output"]["choices"][0]["message"]["content"] == visible(outcome.generation.text)
+
+
+def test_a_log_has_the_mean_score_or_the_error_of_its_case() -> None:
+    for case, result in SUMMARY.evaluation.measured.results.items():
+        log = read(case)
+        means = [score["metrics"]["mean"]["value"] for score in log["results"]["scores"]]
+        assert means == ([] if result.score is None else [result.score])
+        assert log["status"] == ("success" if result.error is None else "error")
+        assert (log["error"] or {}).get("message") == result.error
+
+
+def test_inspect_ai_reads_the_logs(tmp_path: Path) -> None:
+    library = pytest.importorskip(
+        "inspect_ai.log", reason="inspect_ai is not installed; it is not needed to write logs"
+    )
+    for name, text in inspect_logs(SUMMARY):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    listed = library.list_eval_logs(str(tmp_path))
+    assert len(listed) == len(SUMMARY.evaluation.measured.results)
+    for info in listed:
+        log = library.read_eval_log(info.name)
+        result = SUMMARY.evaluation.measured.results[log.eval.metadata["case"]]
+        assert sum(sample.scores["score"].value for sample in log.samples) == pytest.approx(
+            sum(outcome.score.value for outcome in result.outcomes)
+        )
+        assert {sample.output.completion for sample in log.samples} == {
+            visible(o.generation.text) for o in result.outcomes
+        }
