@@ -17,18 +17,18 @@ TEXTS = NASTY[:9]
 SUMMARY = run_summary(suite="ruler", lengths=(4096,), samples=9, texts=TEXTS)
 RESULTS = {case: result for case, result in SUMMARY.evaluation.measured.results.items() if result.outcomes}
 
+LOGS = dict(inspect_logs(SUMMARY))
+
 
 def read(case: str) -> dict[str, Any]:
     """Return the log of a case."""
-    logs = [json.loads(text) for _, text in inspect_logs(SUMMARY)]
-    (log,) = [log for log in logs if log["eval"]["metadata"]["case"] == case]
+    (log,) = [log for log in map(json.loads, LOGS.values()) if log["eval"]["metadata"]["case"] == case]
     return dict(log)
 
 
 def test_every_case_has_a_log_with_all_its_samples() -> None:
-    names = [name for name, _ in inspect_logs(SUMMARY)]
-    assert len({*names}) == len(names) == len(SUMMARY.evaluation.measured.results)
-    for name, text in inspect_logs(SUMMARY):
+    assert len(LOGS) == len(SUMMARY.evaluation.measured.results)
+    for name, text in LOGS.items():
         log = json.loads(text)
         stamp, task, task_id = name.removesuffix(".json").split("_")
         assert (task, task_id) == (log["eval"]["task"].replace("_", "-"), log["eval"]["task_id"])
@@ -56,7 +56,7 @@ def test_inspect_ai_reads_the_logs(tmp_path: Path) -> None:
     library = pytest.importorskip(
         "inspect_ai.log", reason="inspect_ai is not installed; it is not needed to write logs"
     )
-    for name, text in inspect_logs(SUMMARY):
+    for name, text in LOGS.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     listed = library.list_eval_logs(str(tmp_path))
     assert len(listed) == len(SUMMARY.evaluation.measured.results)
