@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fixtures.corpora import CorpusError, load_corpora
+from fixtures.corpora import CorpusError
 from fixtures.engines import Engine, EngineError, EngineFacts
 from fixtures.engines.verified import replaced
 from fixtures.records import Case
@@ -23,6 +23,7 @@ from fixtures.tokenization.load import TokenizerError
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.config.assistants import open_assistants, replies_of, scored_by
 from plugins.config.baseline import finished_journal
+from plugins.config.materials import load_run_corpora
 from plugins.config.models import load_formatter
 from plugins.config.run import Run
 from plugins.controller import HELPED_SAMPLES
@@ -143,7 +144,7 @@ def worker_of(session: pytest.Session) -> Worker:
             builder=SampleBuilder(
                 tasks=_tasks(run),
                 formatter=_formatter(run),
-                corpora=load_corpora(run.options.data_dir, must_know_files=not run.options.tasks),
+                corpora=load_run_corpora(run.options),
                 seed=run.options.seed,
                 assistants=_assistants(run),
             ),

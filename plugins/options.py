@@ -66,6 +66,12 @@ def _add_sample_options(parser: pytest.Parser) -> None:
     add("--length-tokenizer", metavar="PATH", help="tokenizer that counts lengths (default: the model's)")
     add("--data-dir", metavar="DIR", help="essays and question sets to use instead of generated text")
     add("--prompts", metavar="FILE", help="TOML file that replaces the wording of prompts")
+    add(
+        "--qa-fill",
+        default="own",
+        metavar="own|random",
+        help="first paragraphs around a question of SQuAD or HotpotQA: of its article or item, or random (default: own)",
+    )
 
 
 def _add_engine_options(parser: pytest.Parser) -> None:

@@ -23,6 +23,7 @@ CHOICES = {
     "chat": ("auto", "on", "off"),
     "api": ("completions", "chat"),
     "scoring": ("strict", "paper"),
+    "qa_fill": ("own", "random"),
     "signal": ("answers", "likelihood", "both"),
 }
 MINIMUMS = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1, "thinking_budget": 0}

@@ -38,10 +38,15 @@ class Materials:
         return f"{stable_hash(*(sorted(prompts.items()) for prompts in keyed_wording(self.tasks).values())):016x}"
 
 
+def load_run_corpora(options: Options) -> Corpora:
+    """Return the texts that the options name; raise CorpusError."""
+    return load_corpora(options.data_dir, must_know_files=not options.tasks, qa_fill=options.qa_fill)
+
+
 def load_materials(options: Options) -> Materials:
     """Return the materials that the options name; raise CorpusError, PromptsError, JudgeError or CheckpointError."""
     return Materials(
         tasks=load_tasks(options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir, check=True),
-        corpora=load_corpora(options.data_dir, must_know_files=not options.tasks),
+        corpora=load_run_corpora(options),
         scorers=scored_by(options),
     )

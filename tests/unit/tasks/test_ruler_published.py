@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from math import sqrt
 from pathlib import Path
 
 import pytest
 
-from fixtures.corpora import Corpora, load_corpora
+from fixtures.cases import samples_fingerprint
+from fixtures.corpora import Corpora, CorpusError, load_corpora
+from fixtures.corpora.qa import Question
 from fixtures.preflight import sample_problems
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import RULER, formatter
@@ -17,13 +21,18 @@ ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue"
 
 
 @pytest.fixture(scope="module")
-def published() -> Corpora:
-    """The files of LONGCTX_DATA_DIR, or of shared/data beside the repository."""
+def data_dir() -> Path:
+    """The directory LONGCTX_DATA_DIR, or shared/data beside the repository."""
     places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
-    drawn = [load_corpora(place) for place in places if place and Path(place).is_dir()]
-    if not drawn or "archive" in drawn[0].sources.values():
+    drawn = [Path(place) for place in places if place and Path(place).is_dir()]
+    if not drawn or "archive" in load_corpora(drawn[0]).sources.values():
         pytest.skip("no published data: set LONGCTX_DATA_DIR")
     return drawn[0]
+
+
+@pytest.fixture(scope="module")
+def published(data_dir: Path) -> Corpora:
+    return load_corpora(data_dir)
 
 
 @pytest.mark.parametrize("task", RULER)
@@ -44,6 +53,14 @@ def test_no_published_question_contains_its_answer(task: str, published: Corpora
         assert not any(answer.lower() in echo for answer in sample.references)
 
 
+def shown_paragraphs(
+    task: str, index: int, corpora: Corpora, by_text: Mapping[str, Question]
+) -> tuple[Question, list[str]]:
+    """Return the question of a sample, and the paragraphs that the sample shows."""
+    sample = RULER[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=corpora)
+    return by_text[sample.question], re.split(r"(?:^|\n\n)Document \d+:\n", sample.context)[1:]
+
+
 @pytest.mark.parametrize("task", ["qa_1", "qa_2"])
 def test_paragraphs_of_the_own_article_or_item_come_first(task: str, published: Corpora) -> None:
     """RULER's code shows the whole article (SQuAD) or all ten paragraphs of the item (HotpotQA) before any other."""
@@ -51,9 +68,7 @@ def test_paragraphs_of_the_own_article_or_item_come_first(task: str, published: 
     by_text = {question.question: question for question in questions.questions}
     shares = []
     for index in range(12):
-        sample = RULER[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=published)
-        question = by_text[sample.question]
-        shown = re.split(r"(?:^|\n\n)Document \d+:\n", sample.context)[1:]
+        question, shown = shown_paragraphs(task, index, published, by_text)
         own = {questions.paragraphs[place] for place in {*question.related, *question.gold}}
         count = sum(text in own for text in shown)
         # The last paragraphs may be too long for the rest of the budget, and shorter ones take their place.
@@ -75,3 +90,35 @@ def test_own_paragraphs_stand_at_random_ranks(published: Corpora) -> None:
         ranks.append(sample.rank[0] / (sample.rank[1] - 1))
     assert min(ranks) < 0.25
     assert max(ranks) > 0.75
+
+
+@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
+def test_with_random_fill_own_paragraphs_are_as_frequent_as_in_the_pool(
+    task: str, published: Corpora, data_dir: Path
+) -> None:
+    """RULER's paper draws the other paragraphs at random. Those that state the answer stay out."""
+    corpora = load_corpora(data_dir, qa_fill="random")
+    questions = published.squad if task == "qa_1" else published.hotpot
+    by_text = {question.question: question for question in questions.questions}
+    own, expected = 0, 0.0
+    for index in range(24):
+        question, shown = shown_paragraphs(task, index, corpora, by_text)
+        golds = {questions.paragraphs[place] for place in question.gold}
+        assert golds <= set(shown)
+        others = {questions.paragraphs[place] for place in question.related} - golds
+        own += sum(text in others for text in shown)
+        expected += (len(shown) - len(golds)) * len(others) / len(questions.paragraphs)
+    assert own <= expected + 3 * sqrt(expected) + 1
+
+
+def test_samples_of_both_fills_never_share_a_key(published: Corpora, data_dir: Path) -> None:
+    other = load_corpora(data_dir, qa_fill="random")
+    assert samples_fingerprint(RULER, published, formatter()) != samples_fingerprint(RULER, other, formatter())
+    assert samples_fingerprint(RULER, published, formatter()) == samples_fingerprint(
+        RULER, load_corpora(data_dir, qa_fill="own"), formatter()
+    )
+
+
+def test_a_fill_without_published_questions_is_refused() -> None:
+    with pytest.raises(CorpusError, match="^--qa-fill: random needs the published questions"):
+        load_corpora(None, qa_fill="random")
