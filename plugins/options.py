@@ -70,7 +70,7 @@ def _add_sample_options(parser: pytest.Parser) -> None:
         "--qa-fill",
         default="own",
         metavar="own|random",
-        help="first paragraphs around a question of SQuAD or HotpotQA: of its article or item, or random (default: own)",
+        help="paragraphs around a question of SQuAD or HotpotQA: its article or item first, or random (default: own)",
     )
 
 

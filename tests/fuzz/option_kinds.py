@@ -18,6 +18,7 @@ OPTIONS = (
     "--device", "--dtype", "--attention", "--batch-size", "--prefill-chunk", "--chat", "--length-tokenizer",
     "--data-dir",
     "--prompts", "--thresholds", "--journal", "--budget", "--baseline", "--gpus-per-worker", "--scoring", "--judge-url",
+    "--qa-fill",
     "--nli-model", "--report-json", "--report-html", "--step", "--suite", "--model", "--serve", "--served-model",
 )  # fmt: skip
 WORDS = (

@@ -33,7 +33,7 @@ class Pieces:
 
     pattern = r" ?[A-Za-z0-9]{1,4}|\s|."
     bos_token_id = 1
-    chat_template = None
+    chat_template: Any = None
 
     def __call__(self, text: Any, *, add_special_tokens: bool, verbose: bool) -> Mapping[str, Any]:
         if isinstance(text, list):

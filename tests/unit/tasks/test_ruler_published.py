@@ -120,5 +120,5 @@ def test_samples_of_both_fills_never_share_a_key(published: Corpora, data_dir: P
 
 
 def test_a_fill_without_published_questions_is_refused() -> None:
-    with pytest.raises(CorpusError, match="^--qa-fill: random needs the published questions"):
+    with pytest.raises(CorpusError, match=r"^--qa-fill: random needs the published questions"):
         load_corpora(None, qa_fill="random")
