@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.outside_files import read_outside
@@ -14,6 +15,30 @@ from fixtures.records import Options
 from plugins.journal import Journal, Subject
 
 SCHEMA = "longctx-report/1"
+
+
+class _Model(msgspec.Struct):
+    name: str
+    fingerprint: str
+    execution: dict[str, str]
+    path: str | None = None
+
+
+class _Options(msgspec.Struct):
+    journal: str
+
+
+class _Run(msgspec.Struct):
+    samples: str
+    seed: int
+    options: _Options
+
+
+class _Report(msgspec.Struct):
+    """The parts of a JSON report that say where its results are."""
+
+    model: _Model
+    run: _Run
 
 
 class BaselineError(ValueError):
@@ -51,25 +76,25 @@ def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
     Raises BaselineError if the report is of other samples, or its journal is missing.
     """
     report = _report(path)
-    model, run = report["model"], report["run"]
-    if run["samples"] != samples or run["seed"] != options.seed:
+    model, run = report.model, report.run
+    if run.samples != samples or run.seed != options.seed:
         raise BaselineError(
             f"--baseline: {path} was measured on other samples (another seed, tokenizer, chat template, text, wording "
             "or version of the tasks); measure it again with these options, or give the checkpoint instead"
         )
-    subject = Subject(model=model["name"], fingerprint=model["fingerprint"], execution=model["execution"])
-    journals = [path for path in (run["options"]["journal"], options.journal) if Path(path, subject.key).is_dir()]
+    subject = Subject(model=model.name, fingerprint=model.fingerprint, execution=model.execution)
+    journals = [path for path in (run.options.journal, options.journal) if Path(path, subject.key).is_dir()]
     if not journals:
         raise BaselineError(
-            f"--baseline: the journal of {path} is neither in {run['options']['journal']} nor in {options.journal}; "
+            f"--baseline: the journal of {path} is neither in {run.options.journal} nor in {options.journal}; "
             "give its directory with --journal, or the checkpoint instead of the report"
         )
     return Baseline(
-        name=model["name"],
-        fingerprint=model["fingerprint"],
+        name=model.name,
+        fingerprint=model.fingerprint,
         journal=journals[0],
-        execution=model["execution"],
-        path=model.get("path"),
+        execution=model.execution,
+        path=model.path,
     )
 
 
@@ -79,7 +104,7 @@ def finished_journal(baseline: Baseline) -> Journal:
     return Journal(Path(baseline.journal), subject)
 
 
-def _report(path: Path) -> Mapping[str, Any]:
+def _report(path: Path) -> _Report:
     """Read a JSON report; raise BaselineError if it is none or has no results."""
     try:
         report = json.loads(read_outside(path))
@@ -90,13 +115,11 @@ def _report(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"--baseline: {path} is not JSON ({error}); give a file of --report-json") from error
     try:
-        has_results = report["schema"] == SCHEMA and report["model"]["execution"] is not None
-        has_results &= isinstance(report["model"].get("path"), str | None)
+        if report["schema"] == SCHEMA and report["model"]["execution"] is not None:
+            return msgspec.convert(report, _Report)
+        problem = "of a run that measured something"
     except (KeyError, TypeError, AttributeError):
-        has_results = False
-    if not has_results:
-        raise BaselineError(
-            f"--baseline: {path} is not a {SCHEMA} of a run that measured something; give a file of --report-json"
-        )
-    checked: Mapping[str, Any] = report
-    return checked
+        problem = "of a run that measured something"
+    except msgspec.ValidationError as error:
+        problem = f"({error})"
+    raise BaselineError(f"--baseline: {path} is not a {SCHEMA} {problem}; give a file of --report-json")

@@ -13,6 +13,7 @@ from tests.fuzz.sandbox import run_forked
 SEEDS = 2
 # Seeds of inputs that ended in a traceback or an internal error before they were mended.
 ONCE_BROKEN = (
+    ("baseline report", 7167), ("baseline report", 7212), ("chat template", 7157), ("environment", 7181),
     ("bisect reports", 6001), ("bisect reports", 6003), ("file shapes", 2037), ("file shapes", 20012),
     ("options of commands", 30004), ("published data", 2043), ("published data", 20010),
 )  # fmt: skip

@@ -11,30 +11,31 @@ from fixtures.tokenization import template_check
 from fixtures.tokenization.template_check import TemplateError, check_rendering
 
 
-def loop_forever() -> str:
+def loop_forever(message: str) -> str:
     while True:
         pass
 
 
-def recurse() -> str:
-    return recurse()
+def recurse(message: str) -> str:
+    return recurse(message)
 
 
 def test_a_short_rendering_passes() -> None:
-    check_rendering(lambda: "<|user|>word<|assistant|>")
+    check_rendering(lambda message: f"<|user|>{message}<|assistant|>")
 
 
 @pytest.mark.parametrize(
     ("render", "message"),
     [
-        (lambda: str(1 // 0), r"fails \(integer division or modulo by zero\)"),
+        (lambda message: str(1 // 0), r"fails \(integer division or modulo by zero\)"),
         (recurse, "fails .maximum recursion depth exceeded"),
-        (lambda: "a" * 10**6, "makes 1,000,000 characters of a message of one word"),
-        (lambda: "a" * 3 * 10**9, "does not end within"),
+        (lambda message: "a" * 10**6, "makes 1,000,000 characters of a message of 2,000"),
+        (lambda message: message.replace("a", "a" * 9999), "makes 801,840 characters of a message of 2,000"),
+        (lambda message: "a" * 3 * 10**9, "does not end within"),
     ],
-    ids=["raises", "recurses", "too long", "too large"],
+    ids=["raises", "recurses", "too long", "repeats a letter", "too large"],
 )
-def test_a_bad_rendering_is_refused_with_a_one_line_error(render: Callable[[], str], message: str) -> None:
+def test_a_bad_rendering_is_refused_with_a_one_line_error(render: Callable[[str], str], message: str) -> None:
     with pytest.raises(TemplateError, match=message) as raised:
         check_rendering(render)
     assert "\n" not in str(raised.value)
