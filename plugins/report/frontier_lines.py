@@ -47,7 +47,7 @@ def _replies(section: Section) -> Iterator[str]:
         pairs = entry["copied"]
         total = sum(pair["samples"] for pair in pairs)
         wrong = [pair for pair in pairs if pair["copied"] not in (None, pair["wanted"])]
-        swaps = ", ".join(f"{pair['samples']} of {pair['copied']} for {pair['wanted']}" for pair in wrong)
+        swaps = ", ".join(f"reply {pair['copied']} in place of {pair['wanted']}: {pair['samples']}" for pair in wrong)
         copied = f"{sum(pair['samples'] for pair in wrong)} of {total} copy another reply"
         text = f"{entry['task']} at {_length(entry)}: code in {entry['code_rate']:.0f} % of the answers, {copied}"
         yield f"{text} ({swaps})" if swaps else text
