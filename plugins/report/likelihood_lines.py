@@ -31,4 +31,4 @@ def likelihood_lines(section: Mapping[str, Any] | None) -> list[tuple[str, dict[
 
 
 def _row(name: str, cells: Iterable[str]) -> str:
-    return f"{name:<{WIDTH}}" + "".join(f"{cell:>{WIDTH}}" for cell in cells)
+    return f"{name:<{WIDTH}}" + "".join(f" {cell:>{WIDTH - 1}}" for cell in cells)

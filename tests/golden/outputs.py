@@ -25,12 +25,14 @@ from tests.golden.engines import engine_outputs
 from tests.golden.entailment import entailment_outputs
 from tests.golden.output import Output, content, digest, rounded
 from tests.golden.published import published_outputs, sample_digest
+from tests.golden.question_scores import question_score_outputs
 from tests.helpers.tiny_tokenizers import GENERATED, Pieces
 
 # (length, index, seed) of each recorded sample. The third shares no context with the first two.
 IDENTITIES = ((4096, 0, 0), (4096, 1, 0), (4096, 37, 0), (8192, 5, 7))
 # A summary of a novel does not fit 4096 tokens.
 LONGER = {"infbench_sum": ((8192, 0, 0), (8192, 1, 0), (8192, 37, 0), (16384, 5, 7))}
+DRAWS = 48
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
@@ -78,6 +80,24 @@ def sample_outputs() -> Iterator[Output]:
                 version_name=f'TASKS["{task}"]',
                 version=version,
                 value=sample_digest(sample),
+            )
+
+
+def draw_outputs() -> Iterator[Output]:
+    """Yield the shortest forms of many samples of the frontier tasks as one digest, because few show a rare draw."""
+    formatter = PromptFormatter(Pieces())
+    for task in TASKS.values():
+        if task.suite == "frontier":
+            made = (
+                task.shortest_draft(4096, index, seed=0, tokenizer=formatter, corpora=GENERATED)[0]
+                for index in range(DRAWS)
+            )
+            drafts = [[draft.context, draft.question, draft.references, draft.distractors] for draft in made]
+            yield Output(
+                name=f"{task.name}, {DRAWS} draws",
+                version_name=f'TASKS["{task.name}"]',
+                version=versions.TASKS[task.name],
+                value=digest(json.dumps(drafts)),
             )
 
 
@@ -221,8 +241,10 @@ def calibration_outputs() -> Iterator[Output]:
 
 OUTPUTS: Mapping[str, Callable[[], Iterator[Output]]] = {
     "samples": sample_outputs,
+    "draws": draw_outputs,
     "gold": gold_outputs,
     "scores": score_outputs,
+    "question scores": question_score_outputs,
     "prompts": prompt_outputs,
     "judge": judge_outputs,
     "calibration": calibration_outputs,
