@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fixtures.engines import EngineError
 from fixtures.engines.verified import VerifiedEngine
 from fixtures.installation import CASES_DIRECTORY
 from fixtures.invariance import Finding
+from fixtures.records import Sample
 from fixtures.tasks.fit_to_length import CannotFit
 from plugins.controller import INVARIANCE
 from plugins.gate_tests import passed_report
@@ -26,6 +28,8 @@ from plugins.workers import load_engine
 TEST_FILE = "test_invariance.py"
 PLACE = f"{CASES_DIRECTORY}/{TEST_FILE}"
 TASK = "niah_single_2"
+# Questions that are sent to a server, alone and together.
+SERVER_QUESTIONS = 3
 # The first of these that holds the question; small vocabularies need more tokens for it.
 LENGTHS = (1024, 2048, 4096)
 FINDINGS = pytest.StashKey[tuple[Finding, ...]]()
@@ -44,8 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
     run = config.stash[RUN]
     if run.options.preflight:
         raise pytest.UsageError("--invariance: needs a model, and --preflight loads none; leave one of them out")
-    if run.engine_settings("model")["engine"] != "hf":
-        raise pytest.UsageError("--invariance: compares logits, and a server returns none; use it with --engine hf")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -121,28 +123,47 @@ def property_reports(finding: Finding) -> tuple[pytest.TestReport, pytest.TestRe
 
 
 def _findings(session: pytest.Session) -> Iterator[Finding]:
-    from fixtures.invariance.hf_check import Question, check_hf_engine
-
     builder, run = worker_of(session).builder, session.config.stash[RUN]
     engine = load_engine(session.config)
+    if run.engine_settings("model")["engine"] != "hf":
+        return _server_findings(engine, builder)
+    from fixtures.invariance.hf_check import Question, check_hf_engine
+
     inner: Any = engine.engine if isinstance(engine, VerifiedEngine) else engine
-    questions = [Question(name=name, ids=ids) for name, ids in _prompts(builder)]
+    samples = _samples(builder, builder.seed)
+    questions = [Question(name=_name(sample), ids=sample.prompt.token_ids) for sample in samples]
     return check_hf_engine(inner, *questions, trust_remote_code=run.options.trust_remote_code)
 
 
-def _prompts(builder: SampleBuilder) -> list[tuple[str, tuple[int, ...]]]:
-    """Return two samples of one task, by name, at the shortest length that holds them."""
+def _server_findings(engine: Any, builder: SampleBuilder) -> Iterator[Finding]:
+    from fixtures.invariance.server_check import ServerQuestion, check_server
+
+    # The server's cache may hold every question that an earlier run has asked.
+    first_seed = time.time_ns() % 2**31
+    pairs = [_samples(builder, first_seed + number) for number in range(2 * SERVER_QUESTIONS)]
+    questions = [
+        ServerQuestion(name=f"{_name(one)} of --seed {one.seed}", prompt=one.prompt, other=other.prompt)
+        for one, other in pairs
+    ]
+    return check_server(engine, questions[:SERVER_QUESTIONS], questions[SERVER_QUESTIONS:])
+
+
+def _name(sample: Sample) -> str:
+    return f"{sample.task} of {sample.length} tokens, {sample.index}"
+
+
+def _samples(builder: SampleBuilder, seed: int) -> tuple[Sample, Sample]:
+    """Return two samples on one text at the shortest length that holds them."""
+
+    def sample(length: int, index: int) -> Sample:
+        return builder.tasks[TASK].sample(
+            length, index, seed=seed, tokenizer=builder.formatter, corpora=builder.corpora
+        )
+
     for length in LENGTHS:
         try:
-            samples = [
-                builder.tasks[TASK].sample(
-                    length, index, seed=builder.seed, tokenizer=builder.formatter, corpora=builder.corpora
-                )
-                for index in (0, 1)
-            ]
+            return sample(length, 0), sample(length, 1)
         except CannotFit:
             if length == LENGTHS[-1]:
                 raise
-        else:
-            return [(f"{TASK} of {length} tokens, {sample.index}", sample.prompt.token_ids) for sample in samples]
     raise AssertionError("unreachable")

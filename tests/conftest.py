@@ -28,6 +28,7 @@ SLOW_MODULES = frozenset((
     "unit/gates/test_evaluate_early.py", "unit/gates/test_likelihood.py",
     "unit/gates/test_panels.py", "unit/gates/test_panels_ahead.py",
     "unit/gates/test_regression.py", "unit/invariance/test_invariance.py",
+    "unit/invariance/test_server_invariance.py",
     "unit/longctx/test_measure.py",
     "unit/memory/test_estimate.py", "unit/memory/test_fit.py",
     "unit/report/test_markdown.py", "unit/report/test_report_numbers.py", "unit/report/test_report_size.py",

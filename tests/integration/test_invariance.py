@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from ci.suite_process import SuiteRun
 from ci.watch.measure import verdict_of
-from tests.helpers.runs import completed_run
+from tests.helpers.runs import calibration_checkpoint, completed_run, run_pytest
+from tests.helpers.servers import ChatServer, Request, Response, forget_keys, needles_within
 
 GATES = """
 [[gate]]
@@ -37,3 +41,29 @@ def test_a_fault_that_no_score_shows_fails_its_properties_in_every_report(
     assert 'id="invariance"' in (run.folder / "report.html").read_text()
     verdict, reasons = verdict_of(SuiteRun(exit_code=1, report=run.report))
     assert (verdict, [reason.split(":")[1].strip() for reason in reasons]) == ("fail", ["order", "chunks"])
+
+
+def test_a_server_that_forgets_its_prompts_in_the_cache_fails_its_properties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_keys(monkeypatch)
+    checkpoint = calibration_checkpoint("full")
+    sound, broken = (needles_within(reach, checkpoint) for reach in (10**6, 8))
+    seen: set[str] = set()
+
+    def answer(request: Request) -> Response:
+        prompt = str(request.prompt)
+        is_hit = prompt in seen
+        seen.add(prompt)
+        return (broken if is_hit else sound)(request)
+
+    with ChatServer().serving() as server:
+        server.answer = answer
+        run = run_pytest(
+            tmp_path, f"--model={checkpoint}", f"--base-url={server.url}", "--invariance", "--suite=ruler",
+            "tests_longctx/test_invariance.py",
+        )  # fmt: skip
+    failed = re.findall(r"invariance FAIL  (\w+): niah_single_2 of 1024 tokens, 0 of --seed \d+: another", run.output)
+    assert (run.exit_code, failed) == (1, ["warm", "order", "batch"]), run.output
+    assert re.search(r"another\s+text:\s+''\s+instead\s+of\s+' \d{7}'", run.output)
+    assert "properties: 3 skipped, 3 fail" in run.output
