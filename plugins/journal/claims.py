@@ -1,26 +1,45 @@
-"""Claims: files that name the workers of samples in progress."""
+"""Claims: files that name the workers of samples in progress, and of samples that were finished lately."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from fixtures.atomic_files import write_all
 from plugins.journal.heartbeat import Heartbeat
 
 CLAIMS = "claims"
 MOST_NAME_BYTES = 256
+FINISHED = "finished"
+# A claim stays for this time after its result. So a worker whose view of the journal is younger than half of it cannot
+# claim a sample whose result it has not seen, if a file system shows new lines within the other half.
+FINISHED_SECONDS = 600.0
+# So many claims of other workers are checked at a time for the death of their worker, in turn.
+CHECKED_CLAIMS = 8
+
+
+class Claim(NamedTuple):
+    """The content of a claim's file."""
+
+    owner: str | None
+    """The worker's name; None if it is not completely written."""
+    is_finished: bool
+    """True if the worker has written a result."""
 
 
 class Claims:
     """One worker's claims on the samples of a subject.
 
     Claims that this worker holds are files in `folder/claims`, named by the sample's key, that contain the worker's
-    name. The file system creates a file for one process only, so a sample has one worker.
+    name. The file system creates a file for one process only, so a sample has one worker. A claim outlives its result
+    by FINISHED_SECONDS, so that nobody needs to read the results of all workers to learn that a sample is free.
     """
 
     def __init__(self, folder: Path, heartbeat: Heartbeat, on_lost: Callable[[str], None]):
@@ -29,12 +48,31 @@ class Claims:
         self.on_lost = on_lost
         """Called with the sample's key when a worker of this run died and its claim is removed."""
         self.held: set[str] = set()
-        """The keys that this worker has claimed."""
+        """The keys of the samples in progress that this worker has claimed."""
+        self._finished: deque[tuple[float, str]] = deque()
+        """The keys of finished samples whose claims are still there, with the times of their results."""
+        self._checked_claims = 0
+        heartbeat.when_last.append(self.remove_finished)
 
     def list_keys(self) -> set[str]:
         """Return the keys of all current claims, of any worker; raises OSError."""
         # A claim that is being removed is in the list too, but its name contains a dot, which no key does.
         return set(os.listdir(self.folder))
+
+    def free_keys(self, keys: Sequence[str], has_result: Callable[[str, str], bool]) -> Iterator[str]:
+        """Return the keys without a claim and those, out of a few others, whose worker has died.
+
+        For `has_result` see `remove_if_dead`. Raises OSError.
+        """
+        claimed = self.list_keys()
+        is_dead = functools.cache(self.heartbeat.is_dead)
+        checked = self._next_checked([key for key in keys if key in claimed and key not in self.held])
+        return (
+            key
+            for key in keys
+            if key not in self.held
+            and (key not in claimed or (key in checked and self.remove_if_dead(key, is_dead, has_result)))
+        )
 
     def claim(self, key: str) -> bool:
         """Claim a sample; returns False if another worker was faster. Raises OSError."""
@@ -62,10 +100,11 @@ class Claims:
         except FileNotFoundError:
             return None
 
-    def remove_if_dead(self, key: str, is_dead: Callable[[str], bool]) -> bool:
+    def remove_if_dead(self, key: str, is_dead: Callable[[str], bool], has_result: Callable[[str, str], bool]) -> bool:
         """Remove the claim of a dead worker; returns True if the sample is free now.
 
-        Raises OSError for a link or directory in the place of a claim that cannot be removed.
+        `has_result` returns whether the worker with this name has answered the sample with this key. Raises OSError for
+        a link or directory in the place of a claim that cannot be removed.
         """
         path = self.folder / key
         try:
@@ -74,32 +113,73 @@ class Claims:
             return True
         if not stat.S_ISREG(status.st_mode):
             return _move_aside(path)
-        touched = status.st_mtime_ns
         try:
-            owner = read_owner(path)
+            owner, is_finished = read_claim(path)
         except FileNotFoundError:
             return True
         except OSError:
             return False
-        # A worker that died right after it created the file has left no name.
-        dead = self.heartbeat.is_silent(f"{CLAIMS}/{key}", touched) if owner is None else is_dead(owner)
-        return dead and self._remove(path, owner)
+        if owner is not None and (not is_dead(owner) or has_result(owner, key)):
+            return False
+        # A worker that died right after it created the file has left no name. A finished sample has a result, which the
+        # file system may not show yet, or which was deleted.
+        waits = owner is None or is_finished
+        if waits and not self.heartbeat.is_silent(f"{CLAIMS}/{key}", status.st_mtime_ns):
+            return False
+        return self._remove(path, owner)
+
+    def finish(self, key: str) -> None:
+        """Mark this worker's claim as one with a result; does nothing if it has none."""
+        if key not in self.held:
+            return
+        self.held.discard(key)
+        self._finished.append((self.heartbeat.lease.clock(), key))
+        # Without the mark, the claim of a dead worker is checked against its results, which may not be visible yet.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self.folder / key, os.O_WRONLY | os.O_APPEND)
+            try:
+                write_all(descriptor, f"{FINISHED}\n".encode("ascii"))
+            finally:
+                os.close(descriptor)
+
+    def remove_expired(self) -> None:
+        """Remove this worker's claims whose results all others have seen."""
+        now = self.heartbeat.lease.clock()
+        while self._finished and now - self._finished[0][0] >= FINISHED_SECONDS:
+            self._remove_own(self._finished.popleft()[1])
+
+    def remove_finished(self) -> None:
+        """Remove the claims of all finished samples, of any worker, when no worker is left that could claim them."""
+        with contextlib.suppress(OSError):
+            for key in self.list_keys():
+                with contextlib.suppress(OSError):
+                    if read_claim(self.folder / key).is_finished:
+                        (self.folder / key).unlink()
 
     def release(self, key: str) -> None:
         """Remove this worker's claim; does nothing if it has none."""
         if key not in self.held:
             return
         self.held.discard(key)
+        self._remove_own(key)
+
+    def release_all(self) -> None:
+        """Remove the claims of this worker on samples in progress, as far as possible."""
+        for key in tuple(self.held):
+            self.release(key)
+
+    def _next_checked(self, others: Sequence[str]) -> set[str]:
+        """Return the claims to be checked this time: one after another, in all."""
+        start = self._checked_claims % max(1, len(others))
+        self._checked_claims = start + CHECKED_CLAIMS
+        return set([*others[start:], *others[:start]][:CHECKED_CLAIMS])
+
+    def _remove_own(self, key: str) -> None:
         path = self.folder / key
         with contextlib.suppress(OSError):
             # If this worker was suspended for longer than a lease, another one may own the claim now.
             if read_owner(path) in (self.heartbeat.name, None):
                 path.unlink()
-
-    def release_all(self) -> None:
-        """Remove all claims of this worker, as far as possible."""
-        for key in tuple(self.held):
-            self.release(key)
 
     def _remove(self, path: Path, owner: str | None) -> bool:
         """Remove a dead worker's claim; returns False if another worker owns it now."""
@@ -125,11 +205,16 @@ class Claims:
         return True
 
 
+def read_claim(path: Path) -> Claim:
+    """Return the content of a claim; raises OSError if there is none."""
+    with path.open("rb") as file:
+        name, end, mark = file.read(MOST_NAME_BYTES).decode("ascii", errors="replace").partition("\n")
+    return Claim(owner=name if end else None, is_finished=mark == f"{FINISHED}\n")
+
+
 def read_owner(path: Path) -> str | None:
     """Return the worker's name in a claim; None if it is not completely written. Raises OSError without a claim."""
-    with path.open("rb") as file:
-        name = file.read(MOST_NAME_BYTES).decode("ascii", errors="replace")
-    return name[:-1] if name.endswith("\n") else None
+    return read_claim(path).owner
 
 
 def _move_aside(path: Path) -> bool:

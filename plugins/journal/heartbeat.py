@@ -26,6 +26,8 @@ HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
 # A process whose own heartbeat is older than this was stopped, and has not seen what the others did meanwhile.
 PAUSE_SECONDS = 2 * HEARTBEAT_SECONDS
+# A worker on another machine is dead if its file was not touched for this time; clocks differ by less.
+SILENT_SECONDS = 3600.0
 WORKERS = "workers"
 WORKER_NAME = re.compile(r"[0-9A-Za-z-]+-\d+-[0-9a-f]{8}")
 
@@ -88,6 +90,8 @@ class Heartbeat:
         self.pid = os.getpid()
         self.name = f"{host}-{self.pid}-{secrets.token_hex(4)}"
         self.lease = Lease(lease_seconds, clock)
+        self.when_last: list[Callable[[], None]] = []
+        """Called after the worker's file was deleted if no living worker is left in the journal."""
         self._closing = threading.Event()
         self._beaten = time.monotonic()
         """The time of this worker's last heartbeat."""
@@ -148,12 +152,20 @@ class Heartbeat:
         self._thread.join(HEARTBEAT_SECONDS)
         with contextlib.suppress(OSError):
             worker_file(self.directory, self.name).unlink()
+            # Of workers that close at the same time, the last one sees that the others' files are gone.
+            if self._is_last():
+                for call in self.when_last:
+                    call()
 
     def __enter__(self) -> Heartbeat:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _is_last(self) -> bool:
+        others = (path for path in (self.directory / WORKERS).iterdir() if WORKER_NAME.fullmatch(path.stem))
+        return all(is_worker_dead(path, SILENT_SECONDS) for path in others)
 
     def _write(self) -> None:
         worker = WorkerRecord(host=host_id(), pid=self.pid, started=process_state(self.pid)[1], run=self.run)

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.journal.claims import CLAIMS, read_owner
-from plugins.journal.heartbeat import WORKER_NAME, WORKERS, is_worker_dead, worker_file
+from plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
 from plugins.journal.lines import KEY, Subject, decode_subject
 from plugins.journal.reading import SUFFIX, SubjectReader
 from plugins.journal.store import SUBJECT
 
-# A worker on another machine is dead if its file was not touched for this time; clocks differ by less.
-SILENT_SECONDS = 3600.0
 DELETED = ".pruned-"
 
 

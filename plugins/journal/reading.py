@@ -16,7 +16,17 @@ import msgspec
 
 from plugins.journal.errors import JournalError, journal_error
 from plugins.journal.line_file import complete_lines
-from plugins.journal.lines import Entry, Facts, Failure, LikelihoodEntry, Line, LostClaim, decode_line
+from plugins.journal.lines import (
+    Entry,
+    EntryHead,
+    Facts,
+    Failure,
+    LikelihoodEntry,
+    Line,
+    LostClaim,
+    decode_head,
+    decode_line,
+)
 
 SUFFIX = ".jsonl"
 
@@ -89,6 +99,20 @@ class SubjectReader:
         if shrank:
             self._rebuild_index()
         return max(0, len(self.entries) - before)
+
+    def read_file(self, name: str) -> None:
+        """Read the new lines of one file, if it exists; raises JournalError if that is not possible."""
+        try:
+            shrank = self._read(name, self._files.setdefault(name, _FileState()))
+        except OSError as error:
+            raise journal_error("read", self.folder, error) from error
+        if shrank:
+            self._rebuild_index()
+
+    @property
+    def file_count(self) -> int:
+        """The number of files known so far."""
+        return len(self._files)
 
     def add(self, offset: int, line: Line) -> None:
         """Add a line that this process has written to its own file."""
@@ -177,15 +201,15 @@ class SubjectReader:
         return shrank
 
     def _read_line(self, name: str, state: _FileState, data: bytes) -> None:
-        line = decode_line(data)
+        line = decode_head(data)
         if line is not None:
             self._add(name, state, state.offset, line)
         elif data.strip():
             state.unreadable_lines += 1
 
-    def _add(self, name: str, state: _FileState, offset: int, line: Line) -> None:
+    def _add(self, name: str, state: _FileState, offset: int, line: EntryHead | Line) -> None:
         match line:
-            case Entry():
+            case EntryHead() | Entry():
                 entry = _indexed(line, name, offset)
                 state.entries.append(entry)
                 self._index(entry)
@@ -202,7 +226,7 @@ class SubjectReader:
     def _index(self, entry: IndexedEntry) -> None:
         for index, key in ((self.entries, entry.key), (self.entries_by_prompt, entry.prompt)):
             known = index.setdefault(key, entry)
-            if entry.position < known.position:
+            if known is not entry and entry.position < known.position:
                 index[key] = entry
 
     def _index_likelihood(self, position: tuple[str, int], entry: LikelihoodEntry) -> None:
@@ -223,7 +247,7 @@ class SubjectReader:
         return [self._files[name] for name in sorted(self._files)]
 
 
-def _indexed(entry: Entry, file: str, offset: int) -> IndexedEntry:
+def _indexed(entry: EntryHead | Entry, file: str, offset: int) -> IndexedEntry:
     return IndexedEntry(
         key=entry.key,
         prompt=entry.prompt,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.atomic_files import sync_directory, write_file
-from plugins.journal.claims import CLAIMS, Claims
+from plugins.journal.claims import CLAIMS, FINISHED_SECONDS, Claims
 from plugins.journal.errors import JournalError, journal_error
 from plugins.journal.heartbeat import Heartbeat
 from plugins.journal.line_file import LineFile
@@ -33,6 +32,10 @@ from plugins.journal.lines import (
 from plugins.journal.reading import SUFFIX, IndexedEntry, SubjectReader
 
 SUBJECT = "subject.json"
+# A worker that claims samples has read the journal within this time.
+VIEW_SECONDS = FINISHED_SECONDS / 2
+# A call of `catch_up` pays for looking at so many files.
+FILES_PER_CALL = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,9 @@ class Journal:
         self.heartbeat = heartbeat
         self.folder = _subject_folder(directory, subject, rename=heartbeat is not None)
         self._facts_recorded = False
+        self._viewed: float | None = None
+        """The time at which the last refresh of all files began, by the heartbeat's clock."""
+        self._files_paid = 0
         self._writer: _Writer | None = None
         if heartbeat is None:
             self._reader = SubjectReader(self.folder, run=run, own_file=None)
@@ -122,7 +128,19 @@ class Journal:
         another machine only to readers that open the file after they were written.
         """
         self._find_folder()
-        return self._reader.refresh(thorough=thorough)
+        self._files_paid = 0
+        viewed = None if self.heartbeat is None else self.heartbeat.lease.clock()
+        new_samples = self._reader.refresh(thorough=thorough)
+        self._viewed = viewed
+        return new_samples
+
+    def catch_up(self) -> int:
+        """Refresh, if a few calls have paid for looking at so many files; returns the number of new samples.
+
+        A worker calls it after every batch. So its requests to the file system do not grow with the number of workers.
+        """
+        self._files_paid += FILES_PER_CALL
+        return self.refresh() if self._files_paid >= self._reader.file_count else 0
 
     def load(self, entries: Iterable[IndexedEntry]) -> list[Entry]:
         """Read finished samples in full, in the given order."""
@@ -137,31 +155,32 @@ class Journal:
             raise ValueError(f"key {invalid[0]!r}: use 1 to 128 letters, digits, _ or -")
         claimed: list[str] = []
         with self._writing():
-            self.refresh()
+            claims.remove_expired()
+            if not self._has_current_view():
+                self.refresh()
             free = self._free_keys([key for key in keys if not self._is_finished(key)])
-            while len(claimed) < at_most:
-                tried = self._claim_next(free, at_most - len(claimed))
-                if not tried:
-                    break
-                # A result is written before its claim is removed. So a sample without a result now, after it was
-                # claimed, is not finished by another worker.
-                self._reader.refresh(thorough=True)
-                for key in tried:
-                    if self._is_finished(key):
-                        claims.release(key)
-                    else:
-                        claimed.append(key)
-        return claimed
+            while len(claimed) < at_most and (key := next(free, None)) is not None:
+                if claims.claim(key):
+                    claimed.append(key)
+            if not self._has_current_view():
+                # This process was stopped meanwhile, and others may have finished samples and removed their claims.
+                self.refresh(thorough=True)
+                for key in filter(self._is_finished, claimed):
+                    claims.release(key)
+        return [key for key in claimed if not self._is_finished(key)]
 
     def append(self, entry: Entry | LikelihoodEntry) -> None:
-        """Write a result so that it survives a power loss, then release the sample's claim.
+        """Write a result so that it survives a power loss, and mark the sample's claim as finished.
 
         Writes nothing if this worker was stopped for so long that another one has claimed the sample. Raises ValueError
         for a field of the wrong type or out of range.
         """
-        if not self._is_superseded(entry.key):
+        claims = self._require_writer().claims
+        if self._is_superseded(entry.key):
+            claims.release(entry.key)
+        else:
             self._append(entry)
-        self._require_writer().claims.release(entry.key)
+            claims.finish(entry.key)
 
     def record_facts(self, facts: Mapping[str, Any]) -> None:
         """Write a description of this worker's engine; later calls do nothing."""
@@ -178,7 +197,7 @@ class Journal:
         self._require_writer().claims.release(key)
 
     def release_all(self) -> None:
-        """Remove all claims of this worker; does nothing in a read-only journal or a forked process."""
+        """Release all samples in progress; does nothing in a read-only journal or a forked process."""
         if self._writer is not None and self._writer.is_own_process:
             self._writer.claims.release_all()
 
@@ -194,6 +213,11 @@ class Journal:
     def _is_finished(self, key: str) -> bool:
         return key in self.entries or key in self.likelihoods
 
+    def _has_current_view(self) -> bool:
+        """Return True if every result that was written before the last refresh has been read or is still claimed."""
+        clock = self._require_writer().claims.heartbeat.lease.clock
+        return self._viewed is not None and clock() - self._viewed < VIEW_SECONDS
+
     def _find_folder(self) -> None:
         """Follow a worker that renamed the directory which version 0.1 used."""
         if self._writer is None:
@@ -204,27 +228,18 @@ class Journal:
             raise RuntimeError("Journal: read-only; only a process with a Heartbeat of its own may write")
         return self._writer
 
-    def _claim_next(self, free: Iterator[str], at_most: int) -> list[str]:
-        """Claim up to `at_most` of the next free samples."""
-        claims = self._require_writer().claims
-        claimed: list[str] = []
-        while len(claimed) < at_most and (key := next(free, None)) is not None:
-            if claims.claim(key):
-                claimed.append(key)
-        return claimed
-
     def _free_keys(self, keys: Sequence[str]) -> Iterator[str]:
-        """Yield the keys that no living worker has claimed."""
         claims = self._require_writer().claims
         try:
-            claimed = claims.list_keys()
+            return claims.free_keys(keys, self._has_result)
         except FileNotFoundError:
             self._prepare()
-            claimed = set()
-        is_dead = functools.cache(claims.heartbeat.is_dead)
-        for key in keys:
-            if key not in claims.held and (key not in claimed or claims.remove_if_dead(key, is_dead)):
-                yield key
+            return claims.free_keys(keys, self._has_result)
+
+    def _has_result(self, worker: str, key: str) -> bool:
+        """Return True if a worker has finished a sample."""
+        self._reader.read_file(worker + SUFFIX)
+        return self._is_finished(key)
 
     def _is_superseded(self, key: str) -> bool:
         """Return True if another worker has answered a sample that this worker had claimed, or is about to."""
@@ -232,8 +247,8 @@ class Journal:
             is_lost = self._require_writer().claims.is_lost(key)
             if is_lost is not None:
                 return is_lost
-            self._reader.refresh(thorough=True)
-        return key in self.entries
+            self.refresh(thorough=True)
+        return self._is_finished(key)
 
     def _record_lost_claim(self, key: str) -> None:
         self._append(LostClaim(key=key, run=self._require_writer().run))

@@ -48,18 +48,20 @@ class LikelihoodWorker:
         Returns the reason why the case failed; None if it did not. Raises JournalError.
         """
         wait_seconds = WAIT_SECONDS
+        self.panel_state.refresh()
         while True:
-            self.panel_state.refresh()
             error = self.panel_state.failures(panel).get(case.id)
             wanted = self.panel_state.next_likelihoods(panel)
             if error is not None or not wanted or is_over():
                 return error
             if self._work(panel, wanted):
                 wait_seconds = WAIT_SECONDS
+                self.panel_state.catch_up()
             else:
                 # Other workers have claimed all that is left.
                 time.sleep(wait_seconds)
                 wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+                self.panel_state.refresh(thorough=True)
 
     def _work(self, panel: Panel, wanted: Sequence[tuple[ModelRole, SampleRef]]) -> bool:
         """Measure the first free samples of one model; return False if other workers have claimed all of them."""

@@ -113,22 +113,25 @@ class Worker:
 
     def _measured(self, case: Case, panel: Panel) -> CaseEnd:
         wait_seconds = WAIT_SECONDS
+        self.panel_state.refresh()
         while True:
-            self.panel_state.refresh()
             status = self.panel_state.status(panel)
             error = self.panel_state.failures(panel).get(case.id)
             if error is not None or not status.next_samples or self._is_late():
                 if not self._is_prefetching():
                     return CaseEnd(samples=0 if error else status.evidence_counts.get(case.id, 0), error=error)
                 self._finish_ahead()
+                self.panel_state.refresh()
                 continue
             self._check_parent()
             if self._work(panel, status) or self._work_elsewhere(panel):
                 wait_seconds = WAIT_SECONDS
+                self.panel_state.catch_up()
             else:
                 # Other workers have claimed all that is left.
                 time.sleep(wait_seconds)
                 wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+                self.panel_state.refresh(thorough=True)
 
     def _with_likelihood(self, case: Case, panel: Panel, end: CaseEnd) -> CaseEnd:
         """Return the end of the case after its likelihoods were measured too."""

@@ -82,7 +82,7 @@ print(*journal.entries)
     first, again, state, keys = worker_output(start_worker(script, tmp_path)).splitlines()
     assert first == again
     assert first.startswith(f"--journal: cannot write {tmp_path} (File too large); make room")
-    assert state == f"[] {len(encode_line(entry('aa'))) if can_truncate else 2000}"
+    assert state == f"['aa'] {len(encode_line(entry('aa'))) if can_truncate else 2000}"
     assert keys == "aa cc"
     journal = read_journal(tmp_path)
     assert list(load_all(journal).values()) == [entry("aa"), entry("cc")]

@@ -105,15 +105,17 @@ def test_a_result_that_is_written_just_before_the_claim_is_not_computed_again(
     """Another worker finishes after this one has read the journal and before it claims."""
     journal = Journal(tmp_path, SUBJECT, heartbeat)
     listdir = os.listdir
+    with Heartbeat(tmp_path, "run") as other_heartbeat:
+        other = Journal(tmp_path, SUBJECT, other_heartbeat)
 
-    def write_result_first(path: Path) -> list[str]:
-        if not journal.entries:
-            (tmp_path / FOLDER / "late.jsonl").write_bytes(encode_line(entry("aa")))
-        return listdir(path)
+        def finish_first(path: Path) -> list[str]:
+            names = listdir(path)
+            monkeypatch.undo()
+            other.append(entry(*other.claim(["aa"], 1)))
+            return names
 
-    monkeypatch.setattr(os, "listdir", write_result_first)
-    assert journal.claim(["aa", "bb", "cc"], 2) == ["bb", "cc"]
-    assert sorted(path.name for path in (tmp_path / FOLDER / "claims").iterdir()) == ["bb", "cc"]
+        monkeypatch.setattr(os, "listdir", finish_first)
+        assert journal.claim(["aa", "bb", "cc"], 2) == ["bb", "cc"]
 
 
 def test_the_samples_of_a_killed_worker_are_claimed_again_at_once(tmp_path: Path, heartbeat: Heartbeat) -> None:

@@ -113,6 +113,7 @@ def test_a_claim_that_no_worker_can_have_made_blocks_nobody(tmp_path: Path, hear
         path.symlink_to(elsewhere if kind == "link to a file" else tmp_path / "nothing")
     assert journal.claim(["aa"], 1) == ["aa"]
     journal.append(entry("aa"))
+    heartbeat.close()
     assert elsewhere.read_text() == "content without an end"
     left = [file.read_text() for file in (tmp_path / FOLDER / "claims").rglob("*") if file.is_file()]
     assert left == (["content"] if kind == "full directory" else [])
