@@ -10,7 +10,7 @@ import msgspec
 from fixtures.atomic_files import write_file
 from plugins.journal.housekeeping import subject_folders
 from plugins.journal.lines import Subject, encode_subject
-from plugins.journal.store import SUBJECT
+from plugins.journal.subject_folder import SUBJECT
 
 
 def adopt_results(directory: Path, *, sampled: str, full: str, last_change: float) -> None:

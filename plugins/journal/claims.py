@@ -21,8 +21,10 @@ FINISHED = "finished"
 # A claim stays for this time after its result. So a worker whose view of the journal is younger than half of it cannot
 # claim a sample whose result it has not seen, if a file system shows new lines within the other half.
 FINISHED_SECONDS = 600.0
-# So many claims of other workers are checked at a time for the death of their worker, in turn.
-CHECKED_CLAIMS = 8
+# So many claims of other workers are checked at a time for the death of their worker, in turn: while other samples are
+# free, and when none is.
+CHECKED_CLAIMS = 2
+CHECKED_CLAIMS_AT_END = 16
 
 
 class Claim(NamedTuple):
@@ -66,10 +68,12 @@ class Claims:
         """
         claimed = self.list_keys()
         is_dead = functools.cache(self.heartbeat.is_dead)
-        checked = self._next_checked([key for key in keys if key in claimed and key not in self.held])
+        wanted = [key for key in keys if key not in self.held]
+        others = [key for key in wanted if key in claimed]
+        checked = self._next_checked(others, CHECKED_CLAIMS if len(others) < len(wanted) else CHECKED_CLAIMS_AT_END)
         return (
             key
-            for key in keys
+            for key in wanted
             if key not in self.held
             and (key not in claimed or (key in checked and self.remove_if_dead(key, is_dead, has_result)))
         )
@@ -168,11 +172,11 @@ class Claims:
         for key in tuple(self.held):
             self.release(key)
 
-    def _next_checked(self, others: Sequence[str]) -> set[str]:
-        """Return the claims to be checked this time: one after another, in all."""
+    def _next_checked(self, others: Sequence[str], count: int) -> set[str]:
+        """Return the claims to be checked this time; in the course of time all of them are."""
         start = self._checked_claims % max(1, len(others))
-        self._checked_claims = start + CHECKED_CLAIMS
-        return set([*others[start:], *others[:start]][:CHECKED_CLAIMS])
+        self._checked_claims = start + count
+        return set([*others[start:], *others[:start]][:count])
 
     def _remove_own(self, key: str) -> None:
         path = self.folder / key

@@ -13,7 +13,7 @@ from plugins.journal.claims import CLAIMS, read_owner
 from plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
 from plugins.journal.lines import KEY, Subject, decode_subject
 from plugins.journal.reading import SUFFIX, SubjectReader
-from plugins.journal.store import SUBJECT
+from plugins.journal.subject_folder import SUBJECT
 
 DELETED = ".pruned-"
 

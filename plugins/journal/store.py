@@ -30,12 +30,12 @@ from plugins.journal.lines import (
     encode_subject,
 )
 from plugins.journal.reading import SUFFIX, IndexedEntry, SubjectReader
+from plugins.journal.subject_folder import SUBJECT, subject_folder
 
-SUBJECT = "subject.json"
 # A worker that claims samples has read the journal within this time.
 VIEW_SECONDS = FINISHED_SECONDS / 2
 # A call of `catch_up` pays for looking at so many files.
-FILES_PER_CALL = 32
+FILES_PER_CALL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Journal:
         self.directory = directory
         self.subject = subject
         self.heartbeat = heartbeat
-        self.folder = _subject_folder(directory, subject, rename=heartbeat is not None)
+        self.folder = subject_folder(directory, subject, rename=heartbeat is not None)
         self._facts_recorded = False
         self._viewed: float | None = None
         """The time at which the last refresh of all files began, by the heartbeat's clock."""
@@ -221,7 +221,7 @@ class Journal:
     def _find_folder(self) -> None:
         """Follow a worker that renamed the directory which version 0.1 used."""
         if self._writer is None:
-            self.folder = self._reader.folder = _subject_folder(self.directory, self.subject, rename=False)
+            self.folder = self._reader.folder = subject_folder(self.directory, self.subject, rename=False)
 
     def _require_writer(self) -> _Writer:
         if self._writer is None or not self._writer.is_own_process:
@@ -288,21 +288,3 @@ class Journal:
             if isinstance(error, JournalError):
                 raise
             raise journal_error("write", self.directory, error) from error
-
-
-def _subject_folder(directory: Path, subject: Subject, *, rename: bool) -> Path:
-    """Return the subject's directory, or the one that version 0.1 used for it.
-
-    `rename` gives the old directory its new name first.
-    """
-    folder = directory / subject.key
-    old = None if subject.unversioned_key is None else directory / subject.unversioned_key
-    if old is None or folder.exists() or not old.is_dir():
-        return folder
-    if not rename:
-        return old
-    # Another worker may have renamed it already. A worker of version 0.1 that appends to its file keeps the same file.
-    with contextlib.suppress(OSError):
-        old.rename(folder)
-        write_file(folder / SUBJECT, encode_subject(subject))
-    return folder

@@ -17,7 +17,6 @@ from plugins.journal import LEASE_SECONDS, Heartbeat, Journal
 from plugins.journal import heartbeat as heartbeat_module
 from plugins.journal.claims import read_owner
 from plugins.journal.heartbeat import WorkerRecord, has_exited, worker_file
-from plugins.journal.lines import encode_line
 from plugins.journal.processes import host_id
 from tests.helpers.journals import (
     SUBJECT,

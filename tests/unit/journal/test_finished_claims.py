@@ -1,0 +1,125 @@
+"""A claim outlives its result, so that no worker answers a sample whose result it cannot see yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from benchmarks.file_requests import Requests
+from plugins.journal import LEASE_SECONDS, Heartbeat, Journal
+from plugins.journal.claims import FINISHED_SECONDS
+from plugins.journal.store import VIEW_SECONDS
+from tests.helpers.journals import SUBJECT, Clock, entry, sample_keys, write_journal
+
+FOLDER = SUBJECT.key
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def heartbeats(tmp_path: Path, clock: Clock) -> Iterator[list[Heartbeat]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(Heartbeat(tmp_path, "run", clock=clock)) for _ in range(2)]
+
+
+def hidden(file: Path) -> Path:
+    """Take a worker's file away, as if the file system did not show it yet; return where it is."""
+    return file.rename(file.with_suffix(".hidden"))
+
+
+def claims_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in (directory / FOLDER / "claims").iterdir())
+
+
+def test_a_result_that_is_not_visible_yet_is_not_computed_again(
+    tmp_path: Path, heartbeats: list[Heartbeat], clock: Clock
+) -> None:
+    """Neither while its worker lives, nor for a lease after its end; a result that was deleted is computed again."""
+    first, second = (Journal(tmp_path, SUBJECT, heartbeat) for heartbeat in heartbeats)
+    first.append(entry(*first.claim(["aa"], 1)))
+    hidden(tmp_path / FOLDER / f"{heartbeats[0].name}.jsonl")
+    assert second.claim(["aa"], 1) == []
+    clock.now += LEASE_SECONDS
+    assert second.claim(["aa"], 1) == []
+    first.close()
+    heartbeats[0].close()
+    assert second.claim(["aa"], 1) == []
+    clock.now += LEASE_SECONDS
+    assert second.claim(["aa"], 1) == ["aa"]
+
+
+def test_a_worker_reads_all_results_before_their_claims_end(
+    tmp_path: Path, heartbeats: list[Heartbeat], clock: Clock
+) -> None:
+    first, second = (Journal(tmp_path, SUBJECT, heartbeat) for heartbeat in heartbeats)
+    assert second.claim(["bb"], 1) == ["bb"]
+    first.append(entry(*first.claim(["aa"], 1)))
+    clock.now += FINISHED_SECONDS - 1
+    assert first.claim([], 1) == []
+    assert claims_in(tmp_path) == ["aa", "bb"]
+    clock.now += 1
+    assert first.claim([], 1) == []
+    assert claims_in(tmp_path) == ["bb"]
+    assert second.claim(["aa", "cc"], 2) == ["cc"]
+
+
+def test_a_worker_that_was_stopped_while_it_claimed_releases_what_others_finished(
+    tmp_path: Path, heartbeats: list[Heartbeat], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path, SUBJECT, heartbeats[0])
+    list_keys = type(journal._writer.claims).list_keys  # type: ignore[union-attr]
+
+    def list_and_stop(claims: object) -> set[str]:
+        keys: set[str] = list_keys(claims)  # type: ignore[arg-type]
+        write_journal(tmp_path, entry("aa"))
+        for claim in (tmp_path / FOLDER / "claims").iterdir():
+            claim.unlink()
+        clock.now += VIEW_SECONDS
+        return keys
+
+    monkeypatch.setattr("plugins.journal.claims.Claims.list_keys", list_and_stop)
+    assert journal.claim(["aa", "bb"], 2) == ["bb"]
+    assert claims_in(tmp_path) == ["bb"]
+
+
+def test_the_last_worker_removes_the_claims_of_finished_samples(tmp_path: Path, heartbeats: list[Heartbeat]) -> None:
+    journals = [Journal(tmp_path, SUBJECT, heartbeat) for heartbeat in heartbeats]
+    for journal, key in zip(journals, ("aa", "bb"), strict=True):
+        journal.append(entry(*journal.claim([key], 1)))
+    (tmp_path / FOLDER / "claims" / "cc").write_text("killed-1-00000000\n")
+    for journal, heartbeat, left in zip(journals, heartbeats, (["aa", "bb", "cc"], ["cc"]), strict=True):
+        journal.close()
+        heartbeat.close()
+        assert claims_in(tmp_path) == left
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    return Requests(monkeypatch.setattr)
+
+
+def test_a_claim_costs_as_many_requests_with_many_workers_as_with_a_few(tmp_path: Path, requests: Requests) -> None:
+    """All samples before the claimed one are in progress or finished by others."""
+    totals = []
+    for workers in (8, 48):
+        directory, keys = tmp_path / str(workers), sample_keys(2 * workers + 2)
+        with ExitStack() as stack:
+            heartbeats = [stack.enter_context(Heartbeat(directory, "run")) for _ in range(workers)]
+            journals = [Journal(directory, SUBJECT, heartbeat) for heartbeat in heartbeats]
+            for journal in journals:
+                journal.refresh()
+            for number, journal in enumerate(journals):
+                assert journal.claim(keys[2 * number :], 2) == keys[2 * number : 2 * number + 2]
+                journal.append(entry(keys[2 * number]))
+            requests.counts.clear()
+            with requests.counting():
+                assert journals[0].claim(keys, 1) == keys[-2:-1]
+                journals[0].append(entry(keys[-2]))
+            totals.append(requests.counts.total())
+    assert totals[0] == totals[1] <= 32
