@@ -62,7 +62,7 @@ def _entry(entries: Sequence[Entry], number: int) -> Entry:
 
 
 def _divided(counts: Counter[str], samples: int) -> Counter[str]:
-    return Counter({kind: round(10 * count / samples) / 10 for kind, count in counts.items()})  # type: ignore[misc]
+    return Counter({kind: count / samples for kind, count in counts.items()})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

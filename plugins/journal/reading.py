@@ -29,6 +29,8 @@ from plugins.journal.lines import (
 )
 
 SUFFIX = ".jsonl"
+# Large enough that reading a large file is no matter of system calls.
+BUFFER_BYTES = 1 << 18
 
 
 class IndexedEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -180,7 +182,7 @@ class SubjectReader:
         """Read a file from the last position on; return True if it had to be read again from its start."""
         shrank = False
         try:
-            with (self.folder / name).open("rb") as file:
+            with (self.folder / name).open("rb", buffering=BUFFER_BYTES) as file:
                 stamp = _stamp(os.fstat(file.fileno()))
                 if stamp == state.stamp:
                     return False
