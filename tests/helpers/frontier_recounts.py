@@ -217,6 +217,15 @@ def _options(task: str, context: str, question: str) -> Answers:
     return tuple(re.findall(rf"{person} lives in (\w+)\.", context)) or ("The text does not say",)
 
 
+def _route(task: str, context: str, question: str) -> Answers:
+    legs = dict(re.findall(r"From (\w+) drive to (\w+)\.", context))
+    start, stops = re.findall(r"Start at (\w+) and .* next (\d+) stops", question)[0]
+    answer = [start]
+    while len(answer) <= int(stops):
+        answer.append(legs[answer[-1]])
+    return tuple(answer[1:])
+
+
 RECOUNTS: Mapping[str, Callable[[str, str, str], Answers]] = {
     "graph_": _graph,
     "mrcr_": _conversation,
@@ -228,4 +237,5 @@ RECOUNTS: Mapping[str, Callable[[str, str, str], Answers]] = {
     "world_": _world,
     "latent_list": _program,
     "not_in_text": _options,
+    "route": _route,
 }

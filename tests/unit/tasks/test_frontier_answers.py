@@ -234,3 +234,17 @@ def test_a_quarter_of_the_questions_has_no_answer_in_the_text() -> None:
     sample = sampled("not_in_text")
     assert set(scored(sample, sample.references[0]).parts) <= {"present", "absent"}
     assert scored(sample, "\n".join((*sample.distractors, sample.references[1]))).value == 0
+
+
+def test_a_route_scores_the_share_of_lines_before_the_first_error() -> None:
+    sample = make_sample("route")
+    stops = sample.references
+    cases = {
+        "\n".join(stops): 1.0,
+        "\n".join(f"{number}. {stop}" for number, stop in enumerate(stops, start=1)): 1.0,
+        "\n".join(stops[:10]): 0.25,
+        "\n".join([*stops[:10], stops[11], *stops[11:]]): 0.25,
+        "\n".join(["Here is the route:", *stops]): 0.0,
+        ", ".join(stops): 0.0,
+    }
+    assert {text: FRONTIER["route"].score(sample, text).value for text in cases} == cases
