@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fixtures.cli import CommandParser, print_line, report_wrong_use
-from plugins.report.analysis import analysis
+from plugins.report.analysis import analyse
+from plugins.report.analysis_lines import analysis_lines
 from plugins.report.history import HistoryError, Report, history, read_documents, read_reports
+from plugins.report.html.analysis_page import analysis_page
 from plugins.report.html.step_curves import steps_page
 
 # Errors that a report of another form causes wherever its parts are used.
@@ -25,18 +27,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: DIR/history.html)")
     across = commands.add_parser("analysis", help="correlate the scores of many checkpoints, as a Markdown page")
     across.add_argument("directory", metavar="DIR", type=Path, help="directory with files written by --report-json")
+    across.add_argument("--out", metavar="FILE", type=Path, help="HTML page to write too, with charts")
     across.add_argument("--since", metavar="STEP", type=int, help="first step of the changes (default: the first)")
     given = parser.parse_args(arguments)
-    return _analysis(given.directory, given.since) if given.command == "analysis" else _history(given)
+    return _analysis(given) if given.command == "analysis" else _history(given)
 
 
-def _analysis(directory: Path, since: int | None) -> int:
-    """Print the page; return 0, or 4 with one line for reports that cannot be compared."""
+def _analysis(given: Namespace) -> int:
+    """Print the analysis and write its page; return 0, or 4 with one line for reports that cannot be compared."""
     try:
-        page = analysis([document for _, document in read_documents(directory)], since)
+        found = analyse([document for _, document in read_documents(given.directory)], given.since)
+        page, lines = analysis_page(found), analysis_lines(found)
     except MALFORMED as error:
-        return report_wrong_use(f"analysis: {directory}: {error}")
-    for line in page.splitlines():
+        return report_wrong_use(f"analysis: {given.directory}: {error}")
+    if given.out is not None:
+        try:
+            given.out.write_text(page, encoding="utf-8", errors="replace")
+        except OSError as error:
+            return _cannot_write(given.out, error)
+    for line in lines.splitlines():
         print_line(line)
     return 0
 
@@ -51,11 +60,15 @@ def _history(given: Namespace) -> int:
     except HistoryError as error:
         return report_wrong_use(str(error))
     except OSError as error:
-        return report_wrong_use(f"--out: cannot write {target} ({error.strerror}); name a file that can be written")
+        return _cannot_write(target, error)
     for line in skipped:
         print_line(f"left out {line}", sys.stderr)
     print_line(f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}: {target}")
     return 0
+
+
+def _cannot_write(file: Path, error: OSError) -> int:
+    return report_wrong_use(f"--out: cannot write {file} ({error.strerror}); name a file that can be written")
 
 
 def _page(reports: Sequence[Report], skipped: Sequence[str], folder: Path) -> str:

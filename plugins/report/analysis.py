@@ -1,6 +1,6 @@
-"""HELMET's analysis over many checkpoints (Yen et al. 2025, §3), as a Markdown page from their JSON reports.
+"""HELMET's analysis over many checkpoints (Yen et al. 2025, §3), from their JSON reports.
 
-It shows the rank correlations of categories and of RULER with HELMET, scores by depth, and categories that moved
+It holds the rank correlations of categories and of RULER with HELMET, scores by depth, and categories that moved
 together over the steps of a training run.
 """
 
@@ -10,18 +10,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Any
 
-from fixtures.lengths import format_length
 from plugins.gates.rank_correlation import RankCorrelation, rank_correlation
 from plugins.gates.thresholds import CATEGORIES
 from plugins.report.history import Document
-from plugins.report.markdown import plain
 
 RULER, HELMET = "RULER", "HELMET"
 MEASURES = (RULER, HELMET, *CATEGORIES)
 DEPTH_TENTHS = 10
-SHOWN_NAME = 40
+DEPTHS = tuple((tenth + 0.5) / DEPTH_TENTHS for tenth in range(DEPTH_TENTHS))
+ENDS, MIDDLE = (0, 1, 8, 9), (4, 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +32,58 @@ class Checkpoint:
     """By measure: RULER, a category, or HELMET as the mean of all categories."""
 
 
-def analysis(documents: Sequence[Document], since: int | None = None) -> str:
-    """Return the page; `since` is the first step of the comparison of steps.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correlation:
+    """The rank correlation of two measures."""
 
-    Raises ValueError for fewer than two reports.
+    first: str
+    second: str
+    found: RankCorrelation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthCurve:
+    """The mean score over the samples of all checkpoints and tasks at one length, by the depth of the answer."""
+
+    length: int
+    scores: tuple[float | None, ...]
+    """One score for each of DEPTHS."""
+
+    loss_in_the_middle: float | None
+    """The mean of the outer fifths less that of the middle fifth, in points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """The changes of all measures over the steps of a training run."""
+
+    first_step: int
+    last_step: int
+    points: Mapping[str, float]
+    """By measure, the change from the first step to the last."""
+
+    together: tuple[Correlation, ...]
+    """The pairs of measures whose changes from step to step go together, with intervals that exclude 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """The numbers of many checkpoints."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    correlations: tuple[Correlation, ...]
+    depths: tuple[DepthCurve, ...]
+    changes: Changes | None
+    """None if fewer than two reports have a step."""
+
+    missing: tuple[str, ...]
+    """The measures that not all checkpoints have at a common length."""
+
+
+def analyse(documents: Sequence[Document], since: int | None = None) -> Analysis:
+    """Return the analysis of the latest report of each checkpoint; `since` is the first step of the changes.
+
+    Raises ValueError for fewer than two checkpoints.
     """
     latest = {document["model"]["fingerprint"]: document for document in sorted(documents, key=_started)}
     if len(latest) < 2:
@@ -45,9 +91,14 @@ def analysis(documents: Sequence[Document], since: int | None = None) -> str:
     checkpoints = sorted(
         _checkpoints(list(latest.values())), key=lambda one: (one.step is None, one.step or 0, one.name)
     )
-    parts = ["# Many checkpoints", _scores(checkpoints), _correlations(checkpoints), _depths(list(latest.values()))]
-    parts.append(_together(checkpoints, since))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    measures = checkpoints[0].scores
+    return Analysis(
+        checkpoints=tuple(checkpoints),
+        correlations=tuple(_correlations(measures, lambda name: [one.scores[name] for one in checkpoints])),
+        depths=tuple(_depth_curves(list(latest.values()))),
+        changes=_changes(checkpoints, since),
+        missing=tuple(measure for measure in MEASURES if measure not in measures),
+    )
 
 
 def _started(document: Document) -> str:
@@ -76,89 +127,48 @@ def _by_measure(document: Document) -> dict[str, Mapping[str, float]]:
     return {RULER: document["ruler"]["scores"], HELMET: helmet["average"], **helmet["categories"]}
 
 
-def _scores(checkpoints: Sequence[Checkpoint]) -> str:
-    shown = [measure for measure in MEASURES if measure in checkpoints[0].scores]
-    rows = [(_label(one), *(f"{one.scores[measure]:.1f}" for measure in shown)) for one in checkpoints]
-    return "Means over the lengths that all checkpoints were measured at.\n\n" + _table(("", *shown), rows)
-
-
-def _correlations(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return the rank correlations of all pairs of measures over the checkpoints."""
-    rows = _pair_rows(checkpoints[0].scores, lambda measure: [one.scores[measure] for one in checkpoints])
-    text = f"## Rank correlation over {len(checkpoints)} checkpoints\n\nSpearman's, with 95 % intervals.\n\n"
-    return text + (_table(("", "", "correlation", "95 %"), rows) if rows else "Not known: it needs four checkpoints.")
-
-
-def _depths(documents: Sequence[Document]) -> str:
-    """Return the mean score by depth at each length: a dip in the middle is the loss in the middle."""
+def _depth_curves(documents: Sequence[Document]) -> Iterator[DepthCurve]:
     points: dict[int, dict[int, list[float]]] = {}
     for case in (case for document in documents for case in document["cases"]):
         for point in case["by_depth"]:
             tenth = min(DEPTH_TENTHS - 1, int(point["depth"] * DEPTH_TENTHS))
-            points.setdefault(case["length"], {}).setdefault(tenth, []).append(point["score"])
-    if not points:
-        return ""
-    rows = [
-        (format_length(length), *(_cell(by_tenth.get(tenth)) for tenth in range(DEPTH_TENTHS)), _dip(by_tenth))
-        for length, by_tenth in sorted(points.items())
-    ]
-    head = ("", *(f"{(tenth + 0.5) / DEPTH_TENTHS:.2f}" for tenth in range(DEPTH_TENTHS)), "ends less middle")
-    return "## Score by depth of the answer\n\nMeans over all checkpoints and tasks.\n\n" + _table(head, rows)
+            at_depth = points.setdefault(case["length"], {}).setdefault(tenth, [])
+            at_depth += [point["score"]] * point["samples"]
+    for length, by_tenth in sorted(points.items()):
+        scores = tuple(_mean(by_tenth[tenth]) if tenth in by_tenth else None for tenth in range(DEPTH_TENTHS))
+        ends, middle = ([score for tenth in tenths for score in by_tenth.get(tenth, ())] for tenths in (ENDS, MIDDLE))
+        loss = _mean(ends) - _mean(middle) if ends and middle else None
+        yield DepthCurve(length=length, scores=scores, loss_in_the_middle=loss)
 
 
-def _dip(by_tenth: Mapping[int, Sequence[float]]) -> str:
-    """Return the mean of the outer fifths less that of the middle fifth."""
-    ends = [score for tenth in (0, 1, 8, 9) for score in by_tenth.get(tenth, ())]
-    middle = [score for tenth in (4, 5) for score in by_tenth.get(tenth, ())]
-    return f"{_mean(ends) - _mean(middle):+.1f}" if ends and middle else "-"
-
-
-def _together(checkpoints: Sequence[Checkpoint], since: int | None) -> str:
-    """Return the changes since a step, and the pairs of measures whose changes from step to step go together."""
+def _changes(checkpoints: Sequence[Checkpoint], since: int | None) -> Changes | None:
     steps = [one for one in checkpoints if one.step is not None and one.step >= (since or 0)]
     if len(steps) < 2:
-        return ""
+        return None
     first, last = steps[0], steps[-1]
-    changes = [(measure, f"{last.scores[measure] - score:+.1f}") for measure, score in first.scores.items()]
+    assert first.step is not None
+    assert last.step is not None
 
     def moves(measure: str) -> list[float]:
         return [after.scores[measure] - before.scores[measure] for before, after in pairwise(steps)]
 
-    clear = [row for row in _pair_rows(first.scores, moves, only_clear=True) if HELMET not in row[:2]]
-    text = f"## Changes from step {first.step} to {last.step}\n\n" + _table(("", "change"), changes)
-    known = "Moved together from step to step (intervals without 0):\n\n" + _table(
-        ("", "", "correlation", "95 %"), clear
+    # HELMET's mean moves with its parts.
+    measures = [measure for measure in first.scores if measure != HELMET]
+    return Changes(
+        first_step=first.step,
+        last_step=last.step,
+        points={measure: last.scores[measure] - score for measure, score in first.scores.items()},
+        together=tuple(pair for pair in _correlations(measures, moves) if pair.found.is_clear),
     )
-    return f"{text}\n\n{known if clear else 'No two measures are shown to have moved together.'}"
 
 
-def _pair_rows(
-    measures: Mapping[str, float], values: Callable[[str], Sequence[float]], *, only_clear: bool = False
-) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
+def _correlations(
+    measures: Sequence[str] | Mapping[str, float], values: Callable[[str], Sequence[float]]
+) -> Iterator[Correlation]:
     for first, second in combinations(measures, 2):
-        correlation = rank_correlation(values(first), values(second))
-        if correlation is not None and (correlation.is_clear or not only_clear):
-            rows.append((first, second, *_shown(correlation)))
-    return rows
-
-
-def _shown(correlation: RankCorrelation) -> tuple[str, str]:
-    return f"{correlation.value:+.2f}", f"{correlation.low:+.2f} to {correlation.high:+.2f}"
-
-
-def _label(checkpoint: Checkpoint) -> str:
-    step = "" if checkpoint.step is None else f", step {checkpoint.step}"
-    return plain(checkpoint.name, SHOWN_NAME) + step
-
-
-def _cell(scores: Sequence[float] | None) -> str:
-    return f"{_mean(scores):.1f}" if scores else "-"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        found = rank_correlation(values(first), values(second))
+        if found is not None:
+            yield Correlation(first=first, second=second, found=found)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -15,6 +15,9 @@ LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
 LABEL_WIDTH = 7
 """Width of one character of a tick label."""
 
+LABEL_HEIGHT = 18
+"""Height of a label and its distance from its point."""
+
 MOST_LABELS = 9
 """With more points than this, only the most informative ones are labelled."""
 
@@ -182,7 +185,8 @@ def _marked(point: Point) -> Iterator[Markup]:
         style = "mark open" if point.verdict == "inconclusive" else "mark"
         yield element("circle", class_=style, cx=point.x, cy=point.y, r=3.5)
     if point.label:
-        y = point.y - 9 if point.label_above else point.y + 17
+        # A label below a point at the bottom would cover the labels of the axis.
+        y = point.y - 9 if point.label_above or point.y > HEIGHT - BOTTOM - LABEL_HEIGHT else point.y + 17
         yield element("text", point.label, class_="value", x=point.x, y=y, text_anchor="middle")
 
 

@@ -19,6 +19,7 @@ from plugins.report.certainty import few_samples, seed_role
 from plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
 from plugins.report.charts.colours import SHADES, shade_rules
 from plugins.report.charts.evidence import evidence_svg
+from plugins.report.charts.intervals import interval_svg
 from plugins.report.charts.lines import line_svg
 from plugins.report.details import Details
 from plugins.report.document import FEW_SAMPLES, is_rough
@@ -106,6 +107,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "line_svg": line_svg,
         "evidence_svg": evidence_svg,
+        "interval_svg": interval_svg,
         "shares_svg": shares_svg,
         "score_svg": score_svg,
         "swatch_svg": swatch_svg,

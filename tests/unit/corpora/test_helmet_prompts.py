@@ -163,10 +163,17 @@ def test_without_a_file_no_prompt_changes() -> None:
     assert all("answer_separator" not in task.prompts for task in TASKS.values())
 
 
+def move_templates_to_modules(clone: Path) -> None:
+    """Give a clone the form of HELMET's later commits."""
+    (clone / "data_module").mkdir()
+    (clone / "data.py").rename(clone / "data_module" / "qa.py")
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
         (lambda clone: (clone / "data.py").unlink(), "cannot read"),
+        (move_templates_to_modules, "check out a commit that has it"),
         (lambda clone: (clone / "data.py").write_text("def load_qa(:"), "is not Python"),
         (lambda clone: (clone / "data.py").write_text("x = 1"), "has no 'load_json_kv'"),
         (lambda clone: (clone / "prompts" / "asqa_revised.json").write_text("{}"), "has no instruction"),

@@ -212,8 +212,9 @@ def test_the_most_named_option_is_right_no_more_often_than_chance(paragraphs: in
         )
         for question in questions
     ]
-    # Neither the most named nor the least named option is a good guess.
-    assert max(share([rank == place for rank in ranks]) for place in (0, 3)) <= 0.3
+    assert share([rank == 0 for rank in ranks]) <= 0.3
+    # Nor is another place a good guess.
+    assert max(share([rank == place for rank in ranks]) for place in (1, 2, 3)) <= 0.4
 
 
 def test_long_documents_differ_in_setting_and_form(documents: dict[str, list[DocumentQuestion]]) -> None:

@@ -70,7 +70,8 @@ def test_the_page_shows_what_goes_together(tmp_path: Path, capsys: pytest.Captur
         categories = {name: 50.0 + place for place, name in enumerate(CATEGORIES)}
         categories |= {"rag": 40 + step + zigzag, "cite": 30 + step + zigzag, "icl": 80.0 - step}
         (tmp_path / f"{step}.json").write_text(json.dumps(report(step, 50 + step, categories)))
-    assert main(["analysis", str(tmp_path), "--since", "3"]) == 0
+    file = tmp_path / "analysis.html"
+    assert main(["analysis", str(tmp_path), "--since", "3", "--out", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "## Rank correlation over 12 checkpoints" in lines
     assert any(line.startswith("| RULER | icl | -1.00 |") for line in lines)
@@ -81,9 +82,42 @@ def test_the_page_shows_what_goes_together(tmp_path: Path, capsys: pytest.Captur
     assert not any(line.startswith("| RULER") for line in moved)
     (depth,) = [line for line in lines if line.startswith("| 4k |")]
     assert depth.endswith("| +40.0 |")
+    page = file.read_text(encoding="utf-8")
+    assert "<td>-1.00</td><td>-1.00 to" in page
+    # A curve for the one length, and the chart of each group of correlations.
+    assert page.count('class="curve"') == 1
+    for name in ("with HELMET", "with RULER", "between categories", "of measures that moved together"):
+        assert page.count(f'aria-label="Rank correlation {name}') == 1
+    # Five measures vary, and of their changes one pair goes together.
+    assert page.count('class="whisker"') == 10 + 1
 
 
 def test_one_checkpoint_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "1.json").write_text(json.dumps(report(1, 50, {"rag": 1.0})))
     assert main(["analysis", str(tmp_path)]) == 4
     assert "give reports of two or more" in capsys.readouterr().err
+
+
+def test_reports_of_parts_of_the_suites_say_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in range(1, 6):
+        document = report(step, 50 + step, {"rag": 40.0 + step})
+        document["ruler"]["scores"] = {"4096": None}
+        document["helmet"]["average"] = {"8192": None}
+        (tmp_path / f"{step}.json").write_text(json.dumps(document))
+    assert main(["analysis", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "not all reports have them at a common length: RULER, HELMET, " in text
+    assert "two measures that all reports have" in text
+
+
+def test_a_page_that_cannot_be_written_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (1, 2):
+        (tmp_path / f"{step}.json").write_text(json.dumps(report(step, 50, {"rag": 1.0})))
+    assert main(["analysis", str(tmp_path), "--out", str(tmp_path / "none" / "page.html")]) == 4
+    error = capsys.readouterr().err
+    assert error.startswith("error: --out: cannot write")
+    assert error.count("\n") == 1
