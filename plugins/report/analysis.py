@@ -74,7 +74,7 @@ class Analysis:
     correlations: tuple[Correlation, ...]
     depths: tuple[DepthCurve, ...]
     changes: Changes | None
-    """None if fewer than two reports have a step."""
+    """None if fewer than two reports have a step, or if they have no measure in common."""
 
     missing: tuple[str, ...]
     """The measures that not all checkpoints have at a common length."""
@@ -143,7 +143,7 @@ def _depth_curves(documents: Sequence[Document]) -> Iterator[DepthCurve]:
 
 def _changes(checkpoints: Sequence[Checkpoint], since: int | None) -> Changes | None:
     steps = [one for one in checkpoints if one.step is not None and one.step >= (since or 0)]
-    if len(steps) < 2:
+    if len(steps) < 2 or not steps[0].scores:
         return None
     first, last = steps[0], steps[-1]
     assert first.step is not None
