@@ -70,7 +70,7 @@ def _constant(text: str) -> Reader:
     return lambda sample: text
 
 
-# What somebody earns who knows the form of an answer and has not read the text, by the beginning of the task's name.
+# Guesses that know the form of an answer but not the text, by the beginning of the task's name.
 GUESSES: Mapping[str, Guess] = {
     "mrcr": Guess(_another_reply, 0.15, most=True),
     "graph": Guess(_the_start, 0),

@@ -12,7 +12,7 @@ For every task and length:
 - depths: the places of the evidence are uniform (but see `LATE`)
 - scores of perfect answers, cut at the stop strings; of nothing, copied pieces, the question and random words; of a
   guess in the right form, compared with docs/frontier.md; and of a reader that knows only the answers in the last
-  quarter of the text, who earns a quarter where one place decides
+  quarter of the text, which earns a quarter where one place decides
 
 `--json` appends a row for each case, and a case with a row there is not measured again. `--tokenizer` takes the
 tokenizer of a checkpoint instead of a small one trained on the archive. Exit code 1 if a number breaks its limit.
@@ -90,16 +90,16 @@ class Figures:
     @property
     def problems(self) -> list[str]:
         """One line for every number beyond its limit."""
-        found = [self.depths] if self.depths and self.task not in LATE else []
+        lines = [self.depths] if self.depths and self.task not in LATE else []
         if self.least_fill < TASKS[self.task].least_fill or self.most_fill > 1:
-            found.append(f"fill {self.least_fill:.3f} to {self.most_fill:.3f}")
+            lines.append(f"fill {self.least_fill:.3f} to {self.most_fill:.3f}")
         if self.length >= LONG and self.tokenizations > MOST_TOKENIZATIONS:
-            found.append(f"{self.tokenizations} tokenizations")
+            lines.append(f"{self.tokenizations} tokenizations")
         if self.longest_answer > 1:
-            found.append(f"a perfect answer takes {self.longest_answer:.2f} of its budget")
+            lines.append(f"a perfect answer takes {self.longest_answer:.2f} of its budget")
         if self.recounted != self.samples:
-            found.append(f"the text gives another answer in {self.samples - self.recounted} samples")
-        return found + self._score_problems()
+            lines.append(f"the text gives another answer in {self.samples - self.recounted} samples")
+        return lines + self._score_problems()
 
     def _score_problems(self) -> list[str]:
         limits = {"perfect": (1.0, 1.0)} | dict.fromkeys(BLIND, (0.0, MOST_BY_CHANCE))

@@ -1,4 +1,4 @@
-"""The frontier tasks in the report: category means that enter no other figure, and what pairs of tasks tell apart."""
+"""The frontier tasks in the report: category means that enter no other figure, and comparisons of related tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWINS = {
     "count_labels": "count_labels_labelled", "count_users": "count_users_labelled",
     "count_dates": "count_dates_labelled",
 }  # fmt: skip
-# The tasks of every ladder, with what each of them asks for.
+# The tasks of every ladder, with the operation that they test.
 LADDERS = {
     "mk": {"basic": "find", "easy": "copy", "medium": "copy and solve", "hard": "solve"},
     "mv": {"basic": "find", "easy": "copy", "medium": "copy and select", "hard": "select"},
@@ -51,9 +51,9 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> dict[str, Any] 
         "relative_lengths": {category: relative_length(means) for category, means in categories.items()},
         "ladders": _ladders(scores, evaluation.measured.scope.lengths),
         "twins": _twins(scores, evaluation.measured.scope.lengths),
-        "replies": [_replies(case, found) for case, found in outcomes.items() if case.category == "mrcr" and found],
+        "replies": [_replies(case, own) for case, own in outcomes.items() if case.category == "mrcr" and own],
         "unanswerable": [
-            _unanswerable(case, found) for case, found in outcomes.items() if case.category == "absence" and found
+            _unanswerable(case, own) for case, own in outcomes.items() if case.category == "absence" and own
         ],
     }
 
@@ -92,7 +92,7 @@ def _ladders(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[i
 
 
 def _twins(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the twin's score less the task's wherever both were measured."""
+    """Return the twin's score less the task's at every length where both were measured."""
     entries = []
     for task, twin in TWINS.items():
         for length in lengths:
