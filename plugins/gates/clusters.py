@@ -90,7 +90,7 @@ class ClusteredQueue:
     @cached_property
     def haystacks(self) -> Haystacks:
         """The haystacks of all clusters. Cases with smaller ones than the others have several of them joined."""
-        largest = max((self._clusters_per_haystack(cluster[0].case_id) for cluster in self.clusters), default=1)
+        largest = max(self._clusters_per_haystack.values(), default=1)
         numbers: dict[tuple[str, int], int] = {}
         for cluster in self.clusters:
             numbers.setdefault(self._haystack_of(cluster[0], largest), len(numbers))
@@ -102,7 +102,7 @@ class ClusteredQueue:
         """Return the values and the haystacks of the first clusters by case, of cases whose samples share haystacks."""
         places: dict[str, list[int]] = {}
         for place, cluster in enumerate(self.clusters[: means.size]):
-            if self._clusters_per_haystack(cluster[0].case_id) > 1:
+            if self._clusters_per_haystack[cluster[0].case_id] > 1:
                 places.setdefault(cluster[0].case_id, []).append(place)
         return [
             (
@@ -110,12 +110,14 @@ class ClusteredQueue:
                 np.array([self._haystack_of(self.clusters[place][0], own)[1] for place in chosen], dtype=np.intp),
             )
             for case_id, chosen in places.items()
-            for own in [self._clusters_per_haystack(case_id)]
+            for own in [self._clusters_per_haystack[case_id]]
         ]
 
-    def _clusters_per_haystack(self, case_id: str) -> int:
-        case = self._cases[case_id]
-        return case.largest_haystack // case.group
+    @cached_property
+    def _clusters_per_haystack(self) -> Mapping[str, int]:
+        """The clusters on the largest haystack of every case."""
+        cases = (self._cases[case_id] for case_id in self._weights)
+        return {case.id: case.largest_haystack // case.group for case in cases}
 
     def _haystack_of(self, ref: SampleRef, clusters: int) -> tuple[str, int]:
         """Return the haystack of a sample where a haystack has so many clusters."""

@@ -131,14 +131,15 @@ def _table(random: Random) -> bytes:
 
 
 def _toml_path(random: Random, folder: Path, content: Any) -> Path:
-    for _ in range(random.randint(1, 3)):
+    content = copy.deepcopy(content)
+    for _ in range(random.choice((0, 1, 1, 1, 2))):
         content = mutate_structure(random, content)
     text = toml_text(content) if isinstance(content, dict) else json.dumps(random.choice(ODD_VALUES))
     data = text.encode("utf-8", "replace")
     if random.random() < 0.1:
         data = text.encode(random.choice(ENCODINGS), errors="replace")
     path = folder / "own.toml"
-    path.write_bytes(mutate_bytes(random, data) if random.random() < 0.2 else data)
+    path.write_bytes(mutate_bytes(random, data) if random.random() < 0.1 else data)
     return path
 
 
