@@ -27,14 +27,19 @@ def page_of(report: Report) -> Path | None:
 
 
 def samples_of_runs(reports: Sequence[Report], labels: Sequence[str], budget_bytes: int = BUDGET_BYTES) -> list[Row]:
-    """Return samples of every report: those of its page, or else the examples of the report itself."""
+    """Return samples of every report, wrong ones first: those of its page, or else the examples of the report."""
     share = budget_bytes // max(1, len(reports))
     rows: list[Row] = []
     for report, label in zip(reports, labels, strict=True):
         page = page_of(report)
         found = (_rows_of_page(page) if page is not None else None) or list(_examples(report.document))
         rows += _within(({**row, "run": f"step {label}"} for row in found), share)
-    return rows
+    return sorted(rows, key=_is_right)
+
+
+def _is_right(row: Row) -> bool:
+    score = row.get("score")
+    return score is not None and score >= 100
 
 
 def _rows_of_page(page: Path) -> list[Row] | None:

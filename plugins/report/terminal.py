@@ -34,6 +34,8 @@ Row = tuple[str, list[str], Markup]
 NAME_WIDTH, LONGEST_NAME = 22, 40
 CELL_WIDTH = 8
 SHOWN_CASES = 5
+INTERVALS = ("these samples", "the model")
+INTERVALS_MEAN = "intervals of the mean over the planned samples, and over unlimited ones"
 TEXT_WIDTH = 28
 VERDICT_MARKUP = {"pass": {"green": True}, "not measured": {"yellow": True}}
 
@@ -126,6 +128,8 @@ def _table(document: Document, columns: int) -> list[Line]:
         lines += [(_row(name, cells[shown], width), markup) for name, cells, markup in rows]
     if ruler["wavg_inc"] is not None:
         lines.append((f"{'= wAvg':<{width}}inc {ruler['wavg_inc']:.1f}, dec {ruler['wavg_dec']:.1f}", {}))
+    if any(name.strip() in INTERVALS for name, _, _ in rows):
+        lines.append((f"{' and '.join(INTERVALS)}: {INTERVALS_MEAN}", {}))
     if any(map(is_rough, cases)):
         lines.append((f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all", {}))
     return lines
@@ -163,9 +167,9 @@ def _mean_rows(document: Document, lengths: Sequence[int]) -> list[Row]:
             rows.append((f"= {name}", [_cell(scores[str(length)]) for length in lengths], markup))
         if known := baseline.get(families.get(name)):
             rows.append(("  baseline", [_cell(known.get(str(length))) for length in lengths], {}))
-    intervals = {"  these samples": ruler["intervals"], "  the model": ruler["model_intervals"]}
+    intervals = dict(zip(INTERVALS, (ruler["intervals"], ruler["model_intervals"]), strict=True))
     rows += [
-        (name, [_range_cell(ends[str(length)]) for length in lengths], {})
+        (f"  {name}", [_range_cell(ends[str(length)]) for length in lengths], {})
         for name, ends in intervals.items()
         if any(interval is not None for interval in ends.values())
     ]

@@ -79,7 +79,7 @@ def score_chart(
             for index, (x, score) in enumerate(zip(places, scores, strict=True))
             if score is not None
         ),
-        bands=tuple(_bands(places, intervals, y)),
+        bands=tuple(_bands(places, [_within(interval, lowest) for interval in intervals], y)),
         threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(tick), f"{tick}") for tick in range(int(lowest), 101, 10 if lowest else 25)),
@@ -205,6 +205,14 @@ def _x_ticks(labels: Sequence[str]) -> tuple[tuple[float, str], ...]:
     distance = -(-needed // (WIDTH - LEFT - RIGHT)) or 1
     ticks = list(zip(_places(len(labels)), labels, strict=True))
     return tuple(ticks[::distance])
+
+
+def _within(interval: Interval | None, lowest: float) -> Interval | None:
+    """Return the part of an interval that a chart of scores from `lowest` to 100 has room for."""
+    if interval is None:
+        return None
+    low, high = (min(100.0, max(lowest, end)) for end in interval)
+    return low, high
 
 
 def _bands(places: Sequence[float], intervals: Sequence[Interval | None], y: Scale) -> Iterator[str]:

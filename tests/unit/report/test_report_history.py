@@ -220,6 +220,9 @@ def test_the_history_lists_the_samples_of_all_pages_and_links_to_them(tmp_path: 
     assert examples
     assert all(row["score"] is None for row in examples)
     assert all(row["excerpt"]["question"] for row in with_page if row["score"] < 100)
+    is_right = [row["score"] is not None and row["score"] >= 100 for row in rows]
+    assert is_right == sorted(is_right)
+    assert {*is_right} == {True, False}
 
 
 def test_a_page_that_is_no_report_contributes_no_samples(tmp_path: Path) -> None:
