@@ -13,17 +13,21 @@ samples of a linear scan in the mean, or if more than MAX_WRONG of the surveyed 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.bisect.compare import search_bounds
-from ci.bisect.endpoints import SURVEY_SAMPLES
+from ci.bisect.compare import SCREEN_ALPHA, Bounds, search_bounds
+from ci.bisect.endpoints import EARLY_SHARE, SURVEY_SAMPLES, is_loss
+from ci.bisect.journal_stats import Flip
 from ci.bisect.search import Edge, StepVerdict, max_measurements, search
+from ci.bisect.telling_samples import telling_samples
 from fixtures.records import Case
+from plugins.config.chosen_samples import only_samples
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
 from plugins.gates.sequential import NonInferiority
@@ -72,42 +76,82 @@ class Chain:
             flips = rng.random(CASE.samples) < flipping
             self.scores.append(((after if position >= edge else solved) ^ flips).astype(float))
 
-    def search(self, parallel: int = 1) -> SearchResult:
-        """Search like ci.bisect: the endpoints in full, then as many samples of a step as its verdict needs."""
-        last = len(self.scores) - 1
-        loss_points = -100 * float((self.scores[last] - self.scores[0]).mean())
-        bounds = search_bounds(loss_points, alpha=(1 - CONFIDENCE) / max_measurements(last, parallel=parallel))
-        assert bounds.clear_points is not None
-        pairing = NonInferiority(
-            drop=bounds.drop_points / 100,
-            clear=bounds.clear_points / 100,
-            alpha=1 - bounds.confidence,
-            finite_population=bounds.population,
-        )
-        panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), non_inferiority=pairing)
-        good_scores = self._scores(panel, 0)
-        samples = {0: CASE.samples, last: CASE.samples}
+    def search(self, parallel: int = 1) -> SearchResult | None:
+        """Search like ci.bisect: as many samples as a verdict needs, first of those on which the endpoints differ.
 
+        Return None if the endpoints show no loss.
+        """
+        last, answered = len(self.scores) - 1, dict[int, set[SampleRef]]()
         rounds = 0
+        ends = self._compare(last, Bounds(confidence=1 - EARLY_SHARE * (1 - CONFIDENCE), population=True), answered)
+        if ends.verdict != "bad" or not is_loss(*self._votes(ends.pairs), CONFIDENCE):
+            ends = self._compare(last, Bounds(confidence=CONFIDENCE), answered, full=True)
+            if paired_interval(self.scores[-1] - self.scores[0], alpha=1 - CONFIDENCE)[1] >= 0:
+                return None
+        assert ends.difference is not None
+        loss_points = -ends.difference
+        alpha = (1 - CONFIDENCE) / max_measurements(last, parallel=parallel)
+        telling = telling_samples(self._flips(answered[last]), {CASE.id: 1})
+        (telling_case,) = only_samples([CASE], telling.values)
 
         def measure(positions: Sequence[int]) -> list[StepVerdict]:
             nonlocal rounds
-            rounds += 1
-            return [compare(position) for position in positions]
+            rounds += math.ceil(len(positions) / parallel)
+            bounds = search_bounds(loss_points, alpha=alpha)
+            return [self._compare(position, bounds, answered) for position in positions]
 
-        def compare(position: int) -> StepVerdict:
-            analysis = panel.analyze_pairs(self._scores(panel, position), good_scores)
-            assert analysis.decision is not None
-            samples[position] = analysis.samples
-            return StepVerdict(
-                verdict="bad" if analysis.decision.verdict == "fail" else "good", pairs=analysis.samples, difference=0.0
-            )
+        def screen(positions: Sequence[int]) -> list[StepVerdict]:
+            nonlocal rounds
+            rounds += math.ceil(len(positions) / parallel)
+            bounds = search_bounds(telling.loss_points, alpha=SCREEN_ALPHA)
+            return [self._compare(position, bounds, answered, case=telling_case) for position in positions]
 
-        edge = search(last, measure, parallel=parallel)
-        is_right = (edge.last_good, edge.first_bad) == (self.edge - 1, self.edge)
+        edge = search(last, measure, screen=screen, parallel=parallel)
         return SearchResult(
-            is_right=is_right, samples=sum(samples.values()), loads=len(samples), rounds=rounds, edge=edge
+            is_right=(edge.last_good, edge.first_bad) == (self.edge - 1, self.edge),
+            samples=sum(map(len, answered.values())),
+            loads=len(answered),
+            rounds=rounds,
+            edge=edge,
         )
+
+    def _compare(
+        self, position: int, bounds: Bounds, answered: dict[int, set[SampleRef]], *, case: Case = CASE,
+        full: bool = False,
+    ) -> StepVerdict:  # fmt: skip
+        """Compare a position with the first one, and add the samples that both answer for it."""
+        clear = bounds.drop_points / 2 if bounds.clear_points is None else bounds.clear_points
+        pairing = NonInferiority(
+            drop=bounds.drop_points / 100, clear=clear / 100, alpha=1 - bounds.confidence,
+            finite_population=bounds.population,
+        )  # fmt: skip
+        panel = Panel("ruler", CASE.length, [case], seed=0, hypotheses=(), non_inferiority=pairing)
+        analysis = panel.analyze_pairs(self._scores(panel, position), self._scores(panel, 0))
+        seen = panel.order if full else panel.order[: analysis.samples]
+        for one in (0, position):
+            answered.setdefault(one, set()).update(seen)
+        differences = [self.scores[position][ref.sample_index] - self.scores[0][ref.sample_index] for ref in seen]
+        is_bad = analysis.decision is not None and analysis.decision.verdict == "fail"
+        return StepVerdict(
+            verdict="bad" if is_bad else "good", pairs=len(seen), difference=100 * float(np.mean(differences))
+        )
+
+    def _flips(self, seen: Collection[SampleRef]) -> list[Flip]:
+        before, after = self.scores[0], self.scores[-1]
+        return [
+            Flip(
+                case=CASE.id, index=index, expected=(), depth=None, before=before[index], after=after[index],
+                answer_before="", answer_after="",
+            )
+            for _, index in sorted(seen)
+            if before[index] != after[index]
+        ]  # fmt: skip
+
+    def _votes(self, pairs: int) -> tuple[int, int]:
+        """Return how many of the first samples became worse, and how many better."""
+        order = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=()).order[:pairs]
+        differences = [self.scores[-1][ref.sample_index] - self.scores[0][ref.sample_index] for ref in order]
+        return sum(each < 0 for each in differences), sum(each > 0 for each in differences)
 
     def _scores(self, panel: Panel, position: int) -> dict[SampleRef, float]:
         return {sample: self.scores[position][sample.sample_index] for sample in panel.order}
@@ -135,10 +179,11 @@ def surveyed_search(points: int, *, length: int, flipping: float, rng: np.random
     case = survey(points, flipping=flipping, rng=rng)
     edge = int(rng.integers(1, length))
     chain = Chain(length=length, edge=edge, points=points if case == 0 else 0, flipping=flipping, rng=rng)
-    # All samples of the case, none of which was in the survey, must show the loss.
-    if paired_interval(chain.scores[-1] - chain.scores[0], alpha=1 - CONFIDENCE)[1] >= 0:
+    # Samples of the case, none of which was in the survey, must show the loss.
+    result = chain.search()
+    if result is None:
         return "not shown"
-    return "right" if case == 0 and points and chain.search().is_right else "wrong"
+    return "right" if case == 0 and points and result.is_right else "wrong"
 
 
 def print_surveyed(*, chains: int, length: int, seed: int) -> bool:
@@ -157,13 +202,16 @@ def print_surveyed(*, chains: int, length: int, seed: int) -> bool:
 
 
 def run(points: int, *, chains: int, length: int, flipping: float, seed: int, parallel: int = 1) -> list[SearchResult]:
-    """Search this many series of checkpoints, with the loss at a random step of every one."""
+    """Search this many series of checkpoints, with the loss at a random step of every one.
+
+    Series whose endpoints show no loss are left out.
+    """
     results = []
     for number in range(chains):
         rng = np.random.default_rng([seed, points, number])
         edge = int(rng.integers(1, length))
         results.append(Chain(length=length, edge=edge, points=points, flipping=flipping, rng=rng).search(parallel))
-    return results
+    return [result for result in results if result is not None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,8 @@ before its edge and bad from there on. The real command searches every series in
 
 All series share one journal to save time: a checkpoint would give the same answers again in the next series. The cost
 of a search is therefore counted from its reports, which say how many samples a comparison used, and not from computed
-tokens. Comparisons use samples in one fixed order, so a checkpoint needs as many samples as its longest comparison.
+tokens. Comparisons use samples in one fixed order, so a checkpoint needs as many samples as its longest comparison,
+and those on which the endpoints differ if it is screened by them.
 With a journal of its own, a search would load a checkpoint's weights for every comparison that uses more samples than
 those before it. A single series (`--chains 1 --points 30` and a new --work) has such a journal.
 
@@ -54,9 +55,13 @@ class Usage:
     """The cost of one checkpoint in a search."""
 
     samples: int = 0
-    """Samples of its longest comparison."""
+    """Samples of its longest comparison, and those that screened it."""
     loads: int = 0
     """Times its weights would be loaded with a journal of its own."""
+
+    def with_screening(self, samples: int) -> Usage:
+        """Return the usage after a comparison on samples of their own, counted as if no other had them."""
+        return Usage(samples=self.samples + samples, loads=self.loads + 1)
 
     def with_comparison(self, samples: int) -> Usage:
         """Return the usage after one more comparison over the first `samples` samples."""
@@ -95,6 +100,11 @@ def usage_by_checkpoint(reports: Iterable[Mapping[str, Any]]) -> dict[str, Usage
     usage: dict[str, Usage] = {}
     for report in sorted(reports, key=lambda report: str(report["run"]["started"])):
         samples = sum(case["samples"] for case in report["cases"])
+        if report["run"]["options"]["only_samples"]:
+            # The endpoint that it is compared with has answered these samples before.
+            fingerprint = report["model"]["fingerprint"]
+            usage[fingerprint] = usage.get(fingerprint, Usage()).with_screening(samples)
+            continue
         for fingerprint in (report["model"]["fingerprint"], report["regression"]["baseline"]["fingerprint"]):
             usage[fingerprint] = usage.get(fingerprint, Usage()).with_comparison(samples)
     return usage

@@ -60,6 +60,10 @@ def _add_sample_options(parser: pytest.Parser) -> None:
     add("--tasks", metavar="FILE", help="TOML file with question sets of your own; a run without --suite has only them")
     add("--lengths", metavar="8k,128k", help="lengths in tokens (default: 4k to 128k, up to the model's claim)")
     add("--samples", default=500, metavar="N", help="most questions per case (default: 500)")
+    add(
+        "--only-samples", action="append", default=[], metavar="CASE:3,17",
+        help="measure only these samples of the case, without gates; may be repeated, for other cases",
+    )  # fmt: skip
     add("--signal", default="answers", metavar="NAME", help="answers, likelihood or both (default: answers)")
     add("--seed", default=0, metavar="N", help="seed of the samples; another seed draws others (default: 0)")
     add("--chat", default="auto", metavar="auto|on|off", help="use the chat template (default: if there is one)")

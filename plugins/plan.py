@@ -118,7 +118,7 @@ def _row(run: Run, fitting: Sequence[Case], length: int) -> str:
 
 
 def _samples(cases: Sequence[Case]) -> int:
-    return sum(case.samples for case in cases)
+    return sum(len(case.planned) for case in cases)
 
 
 def _tokens(cases: Sequence[Case]) -> int:

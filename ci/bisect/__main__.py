@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, as_completed, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ from plugins.gates.thresholds import SHIPPED, Gate, ThresholdsError
 
 CANNOT_TEST, STOP_GIT = 125, 128
 INTERRUPTED = 130
+Measurement = Callable[[int], StepVerdict]
 # `git bisect run` does not say how many commits it has; a search of as many steps has these bounds.
 GIT_STEPS = 1000
 
@@ -183,13 +184,16 @@ def _search(arguments: Arguments) -> int:
     most = max_measurements(last, parallel=execution.parallel)
     print_line(f"searching  {last - 1} steps between them, about {most} to measure")
 
-    def measure(positions: Sequence[int]) -> list[StepVerdict]:
-        measuring = {execution.submit(bisection.measure, position): position for position in positions}
+    def measure(positions: Sequence[int], how: Measurement = bisection.measure) -> list[StepVerdict]:
+        measuring = {execution.submit(how, position): position for position in positions}
         for future in as_completed(measuring):
             verdict = future.result()
             print_line(step_line(steps[measuring[future]], verdict))
             log.add(measuring[future], verdict)
         return [future.result() for future in measuring]
+
+    def screen(positions: Sequence[int]) -> list[StepVerdict]:
+        return measure(positions, bisection.screen)
 
     early: list[Future[StepVerdict]] = []
 
@@ -198,7 +202,10 @@ def _search(arguments: Arguments) -> int:
         if execution.parallel > 1:
             early.append(execution.submit(bisection.compare, first_bad, last_good))
 
-    edge = search(last, measure, parallel=execution.parallel, on_edge=confirm_early)
+    edge = search(
+        last, measure, screen=screen if bisection.telling.values else None, parallel=execution.parallel,
+        on_edge=confirm_early,
+    )  # fmt: skip
     wait(early)
     for line in log.finish(edge, confirm(bisection, edge)):
         print_line(line)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from ci.bisect.compare import Bounds, Suite, compare_step, search_bounds
+from ci.bisect.compare import SCREEN_ALPHA, Bounds, Suite, compare_step, search_bounds
 from ci.bisect.endpoints import Endpoints
+from ci.bisect.journal_stats import JournalStats
 from ci.bisect.search import StepVerdict, max_measurements
+from ci.bisect.telling_samples import TellingSamples, telling_samples
 from ci.checkpoint_dirs import Step
 
 # With neighbouring endpoints no step is measured, and only the edge itself is compared.
 NEIGHBOURS_ALPHA = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Bisection:
     """A series of checkpoints from a good one to a bad one, and the settings for measuring those between them."""
 
@@ -39,6 +42,30 @@ class Bisection:
         if self.last > 1:
             alpha = (1 - self.confidence) / max_measurements(self.last, parallel=self.parallel)
         return search_bounds(self.endpoints.loss_points, alpha=alpha)
+
+    @cached_property
+    def telling(self) -> TellingSamples:
+        """The samples that screen a step."""
+        report = self.endpoints.report
+        good, bad = (self.suite.fingerprint(self.steps[position].path) for position in (0, self.last))
+        flips = JournalStats(report, self.suite.samples).flips(good, bad, self.endpoints.cases)
+        return telling_samples(flips, {case["id"]: case.get("group", 1) for case in report["cases"]})
+
+    def screen(self, position: int) -> StepVerdict:
+        """Compare the step at this position with the good endpoint on the samples on which the endpoints differ.
+
+        The difference is that of the whole case if the step has lost the same share of it.
+        """
+        bounds = search_bounds(self.telling.loss_points, alpha=SCREEN_ALPHA)
+        step, good = self.steps[position].path, self.steps[0].path
+        verdict = compare_step(self.suite, step, good, bounds, self.endpoints.cases, self.telling.values)
+        if verdict.difference is None or verdict.interval is None:
+            return verdict
+        share = self.endpoints.loss_points / self.telling.loss_points
+        low, high = verdict.interval
+        return replace(
+            verdict, difference=share * verdict.difference, interval=(share * low, share * high), is_screened=True
+        )
 
     def measure(self, position: int) -> StepVerdict:
         """Compare the step at this position with the good endpoint."""

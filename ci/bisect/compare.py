@@ -18,6 +18,8 @@ from fixtures.seeding import stable_hash
 
 # Shares of the loss between the endpoints: up to the first a step is still good, from the second on it is bad.
 CLEAR_SHARE, DROP_SHARE = 0.25, 0.75
+# The probability of error of a screening. An error costs time and nothing else, because the edge is measured as well.
+SCREEN_ALPHA = 0.01
 # The distance between the seed of the survey and that of the search. Few users have two seeds at this distance.
 SURVEY_SEED_DISTANCE = 1_000_003
 
@@ -77,19 +79,20 @@ class Suite:
 
     def compare(
         self, model: Path, baseline: Path, bounds: Bounds, *, cases: Sequence[str] = (), samples: int = 0,
-        full: bool = False, is_survey: bool = False,
+        full: bool = False, is_survey: bool = False, only: Sequence[str] = (),
     ) -> SuiteRun:  # fmt: skip
         """Run cases on two checkpoints and compare them sample by sample.
 
         Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. A survey
-        has samples of its own. The same comparison runs once: its report is read afterwards. Raises CheckpointError.
+        has samples of its own; `only` are values of `--only-samples`. The same comparison runs once: its report is read
+        afterwards. Raises CheckpointError.
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
         selection = [
             *(f"{CASES_DIRECTORY}/{case.partition('[')[0]}.py::{case}" for case in cases),
             *self.options, "--samples", str(samples or self.samples), *(["--full"] if full else []),
-            *(self.survey_seed if is_survey else []),
+            *(self.survey_seed if is_survey else []), *(f"--only-samples={text}" for text in only),
         ]  # fmt: skip
         name = f"{model.name}-{stable_hash(*fingerprints, thresholds, *selection):016x}"
         thresholds_path = self.folder / f"{name}.toml"
@@ -114,10 +117,12 @@ class Suite:
         return fingerprint
 
 
-def compare_step(suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str]) -> StepVerdict:
+def compare_step(
+    suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str], only: Sequence[str] = ()
+) -> StepVerdict:
     """Compare a checkpoint with a good one; a checkpoint that cannot be measured is skipped with the reason."""
     try:
-        run = suite.compare(model, baseline, bounds, cases=cases)
+        run = suite.compare(model, baseline, bounds, cases=cases, only=only)
     except CheckpointError as error:
         return StepVerdict(verdict="skipped", reason=str(error))
     return step_verdict(run, bounds)

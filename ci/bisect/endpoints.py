@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ Report = Mapping[str, Any]
 # Enough samples to see which case lost most. Other samples then measure its loss: of many cases, the one that lost most
 # has probably lost less on other samples, and may have lost nothing.
 SURVEY_SAMPLES = 50
+# The comparison that stops early has this part of the search's probability of error. With less certainty it would stop
+# so soon that the size of the loss, to which all steps are compared, is a guess.
+EARLY_SHARE = 0.1
 
 
 class EndpointsError(Exception):
@@ -27,7 +31,7 @@ class EndpointsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """The loss between a good and a bad checkpoint, shown on all samples of the searched cases."""
+    """The loss between a good and a bad checkpoint, shown on samples of the searched cases."""
 
     cases: tuple[str, ...]
     """Ids of the searched cases."""
@@ -84,11 +88,16 @@ def choose_cases(
 def measure_endpoints(
     suite: Suite, good: Step, bad: Step, cases: tuple[str, ...], confidence: float, survey: Report | None
 ) -> Endpoints:
-    """Compare the endpoints on all samples of the cases.
+    """Compare the endpoints; raise EndpointsError unless the bad one is shown to be worse.
 
-    Raises EndpointsError unless the bad one is shown to be worse.
+    The comparison stops once a loss on the planned samples is certain, if it is then also shown for the models behind
+    them; else all samples decide.
     """
-    run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
+    early = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence), population=True)
+    run = suite.compare(bad.path, good.path, early, cases=cases)
+    is_shown = _is_shown(run.report, confidence)
+    if run.report is not None and not is_shown:
+        run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
     if run.report is None:
         raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"the endpoints cannot be compared: {run.reason}")
     gate = regression_gate(run.report)
@@ -101,16 +110,35 @@ def measure_endpoints(
     endpoints = Endpoints(
         cases=cases,
         loss_points=-gate["measured"],
-        interval=(gate["interval"][0], gate["interval"][1]),
+        interval=(gate["interval"][0], min(gate["interval"][1], 0.0) if is_shown else gate["interval"][1]),
         pairs=gate["samples"],
         score_good=score_bad - gate["measured"],
         score_bad=score_bad,
         report=run.report,
         survey=survey,
     )
-    if fault := _fault(endpoints, good, bad):
+    if not is_shown and (fault := _fault(endpoints, good, bad)):
         raise EndpointsError(1, fault)
     return endpoints
+
+
+def _is_shown(report: Report | None, confidence: float) -> bool:
+    """Return True if a comparison that stopped early shows a loss of the models, not only on the planned samples.
+
+    The haystacks on which the scores differ are counted, and a sign test decides.
+    """
+    gate = regression_gate(report)
+    if report is None or gate is None or gate["verdict"] != "fail":
+        return False
+    compared = report["regression"]["cases"].values()
+    worse, better = (sum(case[f"haystacks_{word}"] for case in compared) for word in ("worse", "better"))
+    return is_loss(worse, better, confidence)
+
+
+def is_loss(worse: int, better: int, confidence: float) -> bool:
+    """Return True if a sign test shows that more haystacks become worse than better."""
+    tail = sum(math.comb(worse + better, count) for count in range(worse, worse + better + 1))
+    return tail <= (1 - confidence) / 2 * float(2 ** (worse + better))
 
 
 def _worst_length(report: Report, gate: Gate, differences: Mapping[str, float]) -> tuple[str, ...]:

@@ -77,8 +77,9 @@ def step_line(step: Step, verdict: StepVerdict) -> str:
     if verdict.difference is None:
         return f"step {step.number:<8} skipped  {verdict.reason}"
     low, high = verdict.interval or (-100.0, 100.0)
+    kind = "telling pairs" if verdict.is_screened else "pairs"
     difference = f"{verdict.difference:+6.1f} [{low:+.1f}, {high:+.1f}]"
-    return f"step {step.number:<8} {verdict.verdict:<7} {difference}  {verdict.pairs} pairs"
+    return f"step {step.number:<8} {verdict.verdict:<7} {difference}  {verdict.pairs} {kind}"
 
 
 def final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
@@ -91,6 +92,7 @@ def final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) ->
         *_flip_lines(confirmation.flips),
         *_skipped_lines(bisection, edge),
         *_unmeasured_lines(bisection, edge),
+        *_screening_lines(bisection, edge),
         *cost_lines(confirmation),
         f"written: {bisection.suite.folder}/bisect.html, bisect.json, bisect.svg",
     ]
@@ -160,6 +162,20 @@ def _unmeasured_lines(bisection: Bisection, edge: Edge) -> list[str]:
     return [f"not measured: {count} of {len(bisection.steps)} steps; a dip among them goes unnoticed"] if count else []
 
 
+def _screening_lines(bisection: Bisection, edge: Edge) -> list[str]:
+    """Return what the screening saved, and what it would have said alone."""
+    screened = [verdict.pairs for verdict in edge.verdicts.values() if verdict.is_screened]
+    measured = [verdict.pairs for verdict in edge.verdicts.values() if verdict.pairs and not verdict.is_screened]
+    if edge.screened is None or not screened:
+        return []
+    alone = "the same step" if edge.screened == edge.first_bad else f"step {bisection.steps[edge.screened].number}"
+    saved = round(len(screened) * sum(measured) / max(1, len(measured))) - sum(screened)
+    return [
+        f"screened: {len(screened)} steps only on samples on which the endpoints differ, which saved about "
+        f"{max(0, saved)} samples; alone that would have named {alone}"
+    ]
+
+
 def cost_lines(confirmation: Confirmation) -> list[str]:
     """Return the cost of a search, beside that of all samples on every checkpoint."""
     cost, linear = confirmation.cost, confirmation.linear_scan
@@ -181,6 +197,7 @@ def _final_facts(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     return {
         "first_bad": steps[edge.first_bad].number,
         "last_good": steps[edge.last_good].number,
+        "screening_alone": None if edge.screened is None else steps[edge.screened].number,
         "monotone": not edge.dips,
         "dips": [[steps[position].number for position in dip] for dip in edge.dips],
         "skipped": [steps[position].number for position in edge.skipped],

@@ -32,6 +32,8 @@ class StepVerdict:
     """Number of samples that both checkpoints answered."""
     reason: str = ""
     """One line that says why the step was skipped."""
+    is_screened: bool = False
+    """True if the pairs are the samples on which the endpoints differ, and nothing else was measured."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict under the keys of `bisect.json`."""
@@ -41,6 +43,7 @@ class StepVerdict:
             "interval": self.interval,
             "pairs": self.pairs,
             "reason": self.reason,
+            "screened": self.is_screened,
         }
 
 
@@ -64,6 +67,8 @@ class Edge:
     """Verdicts of all measured or skipped steps by position, in the order of the search."""
     dips: tuple[Dip, ...] = ()
     """Earlier edges that turned out to be temporary."""
+    screened: int | None = None
+    """Position of the bad step that the screen alone would have named; None for a search without a screen."""
 
     @property
     def skipped(self) -> tuple[int, ...]:
@@ -76,17 +81,29 @@ Measure = Callable[[Sequence[int]], Sequence[StepVerdict]]
 
 
 def search(
-    last: int, measure: Measure, *, parallel: int = 1, on_edge: Callable[[int, int], None] = lambda *_: None
+    last: int,
+    measure: Measure,
+    *,
+    screen: Measure | None = None,
+    parallel: int = 1,
+    on_edge: Callable[[int, int], None] = lambda *_: None,
 ) -> Edge:
     """Return an edge between position 0, which is good, and position `last`, which is bad.
 
     `measure` gets up to `parallel` positions between the two at a time, and each position once. `on_edge` gets the two
     positions of each edge before the step that may show it to be a dip is measured.
+
+    `screen` is a cheaper measurement that may be wrong. It chooses where to look; the positions of the edge and of its
+    dips are then measured too. Once the two disagree, the search starts again from what was measured, without screen.
     """
-    state = _Search(measure, parallel)
+    state = _Search(measure, parallel, screen)
     low, high = 0, last
     while True:
         low, high = state.narrow(low, high)
+        state.note_screened(high)
+        if not state.confirm([low, high, *(position for dip in state.dips for position in dip)]):
+            low, high = state.restart(last)
+            continue
         doubtful = _widest_unmeasured_middle(high, last, state.verdicts)
         if doubtful is None:
             break
@@ -94,10 +111,13 @@ def search(
         state.measure([doubtful])
         if state.verdicts[doubtful].verdict != "good":
             break
+        if not state.confirm([doubtful]):
+            low, high = state.restart(last)
+            continue
         state.dips.append(Dip(low, high, doubtful))
         low = doubtful
         high = min(position for position in (*_positions(state.verdicts, "bad"), last) if position > doubtful)
-    return Edge(last_good=low, first_bad=high, verdicts=state.verdicts, dips=tuple(state.dips))
+    return Edge(last_good=low, first_bad=high, verdicts=state.verdicts, dips=tuple(state.dips), screened=state.screened)
 
 
 def max_measurements(last: int, *, parallel: int = 1) -> int:
@@ -113,14 +133,44 @@ def max_measurements(last: int, *, parallel: int = 1) -> int:
 class _Search:
     """The verdicts of a search and the dips that they show."""
 
-    def __init__(self, measure: Measure, parallel: int):
+    def __init__(self, measure: Measure, parallel: int, screen: Measure | None):
         self._measure = measure
+        self._screen = screen
         self._parallel = parallel
+        self._screened: set[int] = set()
         self.verdicts: dict[int, StepVerdict] = {}
         self.dips: list[Dip] = []
+        self.screened: int | None = None
+
+    def note_screened(self, first_bad: int) -> None:
+        """Remember the last edge that the screen found."""
+        if self._screen is not None:
+            self.screened = first_bad
 
     def measure(self, positions: Sequence[int]) -> None:
-        self.verdicts.update(zip(positions, self._measure(positions), strict=True))
+        """Get the verdicts of some positions, from the screen as long as it was never wrong."""
+        self.verdicts.update(zip(positions, (self._screen or self._measure)(positions), strict=True))
+        if self._screen is not None:
+            self._screened.update(position for position in positions if self.verdicts[position].verdict != "skipped")
+
+    def confirm(self, positions: Sequence[int]) -> bool:
+        """Measure those of the positions that were only screened; return False if a verdict changes."""
+        unsure = sorted(self._screened.intersection(positions))
+        if not unsure:
+            return True
+        screened = [self.verdicts[position].verdict for position in unsure]
+        self.verdicts.update(zip(unsure, self._measure(unsure), strict=True))
+        self._screened.difference_update(unsure)
+        return screened == [self.verdicts[position].verdict for position in unsure]
+
+    def restart(self, last: int) -> tuple[int, int]:
+        """Forget what was only screened, and screen no more; return the range that the measured verdicts leave."""
+        for position in self._screened:
+            del self.verdicts[position]
+        self._screened.clear()
+        self._screen = None
+        self.dips.clear()
+        return self._last_edge(0, sorted(self.verdicts), last)
 
     def narrow(self, low: int, high: int) -> tuple[int, int]:
         """Narrow the range between a good and a bad position until all positions inside it have verdicts."""

@@ -47,7 +47,7 @@ def _is_complete(run: Run, baseline: Baseline) -> bool:
         journal.refresh()
     except JournalError:
         return False
-    return all(run.key(case, index) in journal.entries for case in run.measurable for index in range(case.samples))
+    return all(run.key(case, index) in journal.entries for case in run.measurable for index in case.planned)
 
 
 def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint:

@@ -30,6 +30,7 @@ from fixtures.tokenization.load import TokenizerError
 from fixtures.tokenization.prompts import PromptFormatter
 from fixtures.tokenization.special_tokens import check_special_tokens
 from plugins.config.baseline import Baseline, BaselineError
+from plugins.config.chosen_samples import only_samples, without_claims
 from plugins.config.draw_order import with_draw_rates
 from plugins.config.extension import extend_baseline
 from plugins.config.invocation import ConfigError, Invocation
@@ -98,6 +99,7 @@ def read_options(invocation: Invocation) -> Options:
     values |= {name: invocation.path(values[name]) for name in PATHS}
     values |= {
         "model_path": "",
+        "only_samples": tuple(values["only_samples"]),
         "suite": arguments.suite or ("all" if arguments.tasks is None else FILES),
         "tasks": find_tasks_files(arguments.tasks, invocation.directory),
         "budget_minutes": arguments.budget,
@@ -137,8 +139,8 @@ def complete_options(options: Options, checkpoint: Checkpoint, tasks: Iterable[T
 
 def list_cases(options: Options, checkpoint: Checkpoint, materials: Materials, thresholds: Thresholds) -> Run:
     """Return the run as far as it is known without a tokenizer."""
-    cases = plan(options, materials.tasks, materials.corpora)
-    thresholds = concerning(thresholds, cases)
+    cases = only_samples(plan(options, materials.tasks, materials.corpora), options.only_samples)
+    thresholds = without_claims(concerning(thresholds, cases), options.only_samples)
     check_signal(options, thresholds, cases)
     unavailable = unavailable_cases(cases, materials.tasks, materials.corpora, options)
     check_tasks_files(cases, unavailable, options)

@@ -104,7 +104,7 @@ class GateEvaluator:
             word="error" if problem else "not measured",
             reason=problem or f"partial: {_first_of(missing)} not run at {format_length(length).upper()}",
             samples=sum(len(result.outcomes) for result in results),
-            of=sum(case.samples for case in cases.values()),
+            of=sum(len(case.planned) for case in cases.values()),
         )
 
     def analysis(self, panel: Panel, hypothesis: Hypothesis) -> InterimAnalysis:

@@ -121,7 +121,7 @@ class Panel:
         return self._sorted(self._number) if self.draw_rates else self.order
 
     def _sorted(self, rank: Callable[[Case, int], object]) -> tuple[SampleRef, ...]:
-        ranked = [(rank(case, index), case.id, index) for case in self.cases.values() for index in range(case.samples)]
+        ranked = [(rank(case, index), case.id, index) for case in self.cases.values() for index in case.planned]
         return tuple(SampleRef(case_id, index) for _, case_id, index in sorted(ranked))
 
     def _number(self, case: Case, index: int) -> int:

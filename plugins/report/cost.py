@@ -44,5 +44,5 @@ def _full_run_tokens(measured: Measured) -> int:
         result = measured.results.get(case.id)
         counts = [outcome.generation.computed_tokens for outcome in result.outcomes] if result else []
         computed = [count for count in counts if count is not None]
-        total += case.samples * (sum(computed) / len(computed) if computed else case.length)
+        total += len(case.planned) * (sum(computed) / len(computed) if computed else case.length)
     return round(total)

@@ -86,7 +86,7 @@ class SampleBuilder:
 
     def inspect(self, case: Case) -> Inspection:
         """Check all samples of the case; no model is needed."""
-        samples = (self.sample(case, index) for index in range(case.samples))
+        samples = (self.sample(case, index) for index in case.planned)
         return inspect_case(case, samples, self.tasks[case.task], self.formatter)
 
     def sample(self, case: Case, index: int) -> Sample:

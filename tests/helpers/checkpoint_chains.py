@@ -11,6 +11,7 @@ from typing import Any
 from ci.suite_process import SuiteRun
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Case, Generation, Outcome, Score
+from plugins.config.chosen_samples import only_samples
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
 from plugins.gates.sequential import NonInferiority
@@ -24,8 +25,6 @@ CASE = Case(
     id="test_ruler[niah_single_2-512]", suite="ruler", category="retrieval", task="niah_single_2", length=512,
     samples=SAMPLES, source="archive", generation_tokens=128,
 )  # fmt: skip
-PANEL = Panel("ruler", 512, [CASE], seed=0, hypotheses=())
-ORDER = [element.sample_index for element in PANEL.order]
 
 
 class Chain:
@@ -53,15 +52,18 @@ class Chain:
         self.measured.append(model)
         text = Path(option["--thresholds"]).read_text()
         bounds = dict(line.split(" = ") for line in text.splitlines() if " = " in line)
-        difference = [self._right(model, sample) - self._right(baseline, sample) for sample in ORDER]
-        population = SAMPLES if bounds["population"] == "true" else None
+        (case,) = only_samples([CASE], [word[15:] for word in arguments if word.startswith("--only-samples=")])
+        samples = len(case.planned)
+        population = samples if bounds["population"] == "true" else None
         pairing = NonInferiority(
             drop=float(bounds["drop"]) / 100, clear=float(bounds.get("clear", float(bounds["drop"]) / 2)) / 100,
             alpha=1 - float(bounds["confidence"]), finite_population=population is not None,
         )  # fmt: skip
-        panel = Panel("ruler", 512, [CASE], seed=0, hypotheses=(), non_inferiority=pairing, full="--full" in arguments)
+        panel = Panel("ruler", 512, [case], seed=0, hypotheses=(), non_inferiority=pairing, full="--full" in arguments)
+        order = [ref.sample_index for ref in panel.order]
+        difference = [self._right(model, sample) - self._right(baseline, sample) for sample in order]
         scores, other = (
-            {SampleRef(CASE.id, s): self._right(name, s) for s in range(SAMPLES)} for name in (model, baseline)
+            {SampleRef(CASE.id, sample): self._right(name, sample) for sample in order} for name in (model, baseline)
         )
         analysis = panel.analyze_pairs(scores, other)
         seen = difference[: analysis.clusters]
@@ -74,12 +76,14 @@ class Chain:
         }  # fmt: skip
         shown: Mapping[str, Any] = {
             "id": CASE.id, "task": CASE.task, "length": 512, "suite": "ruler", "category": "retrieval",
-            "score": float(self.solved[model]), "planned": SAMPLES, "error": None,
+            "score": 100 * sum(self._right(model, sample) for sample in order[: analysis.clusters]) / analysis.clusters,
+            "planned": samples, "error": None,
         }  # fmt: skip
         run = {"options": {"journal": str(self.folder / "journal")}, "samples": "s", "seed": 0}
         for name, seen_by in ((model, analysis.samples), (baseline, analysis.samples)):
-            self._write_journal(name, ORDER[:seen_by])
-        regression = {"cases": {CASE.id: {"difference": 100 * mean}}}
+            self._write_journal(name, order[:seen_by])
+        votes = {"haystacks_worse": sum(d < 0 for d in seen), "haystacks_better": sum(d > 0 for d in seen)}
+        regression = {"cases": {CASE.id: {"difference": 100 * mean} | votes}}
         return SuiteRun(exit_code=0, report={
             "gates": [gate], "cases": [shown], "run": run, "model": {"execution": {}}, "regression": regression,
         })  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ GOOD = SearchResult(
 LINEAR = 16_000
 
 
-def comparison(model: str, baseline: str, samples: int, *, second: int) -> Mapping[str, Any]:
+def comparison(model: str, baseline: str, samples: int, *, second: int, only: Sequence[str] = ()) -> Mapping[str, Any]:
     """Return the part of a suite's report that the benchmark reads."""
     return {
-        "run": {"started": f"2026-01-01T00:00:{second:02}+00:00"},
+        "run": {"started": f"2026-01-01T00:00:{second:02}+00:00", "options": {"only_samples": only}},
         "model": {"fingerprint": model},
         "regression": {"baseline": {"fingerprint": baseline}},
         "cases": [{"samples": samples}],
@@ -41,6 +41,12 @@ def test_a_checkpoint_counts_with_its_longest_comparison() -> None:
     assert usage_by_checkpoint(reports) == {
         "good": Usage(samples=250, loads=1), "bad": Usage(samples=250, loads=1), "middle": Usage(samples=40, loads=1)
     }  # fmt: skip
+
+
+def test_screening_samples_count_for_the_screened_checkpoint_only() -> None:
+    screening = comparison("middle", "good", 8, second=1, only=["case:1"])
+    usage = usage_by_checkpoint([comparison("bad", "good", 80, second=0), screening])
+    assert (usage["good"], usage["middle"]) == (Usage(samples=80, loads=1), Usage(samples=8, loads=1))
 
 
 def test_weights_are_loaded_again_only_for_samples_that_no_earlier_comparison_had() -> None:

@@ -120,5 +120,28 @@ def test_of_two_losses_the_larger_one_is_the_edge() -> None:
     changed = (chain.scores[0] != chain.scores[63]).nonzero()[0][:25]
     for position in range(20, 45):
         chain.scores[position][changed] = 0.0
-    edge = chain.search().edge
+    result = chain.search()
+    assert result is not None
+    edge = result.edge
     assert (edge.last_good, edge.first_bad) == (44, 45)
+
+
+@given(st.integers(2, 100), PARALLEL, st.data())
+def test_a_screen_that_is_sometimes_wrong_changes_no_result(length: int, parallel: int, data: st.DataObject) -> None:
+    first_bad = data.draw(st.integers(1, length - 1))
+    wrong = data.draw(st.sets(st.integers(1, max(1, length - 2)), max_size=2))
+    text = "g" * first_bad + "b" * (length - first_bad)
+    lies = "".join({"g": "b", "b": "g"}[word] if place in wrong else word for place, word in enumerate(text))
+    measured: list[int] = []
+
+    def measure(positions: Sequence[int]) -> list[StepVerdict]:
+        measured.extend(positions)
+        return verdicts(text)(positions)
+
+    edge = search(length - 1, measure, screen=verdicts(lies), parallel=parallel)
+    assert (edge.last_good, edge.first_bad, edge.dips) == (first_bad - 1, first_bad, ())
+    assert len(measured) == len(set(measured))
+    assert {edge.last_good, edge.first_bad} - {0, length - 1} <= set(measured)
+    if not wrong:
+        assert set(measured) == {edge.last_good, edge.first_bad} - {0, length - 1}
+        assert edge.screened == first_bad
