@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "scoring": "strict", "judge_model": None, "judge_url": None, "nli_model": None, "step": None, "base_url": None,
     "serve": None, "api": "completions", "served_model": None, "thinking_budget": 0, "request_timeout": 1800,
     "plan": False, "collectonly": False, "confidence": None, "signal": "answers", "yardstick": "auto", "tasks": None,
-    "convert": None, "base_model": None,
+    "convert": None, "base_model": None, "qa_fill": "own", "only_samples": [],
 }  # fmt: skip
 
 
