@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from benchmarks import gpu_prefill, scale_costs
+from benchmarks import gpu_prefill, gpu_session, scale_costs
 
 
 def test_a_toy_model_is_measured_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,6 +28,30 @@ def test_flops_count_weights_and_causal_attention() -> None:
     model = gpu_prefill.build_model(config, torch.device("meta"))
     layer = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128 + 2 * 64
     assert gpu_prefill.prefill_flops(model, 100) == 2 * (2 * layer + 64) * 100 + 2 * 100**2 * 64 * 2
+
+
+def test_a_tiny_session_measures_every_part_that_starts_no_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = ("exactness", "prefill", "decode", "batches")
+    assert gpu_session.main(["--tiny", "--out", str(tmp_path), "--parts", ",".join((*parts, "faults"))]) == 0
+    measured = {part["name"]: part for part in json.loads((tmp_path / "gpu_session.json").read_text())["parts"]}
+    assert {name: part["problem"] for name, part in measured.items()} == dict.fromkeys(parts, "") | {
+        "faults": "not measured: needs --checkpoint"
+    }
+    assert all(row["tokens_per_second"] > 0 for name in parts[1:] for row in measured[name]["rows"])
+    assert "## batches" in (tmp_path / "gpu_session.md").read_text()
+    capsys.readouterr()
+    assert gpu_session.main(["--tiny", "--worker"]) == 0
+    assert float(capsys.readouterr().out) > 0
+
+
+def test_a_part_that_fails_or_comes_too_late_leaves_its_reason() -> None:
+    def fail() -> list[gpu_session.Row]:
+        raise RuntimeError("CUDA out of memory\nmore")
+
+    assert gpu_session.run_part("decode", fail, float("inf")).problem == "failed: CUDA out of memory"
+    assert gpu_session.run_part("decode", fail, 0.0).problem == "not measured: no time left"
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
