@@ -39,7 +39,7 @@ def _row(look: Mapping[str, Any], marks: Mapping[int, str]) -> dict[str, Any]:
     return {
         "step": look["step"],
         "mark": marks.get(look["step"], ""),
-        "verdict": look["word"],
+        "verdict": look["word"] + (", screened" if look.get("screened") else ""),
         "difference": "-" if look["difference"] is None else f"{look['difference']:+.1f}",
         "interval": "-" if low is None else f"{low:+.1f} to {high:+.1f}",
         "pairs": look["pairs"],
