@@ -28,8 +28,8 @@ from plugins.config.models import load_formatter
 from plugins.config.run import Run
 from plugins.controller import HELPED_SAMPLES
 from plugins.gates.panels import ModelRole
-from plugins.journal import Heartbeat, Journal, JournalError, probe_file_system
-from plugins.options import RUN, case_of, cases_of
+from plugins.journal import FileSystemFault, Heartbeat, Journal, JournalError, probe_file_system
+from plugins.options import RUN, case_of, cases_of, usage_error
 from plugins.runner.batches import ModelUnderTest
 from plugins.runner.build_samples import CASE_ERRORS, SampleBuilder
 from plugins.runner.case_report import CaseReport
@@ -39,6 +39,23 @@ from plugins.workers import load_engine, worker_count
 
 CASE_REPORT = pytest.StashKey[CaseReport]()
 WORKER = pytest.StashKey[Worker]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check before any model is loaded that workers can share the journal's file system."""
+    options = config.option
+    if RUN not in config.stash or hasattr(config, "workerinput") or options.plan or options.preflight:
+        return
+    directory = Path(config.stash[RUN].options.journal)
+    directory = directory if directory.is_dir() else directory.parent
+    if not options.collectonly and directory.is_dir():
+        try:
+            probe_file_system(directory)
+        except FileSystemFault as error:
+            raise usage_error(error) from error
+        except JournalError:
+            # A finished journal gives its report also from a read-only place; all others fail with their first worker.
+            return
 
 
 class Measure:

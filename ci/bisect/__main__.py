@@ -149,7 +149,7 @@ def _parse(arguments: list[str]) -> Arguments:
         gate=None if parsed.gate is None else _load_gate(parsed.gate, parsed.thresholds, options),
         test=parsed.test,
         confidence=parsed.confidence,
-        suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, executor=execution.executor),
+        suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, execution=execution),
         execution=execution,
     )
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from ci.bisect.search import StepVerdict
 from ci.checkpoint_dirs import fingerprint_of
-from ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
+from ci.parallel import Execution
+from ci.suite_process import SuiteRun, run_suite
 from fixtures.atomic_files import write_file
 from fixtures.checkpoints.checkpoint import CheckpointError
 from fixtures.installation import CASES_DIRECTORY
@@ -65,7 +66,8 @@ class Suite:
     """The user's pytest options, passed on unchanged."""
     samples: int
     """Most samples of a case."""
-    executor: Executor = field(default_factory=LocalProcesses)
+    execution: Execution = field(default_factory=Execution)
+    """Runs pytest, and several runs at a time that share a comparison in full."""
     _fingerprints: dict[Path, str] = field(default_factory=dict)
     """The fingerprints of all checkpoints that were compared, by path."""
 
@@ -85,7 +87,8 @@ class Suite:
 
         Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. A survey
         has samples of its own; `only` are values of `--only-samples`. The same comparison runs once: its report is read
-        afterwards. Raises CheckpointError.
+        afterwards. Several runs that share the journal make a full one, if several may run at a time. Raises
+        CheckpointError.
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
@@ -98,13 +101,26 @@ class Suite:
         thresholds_path = self.folder / f"{name}.toml"
         self.folder.mkdir(parents=True, exist_ok=True)
         write_file(thresholds_path, thresholds.encode())
+        arguments = [*selection, "--model", str(model), "--baseline", str(baseline)]
+        arguments += ["--thresholds", str(thresholds_path)]
+        parts = [name]
+        if full and not self._report(name).exists():
+            parts += [f"{name}.{number}" for number in range(2, self.execution.parallel + 1)]
+        running = [self.execution.submit(self._run, arguments, part, fingerprints) for part in parts]
+        run, *_ = [run.result() for run in running]
+        return run
+
+    def _run(self, arguments: Sequence[str], name: str, fingerprints: Sequence[str]) -> SuiteRun:
         return run_suite(
-            [*selection, "--model", str(model), "--baseline", str(baseline), "--thresholds", str(thresholds_path)],
-            report=self.folder / f"{name}.json",
+            arguments,
+            report=self._report(name),
             log=self.folder / f"{name}.log",
             fingerprints=fingerprints,
-            executor=self.executor,
+            executor=self.execution.executor,
         )
+
+    def _report(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
 
     def fingerprint(self, path: Path, *, option: str = "--model") -> str:
         """Return a checkpoint's fingerprint; raise CheckpointError if it cannot be read or changed in the search."""

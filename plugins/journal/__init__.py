@@ -23,7 +23,7 @@ field. A line with a wrong checksum is skipped. Lines without the field, as vers
 
 from plugins.journal.adoption import adopt_results
 from plugins.journal.earlier import EarlierScores, latest_scores
-from plugins.journal.errors import JournalError
+from plugins.journal.errors import FileSystemFault, JournalError
 from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from plugins.journal.judge_replies import JudgeReplies
 from plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
@@ -36,6 +36,7 @@ __all__ = [
     "LEASE_SECONDS",
     "EarlierScores",
     "Entry",
+    "FileSystemFault",
     "Heartbeat",
     "IndexedEntry",
     "Journal",

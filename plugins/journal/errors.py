@@ -19,6 +19,10 @@ class JournalError(RuntimeError):
     """The journal cannot be used: one line with the directory, the reason and a remedy."""
 
 
+class FileSystemFault(JournalError):
+    """The journal's file system does not do what the journal relies on."""
+
+
 def journal_error(action: str, directory: Path, error: OSError) -> JournalError:
     """Return the JournalError for a directory that the operating system refused to `action` ("read" or "write")."""
     reason = error.strerror or type(error).__name__

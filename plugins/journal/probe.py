@@ -8,16 +8,17 @@ import secrets
 from pathlib import Path
 
 from fixtures.atomic_files import write_all
-from plugins.journal.errors import JournalError, journal_error
+from plugins.journal.errors import FileSystemFault, journal_error
 
 FIRST, SECOND = b"first line\n", b"second line\n"
 
 
 def probe_file_system(directory: Path) -> None:
-    """Raise JournalError, with one line, unless the directory's file system works as a journal needs it.
+    """Raise FileSystemFault, with one line, unless the directory's file system works as a journal needs it.
 
     It must create a file for one process only, show what was written to any handle that is opened afterwards, list new
     names, and replace a file by renaming another one. What one machine cannot check is when the others see all this.
+    Raises JournalError if the directory cannot be written.
     """
     name = f".probe-{secrets.token_hex(4)}"
     paths = directory / name, directory / f"{name}-renamed"
@@ -30,7 +31,7 @@ def probe_file_system(directory: Path) -> None:
             with contextlib.suppress(OSError):
                 path.unlink()
     if fault is not None:
-        raise JournalError(
+        raise FileSystemFault(
             f"--journal: the file system of {directory} {fault}, so workers could lose results; "
             "give a directory on a local disk, NFS or Lustre"
         )
