@@ -103,11 +103,11 @@ class Suite:
         write_file(thresholds_path, thresholds.encode())
         arguments = [*selection, "--model", str(model), "--baseline", str(baseline)]
         arguments += ["--thresholds", str(thresholds_path)]
-        parts = [name]
-        if full and not self._report(name).exists():
-            parts += [f"{name}.{number}" for number in range(2, self.execution.parallel + 1)]
+        if not full or self._report(name).exists():
+            return self._run(arguments, name, fingerprints)
+        parts = [name, *(f"{name}.{number}" for number in range(2, self.execution.parallel + 1))]
         running = [self.execution.submit(self._run, arguments, part, fingerprints) for part in parts]
-        run, *_ = [run.result() for run in running]
+        run, *_ = [part.result() for part in running]
         return run
 
     def _run(self, arguments: Sequence[str], name: str, fingerprints: Sequence[str]) -> SuiteRun:
