@@ -70,18 +70,21 @@ def question_files(random: Random, sound: Sound, folder: Path) -> Program:
 
 
 def run_files(random: Random, sound: Sound, folder: Path) -> Program:
-    """Malform a file that describes a run, and check it or plan its run."""
+    """Malform a file that describes a run, and plan its run as `longctx plan` does, in this process."""
+    (folder / "gates.toml").write_text("")
     path = _toml_path(random, folder, {"model": str(sound.checkpoint), **RUN_FILE})
-    if random.random() < 0.5:
-        return Command("longctx.validate", (str(path),))
 
     def plan() -> int:
-        from ci.run_file import REPORTS, RunFileError, run_options, split_config
+        from ci.bisect.__main__ import bisect_parser
+        from ci.run_file import REPORTS, RunFileError, command_options, read_run_file, run_options
+        from ci.watch.__main__ import watch_parser
         from fixtures.cli import report_wrong_use
 
         try:
-            file, _ = split_config([f"--config={path}"])
-            options = run_options(file, tuple(REPORTS.values())) if file is not None else []
+            file = read_run_file(path)
+            for command, parser in (("watch", watch_parser()), ("bisect", bisect_parser())):
+                command_options(file, command, parser)
+            options = run_options(file, tuple(REPORTS.values()))
         except RunFileError as error:
             return report_wrong_use(str(error))
         return suite("--plan", *options, "-p", "no:xdist")()

@@ -43,6 +43,7 @@ from tests.helpers.runs import usage_error
         ),
         ({"lengths": ["8q"]}, "lengths: unknown '8q'; write 8k, 8192 or 1m"),
         ({"answer": {"regex": "("}}, "answer: no regular expression"),
+        ({"derive": [{"slot": "y", "from": "doc", "drop": [-1, 3]}]}, "derive[0].drop[0]: Expected 'int' >= 0"),
         ({"shots": {"n": 4, "text": "{q}"}}, "shots: n is 4, but there are only 4 questions"),
         ({"fields": {"references": "b"}}, "rooms.jsonl, line 1: no field 'b'; the row has 'doc', 'q', 'a' (dataset"),
     ],
