@@ -104,13 +104,15 @@ class LaunchedJobs:
                 jobs=self, subject=report.stem, file=report.with_name(f".{report.name}.job"), id=secrets.token_hex(4)
             )
             try:
-                state, exit_code = job.run(command, log=log, environment=environment)
+                state, exit_code, waited = job.run(command, log=log, environment=environment)
             finally:
                 job.remove()
             if state.get("state") == "ended":
                 return Ended(exit_code=state["exit_code"])
-            reason = _why_lost(state, exit_code, log)
-            if exit_code == 0:
+            # srun ends with 0 too when the node of its job has crashed.
+            has_not_waited = exit_code == 0 and not waited
+            reason = _why_not_waited(log) if has_not_waited else _why_lost(state, exit_code, log)
+            if has_not_waited:
                 break
             if number < MAX_LAUNCHES:
                 self.show(f"{report.stem}: {reason}; launching it again ({number} of {MAX_LAUNCHES - 1})")
@@ -132,8 +134,12 @@ class _Job:
 
     def run(
         self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None
-    ) -> tuple[Mapping[str, Any], int]:
-        """Launch the job; return its last state, empty if it never began, and the launching program's exit code."""
+    ) -> tuple[Mapping[str, Any], int, bool]:
+        """Launch the job and wait for its end.
+
+        Returns its last state, empty if it never began, the launching program's exit code, and whether that program
+        was there while the job ran.
+        """
         job = {"id": self.id, "directory": os.getcwd(), "log": str(log), "command": list(command)}
         write_file(self.file, json.dumps(job).encode())
         run_file = [sys.executable, "-P", str(LAUNCHED_JOB), str(self.file), self.id]
@@ -151,7 +157,7 @@ class _Job:
                 self.remove()
                 stop(launcher, first=signal.SIGTERM)
                 raise
-        return self._last_state(), launcher.returncode
+        return self._last_state(), launcher.returncode, bool(shown)
 
     def remove(self) -> None:
         """Delete the job file, so that no job with its id begins or goes on."""
@@ -200,15 +206,21 @@ def _scheduler_id(state: Mapping[str, Any]) -> str:
     return f" (job {state['scheduler_id']})" if state["scheduler_id"] else ""
 
 
+def _last_line(log: Path) -> str:
+    """Return the last line that the launching program has printed."""
+    lines = [line.strip() for line in _launch_log(log).read_text(encoding="utf-8", errors="replace").splitlines()]
+    return next((line for line in reversed(lines) if line), "no output")
+
+
+def _why_not_waited(log: Path) -> str:
+    return (
+        f"the launching command ended with code 0 before its job; it must wait for the job's end, as in "
+        f"'sbatch --wait', and the job must see {log.parent} (last line: {_last_line(log)})"
+    )
+
+
 def _why_lost(state: Mapping[str, Any], exit_code: int, log: Path) -> str:
     """Return one line that says what happened to a job that has no end."""
-    lines = [line.strip() for line in _launch_log(log).read_text(encoding="utf-8", errors="replace").splitlines()]
-    last = next((line for line in reversed(lines) if line), "no output")
-    if exit_code == 0:
-        return (
-            f"the launching command ended with code 0 before its job; it must wait for the job's end, as in "
-            f"'sbatch --wait', and the job must see {log.parent} (last line: {last})"
-        )
     where = f"on {state['machine']}{_scheduler_id(state)} " if state else ""
     happened = "was stopped" if state.get("state") == "stopped" else "was lost" if state else "did not begin"
-    return f"the job {where}{happened}, code {exit_code}: {last}"
+    return f"the job {where}{happened}, code {exit_code}: {_last_line(log)}"
