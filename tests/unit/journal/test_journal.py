@@ -124,9 +124,9 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     opened: list[Path] = []
     open_file = Path.open
 
-    def recording_open(path: Path, mode: str) -> Any:
+    def recording_open(path: Path, mode: str, buffering: int = -1) -> Any:
         opened.append(path)
-        return open_file(path, mode)
+        return open_file(path, mode, buffering)
 
     monkeypatch.setattr(Path, "open", recording_open)
     assert journal.refresh() == 0
