@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from fixtures.tasks.task import Task
 from fixtures.versions import sample_version
 
 COLUMNS = ("suite", "category", "task", "metric", "version", "questions", "source", "lengths")
+# Left out in a narrow terminal, this one first; a file or a pipe has all columns.
+LESS_IMPORTANT = ("source", "questions", "version", "metric", "lengths")
 # Questions that are written for each seed, and those of files that are not here.
 UNLIMITED, UNKNOWN = "any", "?"
 
@@ -33,9 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows += [_question_row(definition) for path in paths for definition in read_tasks(path)]
     except QuestionsError as error:
         return report_wrong_use(str(error))
-    for line in aligned([COLUMNS, *(row for row in rows if options.suite in (None, row[0]))]):
+    table = [COLUMNS, *(row for row in rows if options.suite in (None, row[0]))]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in aligned(fitting(table, width)):
         print_line(line)
     return 0
+
+
+def fitting(table: Sequence[Sequence[str]], width: int | None) -> Sequence[Sequence[str]]:
+    """Return the table without the columns for which a terminal has no room; None leaves all of them."""
+    columns = [list(column) for column in zip(*table, strict=True)]
+    for name in LESS_IMPORTANT:
+        widths = [2 + max(map(len, column)) for column in columns]
+        if width is not None and sum(widths) - 2 > width:
+            columns = [column for column in columns if column[0] != name]
+    return list(zip(*columns, strict=True))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import shutil
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from plugins.controller import CONTROLLER
 from plugins.journal.rates import last_rate
 from plugins.options import PLANNED_WORKERS, RUN, cases_of
 
+INDENT = 11
 # The memory of a current data-center GPU, assumed if this machine has none.
 DEFAULT_GPU_BYTES = 80 * GIB
 
@@ -56,7 +59,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
         terminalreporter.section("plan")
         for line in plan_lines(run, selected, config.stash.get(PLANNED_WORKERS, 1)):
-            terminalreporter.write_line(visible_line(line))
+            for part in _wrapped(visible_line(line)) if terminalreporter.isatty else [visible_line(line)]:
+                terminalreporter.write_line(part)
+
+
+def _wrapped(line: str) -> list[str]:
+    """Return a line in parts that fit the terminal; a log, which has no width, gets whole lines."""
+    return textwrap.wrap(line, shutil.get_terminal_size().columns, subsequent_indent=" " * INDENT)
 
 
 def plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from fixtures.tasks import TASKS
 from longctx.cli import COMMANDS, main
 from longctx.completion import options_by_command, script
+from longctx.tasks import COLUMNS, aligned, fitting
 from tests.helpers.checkpoints import write_step
 
 
@@ -45,6 +46,15 @@ def test_all_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks"]) == 0
     listed = {line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]}
     assert listed >= {*TASKS, "zeroscrolls_qmsum", "babilong_qa10"}
+
+
+def test_a_narrow_terminal_gets_the_columns_that_fit() -> None:
+    table = [COLUMNS, *(tuple(f"{name} of row {row}" for name in COLUMNS) for row in range(3))]
+    assert fitting(table, None) == table
+    for width in (200, 120, 80, 60):
+        shown = list(aligned(fitting(table, width)))
+        assert max(map(len, shown)) <= width
+        assert shown[0].split()[:3] == ["suite", "category", "task"]
 
 
 def test_a_checkpoint_is_described_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
