@@ -30,10 +30,13 @@ from plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_ke
 from plugins.journal.probe import probe_file_system
 from plugins.journal.reading import IndexedEntry
 from plugins.journal.store import Journal
+from plugins.journal.visibility import POLL_SECONDS, VISIBLE_SECONDS
 
 __all__ = [
     "HEARTBEAT_SECONDS",
     "LEASE_SECONDS",
+    "POLL_SECONDS",
+    "VISIBLE_SECONDS",
     "EarlierScores",
     "Entry",
     "FileSystemFault",

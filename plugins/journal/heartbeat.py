@@ -21,6 +21,7 @@ from fixtures.records import StoredRecord
 from plugins.journal.codec import decode_record, encode_record
 from plugins.journal.errors import journal_error
 from plugins.journal.processes import host_id, process_state
+from plugins.journal.visibility import make_directory
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
@@ -98,7 +99,7 @@ class Heartbeat:
         self._pauses = 0
         """The number of times that this process was stopped and continued."""
         try:
-            (directory / WORKERS).mkdir(parents=True, exist_ok=True)
+            make_directory(directory / WORKERS)
             self._write()
         except OSError as error:
             raise journal_error("write", directory, error) from error

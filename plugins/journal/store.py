@@ -31,6 +31,7 @@ from plugins.journal.lines import (
 )
 from plugins.journal.reading import SUFFIX, IndexedEntry, SubjectReader
 from plugins.journal.subject_folder import SUBJECT, subject_folder
+from plugins.journal.visibility import make_directory
 
 # A worker that claims samples has read the journal within this time.
 VIEW_SECONDS = FINISHED_SECONDS / 2
@@ -267,7 +268,7 @@ class Journal:
 
     def _prepare(self) -> None:
         """Create the subject's directory; several workers may do so at once."""
-        (self.folder / CLAIMS).mkdir(parents=True, exist_ok=True)
+        make_directory(self.folder / CLAIMS)
         path = self.folder / SUBJECT
         try:
             known = decode_subject(path.read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from plugins.config.run import Run
 from plugins.gates.clusters import SampleRef
 from plugins.gates.evaluate import Measured
 from plugins.gates.panels import ModelRole, Panel
-from plugins.journal import Journal, JournalError, Subject
+from plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, Subject
 from plugins.runner.case_report import CaseReport
 from plugins.runner.panel_state import PanelState
 
@@ -86,7 +87,7 @@ def read_measured(
         try:
             if panel_state is None or panel_state.executions != executions:
                 panel_state = open_panel_state(run, selected, executions)
-            panel_state.refresh(thorough=True)
+            _refresh_until_visible(panel_state, reports)
             results |= {result.case.id: result for result in _results(panel_state, reports)}
             control_variate = _control_variate(panel_state)
             likelihoods |= {role: _likelihoods(panel_state, role) for role in panel_state.journals}
@@ -101,6 +102,24 @@ def read_measured(
         likelihoods=likelihoods["model"],
         baseline_likelihoods=likelihoods["baseline"],
         unfinished=unfinished,
+    )
+
+
+def _refresh_until_visible(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> None:
+    """Read the journals until they show all results that the workers read, which may take a while on other machines."""
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    panel_state.refresh(thorough=True)
+    while _are_missing(panel_state, reports) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        panel_state.refresh(thorough=True)
+
+
+def _are_missing(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> bool:
+    return any(
+        _missing(panel_state, panel, case, reports[name].samples, reports[name].likelihoods)
+        for panel in panel_state.panels.values()
+        for name, case in panel.cases.items()
+        if name in reports and reports[name].error is None
     )
 
 

@@ -1,0 +1,26 @@
+"""Waiting for what another machine has written, on file systems that show it late."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+# Network file systems show the changes of other machines within a minute, unless they are told otherwise.
+VISIBLE_SECONDS = 60.0
+POLL_SECONDS = 0.5
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents, if they are not there; raises OSError.
+
+    If another machine has just created one, this one may see neither a directory nor a free name for a while.
+    """
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while True:
+        try:
+            return path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, FileNotFoundError):
+            is_hidden = not any(parent.exists() and not parent.is_dir() for parent in (path, *path.parents))
+            if not is_hidden or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
