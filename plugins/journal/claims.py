@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fixtures.atomic_files import write_all
 from plugins.journal.heartbeat import Heartbeat
+from plugins.journal.visibility import was_taken
 
 CLAIMS = "claims"
 MOST_NAME_BYTES = 256
@@ -84,6 +85,10 @@ class Claims:
             descriptor = os.open(self.folder / key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
+        except PermissionError as error:
+            if was_taken(self.folder / key, error):
+                return False
+            raise
         # Even if the name does not fit on the disk, the file is there and must be released.
         self.held.add(key)
         try:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
 # Network file systems show the changes of other machines within a minute, unless they are told otherwise.
 VISIBLE_SECONDS = 60.0
 POLL_SECONDS = 0.5
+# What creating a name ends with that another machine has just created. SFTP knows no better word than "failure", of
+# which sshfs makes EPERM.
+TAKEN = (errno.EEXIST, errno.EPERM)
 
 
 def make_directory(path: Path) -> None:
@@ -19,8 +23,20 @@ def make_directory(path: Path) -> None:
     while True:
         try:
             return path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, FileNotFoundError):
+        except OSError as error:
+            if error.errno not in (*TAKEN, errno.ENOENT):
+                raise
             is_hidden = not any(parent.exists() and not parent.is_dir() for parent in (path, *path.parents))
             if not is_hidden or time.monotonic() > deadline:
                 raise
             time.sleep(POLL_SECONDS)
+
+
+def was_taken(path: Path, error: OSError) -> bool:
+    """Return True if a file could not be created because another machine has just created it."""
+    if error.errno not in TAKEN:
+        return False
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return path.exists()

@@ -210,7 +210,7 @@ def test_a_run_that_cannot_fit_ends_with_one_line_that_a_plan_shows_too(
 ) -> None:
     what = (f"--model={too_heavy}", "--suite", "ruler", "--lengths", "4k", "--device", "cpu")
     ended = run_pytest(tmp_path, *what)
-    assert (ended.exit_code, ended.output) == (4, "")
+    assert (ended.exit_code, ended.output) == (4, f"reading {too_heavy}, 50.5 GB\n")
     (line,) = ended.errors.split("\n\n")[0].splitlines()
     assert re.fullmatch(
         r"ERROR: --lengths: 4096 tokens take [\d.]+ GiB \([\d.]+ weights, .*GiB \(this machine's memory\); use .*", line
