@@ -146,5 +146,5 @@ def test_a_model_of_the_hub_is_read_from_the_local_cache_at_its_revision(
         resolve_model(invocation(tmp_path, model=model))
     assert read == [commits["main"], commits["step-3000"], commits["main"]]
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match=r"^--model: no such directory '.*/lab/small@step-4000', and no model"):
+    with pytest.raises(CheckpointError, match=r"^--model: no such directory '.*/lab/small@step-4000'; models of"):
         resolve_model(invocation(tmp_path, model="lab/small@step-4000"))
