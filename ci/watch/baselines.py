@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +72,8 @@ class Baselines:
 
     def _measured(self, role: str, measurement: Measurement) -> Baseline:
         """Return a measured checkpoint: by its report, which knows its answers, or else by its directory."""
-        checkpoint = measurement.checkpoint if Path(measurement.checkpoint).is_dir() else None
-        report = None if self._needs_checkpoint or not Path(measurement.report).is_file() else measurement.report
+        checkpoint = measurement.checkpoint if os.path.isdir(measurement.checkpoint) else None
+        report = None if self._needs_checkpoint or not os.path.isfile(measurement.report) else measurement.report
         return Baseline(
             role=role, name=f"step {measurement.step}", step=measurement.step, argument=report or checkpoint
         )

@@ -125,7 +125,7 @@ class History:
         passed = [
             measurement
             for measurement in self.measurements.values()
-            if measurement.verdict == "pass" and measurement.step < before and Path(measurement.report).is_file()
+            if measurement.verdict == "pass" and measurement.step < before and os.path.isfile(measurement.report)
         ]
         return max(passed, key=lambda measurement: measurement.step, default=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,7 +84,7 @@ def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
             "or version of the tasks); measure it again with these options, or give the checkpoint instead"
         )
     subject = Subject(model=model.name, fingerprint=model.fingerprint, execution=model.execution)
-    journals = [path for path in (run.options.journal, options.journal) if Path(path, subject.key).is_dir()]
+    journals = [path for path in (run.options.journal, options.journal) if os.path.isdir(Path(path, subject.key))]
     if not journals:
         raise BaselineError(
             f"--baseline: the journal of {path} is neither in {run.options.journal} nor in {options.journal}; "

@@ -5,7 +5,9 @@ argparse could check some of them, but it would print its whole usage around the
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import re
 from argparse import Namespace
 
@@ -28,12 +30,14 @@ CHOICES = {
 }
 MINIMUMS = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1, "thinking_budget": 0}
 WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+PATHS = ("base_model", "tasks", "length_tokenizer", "data_dir", "prompts", "nli_model", "thresholds", "journal")
 CHUNK_TOKENS = re.compile(r"[1-9][0-9]{0,8}")
 
 
 def check_values(arguments: Namespace) -> None:
     """Raise ConfigError or EngineError for the first option whose value no run can use."""
     _check_choices(arguments)
+    _check_paths(arguments)
     _check_whole_numbers(arguments)
     _check_other_numbers(arguments)
     check_server(arguments)
@@ -54,6 +58,27 @@ def _check_choices(arguments: Namespace) -> None:
             continue
         if value not in choices:
             raise ConfigError(f"{option_name(name)}: unknown {value!r}; use one of {', '.join(choices)}")
+
+
+def _check_paths(arguments: Namespace) -> None:
+    for name in PATHS:
+        path = getattr(arguments, name)
+        if path is not None and _is_impossible(path):
+            raise ConfigError(
+                f"{option_name(name)}: no file can have the name {path[:40]!r}..., which is too long or holds a NUL; "
+                "give a path that the file system can hold"
+            )
+
+
+def _is_impossible(path: str) -> bool:
+    """Return True if the operating system rejects the path itself, so that every look at it would raise an error."""
+    try:
+        os.lstat(path)
+    except ValueError:
+        return True
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False
 
 
 def _check_whole_numbers(arguments: Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ def resolve_model(invocation: Invocation) -> Checkpoint:
     arguments = invocation.arguments
     converter(invocation).check()
     path = _checkpoint_path(invocation, arguments.model, option="--model")
-    if is_served(arguments) and not Path(path).exists():
+    if is_served(arguments) and not os.path.exists(path):
         return named_only(arguments.model, invocation.path(arguments.length_tokenizer))
     return read_or_make(invocation, path, option="--model")
 
@@ -95,7 +96,7 @@ def _weight_bytes(folder: Path) -> int:
 def converter(invocation: Invocation) -> Converter:
     """Return how the run makes checkpoints of adapters and raw checkpoints."""
     base = invocation.arguments.base_model
-    if base is not None and Path(str(invocation.path(base))).exists():
+    if base is not None and os.path.exists(str(invocation.path(base))):
         base = invocation.path(base)
     return Converter(command=invocation.arguments.convert, base_model=base, scratch=invocation.scratch / "converted")
 
@@ -126,7 +127,7 @@ def _checkpoint_path(invocation: Invocation, model: str, *, option: str) -> str:
     """
     if not model.startswith(CALIBRATION):
         path = str(invocation.path(model))
-        snapshot = None if Path(path).exists() else cached_snapshot(model)
+        snapshot = None if os.path.exists(path) else cached_snapshot(model)
         return path if snapshot is None else str(snapshot)
     spec = calibration.parse_spec(model.removeprefix(CALIBRATION))
     cache = invocation.scratch / "calibration"

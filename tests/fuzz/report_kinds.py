@@ -38,7 +38,7 @@ DATA_FILES = (
       "ctxs": [{"id": "2", "title": "A", "text": "Ann went.", "has_answer": True}],
       "positive_ctxs": [{"id": "2", "title": "A", "text": "Ann went."}]}, "nq"),
     ("msmarco/test_reranking_data_k1000_dep3.jsonl",
-     {"qid": "1", "query": "sea", "ctxs": [{"id": "2", "text": "The sea.", "label": 3}]}, "msmarco_rerank"),
+     {"qid": "1", "query": "sea", "ctxs": [{"id": "2", "text": "The sea.", "label": 3}]}, "msmarco"),
     ("icl/banking77/train.csv", "text,category\nWhere is it?,card\n", "banking77"),
 )  # fmt: skip
 
@@ -133,7 +133,7 @@ def data_files(random: Random, sound: Sound, folder: Path) -> Program:
         (path.parent / "test.csv").write_text(data)
     else:
         path.write_bytes(mutate_json(random, data))
-    options = ("--suite=all", "--lengths=8k" if case in ("nq", "msmarco_rerank") else "--lengths=1k", "--samples=1")
+    options = ("--suite=all", "--lengths=8k" if case in ("nq", "msmarco") else "--lengths=1k", "--samples=1")
     return suite(
         f"--model={sound.checkpoint}", f"--data-dir={folder / 'data'}", *options, "-k", case, "-p", "no:xdist",
         "--preflight",

@@ -28,6 +28,11 @@ def refusal(**arguments: Any) -> str:
         ({"prefill_chunk": "0"}, "--prefill-chunk: '0'; give auto, whole or a number of tokens of at least 1"),
         ({"budget": "inf"}, "--budget: 'inf'; give a number of minutes above 0, such as 30 or 2.5"),
         ({"request_timeout": "0"}, "--request-timeout: '0'; give a number of seconds above 0"),
+        (
+            {"journal": "a" * 300},
+            f"--journal: no file can have the name '{'a' * 40}'..., which is too long or holds a NUL; "
+            "give a path that the file system can hold",
+        ),
         ({"api": "chat"}, "--api: 'chat' is for a server; give --base-url or --serve"),
     ],
 )

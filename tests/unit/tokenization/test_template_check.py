@@ -31,9 +31,10 @@ def test_a_short_rendering_passes() -> None:
         (recurse, "fails .maximum recursion depth exceeded"),
         (lambda message: "a" * 10**6, "makes 1,000,000 characters of a message of 2,000"),
         (lambda message: message.replace("a", "a" * 9999), "makes 801,840 characters of a message of 2,000"),
+        (lambda message: f"\ud800{message}", "surrogates not allowed"),
         (lambda message: "a" * 3 * 10**9, "does not end within"),
     ],
-    ids=["raises", "recurses", "too long", "repeats a letter", "too large"],
+    ids=["raises", "recurses", "too long", "repeats a letter", "half a character", "too large"],
 )
 def test_a_bad_rendering_is_refused_with_a_one_line_error(render: Callable[[str], str], message: str) -> None:
     with pytest.raises(TemplateError, match=message) as raised:
