@@ -79,7 +79,7 @@ class RunFile:
         """Return a path relative to the file as an absolute one; any other value as it is."""
         path = Path(os.path.join(self.path.parent, os.path.expanduser(text)))
         if option in PERHAPS_PATHS:
-            return str(path) if path.exists() else text
+            return str(path) if os.path.exists(path) else text
         return str(path) if option in PATHS or action.type is Path else text
 
 
@@ -136,7 +136,7 @@ def split_config(arguments: Sequence[str]) -> tuple[RunFile | None, list[str]]:
             others.append(word)
         elif not (given := value if equals else next(words, "")):
             raise RunFileError(f"--config: give a file in TOML, such as {NAME}")
-    path = Path(given or NAME) if given or Path(NAME).is_file() else None
+    path = Path(given or NAME) if given or os.path.isfile(NAME) else None
     if path is None or "-h" in others or "--help" in others:
         return None, others
     print_line(f"options    {path}")

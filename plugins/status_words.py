@@ -127,7 +127,7 @@ def _interruption(config: pytest.Config) -> list[Part]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     """Explain a run that selected nothing."""
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and RUN in config.stash and not config.option.plan:
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and RUN in config.stash:
         terminalreporter.write_line(nothing_selected(config), yellow=True)
 
 

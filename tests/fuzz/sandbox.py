@@ -41,7 +41,7 @@ class Outcome:
             return "no end"
         if crash := CRASH.search(said):
             return crash.group()
-        if self.code not in self.exit_codes:
+        if self.code not in self.exit_codes and not (self.code == 5 and "nothing selected: " in said):
             return f"exit code {self.code}"
         if self.code == 4 and len([line for line in self.errors.splitlines() if line.strip()]) != 1:
             return "not one line"
