@@ -49,6 +49,7 @@ class Controller:
         self.panel_state: PanelState | None = None
         """The state of the journals; None until progress or the evaluation needs it."""
         self._helped_samples = 0
+        self._stored_before = 0
         config.stash[CONTROLLER] = self
 
     @property
@@ -58,8 +59,15 @@ class Controller:
 
     @property
     def computed_samples(self) -> int:
-        """Return the number of samples that this run computed, as far as its workers reported it."""
-        return self._helped_samples + sum(report.computed_samples for report in self.reports.values())
+        """Return the number of samples that this run computed.
+
+        Workers report it as their cases end. Those of an interrupted run end without a report, so there it is what the
+        journal has gained.
+        """
+        reported = self._helped_samples + sum(report.computed_samples for report in self.reports.values())
+        if INTERRUPTED not in self.config.stash:
+            return reported
+        return max(reported, self.stored_samples()[0] - self._stored_before)
 
     @property
     def facts(self) -> EngineFacts | None:
@@ -75,6 +83,7 @@ class Controller:
     def open_journals(self) -> PanelState:
         """Open the journals on which progress is shown; raise EngineError."""
         self.panel_state = open_panel_state(self.run, self.selected)
+        self._stored_before = self.stored_samples()[0]
         return self.panel_state
 
     def stored_samples(self) -> tuple[int, int]:

@@ -86,6 +86,7 @@ def test_all_reports_show_the_scores_so_far(interrupted: tuple[Path, str, int]) 
     measured = [case for case in report["cases"] if case["score"] is not None]
     assert measured
     samples = sum(case["samples"] for case in report["cases"])
+    assert report["run"]["computed_samples"] == samples
     note = f"interrupted: scores from {samples:,} of 520 samples; the same command continues"
     for text in (output, (folder / "report.html").read_text(), (folder / "report.md").read_text()):
         assert note in text
