@@ -176,6 +176,15 @@ def read_report(path: Path) -> Mapping[str, Any] | None:
         return None
 
 
+def journal_fingerprints(report: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fingerprints under which the journal has a report's checkpoints, by those of their directories.
+
+    They differ for adapters and raw checkpoints, which the run makes a model of.
+    """
+    models = (report["model"], (report.get("regression") or {}).get("baseline"))
+    return {_made_of(model) or model["fingerprint"]: model["fingerprint"] for model in models if model}
+
+
 def _is_about(report: Mapping[str, Any], fingerprints: Sequence[str]) -> bool:
     """Return True if a report is about the checkpoints with these fingerprints."""
     baseline = (report.get("regression") or {}).get("baseline") or {}

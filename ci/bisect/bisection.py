@@ -47,7 +47,7 @@ class Bisection:
     def telling(self) -> TellingSamples:
         """The samples that screen a step."""
         report = self.endpoints.report
-        good, bad = (self.suite.fingerprint(self.steps[position].path) for position in (0, self.last))
+        good, bad = (self.suite.journal_fingerprint(self.steps[position].path) for position in (0, self.last))
         flips = JournalStats(report, self.suite.samples).flips(good, bad, self.endpoints.cases)
         return telling_samples(flips, {case["id"]: case.get("group", 1) for case in report["cases"]})
 

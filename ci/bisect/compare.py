@@ -11,7 +11,7 @@ from typing import Any
 from ci.bisect.search import StepVerdict
 from ci.checkpoint_dirs import fingerprint_of
 from ci.parallel import Execution
-from ci.suite_process import SuiteRun, run_suite
+from ci.suite_process import SuiteRun, journal_fingerprints, run_suite
 from fixtures.atomic_files import write_file
 from fixtures.checkpoints.checkpoint import CheckpointError
 from fixtures.installation import CASES_DIRECTORY
@@ -70,6 +70,8 @@ class Suite:
     """Runs pytest, and several runs at a time that share a comparison in full."""
     _fingerprints: dict[Path, str] = field(default_factory=dict)
     """The fingerprints of all checkpoints that were compared, by path."""
+    _journal_fingerprints: dict[str, str] = field(default_factory=dict)
+    """Those under which the journal has their results, by those of the directories."""
 
     @property
     def survey_seed(self) -> list[str]:
@@ -111,13 +113,15 @@ class Suite:
         return run
 
     def _run(self, arguments: Sequence[str], name: str, fingerprints: Sequence[str]) -> SuiteRun:
-        return run_suite(
+        run = run_suite(
             arguments,
             report=self._report(name),
             log=self.folder / f"{name}.log",
             fingerprints=fingerprints,
             executor=self.execution.executor,
         )
+        self._journal_fingerprints.update(journal_fingerprints(run.report) if run.report else {})
+        return run
 
     def _report(self, name: str) -> Path:
         return self.folder / f"{name}.json"
@@ -131,6 +135,11 @@ class Suite:
                 "and start again"
             )
         return fingerprint
+
+    def journal_fingerprint(self, path: Path) -> str:
+        """Return the fingerprint under which the journal has a checkpoint's results; raise CheckpointError."""
+        fingerprint = self.fingerprint(path)
+        return self._journal_fingerprints.get(fingerprint, fingerprint)
 
 
 def compare_step(

@@ -112,8 +112,8 @@ def _survey_cost(bisection: Bisection, stats: JournalStats, fingerprints: Mappin
 
 
 def _fingerprint(bisection: Bisection, position: int) -> str:
-    """Return the checkpoint's fingerprint, empty if it cannot be read or was replaced."""
+    """Return the fingerprint of the checkpoint's results, empty if it cannot be read or was replaced."""
     try:
-        return bisection.suite.fingerprint(bisection.steps[position].path)
+        return bisection.suite.journal_fingerprint(bisection.steps[position].path)
     except CheckpointError:
         return ""

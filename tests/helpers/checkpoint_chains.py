@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ci.checkpoint_dirs import fingerprint_of
 from ci.suite_process import SuiteRun
 from fixtures.checkpoints.checkpoint import read_checkpoint
 from fixtures.records import Case, Generation, Outcome, Score
@@ -31,16 +32,21 @@ class Chain:
     """A series of checkpoints on disk, and a fake of the suite that knows how many samples every one of them solves.
 
     The fake decides like the suite's regression gate, without a model. All checkpoints hold the same weights; those in
-    `broken` have none and cannot be read.
+    `broken` have none and cannot be read. `raw` ones are in a format of their own: the journal has the results of what
+    --convert makes of them.
     """
 
-    def __init__(self, folder: Path, solved: Sequence[int], broken: Sequence[int] = ()):
+    def __init__(self, folder: Path, solved: Sequence[int], broken: Sequence[int] = (), *, raw: bool = False):
         self.folder = folder
+        self.raw = raw
         self.solved = {f"step-{number}": right for number, right in enumerate(solved)}
         self.measured: list[str] = []
         for number in range(len(solved)):
             checkpoint = folder / f"step-{number}"
             checkpoint.mkdir()
+            if raw:
+                (checkpoint / "weights.distcp").write_text(str(number))
+                continue
             (checkpoint / "config.json").write_text(json.dumps(CONFIG | {"step": number}))
             (checkpoint / "tokenizer.json").write_text("{}")
             if number not in broken:
@@ -83,15 +89,25 @@ class Chain:
         for name, seen_by in ((model, analysis.samples), (baseline, analysis.samples)):
             self._write_journal(name, order[:seen_by])
         votes = {"haystacks_worse": sum(d < 0 for d in seen), "haystacks_better": sum(d > 0 for d in seen)}
-        regression = {"cases": {CASE.id: {"difference": 100 * mean} | votes}}
+        regression = {
+            "baseline": self._described(baseline), "cases": {CASE.id: {"difference": 100 * mean} | votes},
+        }  # fmt: skip
         return SuiteRun(exit_code=0, report={
-            "gates": [gate], "cases": [shown], "run": run, "model": {"execution": {}}, "regression": regression,
+            "gates": [gate], "cases": [shown], "run": run, "regression": regression,
+            "model": self._described(model) | {"execution": {}},
         })  # fmt: skip
+
+    def _described(self, name: str) -> dict[str, Any]:
+        """Return what a report says about a model."""
+        path = self.folder / name
+        if not self.raw:
+            return {"fingerprint": read_checkpoint(str(path)).fingerprint, "source": None}
+        source = fingerprint_of(path, option="--model", options=["--convert=x"])
+        return {"fingerprint": f"converted {source}", "source": {"fingerprint": source}}
 
     def _write_journal(self, name: str, samples: Sequence[int]) -> None:
         """Append the answers to the journal, from which costs and flips are read."""
-        fingerprint = read_checkpoint(str(self.folder / name)).fingerprint
-        subject = Subject(model=name, fingerprint=fingerprint, execution={})
+        subject = Subject(model=name, fingerprint=self._described(name)["fingerprint"], execution={})
         folder = self.folder / "journal" / subject.key
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "subject.json").write_bytes(encode_subject(subject))

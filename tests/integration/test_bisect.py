@@ -57,6 +57,18 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     assert len(tables["flips"]) - 1 == len(written["flips"])
 
 
+def test_the_results_of_converted_checkpoints_screen_steps_and_count_as_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 9 + [65] * 7, raw=True)
+    assert run_search(chain, monkeypatch, "--convert", "convert {checkpoint} {out}") == 0
+    written = json.loads((tmp_path / "out" / "bisect.json").read_text())
+    assert (written["first_bad"], written["screening_alone"]) == (9, 9)
+    assert 0 < written["cost"]["samples"] < written["linear_scan"]["samples"] / 4
+    assert written["flips"]
+    assert "named the same step" in capsys.readouterr().out
+
+
 def test_several_steps_at_a_time_name_the_same_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
