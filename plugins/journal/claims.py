@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fixtures.atomic_files import write_all
 from plugins.journal.heartbeat import Heartbeat
-from plugins.journal.visibility import was_taken
+from plugins.journal.visibility import created_elsewhere
 
 CLAIMS = "claims"
 MOST_NAME_BYTES = 256
@@ -86,7 +86,7 @@ class Claims:
         except FileExistsError:
             return False
         except PermissionError as error:
-            if was_taken(self.folder / key, error):
+            if created_elsewhere(self.folder / key, error):
                 return False
             raise
         # Even if the name does not fit on the disk, the file is there and must be released.

@@ -1,4 +1,4 @@
-"""Waiting for what another machine has written, on file systems that show it late."""
+"""Wait for the files of other machines, on file systems that show changes late."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 # Network file systems show the changes of other machines within a minute, unless they are told otherwise.
 VISIBLE_SECONDS = 60.0
 POLL_SECONDS = 0.5
-# What creating a name ends with that another machine has just created. SFTP knows no better word than "failure", of
-# which sshfs makes EPERM.
-TAKEN = (errno.EEXIST, errno.EPERM)
+# The errors of creating a name that another machine has just created. SFTP only reports a failure, from which sshfs
+# makes EPERM.
+NAME_EXISTS = (errno.EEXIST, errno.EPERM)
 
 
 def make_directory(path: Path) -> None:
@@ -24,7 +24,7 @@ def make_directory(path: Path) -> None:
         try:
             return path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            if error.errno not in (*TAKEN, errno.ENOENT):
+            if error.errno not in (*NAME_EXISTS, errno.ENOENT):
                 raise
             is_hidden = not any(parent.exists() and not parent.is_dir() for parent in (path, *path.parents))
             if not is_hidden or time.monotonic() > deadline:
@@ -32,9 +32,9 @@ def make_directory(path: Path) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def was_taken(path: Path, error: OSError) -> bool:
+def created_elsewhere(path: Path, error: OSError) -> bool:
     """Return True if a file could not be created because another machine has just created it."""
-    if error.errno not in TAKEN:
+    if error.errno not in NAME_EXISTS:
         return False
     deadline = time.monotonic() + VISIBLE_SECONDS
     while not path.exists() and time.monotonic() < deadline:

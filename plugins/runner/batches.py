@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fixtures.engines import Engine
 from plugins.gates.clusters import SampleRef
-from plugins.gates.panels import Panel
+from plugins.gates.panels import Panel, PanelStatus
 from plugins.journal import Journal
 from plugins.runner.build_samples import Built
 from plugins.runner.score_answers import give_up
@@ -53,6 +53,11 @@ class Batch:
 
     built: Future[Built]
     """The samples with their prompts, built in the background."""
+
+    def is_wanted(self, panel: Panel, status: PanelStatus) -> bool:
+        """Return True if the panel still needs all of the samples."""
+        wanted = {sample for _, sample in status.next_samples}
+        return self.panel is panel and wanted.issuperset(self.samples.values())
 
     def release(self) -> None:
         """Release the claims of all samples without a result."""

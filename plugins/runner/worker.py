@@ -172,7 +172,7 @@ class Worker:
         """Return the batch claimed ahead, unless a verdict has made it needless, else claim one."""
         if self._ahead:
             batch = self._ahead.popleft()
-            if isinstance(batch.engine, Prefetching) or _is_wanted(batch, panel, status):
+            if isinstance(batch.engine, Prefetching) or batch.is_wanted(panel, status):
                 return batch
             batch.release()
         return self._claim(panel, status)
@@ -294,8 +294,3 @@ class Worker:
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline
-
-
-def _is_wanted(batch: Batch, panel: Panel, status: PanelStatus) -> bool:
-    wanted = {sample for _, sample in status.next_samples}
-    return batch.panel is panel and wanted.issuperset(batch.samples.values())

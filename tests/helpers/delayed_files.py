@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,29 +42,26 @@ def missing() -> str | None:
 @contextmanager
 def delayed_mount(backing: Path, mount: Path, *, seconds: float = 3.0, fault: str | None = None) -> Iterator[Path]:
     """Mount `backing` as one client sees it, and unmount it at the end."""
-    mount.mkdir()
     command = [sys.executable, "-m", "tests.helpers.delayed_files", str(backing), str(mount), f"--seconds={seconds}"]
-    client = subprocess.Popen([*command, *([f"--fault={fault}"] if fault else [])], cwd=REPOSITORY)
-    try:
-        wait_for_mount(mount, client)
+    with mounted(mount, [*command, *([f"--fault={fault}"] if fault else [])]):
         yield mount
+
+
+@contextmanager
+def mounted(mount: Path, command: Sequence[str]) -> Iterator[None]:
+    """Run the command that mounts a directory; raise RuntimeError if it ends without. Unmount also with open files."""
+    mount.mkdir()
+    client = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    try:
+        while not mount.is_mount():
+            if client.poll():
+                raise RuntimeError(f"{mount} was not mounted, code {client.returncode}")
+            time.sleep(0.05)
+        yield
     finally:
-        unmount(mount)
+        subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=False, capture_output=True)
         client.kill()
         client.wait()
-
-
-def wait_for_mount(mount: Path, client: subprocess.Popen[Any]) -> None:
-    """Return when a directory is mounted; raises RuntimeError if its client ends instead."""
-    while not mount.is_mount():
-        if client.poll():
-            raise RuntimeError(f"{mount} was not mounted, code {client.returncode}")
-        time.sleep(0.05)
-
-
-def unmount(mount: Path) -> None:
-    """Unmount a directory, also if files in it are open."""
-    subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=False, capture_output=True)
 
 
 class Client:

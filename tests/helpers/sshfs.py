@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.helpers.delayed_files import START_SECONDS, unmount, wait_for_mount
+from tests.helpers.delayed_files import START_SECONDS, mounted
 
 PROGRAMS = ("sshfs", "fusermount3", "ssh-keygen", "/usr/sbin/sshd")
 CONFIGURATION = """\
@@ -46,17 +46,10 @@ class Server:
     @contextmanager
     def mount(self, directory: Path, mount: Path) -> Iterator[Path]:
         """Mount a directory as a client of its own, and unmount it at the end."""
-        mount.mkdir()
         options = f"IdentityFile={self.folder}/user,StrictHostKeyChecking=no,UserKnownHostsFile=/dev/null,{CACHES}"
         command = ["sshfs", "-f", "-p", str(self.port), "-o", options, f"root@127.0.0.1:{directory}", str(mount)]
-        client = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        try:
-            wait_for_mount(mount, client)
+        with mounted(mount, command):
             yield mount
-        finally:
-            unmount(mount)
-            client.kill()
-            client.wait()
 
 
 @contextmanager

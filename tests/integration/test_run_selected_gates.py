@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.tasks import SUITES, TASKS
 from tests.helpers.runs import NEEDLES, CompletedRun, calibration_checkpoint, completed_run, run_pytest
 from tests.helpers.servers import served_needles
 from tests.integration.test_run_gates import GATES
@@ -47,6 +48,13 @@ def test_a_printed_id_selects_its_gate(tmp_path_factory: pytest.TempPathFactory)
     assert completed.exit_code == 0
     assert list(completed.gates) == ["reach"]
     assert {case["id"] for case in completed.report["cases"]} == cases_at("512") | cases_at("1k")
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_task_of_a_suite_is_listed(suite: str, tmp_path: Path) -> None:
+    cases, _ = list_ids(tmp_path, "--suite", suite, "--lengths", "4k")
+    names = {case.partition("[")[2].removesuffix("-4k]") for case in cases}
+    assert names == {task.name for task in TASKS.values() if task.suite == suite}
 
 
 def test_gates_are_listed_with_the_ids_that_a_run_prints(tmp_path: Path) -> None:
