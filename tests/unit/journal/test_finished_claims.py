@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +14,7 @@ from benchmarks.file_requests import Requests
 from plugins.journal import LEASE_SECONDS, Heartbeat, Journal
 from plugins.journal.claims import FINISHED_SECONDS
 from plugins.journal.store import VIEW_SECONDS
-from tests.helpers.journals import SUBJECT, Clock, entry, sample_keys, write_journal
+from tests.helpers.journals import SUBJECT, Clock, entry, kill_worker, sample_keys, write_journal
 
 FOLDER = SUBJECT.key
 
@@ -86,6 +88,44 @@ def test_a_worker_that_was_stopped_while_it_claimed_releases_what_others_finishe
     monkeypatch.setattr("plugins.journal.claims.Claims.list_keys", list_and_stop)
     assert journal.claim(["aa", "bb"], 2) == ["bb"]
     assert claims_in(tmp_path) == ["bb"]
+
+
+def test_deaths_that_others_recorded_count_before_a_sample_is_tried_again(
+    tmp_path: Path, heartbeats: list[Heartbeat]
+) -> None:
+    journal = Journal(tmp_path, SUBJECT, heartbeats[0])
+    assert journal.claim(["bb"], 1) == ["bb"]
+    for _ in range(3):
+        kill_worker(tmp_path, "run", ["aa"])
+    assert journal.claim(["aa"], 1) == ["aa"]
+    assert journal.lost_claims["aa"] == 3
+
+
+def test_permission_denied_for_a_name_that_another_machine_created_is_a_claim_of_its_own(
+    tmp_path: Path, heartbeats: list[Heartbeat], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SFTP reports no reason, and sshfs shows such a failure as EPERM."""
+    journal = Journal(tmp_path, SUBJECT, heartbeats[0])
+    claims, open_file = journal._writer.claims, os.open  # type: ignore[union-attr]
+
+    def refuse(code: int, *, shows: bool) -> None:
+        def fail(path: Path, *more: int) -> int:
+            if shows:
+                os.close(open_file(path, *more))
+            raise OSError(code, os.strerror(code), str(path))
+
+        monkeypatch.setattr(os, "open", fail)
+
+    refuse(errno.EPERM, shows=True)
+    assert claims.claim("aa") is False
+    refuse(errno.EACCES, shows=False)
+    with pytest.raises(PermissionError):
+        claims.claim("bb")
+    monkeypatch.setattr("plugins.journal.visibility.VISIBLE_SECONDS", 0)
+    refuse(errno.EPERM, shows=False)
+    with pytest.raises(PermissionError):
+        claims.claim("cc")
+    assert claims.held == set()
 
 
 def test_the_last_worker_removes_the_claims_of_finished_samples(tmp_path: Path, heartbeats: list[Heartbeat]) -> None:
