@@ -34,12 +34,13 @@ def write_index(folder: Path, measurements: Sequence[Measurement], summary: Sequ
 
 
 def _row(folder: Path, measurement: Measurement, earlier: Sequence[Any]) -> dict[str, Any]:
-    report = Path(measurement.report)
-    second = report.parent / LAST_GOOD / report.name
+    # Texts, because the history may hold a path that no file can have.
+    report, _ = os.path.splitext(measurement.report)
+    directory, name = os.path.split(report)
     files = {
-        "page": report.with_suffix(".html"),
-        "log": report.with_suffix(".log"),
-        "against the last good step": second.with_suffix(".html"),
+        "page": f"{report}.html",
+        "log": f"{report}.log",
+        "against the last good step": os.path.join(directory, LAST_GOOD, f"{name}.html"),
     }
     return {
         "step": f"{measurement.step:,}",
@@ -47,7 +48,7 @@ def _row(folder: Path, measurement: Measurement, earlier: Sequence[Any]) -> dict
         "scores": score_lines(measurement.scores, earlier),
         "reasons": [visible_line(reason) for reason in measurement.failed],
         "gpu_minutes": f"{measurement.gpu_seconds / 60:.1f}",
-        "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if path.is_file()],
+        "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if os.path.isfile(path)],
     }
 
 
