@@ -6,6 +6,7 @@ import argparse
 import importlib
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -158,6 +159,18 @@ def suite_options() -> set[str]:
         plugin.pytest_addoption(parser)
         names |= {name for option in parser.getgroup("longctx").options for name in option.names()}
     return names
+
+
+TARGETS = sorted({
+    target for page in PAGES for target in re.findall(r"(?:^ {4}|`)make ([\w./]+)", page.read_text(), re.MULTILINE)
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_make_has_every_target_of_a_page(target: str) -> None:
+    assert {"demo", "check", "test"} <= set(TARGETS)
+    made = subprocess.run(["make", "--dry-run", target], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
 
 
 def test_the_page_of_options_names_every_option() -> None:
