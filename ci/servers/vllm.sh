@@ -2,7 +2,8 @@
 # vLLM for `pytest --engine openai`, in an environment of its own (it pins other versions of torch and transformers).
 #   for a run:   pytest --model /ckpt --serve 'bash ci/servers/vllm.sh {model} {port}' ...
 #   one node:    bash ci/servers/vllm.sh /ckpt 8000    (set SERVER_HOST=0.0.0.0 if other machines must reach it)
-#   many nodes:  NODES=2 HEAD=10.0.0.1 RANK=0 bash ci/servers/vllm.sh /ckpt   (RANK=1, ... on the others; Ray)
+#   many nodes:  NODES=2 HEAD=10.0.0.1 RANK=0 bash ci/servers/vllm.sh /ckpt   (RANK=1, ... on the others; starts Ray)
+#   on a Ray:    ray job submit -- pytest --model /ckpt --serve 'env NODES=2 bash ci/servers/vllm.sh {model} {port}' ...
 set -euo pipefail
 SERVER_ENV=${SERVER_ENV:-/path/to/server-env} # EDIT: the environment that vLLM is installed in
 LENGTH=131072                                 # EDIT: the longest of --lengths
@@ -20,10 +21,13 @@ PATH=$SERVER_ENV/bin:$PATH
 # Answers do not depend on concurrent requests: slower, but needed for a comparison with a baseline.
 export VLLM_BATCH_INVARIANT=${VLLM_BATCH_INVARIANT:-1}
 if [ "$NODES" -gt 1 ]; then
-    if [ "$RANK" -gt 0 ]; then
-        exec ray start --address="$HEAD:6379" --block
+    # A job of Ray has the address of its cluster.
+    if [ -z "${RAY_ADDRESS:-}" ]; then
+        if [ "$RANK" -gt 0 ]; then
+            exec ray start --address="$HEAD:6379" --block
+        fi
+        ray start --head --port=6379
     fi
-    ray start --head --port=6379
     SERVER_HOST=${SERVER_HOST:-0.0.0.0}
     set -- --distributed-executor-backend ray
 else

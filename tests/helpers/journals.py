@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,24 @@ directory, run = Path(sys.argv[1]), sys.argv[2]
 heartbeat = Heartbeat(directory, run)
 journal = Journal(directory, SUBJECT, heartbeat)
 """
+
+
+def computed_samples(journal: Path) -> Counter[str]:
+    """Return how often each sample of a journal was answered, by subject and key."""
+    return Counter(
+        f"{file.parent.name} {line['element']}"
+        for file in journal.glob("*/*.jsonl")
+        for line in map(json.loads, file.read_text().splitlines())
+        if "element" in line
+    )
+
+
+def wait_for_samples(journal: Path, count: int, seconds: float) -> None:
+    """Wait until so many samples are answered; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while computed_samples(journal).total() < count:
+        assert time.monotonic() < deadline, "no job has answered"
+        time.sleep(0.1)
 
 
 def entry(key: str, text: str = "an answer", *, prompt: str | None = None, case: str = "test_ruler[vt-4k]") -> Entry:

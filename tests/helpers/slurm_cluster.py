@@ -103,7 +103,7 @@ def _configure(folder: Path) -> dict[str, str]:
         (folder / f"gpu{number}").touch()
     (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-7]\n")
     configuration = folder / "slurm.conf"
-    configuration.write_text(CONFIGURATION.format(folder=folder, host=socket.gethostname(), ports=_free_ports(3)))
+    configuration.write_text(CONFIGURATION.format(folder=folder, host=socket.gethostname(), ports=free_ports(3)))
     return {"SLURM_CONF": str(configuration)}
 
 
@@ -113,7 +113,8 @@ def _munge_arguments(folder: Path) -> list[str]:
     return ["--foreground", "--force", *options]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of this machine that nobody listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

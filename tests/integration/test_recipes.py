@@ -125,6 +125,12 @@ def test_vllm_on_two_nodes_starts_a_ray_head_with_the_server_and_a_ray_worker(tm
     ]
 
 
+def test_vllm_in_a_job_of_ray_uses_the_cluster_of_the_job(tmp_path: Path) -> None:
+    (seen,) = launched_server("vllm", tmp_path, NODES="2", RAY_ADDRESS="10.0.0.1:6379")
+    assert seen[0] == "vllm"
+    assert seen[-2:] == ["--distributed-executor-backend", "ray"]
+
+
 def test_sglang_on_two_nodes_has_a_rank_on_every_node(tmp_path: Path) -> None:
     (seen,) = launched_server("sglang", tmp_path, NODES="2", HEAD="10.0.0.1", RANK="1")
     assert seen[-6:] == ["--nnodes", "2", "--node-rank", "1", "--dist-init-addr", "10.0.0.1:20000"]

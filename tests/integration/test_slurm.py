@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import slurm_cluster
+from tests.helpers.journals import computed_samples, wait_for_samples
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.servers import forget_keys, served_needles
@@ -52,23 +52,6 @@ def output_of(*command: str) -> str:
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def computed_samples(journal: Path) -> Counter[str]:
-    """Return how often each sample of a journal was answered, by subject and key."""
-    return Counter(
-        f"{file.parent.name} {line['element']}"
-        for file in journal.glob("*/*.jsonl")
-        for line in map(json.loads, file.read_text().splitlines())
-        if "element" in line
-    )
-
-
-def wait_for_samples(journal: Path, count: int) -> None:
-    deadline = time.monotonic() + SECONDS
-    while sum(computed_samples(journal).values()) < count:
-        assert time.monotonic() < deadline, "no job has answered"
-        time.sleep(0.1)
-
-
 @pytest.mark.usefixtures("cluster")
 def test_an_array_finishes_the_samples_of_a_cancelled_task_and_the_gate_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,7 +70,7 @@ def test_an_array_finishes_the_samples_of_a_cancelled_task_and_the_gate_reads_th
         array = output_of("sbatch", "--parsable", "--array=0-1", logs, "ci/slurm/array.sh")
         after = f"--dependency=afterany:{array}"
         gate = subprocess.Popen(["sbatch", "--wait", after, logs, "ci/slurm/gate.sh"], cwd=REPOSITORY)
-        wait_for_samples(journal, 4)
+        wait_for_samples(journal, 4, SECONDS)
         output_of("scancel", f"{array}_0")
         assert gate.wait(SECONDS) == 0
     computed = computed_samples(journal)
@@ -112,9 +95,9 @@ def test_a_watch_continues_jobs_that_were_cancelled_and_ends_its_jobs_with_itsel
             "--parallel", "2", f"--journal={journal}", f"--thresholds={tmp_path}/gates.toml", *OPTIONS, server,
         ]  # fmt: skip
         watch = subprocess.Popen(command, cwd=REPOSITORY, stdout=output, stderr=subprocess.STDOUT)
-        wait_for_samples(journal, 3)
+        wait_for_samples(journal, 3, SECONDS)
         output_of("scancel", *output_of("squeue", "--noheader", "--format=%i").split())
-        wait_for_samples(journal, 8)
+        wait_for_samples(journal, 8, SECONDS)
         watch.terminate()
         watch.wait(SECONDS)
         deadline = time.monotonic() + SECONDS

@@ -100,6 +100,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "socket": ("fixtures.engines.openai.server_process",),
     "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
+    # No package of this project: who has a cluster has it.
+    "ray": ("ci.ray",),
     "_pytest": ("plugins.reports",), "xdist": (), "pickle": (),
 }  # fmt: skip
 PURE = (

@@ -1,0 +1,1 @@
+"""The suite's workers as tasks of a Ray cluster."""

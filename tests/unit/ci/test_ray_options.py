@@ -1,0 +1,46 @@
+"""The command line of `python -m ci.ray`; tests/integration/test_ray.py runs it on a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from ci import run_file
+from ci.ray.__main__ import REPORTS, main, without_reports
+
+JOURNAL = "--journal=/shared/journal"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--", JOURNAL), "the following arguments are required: --workers"),
+        (("--workers", "0", "--", JOURNAL), "--workers: 0; give a number of at least 1"),
+        (
+            ("--workers", "2", "--gpus-per-worker", "1.5", "--", JOURNAL),
+            "--gpus-per-worker: 1.5; give 0, a fraction of one GPU or a whole number",
+        ),
+        (
+            ("--workers", "2", "--", "--model", "m"),
+            "--journal: not given; name a directory that all nodes share",
+        ),
+        (
+            ("--workers", "2", "--", "--journal", "out/journal"),
+            "--journal: 'out/journal' starts in the directory of a node; give the full path of a directory that all "
+            "share",
+        ),
+        (("--workers", "2", "--", JOURNAL, "-n", "8"), "-n: a task is one worker; give their number as --workers"),
+        (("--workers", "2", "--", JOURNAL, "-n8"), "-n: a task is one worker; give their number as --workers"),
+    ],
+)
+def test_wrong_use_is_one_line_before_ray_is_needed(
+    words: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert (ended.value.code, capsys.readouterr().err) == (4, f"error: {line}\n")
+
+
+def test_only_the_last_task_writes_reports() -> None:
+    assert set(REPORTS) == set(run_file.REPORTS.values())
+    options = ["--model", "a b", "--report-json", "r.json", "-k", "niah or vt", "--wandb=project", "--full", JOURNAL]
+    assert without_reports(options) == ["--model", "a b", "-k", "niah or vt", "--full", JOURNAL]
