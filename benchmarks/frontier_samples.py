@@ -5,6 +5,7 @@
 
 For every task and length:
 
+- all checks of the preflight
 - fill: the least and the most share of the length that prompt and answer take
 - passes: the most times that the whole prompt of a sample was tokenized, with `MOST_TOKENIZATIONS` at 128K and above
 - answer: the most tokens of a perfect answer, as a share of its budget
@@ -38,7 +39,7 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 from benchmarks.frontier_readers import BLIND, from_last_quarter, guess_for, perfect
 from fixtures.corpora import Corpora
 from fixtures.lengths import format_length, parse_length
-from fixtures.preflight import depth_problems, fill_ratio
+from fixtures.preflight import depth_problems, fill_ratio, sample_problems
 from fixtures.records import Prompt, Sample
 from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
@@ -57,7 +58,7 @@ DEVIATIONS = 4.0
 # third or later of twelve; one of two documents suffices for another. None: all evidence counts, or parts of it do.
 QUARTERS: Mapping[str, float | None] = {
     "world_two_facts": 0.3, "world_three_facts": 0.3, "ladder_qa_easy": 0.44, "graph": None, "count": None,
-    "latent_list": None,
+    "latent_list": None, "route": None,
 }  # fmt: skip
 # Tasks whose depths are not uniform, because the decisive fact cannot come first.
 LATE = ("world_two_facts", "world_three_facts")
@@ -86,11 +87,13 @@ class Figures:
     """The mean score of every reader."""
     cpu_seconds: float
     """The CPU time of making one sample."""
+    preflight: tuple[str, ...]
+    """Problems that the preflight finds, which would fail the case."""
 
     @property
     def problems(self) -> list[str]:
         """One line for every number beyond its limit."""
-        lines = [self.depths] if self.depths and self.task not in LATE else []
+        lines = [*self.preflight, *([self.depths] if self.depths and self.task not in LATE else [])]
         if self.least_fill < TASKS[self.task].least_fill or self.most_fill > 1:
             lines.append(f"fill {self.least_fill:.3f} to {self.most_fill:.3f}")
         if self.length >= LONG and self.tokenizations > MOST_TOKENIZATIONS:
@@ -167,11 +170,13 @@ def measure(task: str, length: int, samples: int, formatter: CountingFormatter) 
     tokenizations = recounts = 0
     seconds = 0.0
     scores: dict[str, list[float]] = {name: [] for name in READERS}
+    preflight: list[str] = []
     for index in range(samples):
         formatter.tokenizations, start = 0, process_time()
         sample = TASKS[task].sample(length, index, seed=0, tokenizer=formatter, corpora=corpora)
         seconds += process_time() - start
         tokenizations = max(tokenizations, formatter.tokenizations)
+        preflight += (f"sample {index}: {line}" for line in sample_problems(sample, TASKS[task], formatter))
         fills.append(fill_ratio(sample))
         answers.append(formatter.count([perfect(sample)], separator=" ")[0] / sample.prompt.generation_tokens)
         recounts += gives_answer_once(task, sample)
@@ -190,6 +195,7 @@ def measure(task: str, length: int, samples: int, formatter: CountingFormatter) 
         depths="; ".join(depth_problems(ranks)),
         scores={name: mean(values) for name, values in scores.items() if values},
         cpu_seconds=seconds / samples,
+        preflight=tuple(preflight),
     )
 
 

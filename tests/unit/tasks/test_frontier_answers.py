@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -152,6 +153,17 @@ def test_the_number_of_a_document_is_that_of_its_text(task: str) -> None:
         for number in draft.references:
             assert texts[number] in draft.gold.evidence_text
             assert task.endswith("easy") or texts[number] == draft.question
+
+
+@pytest.mark.parametrize("task", ["ladder_qa_basic", "ladder_qa_easy"])
+def test_a_copy_of_the_question_is_no_number_of_a_document(task: str) -> None:
+    sample = sampled(task)
+    number = sample.references[0]
+    asked = replace(sample, question=f"In {number} towns the barges came back.")
+    for answer in (f" {number}", f" {number}.", f"{number}\n\nThe text: In", f"Document {number}, which says so"):
+        assert scored(asked, answer).value == 1
+    for answer in (asked.question, f"In {number} towns", f"{asked.question} Answer: Document", f"In {number} towns.\n"):
+        assert scored(asked, answer).value == 0
 
 
 # --- association ---
