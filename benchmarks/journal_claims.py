@@ -49,7 +49,7 @@ def measure(workers: int, directory: Path, requests: Requests) -> tuple[Counter[
             wanted = keys[max(0, number - workers) :][:WANTED]
             before = requests.counts.copy()
             (key,) = journal.claim(wanted, 1)
-            journal.append(_entry(some, int(key, 16)))
+            journal.append(renamed(some, int(key, 16)))
             claims += requests.counts - before
             journal.catch_up()
         for journal in journals:
@@ -57,7 +57,8 @@ def measure(workers: int, directory: Path, requests: Requests) -> tuple[Counter[
     return _divided(requests.counts, len(keys)), _divided(claims, len(keys))
 
 
-def _entry(entries: Sequence[Entry], number: int) -> Entry:
+def renamed(entries: Sequence[Entry], number: int) -> Entry:
+    """Return one of the entries as the result of the sample with this number."""
     return replace(entries[number % len(entries)], key=f"{number:016x}", prompt=f"{number:032x}")
 
 

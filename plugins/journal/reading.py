@@ -18,7 +18,6 @@ from plugins.journal.errors import JournalError, journal_error
 from plugins.journal.line_file import complete_lines
 from plugins.journal.lines import (
     Entry,
-    EntryHead,
     Facts,
     Failure,
     LikelihoodEntry,
@@ -33,7 +32,7 @@ SUFFIX = ".jsonl"
 BUFFER_BYTES = 1 << 18
 
 
-class IndexedEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class IndexedEntry(msgspec.Struct, frozen=True, gc=False):
     """The part of an entry that stays in memory, and the position of the rest."""
 
     key: str
@@ -203,18 +202,22 @@ class SubjectReader:
         return shrank
 
     def _read_line(self, name: str, state: _FileState, data: bytes) -> None:
-        line = decode_head(data)
-        if line is not None:
+        head = decode_head(data)
+        if head is not None:
+            self._add_entry(state, IndexedEntry(*head, name, state.offset))
+        elif (line := decode_line(data)) is not None:
             self._add(name, state, state.offset, line)
         elif data.strip():
             state.unreadable_lines += 1
 
-    def _add(self, name: str, state: _FileState, offset: int, line: EntryHead | Line) -> None:
+    def _add(self, name: str, state: _FileState, offset: int, line: Line) -> None:
         match line:
-            case EntryHead() | Entry():
-                entry = _indexed(line, name, offset)
-                state.entries.append(entry)
-                self._index(entry)
+            case Entry():
+                score, generation = line.outcome.score, line.outcome.generation
+                entry = IndexedEntry(
+                    line.key, line.prompt, sys.intern(line.case), score.value, generation.computed_tokens, name, offset
+                )
+                self._add_entry(state, entry)
             case LikelihoodEntry():
                 state.likelihoods.append((offset, line))
                 self._index_likelihood((name, offset), line)
@@ -225,11 +228,18 @@ class SubjectReader:
             case LostClaim() if line.run == self.run:
                 state.lost_claims[line.key] += 1
 
+    def _add_entry(self, state: _FileState, entry: IndexedEntry) -> None:
+        state.entries.append(entry)
+        self._index(entry)
+
     def _index(self, entry: IndexedEntry) -> None:
-        for index, key in ((self.entries, entry.key), (self.entries_by_prompt, entry.prompt)):
-            known = index.setdefault(key, entry)
-            if known is not entry and entry.position < known.position:
-                index[key] = entry
+        # Almost all entries are the first ones of their keys.
+        known = self.entries.setdefault(entry.key, entry)
+        if known is not entry and entry.position < known.position:
+            self.entries[entry.key] = entry
+        known = self.entries_by_prompt.setdefault(entry.prompt, entry)
+        if known is not entry and entry.position < known.position:
+            self.entries_by_prompt[entry.prompt] = entry
 
     def _index_likelihood(self, position: tuple[str, int], entry: LikelihoodEntry) -> None:
         if position <= self._likelihood_positions.setdefault(entry.key, position):
@@ -247,19 +257,6 @@ class SubjectReader:
 
     def _sorted_files(self) -> list[_FileState]:
         return [self._files[name] for name in sorted(self._files)]
-
-
-def _indexed(entry: EntryHead | Entry, file: str, offset: int) -> IndexedEntry:
-    return IndexedEntry(
-        key=entry.key,
-        prompt=entry.prompt,
-        # A case has hundreds of samples, and its id need be in memory only once.
-        case=sys.intern(entry.case),
-        score=entry.outcome.score.value,
-        computed_tokens=entry.outcome.generation.computed_tokens,
-        file=file,
-        offset=offset,
-    )
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int]:
