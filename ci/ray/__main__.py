@@ -20,6 +20,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +39,7 @@ MOST_RETRIES = 5
 READ_ONLY = ("--budget", "0.0001")
 WORKERS = re.compile(r"-n(\d|$)|--numprocesses\b")
 STOP_SECONDS = 60.0
+POLL_SECONDS = 0.1
 LAST_LINES = 200
 PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     address = os.environ.get("RAY_ADDRESS", "auto")
     try:
         ray.init(address=address, logging_level="warning")
-    except ConnectionError:
+    except (ConnectionError, RuntimeError, ValueError):
         return _report(f"RAY_ADDRESS: no Ray cluster at {address!r}; start one, or use `ray job submit` on it")
     # Importing Ray sets a handler of its own.
     signal.signal(signal.SIGTERM, _interrupt)
@@ -233,14 +236,22 @@ def _in_child() -> Callable[[], None]:
 
 def _follow(child: subprocess.Popen[str], *, shows: bool) -> str:
     """Wait for the end of the suite; return its output, of a worker that shows it only the last lines."""
-    assert child.stdout is not None
     lines: deque[str] = deque(maxlen=LAST_LINES if shows else None)
-    for line in child.stdout:
-        lines.append(line)
-        if shows:
-            sys.stdout.write(line)
-            sys.stdout.flush()
-    child.wait()
+
+    def copy() -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            lines.append(line)
+            if shows:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+
+    # Ray cancels a task between two steps of its main thread, which must therefore not wait for a line.
+    reader = threading.Thread(target=copy, daemon=True)
+    reader.start()
+    while child.poll() is None:
+        time.sleep(POLL_SECONDS)
+    reader.join()
     return "".join(lines)
 
 

@@ -144,6 +144,18 @@ def test_workers_finish_the_samples_of_a_task_that_was_killed_and_have_the_verdi
     assert "A worker died or was killed" in (tmp_path / "log").read_text()
 
 
+def test_ctrl_c_ends_the_workers_and_keeps_their_samples(environment: dict[str, str], tmp_path: Path) -> None:
+    model, journal = calibration_checkpoint("full"), tmp_path / "journal"
+    with served_needles(REACH, model, delay_seconds=0.4) as server:
+        running = subprocess.Popen(workers(model, tmp_path, server), cwd=REPOSITORY, env=environment)
+        wait_for_samples(journal, 4, SECONDS)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(SECONDS) == 2
+        assert tasks_with_a_run_on(journal) == []
+    computed = computed_samples(journal)
+    assert (4 <= len(computed) < SAMPLES, max(computed.values())) == (True, 1)
+
+
 def test_a_watch_continues_a_job_that_was_stopped(environment: dict[str, str], tmp_path: Path) -> None:
     model, journal = calibration_checkpoint("full"), tmp_path / "journal"
     (tmp_path / "run").mkdir()
