@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from plugins.journal.housekeeping import (
 UNIT_SECONDS = {"d": 86_400, "h": 3_600}
 TEXT_COLUMNS = 3
 COLUMNS = (("model", 26), ("checkpoint", 10), ("engine", 16), ("cases", 5), ("samples", 7), ("size", 8), ("written", 7))
+
+# The name of a model keeps so many characters in a narrow terminal.
+LEAST_MODEL = 14
 
 
 class CommandError(ValueError):
@@ -77,12 +81,16 @@ def _of_model(subjects: list[SubjectDirectory], model: str | None) -> list[Subje
 
 
 def _list(subjects: list[SubjectDirectory]) -> None:
+    widths = [width for _, width in COLUMNS]
+    if sys.stdout.isatty():
+        others = sum(widths) - widths[0] + len("  ") * (len(widths) - 1)
+        widths[0] = max(LEAST_MODEL, min(widths[0], shutil.get_terminal_size().columns - others))
     rows = [tuple(name for name, _ in COLUMNS)]
     rows += [(*_cells(item), "in use" if item.busy else "") for item in subjects]
     for row in rows:
         cells = [
             _fit(cell, width, text=number < TEXT_COLUMNS)
-            for number, (cell, (_, width)) in enumerate(zip(row, COLUMNS, strict=False))
+            for number, (cell, width) in enumerate(zip(row, widths, strict=False))
         ]
         print_line("  ".join([*cells, *row[len(COLUMNS) :]]).rstrip())
     samples, size = sum(item.samples for item in subjects), sum(item.size_bytes for item in subjects)

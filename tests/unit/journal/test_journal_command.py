@@ -192,3 +192,18 @@ def test_wrong_use_is_an_error_of_one_line(tmp_path: Path, arguments: list[str],
     assert ended.stdout == ""
     assert tree(tmp_path) == before
     assert (ended.returncode, ended.stderr) == (4, f"error: {message.format(tmp_path)}\n")
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(80, "..run/step_1000  "), (120, "../long/name/run/step_1000  ")])
+def test_a_list_fits_the_terminal(
+    columns: int, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_journal(
+        tmp_path, entry("aa"), subject=msgspec.structs.replace(SUBJECT, model="/data/long/name/run/step_1000")
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main([str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert shown in lines[1]
+    assert max(map(len, lines)) <= columns
