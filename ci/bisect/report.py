@@ -171,8 +171,8 @@ def _screening_lines(bisection: Bisection, edge: Edge) -> list[str]:
     alone = "the same step" if edge.screened == edge.first_bad else f"step {bisection.steps[edge.screened].number}"
     saved = round(len(screened) * sum(measured) / max(1, len(measured))) - sum(screened)
     return [
-        f"screened: {len(screened)} steps only on samples on which the endpoints differ, which saved about "
-        f"{max(0, saved)} samples; alone that would have named {alone}"
+        f"screened: {len(screened)} step{'s' * (len(screened) != 1)} only on samples on which the endpoints differ, "
+        f"which saved about {max(0, saved)} samples; alone that would have named {alone}"
     ]
 
 
