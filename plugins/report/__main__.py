@@ -75,7 +75,7 @@ def _page(reports: Sequence[Report], skipped: Sequence[str], folder: Path) -> st
     """Return the page; raise HistoryError that names the report which has not the form of one."""
     try:
         return steps_page(history(reports, skipped), folder)
-    except MALFORMED:
+    except MALFORMED as problem:
         for report in reports:
             try:
                 steps_page(history([report]))
@@ -84,7 +84,10 @@ def _page(reports: Sequence[Report], skipped: Sequence[str], folder: Path) -> st
                     f"history: {report.path} has not the form of a report ({type(error).__name__}: {error}); "
                     "write it again with --report-json, or remove it"
                 ) from error
-        raise
+        raise HistoryError(
+            f"history: the reports do not fit together ({type(problem).__name__}: {problem}); "
+            "remove those that this version has not written"
+        ) from problem
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def read_documents(directory: Path) -> Iterator[tuple[str, Document]]:
 def history(reports: Sequence[Report], skipped: Sequence[str] = ()) -> History:
     """Return the numbers of the reports, which must be in the order of their steps."""
     documents = [report.document for report in reports]
-    lengths = tuple(sorted({case["length"] for document in documents for case in document["cases"]}))
+    lengths = tuple(sorted({_length(case) for document in documents for case in document["cases"]}))
     names = dict.fromkeys(gate["name"] for document in documents for gate in document["gates"] if gate["blocking"])
     verdicts = [{gate["name"]: gate["verdict"] for gate in document["gates"]} for document in documents]
     return History(
@@ -151,6 +151,14 @@ def history(reports: Sequence[Report], skipped: Sequence[str] = ()) -> History:
         gates={name: tuple(by_name.get(name) for by_name in verdicts) for name in names},
         skipped=tuple(skipped),
     )
+
+
+def _length(case: Mapping[str, Any]) -> int:
+    """Return the length of a case; raise TypeError for another type, which would show only beside other reports."""
+    length = case["length"]
+    if not isinstance(length, int):
+        raise TypeError(f"length is {length!r}")
+    return length
 
 
 def _gate_tracks(documents: Sequence[Document], names: Iterable[str]) -> Iterator[Track]:
