@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,24 @@ def command(wheel: Path) -> Path:
     install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
     subprocess.run([environment / "bin" / "python", *install], capture_output=True, check=True, timeout=120)
     return environment / "bin" / "longctx"
+
+
+def test_uv_installs_the_command_as_a_tool(wheel: Path, tmp_path: Path) -> None:
+    """Its dependencies are excluded: this environment has them, and the index may not answer."""
+    requires = [line for line in metadata.requires("longctx-gates") or () if "extra ==" not in line]
+    excluded = tmp_path / "excluded.txt"
+    names = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requires]
+    excluded.write_text("\n".join(f"{name}; python_version < '0'" for name in names))
+    places = {name: str(tmp_path / name) for name in ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "UV_CACHE_DIR")}
+    uv = Path(sys.executable).with_name("uv")
+    options = ["--offline", "--no-config", "--python", sys.executable, "--overrides", str(excluded)]
+    subprocess.run(
+        [uv, "tool", "install", wheel, *options], env=os.environ | places, capture_output=True, check=True, timeout=120
+    )
+    (packages,) = (tmp_path / "UV_TOOL_DIR").glob("longctx-gates/lib/*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{PACKAGES}\n")
+    ended = run(tmp_path / "UV_TOOL_BIN_DIR" / "longctx", tmp_path, "tasks")
+    assert "niah_single_1" in ended.stdout, ended.stderr
 
 
 def run(command: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
