@@ -9,6 +9,7 @@ import errno
 import math
 import os
 import re
+import shutil
 from argparse import Namespace
 
 from fixtures.dtypes import SELECTABLE
@@ -31,6 +32,7 @@ CHOICES = {
 MINIMUMS = {"samples": 1, "seed": 0, "batch_size": 0, "gpus_per_worker": 1, "thinking_budget": 0}
 WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 PATHS = ("base_model", "tasks", "length_tokenizer", "data_dir", "prompts", "nli_model", "thresholds", "journal")
+MAX_COLUMNS = 10_000
 CHUNK_TOKENS = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -43,6 +45,7 @@ def check_values(arguments: Namespace) -> None:
     check_server(arguments)
     check_yardstick(arguments.yardstick)
     _check_devices(arguments)
+    _check_terminal()
 
 
 def option_name(attribute: str) -> str:
@@ -111,6 +114,13 @@ def _check_devices(arguments: Namespace) -> None:
     gpus = int(arguments.gpus_per_worker)
     if gpus > 1 and not (arguments.plan or arguments.preflight or arguments.collectonly):
         check_gpus(arguments.device, gpus)
+
+
+def _check_terminal() -> None:
+    """Raise ConfigError for a width with which pytest cannot draw a line across the terminal."""
+    if shutil.get_terminal_size().columns > MAX_COLUMNS:
+        given = os.environ.get("COLUMNS", "")[:20]
+        raise ConfigError(f"COLUMNS: {given} is too wide for a terminal; unset it, or give at most {MAX_COLUMNS:,}")
 
 
 def _is_positive(text: str) -> bool:
