@@ -27,6 +27,7 @@ import numpy as np
 from benchmarks.draw_order import decide, one_step_off, samples_near_the_threshold
 from benchmarks.figures import Figure
 from benchmarks.haystack_verdicts import HAYSTACK_SECTIONS
+from benchmarks.phase_verdicts import PHASE_SECTIONS
 from benchmarks.simulated_panels import (
     PARTS,
     SAMPLES,
@@ -228,7 +229,7 @@ def main() -> int:
             samples_near_the_threshold,
             options.orders,
         ),
-    } | {title: (section, options.orders) for title, section in HAYSTACK_SECTIONS.items()}
+    } | {title: (section, options.orders) for title, section in (HAYSTACK_SECTIONS | PHASE_SECTIONS).items()}
     figures: list[Figure] = []
     for number, (title, (section, orders)) in enumerate(sections.items()):
         if options.section not in (None, number):

@@ -63,8 +63,9 @@ def power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         extended = "its checkpoint answers the samples that are missing" if baseline.checkpoint else "it is complete"
         head = f"the report of {baseline.name}; {extended}"
     panels = build_panels(run.thresholds, run.scope(cases)).values()
+    compared = [panel for panel in panels if panel.non_inferiority is not None]
     names: dict[str, list[str]] = {}
-    for panel in panels:
+    for panel in compared:
         family = "" if panel.family == RULER else f"{panel.family} "
         names.setdefault(_detects(run, panel, baseline), []).append(f"{family}{format_length(panel.length)}")
     lines = [f"{', '.join(places)}: {text}" for text, places in names.items()]

@@ -15,7 +15,7 @@ import pytest
 from fixtures.corpora import CorpusError
 from fixtures.engines import Engine, EngineError, EngineFacts
 from fixtures.engines.verified import replaced
-from fixtures.records import Case
+from fixtures.records import PHASES, Case
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks import load_tasks
 from fixtures.tasks.task import Assistants, Task
@@ -177,7 +177,10 @@ def _tasks(run: Run) -> Mapping[str, Task]:
     """Return the tasks of the run; raise EngineError if a question file is not the one that the run began with."""
     options = run.options
     try:
-        tasks = load_tasks(options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir)
+        sweeps = {case.task for case in run.cases if case.suite == PHASES}
+        tasks = load_tasks(
+            options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir, sweeps=sweeps
+        )
         changed = [case.task for case in run.measurable if _is_changed(tasks[case.task], case)]
     except (CorpusError, KeyError) as error:
         raise EngineError(f"--tasks: the files were changed during the run ({error}); start again") from error

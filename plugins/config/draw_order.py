@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fixtures.atomic_files import create_file
-from fixtures.records import Case
+from fixtures.records import PHASES, Case
 from fixtures.seeding import stable_hash
 from plugins.config.invocation import Invocation
 from plugins.config.run import Run
@@ -49,7 +49,8 @@ def with_draw_rates(run: Run, invocation: Invocation) -> Run:
 
 
 def _panels(run: Run) -> Iterator[Sequence[Case]]:
-    for key in dict.fromkeys((case.family, case.length) for case in run.measurable):
+    # Phases are compared over all tasks of a sweep alike, in a uniformly random order.
+    for key in dict.fromkeys((case.family, case.length) for case in run.measurable if case.family != PHASES):
         yield [case for case in run.measurable if (case.family, case.length) == key]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from fixtures.cases import samples_fingerprint
@@ -43,10 +43,15 @@ def load_run_corpora(options: Options) -> Corpora:
     return load_corpora(options.data_dir, must_know_files=not options.tasks, qa_fill=options.qa_fill)
 
 
-def load_materials(options: Options) -> Materials:
-    """Return the materials that the options name; raise CorpusError, PromptsError, JudgeError or CheckpointError."""
+def load_materials(options: Options, sweeps: Collection[str] = ()) -> Materials:
+    """Return the materials that the options name, with these phase sweeps.
+
+    Raises CorpusError, PromptsError, JudgeError or CheckpointError.
+    """
     return Materials(
-        tasks=load_tasks(options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir, check=True),
+        tasks=load_tasks(
+            options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir, check=True, sweeps=sweeps
+        ),
         corpora=load_run_corpora(options),
         scorers=scored_by(options),
     )

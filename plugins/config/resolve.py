@@ -39,6 +39,7 @@ from plugins.config.models import load_formatter, resolve_baseline, resolve_mode
 from plugins.config.run import Run
 from plugins.config.servers import check_context, is_on_disk, is_served, open_endpoint
 from plugins.config.signal import check_signal, without_gold
+from plugins.config.sweeps import sweep_names
 from plugins.config.tasks_files import check_suite, check_tasks_files
 from plugins.config.yardstick import with_yardstick, yardstick_value
 from plugins.gates.hypotheses import gate_family
@@ -76,7 +77,7 @@ def resolve(invocation: Invocation) -> Run:
     started = time.time()
     options = read_options(invocation)
     thresholds = read_thresholds(options)
-    materials = load_materials(options)
+    materials = load_materials(options, sweep_names(options, thresholds))
     check_suite(options, materials)
     checkpoint = resolve_model(invocation)
     options = complete_options(options, checkpoint, length_tasks(options, materials))

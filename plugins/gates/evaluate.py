@@ -85,7 +85,7 @@ class GateEvaluator:
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """Return the verdicts on scores in the order of the thresholds file, one per length for some kinds."""
-        gates = [gate for gate in self.thresholds.gates if gate.kind != "likelihood"]
+        gates = [gate for gate in self.thresholds.gates if gate.kind not in ("likelihood", "worst_phase")]
         return tuple(verdict for gate in gates for verdict in self._verdicts(gate))
 
     def finding(self, gate: Gate, length: int) -> Finding:
@@ -175,15 +175,9 @@ class GateEvaluator:
         return [self._average_verdict(gate)]
 
     def _level_verdict(self, gate: Gate, length: int) -> Verdict:
-        finding = self.finding(gate, length)
-        return _verdict(
-            gate,
-            finding,
-            name=verdict_name(gate, length),
-            length=length,
-            measured=finding.score,
-            required=threshold_of(gate, self.measured.scope),
-        )
+        finding, required = self.finding(gate, length), threshold_of(gate, self.measured.scope)
+        name = verdict_name(gate, length)
+        return gate_verdict(gate, finding, name=name, length=length, measured=finding.score, required=required)
 
     def _effective_length_verdict(self, gate: Gate) -> Verdict:
         scope = self.measured.scope
@@ -193,7 +187,7 @@ class GateEvaluator:
         means = {length: finding.score for length, finding in findings.items()}
         reaches = effective_length_finding(words, required, threshold_of(gate, scope), means)
         settled = settled_scores(words)
-        return _verdict(
+        return gate_verdict(
             gate,
             with_counts(first_unmeasured(findings) or reaches, findings),
             measured=None if settled is None else effective_length(settled, HALF),
@@ -206,7 +200,7 @@ class GateEvaluator:
         without_score = next((finding for finding in findings.values() if finding.score is None), None)
         unmeasured = first_unmeasured(findings) or without_score
         if unmeasured is not None:
-            return _verdict(gate, with_counts(unmeasured, findings), measured=None, required=required)
+            return gate_verdict(gate, with_counts(unmeasured, findings), measured=None, required=required)
         scores = {length: finding.score for length, finding in findings.items() if finding.score is not None}
         value = weighted_average(scores, rising=gate.rising)
         low, high = _average_interval({length: finding.interval for length, finding in findings.items()}, gate)
@@ -221,7 +215,7 @@ class GateEvaluator:
             model_interval=of_model,
             confidence=self.thresholds.verdict.confidence,
         )
-        return _verdict(gate, with_counts(finding, findings), measured=value, required=required)
+        return gate_verdict(gate, with_counts(finding, findings), measured=value, required=required)
 
 
 def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:
@@ -266,9 +260,10 @@ def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) 
     return to_points(min(low, mean)), to_points(max(high, mean))
 
 
-def _verdict(
+def gate_verdict(
     gate: Gate, finding: Finding, *, measured: float | None, required: float, name: str = "", length: int | None = None
 ) -> Verdict:
+    """Return the verdict of a gate with this finding."""
     return Verdict(
         name=name or gate.name,
         kind=gate.kind,

@@ -13,6 +13,7 @@ from plugins.gates.findings import Finding
 from plugins.gates.hypotheses import HEADLINE, estimate_gate
 from plugins.gates.likelihood_gates import likelihood_verdicts
 from plugins.gates.likelihood_results import PanelLikelihood, panel_likelihoods
+from plugins.gates.phase_gates import phase_verdicts
 from plugins.gates.regression import regression_verdicts
 from plugins.gates.thresholds import CATEGORIES, Gate, Thresholds
 
@@ -28,7 +29,7 @@ class Evaluation:
     """The selected cases and the results that came back for them."""
     verdicts: tuple[Verdict, ...]
     """The verdicts of the gates on scores in the order of the thresholds file, then those of the baseline comparison,
-    then those of the gates on likelihood."""
+    then those of the gates on the worst phase and on likelihood."""
     diagnoses: Mapping[str, Diagnosis]
     """The floor and baseline tests of every case that has a score, by case id."""
     ruler: FindingsByLength
@@ -58,6 +59,7 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
     verdicts = (
         *(evaluator.verdicts() if has_answers else ()),
         *(regression_verdicts(evaluator) if has_answers else ()),
+        *(phase_verdicts(evaluator) if has_answers else ()),
         *likelihood_verdicts(evaluator),
     )
     return Evaluation(

@@ -13,7 +13,7 @@ from plugins.gates.e_process import Floats
 from plugins.gates.evaluate import GateEvaluator
 from plugins.gates.hypotheses import gate_family, hypothesis_of, lengths_of, tasks_of, verdict_name
 from plugins.gates.panels import Panel
-from plugins.gates.regression import baseline_scores, comparison_name, scores_of_panel
+from plugins.gates.regression import baseline_scores, compared_panels, comparison_name, scores_of_panel
 from plugins.gates.sequential import Hypothesis, pair_evidence
 from plugins.gates.statistics import level_evidence
 from plugins.gates.thresholds import Gate
@@ -54,11 +54,12 @@ class Curve:
 def curves(evaluator: GateEvaluator) -> dict[str, tuple[Curve, ...]]:
     """Return the curves by the verdict's name.
 
-    An effective-length gate has one for each length, a gate on a weighted average or on likelihood none.
+    An effective-length gate has one for each length. A gate on a weighted average, likelihood or the worst phase has
+    none.
     """
     by_name: dict[str, list[Curve]] = {}
     for gate in evaluator.thresholds.gates:
-        if gate.kind in ("weighted_average", "likelihood"):
+        if gate.kind in ("weighted_average", "likelihood", "worst_phase"):
             continue
         for length in lengths_of(gate, evaluator.measured.scope):
             name = gate.name if gate.kind == "effective_length" else verdict_name(gate, length)
@@ -66,7 +67,7 @@ def curves(evaluator: GateEvaluator) -> dict[str, tuple[Curve, ...]]:
             by_name.setdefault(name, []).extend([curve] if curve else [])
     if evaluator.measured.scope.has_baseline:
         baseline = baseline_scores(evaluator.measured.results)
-        for panel in evaluator.panels.values():
+        for panel in compared_panels(evaluator):
             curve = _paired_curve(panel, scores_of_panel(panel, evaluator.scores), scores_of_panel(panel, baseline))
             by_name[comparison_name(panel.family, panel.length)] = [curve] if curve else []
     return {name: tuple(curves_of_gate) for name, curves_of_gate in by_name.items() if curves_of_gate}

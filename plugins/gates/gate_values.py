@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fixtures.records import sweep_name
 from plugins.gates.toml_table import TomlTable
 
 # The largest threshold of a gate on likelihood: nats per token, and points.
 LARGEST_MEASURES = {"gain": 5.0, "recovery": 100.0}
+# The numbers modulo which positions can be compared: strides of compressed caches, and sizes of their blocks.
+MODULI = (2, 4, 8, 16, 64)
+
+
+def required_score(table: TomlTable, measure: str | None, selection: str) -> float | None:
+    """Return the value of `above`; None for "reference", which has no score for a `selection` that is not empty."""
+    above = measure_threshold(table, measure) if measure else table.score_or_reference("above")
+    if above is None and selection:
+        raise table.error(f"above = 'reference' has no score for {selection}; write a number")
+    return above
 
 
 def measure_threshold(table: TomlTable, measure: str) -> float:
@@ -53,3 +64,24 @@ def at_least(table: TomlTable) -> int | None:
         raise table.error('at_least is missing; write "claimed" or a length such as "32k"')
     value = table.values["at_least"]
     return None if value == "claimed" else table.length("at_least", value)
+
+
+def tasks_and_moduli(
+    table: TomlTable, known_tasks: Mapping[str, str], *, has_phases: bool
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the tasks that a gate names; for one on phases their sweeps, and the moduli in ascending order."""
+    tasks = gate_tasks(table, known_tasks)
+    if not has_phases:
+        return tasks, ()
+    if not tasks:
+        raise table.error("tasks is missing; write a list of needle tasks")
+    moduli = _moduli(table)
+    return tuple(sweep_name(task, max(moduli)) for task in tasks), moduli
+
+
+def _moduli(table: TomlTable) -> tuple[int, ...]:
+    given = table.values.get("modulo")
+    moduli = given if isinstance(given, list) else [given]
+    if not moduli or any(type(modulus) is not int or modulus not in MODULI for modulus in moduli):
+        raise table.error(f"modulo is {given!r}; write one of {', '.join(map(str, MODULI))}, or a list of them")
+    return tuple(sorted(set(moduli)))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fixtures.lengths import format_length
-from fixtures.records import Case
+from fixtures.records import PHASES, Case
 from plugins.gates.panels import Panel
 from plugins.gates.points import from_points
 from plugins.gates.sequential import Hypothesis, NonInferiority
@@ -74,7 +74,12 @@ def estimate_gate(category: str) -> Gate:
 
 
 def threshold_of(gate: Gate, scope: Scope) -> float:
-    """Return the score from 0 to 100 that a gate requires: its own number or the reference's for its tasks."""
+    """Return the score from 0 to 100 that a gate requires: its own number or the reference's for its tasks.
+
+    For the worst phase, the largest difference that is allowed.
+    """
+    if gate.within is not None:
+        return gate.within
     return gate.above if gate.above is not None else scope.reference.scores[gate.aspect or "mean"]
 
 
@@ -115,15 +120,16 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     """
     families = tuple(dict.fromkeys(case.family for case in scope.cases))
     tested = {(case.family, case.length) for case in scope.cases}
+    compared = {key for key in tested if is_compared(key[0], scope)}
     keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
-    gates = [HEADLINE, *(gate for gate in thresholds.gates if gate.blocking and gate.kind != "likelihood")]
+    gates = [HEADLINE, *filter(_drives_sampling, thresholds.gates)]
     gate_hypotheses = {key: _gate_hypotheses(gates, scope, key) for key in keys}
     tests = sum(hypothesis.threshold is not None for group in gate_hypotheses.values() for hypothesis in group)
     error = 1 - thresholds.verdict.confidence
     non_inferiority = NonInferiority(
         drop=from_points(thresholds.regression.drop),
         clear=from_points(thresholds.regression.clear_points),
-        alpha=error / max(1, len(tested)),
+        alpha=error / max(1, len(compared)),
         finite_population=thresholds.regression.population,
     )
     return {
@@ -139,7 +145,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
                 )
                 for hypothesis in (*group, *_estimate_of_rest(group, scope, key, thresholds.verdict))
             ],
-            non_inferiority=non_inferiority if scope.has_baseline else None,
+            non_inferiority=non_inferiority if key in compared else None,
             full=scope.full,
             draw_rates=scope.draw_rates,
         )
@@ -147,15 +153,21 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     }
 
 
+def is_compared(family: str, scope: Scope) -> bool:
+    """Return True if the run compares the family with a baseline; phase sweeps compare a model with itself."""
+    return scope.has_baseline and family != PHASES
+
+
 def hypothesis_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Hypothesis:
     """Return the panel's hypothesis for a gate at a length, or one like it that does not drive sampling."""
     case_ids, threshold = _case_ids(gate, scope, (panel.family, length)), _threshold_share(gate, scope)
     for hypothesis in panel.hypotheses:
-        if (hypothesis.case_ids, hypothesis.threshold) == (case_ids, threshold):
+        if (hypothesis.case_ids, hypothesis.threshold, hypothesis.moduli) == (case_ids, threshold, gate.moduli):
             return hypothesis
     return Hypothesis(
         case_ids=case_ids,
         threshold=threshold,
+        moduli=gate.moduli,
         indifference_zone=panel.hypotheses[0].indifference_zone,
         alpha=panel.hypotheses[0].alpha,
         drives_sampling=False,
@@ -172,8 +184,14 @@ def _gate_hypotheses(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list
         tasks = tasks_of(gate, scope)
         if not tasks or not set(scope.cases_at(length)).issuperset(tasks) or length not in lengths_of(gate, scope):
             continue
-        hypotheses[Hypothesis(case_ids=_case_ids(gate, scope, key), threshold=_threshold_share(gate, scope))] = None
+        threshold = _threshold_share(gate, scope)
+        hypotheses[Hypothesis(case_ids=_case_ids(gate, scope, key), threshold=threshold, moduli=gate.moduli)] = None
     return list(hypotheses)
+
+
+def _drives_sampling(gate: Gate) -> bool:
+    """Return True if samples are measured for a gate; those of a phase sweep are measured for nothing else."""
+    return gate.kind == "worst_phase" or (gate.blocking and gate.kind != "likelihood")
 
 
 def _threshold_share(gate: Gate, scope: Scope) -> float | None:

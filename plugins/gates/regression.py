@@ -54,7 +54,12 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
     if not evaluator.measured.scope.has_baseline:
         return ()
     baseline = baseline_scores(evaluator.measured.results)
-    return tuple(_verdict(evaluator, panel, scores_of_panel(panel, baseline)) for panel in evaluator.panels.values())
+    return tuple(_verdict(evaluator, panel, scores_of_panel(panel, baseline)) for panel in compared_panels(evaluator))
+
+
+def compared_panels(evaluator: GateEvaluator) -> tuple[Panel, ...]:
+    """Return the panels that are compared with the baseline."""
+    return tuple(panel for panel in evaluator.panels.values() if panel.non_inferiority is not None)
 
 
 def baseline_scores(results: Mapping[str, CaseResult]) -> dict[SampleRef, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fixtures.lengths import format_length
 from fixtures.records import Case
-from plugins.gates.hypotheses import Scope, lengths_of, tasks_of, verdict_name
+from plugins.gates.hypotheses import Scope, is_compared, lengths_of, tasks_of, verdict_name
 from plugins.gates.regression import comparison_name
 from plugins.gates.thresholds import Gate, Thresholds
 
@@ -48,7 +48,7 @@ def named_gates(thresholds: Thresholds, scope: Scope) -> dict[str, NamedGate]:
     """Return all gates of a run by name, in the order in which they are printed. `scope` holds the available cases."""
     named = [item for gate in thresholds.gates for item in _named(gate, scope)]
     if scope.has_baseline:
-        keys = dict.fromkeys((case.family, case.length) for case in scope.cases)
+        keys = dict.fromkeys((case.family, case.length) for case in scope.cases if is_compared(case.family, scope))
         for family, length in sorted(keys, key=lambda key: key[1]):
             cases = tuple(case.id for case in scope.cases if (case.family, case.length) == (family, length))
             named.append(NamedGate(name=comparison_name(family, length), gate=None, cases=cases, missing=()))
@@ -124,7 +124,7 @@ def _name(text: str) -> str:
 
 
 def _named(gate: Gate, scope: Scope) -> list[NamedGate]:
-    if gate.kind not in ("level", "category", "likelihood"):
+    if gate.kind not in ("level", "category", "likelihood", "worst_phase"):
         return [_with_cases(gate.name, gate, scope, scope.lengths)]
     untested = [length for length in gate.lengths if length not in scope.lengths]
     return [

@@ -10,6 +10,7 @@ import numpy as np
 from plugins.gates.clusters import ClusteredQueue, SampleRef, first_precise_look, soonest_precise_look
 from plugins.gates.e_process import Floats
 from plugins.gates.haystacks import model_paired_evidence
+from plugins.gates.phases import decide_sweeps
 from plugins.gates.statistics import Decision, decide_level, decide_paired, first_decision, paired_evidence
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
@@ -18,6 +19,8 @@ MAX_CLUSTERS_AHEAD = 1024
 NEAR_CLUSTERS_AHEAD = 128
 # The same for an estimate, whose interval takes a millisecond or more at every look.
 ESTIMATE_CLUSTERS_AHEAD = 256
+# The clusters of phase sweeps offered to workers beyond the finished ones; each has a sample for every phase.
+SWEEPS_AHEAD = 4
 # The share of samples that may be started beyond those of the soonest verdict, so that no worker stands idle.
 SPARE_SHARE = 0.05
 
@@ -47,6 +50,10 @@ class Hypothesis:
 
     drives_sampling: bool = True
     """True if samples are measured until this hypothesis is settled; False if it only reads what others need."""
+
+    moduli: tuple[int, ...] = ()
+    """For a hypothesis on the largest difference between phases, which the threshold bounds, the numbers modulo which
+    positions are compared; empty for a hypothesis on the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,9 @@ def analyze(
     `control_variate` are the scores of a finished baseline; they sharpen the test if they cover the whole queue.
     With `full` a verdict waits for all samples.
     """
+    if hypothesis.moduli:
+        decision, clusters = decide_sweeps(hypothesis, queue, scores, full=full)
+        return _analysis(decision, queue, clusters)
     means = queue.weighted_means(scores)
     decision = _decide_level(hypothesis, queue, means, control_variate, full=full)
     estimates = hypothesis.threshold is None and hypothesis.precision > 0 and not full
@@ -148,6 +158,8 @@ def samples_until_verdict(
         return queue.refs
     if hypothesis.threshold is None:
         return _samples_until_estimate(hypothesis, queue, analysis, scores)
+    if hypothesis.moduli:
+        return _prefix(queue, analysis, None, max(queue.min_clusters, analysis.clusters + SWEEPS_AHEAD))
     finished = queue.weighted_means(scores, analysis.clusters)
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from fixtures.outside_files import read_outside
 from fixtures.shown_text import visible_line
-from plugins.gates.gate_values import LARGEST_MEASURES, at_least, gate_lengths, gate_tasks, measure_threshold
+from plugins.gates.gate_values import LARGEST_MEASURES, at_least, gate_lengths, required_score, tasks_and_moduli
 from plugins.gates.toml_table import TomlTable
 
 SHIPPED = Path(__file__).parents[2] / "thresholds.toml"
@@ -22,6 +22,7 @@ GATE_KEYS = {
     "weighted_average": ("name", "kind", "aspect", "tasks", "above", "blocking", "weights"),
     "category": ("name", "kind", "category", "above", "blocking", "lengths"),
     "likelihood": ("name", "kind", "measure", "aspect", "tasks", "category", "above", "blocking", "lengths"),
+    "worst_phase": ("name", "kind", "tasks", "modulo", "within", "blocking", "lengths"),
 }
 # The key in the file of the field `indifference_zone`.
 ZONE_KEY = "zone"
@@ -53,7 +54,7 @@ class Gate:
 
     name: str
 
-    kind: Literal["level", "effective_length", "weighted_average", "category", "likelihood"]
+    kind: Literal["level", "effective_length", "weighted_average", "category", "likelihood", "worst_phase"]
 
     aspect: str | None
     """The aspect of RULER whose tasks the gate is about; None for other selections of tasks."""
@@ -62,12 +63,13 @@ class Gate:
     """The category of HELMET that the gate is about; None for a gate on RULER or on named tasks."""
 
     tasks: tuple[str, ...]
-    """The names of the tasks that the gate is about; empty for all tasks of the aspect, category or RULER."""
+    """The names of the tasks (for the worst phase, of their sweeps) that the gate is about; empty for all tasks of the
+    aspect, category or RULER."""
 
     above: float | None
     """The score from 0 to 100 that the mean must exceed; None for the reference model's score on the same tasks.
 
-    For likelihood, the gain in nats per token or the recovery in points.
+    For likelihood, the gain in nats per token or the recovery in points. None for the worst phase.
     """
 
     blocking: bool
@@ -84,6 +86,12 @@ class Gate:
 
     measure: Literal["gain", "recovery"] | None = None
     """The measure of a gate on likelihood; None for other gates."""
+
+    within: float | None = None
+    """The largest difference in points between two phases that a gate on the worst phase allows; None for others."""
+
+    moduli: tuple[int, ...] = ()
+    """The numbers modulo which a gate on the worst phase compares positions, in ascending order; empty for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,25 +229,24 @@ def _gate(values: Any, known_tasks: Mapping[str, str]) -> Gate:
     kind = table.choice("kind", tuple(GATE_KEYS))
     table.check_keys(GATE_KEYS[kind])
     aspect = table.choice("aspect", ASPECTS) if "aspect" in table else None
-    tasks = gate_tasks(table, known_tasks)
+    tasks, moduli = tasks_and_moduli(table, known_tasks, has_phases=kind == "worst_phase")
     category = table.choice("category", CATEGORIES) if kind == "category" or "category" in table else None
     measure = table.choice("measure", tuple(LARGEST_MEASURES)) if kind == "likelihood" else None
-    above = measure_threshold(table, measure) if measure else table.score_or_reference("above")
-    if above is None and (tasks or category):
-        selection = "a list of tasks" if tasks else "a category"
-        raise table.error(f"above = 'reference' has no score for {selection}; write a number")
+    selection = "a list of tasks" if tasks else "a category" if category else ""
     return Gate(
         name=name,
         kind=kind,
         aspect=aspect,
         category=category,
         tasks=tasks,
-        above=above,
+        above=None if moduli else required_score(table, measure, selection),
         blocking=table.flag("blocking", default=True),
         lengths=gate_lengths(table),
         at_least=at_least(table) if kind == "effective_length" else None,
         rising=kind == "weighted_average" and table.choice("weights", ("rising", "falling")) == "rising",
         measure=measure,
+        within=table.number("within", default=-1, minimum=1, maximum=90) if moduli else None,
+        moduli=moduli,
     )
 
 

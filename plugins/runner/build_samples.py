@@ -17,13 +17,14 @@ from fixtures.scoring.failures import UNFINISHED
 from fixtures.scoring.judge import JudgeError
 from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tasks.gold_prompts import GoldPrompts, gold_prompts
+from fixtures.tasks.phases import CannotSweep
 from fixtures.tasks.task import Assistants, Task
 from fixtures.tokenization.prompts import PromptFormatter
 from plugins.gates.clusters import SampleRef
 from plugins.gates.panels import Panel
 
 PREFLIGHT_SAMPLES = 2
-CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError)
+CASE_ERRORS = (CannotFit, CannotSweep, CorpusError, EngineError, PreflightError)
 NO_ASSISTANTS = Assistants()
 # Errors of a judge or an entailment model while an answer is scored.
 SCORE_ERRORS = (JudgeError, EngineError)

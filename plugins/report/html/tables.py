@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fixtures.lengths import format_length
+from fixtures.records import PHASES
 from fixtures.shown_text import one_line
 from plugins.report.certainty import no_votes
 from plugins.report.charts.colours import difference_class, shade
@@ -84,7 +85,7 @@ def lengths_of(document: Document) -> list[int]:
 
 
 def task_tables(document: Document) -> list[Table]:
-    """Return a table for each of RULER, HELMET, the frontier tasks and suites of tasks files: scores, then means."""
+    """Return a table for each of RULER, HELMET, the other suites and those of tasks files: scores, then means."""
     lengths, tables = lengths_of(document), []
     ruler, helmet = document["ruler"], document["helmet"]
     if ruler_cases := [case for case in document["cases"] if case["suite"] == "ruler"]:
@@ -97,6 +98,8 @@ def task_tables(document: Document) -> list[Table]:
         cases = [case for case in document["cases"] if case["suite"] == "frontier"]
         rows = {f"{category} mean": scores for category, scores in means.items()}
         tables.append(_task_table("Frontier tasks", cases, lengths, rows))
+    if cases := [case for case in document["cases"] if case["suite"] == PHASES]:
+        tables.append(_task_table("Phase sweeps", cases, lengths, {}))
     for suite in document.get("question_sets") or {}:
         cases = [case for case in document["cases"] if case["suite"] == suite]
         means = {name: scores for name, scores in question_set_means(document).items() if name.startswith(f"{suite} ")}
