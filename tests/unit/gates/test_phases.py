@@ -100,7 +100,7 @@ def test_one_phase_at_the_limit_is_rarely_a_wrong_verdict() -> None:
     for _ in range(100):
         shared, own = random.random((60, 1)), random.random((60, 4))
         copies = random.random((60, 4)) < np.sqrt(0.3)
-        rows = (np.where(copies, shared, own) < means) * 1.0
+        rows = (np.where(copies, shared, own) < means).astype(float)
         decision = decide_phases(rows, (4,), 0.2, alpha=0.01, min_observations=8)
         words.append(decision and decision.verdict)
     assert sum(word is not None for word in words) <= 4
