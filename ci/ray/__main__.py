@@ -18,6 +18,7 @@ import ctypes
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -37,9 +38,9 @@ REPORTS = (
 MOST_RETRIES = 5
 # A budget in minutes that ends before the first sample begins.
 READ_ONLY = ("--budget", "0.0001")
+ADDRESS = re.compile(r"(?:ray://)?\[?(.+?)\]?:(\d+)")
 WORKERS = re.compile(r"-n(\d|$)|--numprocesses\b")
-STOP_SECONDS = 60.0
-POLL_SECONDS = 0.1
+STOP_SECONDS, CONNECT_SECONDS, POLL_SECONDS = 60.0, 10.0, 0.1
 LAST_LINES = 200
 PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 
@@ -47,18 +48,30 @@ PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tasks and return the exit code of the last one."""
     args = _parse(sys.argv[1:] if arguments is None else arguments)
-    try:
-        import ray
-    except ImportError:
-        return _report("ray: not installed for this Python; run this command with a Python that has Ray")
     address = os.environ.get("RAY_ADDRESS", "auto")
     try:
+        if not _answers(address):
+            raise ConnectionError
+        import ray
+
         ray.init(address=address, logging_level="warning")
+    except ImportError:
+        return _report("ray: not installed for this Python; run this command with a Python that has Ray")
     except (ConnectionError, RuntimeError, ValueError):
         return _report(f"RAY_ADDRESS: no Ray cluster at {address!r}; start one, or use `ray job submit` on it")
     # Importing Ray sets a handler of its own.
     signal.signal(signal.SIGTERM, _interrupt)
     return _measure(ray, args)
+
+
+def _answers(address: str) -> bool:
+    """Return False if an address with a port cannot be reached, for which Ray itself waits more than a minute."""
+    with_port = ADDRESS.fullmatch(address)
+    with contextlib.suppress(OSError, OverflowError, UnicodeError):
+        if with_port:
+            socket.create_connection((with_port[1], int(with_port[2])), CONNECT_SECONDS).close()
+        return True
+    return False
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:

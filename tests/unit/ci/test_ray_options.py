@@ -44,3 +44,13 @@ def test_only_the_last_task_writes_reports() -> None:
     assert set(REPORTS) == set(run_file.REPORTS.values())
     options = ["--model", "a b", "--report-json", "r.json", "-k", "niah or vt", "--wandb=project", "--full", JOURNAL]
     assert without_reports(options) == ["--model", "a b", "-k", "niah or vt", "--full", JOURNAL]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://[::1]:1", "127.0.0.1:99999999999"])
+def test_a_cluster_that_does_not_answer_is_one_line(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert main(("--workers", "2", "--", JOURNAL)) == 4
+    line = f"RAY_ADDRESS: no Ray cluster at {address!r}; start one, or use `ray job submit` on it"
+    assert capsys.readouterr().err == f"error: {line}\n"
