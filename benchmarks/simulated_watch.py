@@ -170,4 +170,6 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
             }
         },
         "ruler": {"effective_length_label": None},
+        "run": {"tokens": {"computed": None}},
+        "likelihood": None,
     }  # fmt: skip

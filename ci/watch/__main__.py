@@ -27,6 +27,7 @@ from ci.watch.baselines import check_anchor
 from ci.watch.loop import Watch, WatchSettings, print_timed
 from ci.watch.notify import Notifier
 from ci.watch.on_failure import check_command
+from ci.watch.screen import SCREEN_OPTIONS
 from ci.watch.suite_options import check_suite_options, read_suite_options
 from ci.watch.webhook import check_webhook
 from fixtures.cli import CommandParser, report_wrong_use
@@ -94,6 +95,10 @@ def watch_parser() -> CommandParser:
         "--horizon", type=int, default=100, metavar="N",
         help="checkpoints that share the probability of a wrong failure (default: 100)",
     )  # fmt: skip
+    add(
+        "--screen", type=int, metavar="N",
+        help="first compare N samples of every case by likelihood; measure at length only where these show a loss",
+    )  # fmt: skip
     add("--once", action="store_true", help="end when every complete checkpoint is measured, for cron")
     add_execution_options(parser, parallel="checkpoints to measure at a time; they share the GPUs of --gpus")
     add("--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)")
@@ -117,13 +122,15 @@ def _parse(arguments: list[str]) -> WatchSettings:
         check_command(parsed.on_failure)
     if parsed.horizon < 1:
         raise ValueError(f"--horizon: {parsed.horizon}; give a number of checkpoints of at least 1")
+    if parsed.screen is not None and parsed.screen < 2:
+        raise ValueError(f"--screen: {parsed.screen}; give a number of samples of every case of at least 2")
     if parsed.anchor is not None:
         check_anchor(parsed.anchor, parsed.directory, parsed.out, options)
     gpus = tuple(filter(None, parsed.gpus.split(",")))
     _check_gpus(parsed.launch, parsed.parallel, gpus, parsed.gpu_budget)
     execution = read_execution(parsed.launch, parsed.parallel, print_timed)
     suite = read_suite_options(options)
-    check_suite_options(suite)
+    check_suite_options(suite, *([] if parsed.screen is None else SCREEN_OPTIONS))
     return WatchSettings(
         directory=parsed.directory.resolve(),
         interval_seconds=_seconds(parsed.every, "--every"),
@@ -136,6 +143,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
         once=parsed.once,
         anchor=parsed.anchor,
         horizon=parsed.horizon,
+        screen_samples=parsed.screen,
         suite=suite,
         execution=execution,
     )

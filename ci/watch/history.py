@@ -12,13 +12,25 @@ from typing import Any, Literal
 
 import msgspec
 
-Verdict = Literal["pass", "inconclusive", "underpowered", "fail", "error"]
-ACCEPTED: tuple[Verdict, ...] = ("pass", "inconclusive")
+Verdict = Literal["pass", "screened", "inconclusive", "underpowered", "fail", "error"]
+ACCEPTED: tuple[Verdict, ...] = ("pass", "screened", "inconclusive")
 # A checkpoint's path and fingerprint: a checkpoint that is written again is another one.
 Key = tuple[str, str]
 # Keys of the history file and the webhook that differ from the names of the fields.
 JSON_KEYS = {"verdict": "word", "exit_code": "code"}
 FIELDS = {key: name for name, key in JSON_KEYS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screening:
+    """The result of a screen by likelihood, which decides no gate."""
+
+    verdict: Literal["no loss", "loss", "not possible"]
+    """The word that the screen alone would have said about the checkpoint."""
+    lines: tuple[str, ...]
+    """One line for every family at every length, or the reasons why the screen was not possible."""
+    tokens: int | None
+    """The tokens that the checkpoint computed for the screen; None if they are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +58,11 @@ class Measurement:
     anchor: str | None = None
     """The anchor against which the checkpoint was compared; None for the first one."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Mean scores, 0 to 100, by family and length, such as `ruler 4k`."""
+    """Mean scores, 0 to 100, by family and length, such as `ruler 4k`; empty for a screened checkpoint."""
+    screen: Screening | None = None
+    """None for a checkpoint that was not screened."""
+    tokens: int | None = None
+    """The tokens that the checkpoint computed for its gates; None if they were not run or are not known."""
 
     @property
     def key(self) -> Key:

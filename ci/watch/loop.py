@@ -16,6 +16,7 @@ from ci.watch.measure import CheckpointResult, SuiteRunner
 from ci.watch.noise import panel_scores, score_lines
 from ci.watch.notify import Deliveries, Notifier
 from ci.watch.pages import write_index
+from ci.watch.screen import screen_lines
 from ci.watch.suite_options import SuiteOptions
 from ci.watch.summary import summary_lines
 from fixtures.cli import print_line
@@ -50,6 +51,8 @@ class WatchSettings:
     """The step, checkpoint or report to compare all checkpoints with; None for the first accepted checkpoint."""
     horizon: int
     """The number of checkpoints that share the probability of a wrong failure."""
+    screen_samples: int | None
+    """The number of samples of every case that screen a checkpoint; None to measure all checkpoints at length."""
     suite: SuiteOptions
     """The user's pytest options."""
     execution: Execution
@@ -76,8 +79,9 @@ class Watch:
         self.history = History(settings.out)
         self.baselines = Baselines(self.history, settings.anchor, needs_checkpoint=settings.suite.seed_by_step)
         self.runner = SuiteRunner(
-            options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor
-        )
+            options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor,
+            screen_samples=settings.screen_samples,
+        )  # fmt: skip
         self._in_progress: dict[Future[CheckpointResult], _Started] = {}
         # The GPUs of --gpus, shared out to the measurements that run at a time.
         parallel = settings.execution.parallel
@@ -208,6 +212,8 @@ class Watch:
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
             anchor=anchor.name if anchor else None,
             scores=panel_scores(result.report) if result.report else {},
+            screen=result.screen,
+            tokens=result.tokens,
         )
         self.history.add(measurement)
         self._report(measurement)
@@ -217,7 +223,7 @@ class Watch:
         """Print the result of a checkpoint, its scores with their noise, and write the index page."""
         print_timed(f"step {measurement.step}: {measurement.verdict}")
         earlier = [other.scores for other in self.history.by_step if other.step < measurement.step]
-        for line in (*measurement.failed, *score_lines(measurement.scores, earlier)):
+        for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement.scores, earlier)):
             print_line(f"    {line}")
         write_index(self.settings.out, self.history.by_step, self._summary())
 

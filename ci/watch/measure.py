@@ -3,20 +3,22 @@
 A run of the gates has its own probability of error, and a watch makes many runs. So a failure of a run is confirmed at
 a confidence that holds over a whole number of checkpoints: the same run continues with that confidence, until its
 verdicts are as certain as that. A regression must also be shown for the model, not only on the planned samples, whose
-scores move by chance from checkpoint to checkpoint. Checkpoints that pass, which are most, cost nothing more.
+scores move by chance from checkpoint to checkpoint. Checkpoints that pass, which are most, cost nothing more. With
+--screen, those that seem to have lost nothing against the anchor end with a few samples instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
-from ci.watch.baselines import Baseline
+from ci.watch.baselines import ANCHOR, Baseline
 from ci.watch.checkpoint_watcher import CompleteCheckpoint
-from ci.watch.history import Verdict
+from ci.watch.history import Screening, Verdict
+from ci.watch.screen import SCREEN, computed_tokens, read_screening, screen_options
 from ci.watch.shown_for_model import is_shown_for_model
 from ci.watch.suite_options import SuiteOptions
 
@@ -24,7 +26,7 @@ Gate = Mapping[str, Any]
 # The comparisons of a checkpoint share its probability of error.
 BASELINES = 2
 LAST_GOOD = "last-good"
-SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "inconclusive", "pass")
+SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "inconclusive", "screened", "pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,13 @@ class CheckpointResult:
     """pytest's exit code."""
     report: Mapping[str, Any] | None
     """The report of the first comparison; None if it was not completed."""
+    screen: Screening | None = None
+    """None for a checkpoint that was not screened."""
+
+    @property
+    def tokens(self) -> int | None:
+        """The tokens that the checkpoint computed for the first comparison; None without one."""
+        return None if self.report is None else computed_tokens(self.report)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +58,8 @@ class SuiteRunner:
     """Numbers as in CUDA_VISIBLE_DEVICES; empty for all GPUs."""
     horizon: int
     """The number of checkpoints that share the probability of a wrong failure."""
+    screen_samples: int | None = None
+    """The number of samples of every case that screen a checkpoint; None to measure all checkpoints at length."""
     run: Callable[..., SuiteRun] = field(default_factory=lambda: run_suite)
     """Runs pytest; a simulation has one that runs no model."""
     executor: Executor = field(default_factory=LocalProcesses)
@@ -56,9 +67,13 @@ class SuiteRunner:
     def measure(self, checkpoint: CompleteCheckpoint, baselines: Sequence[Baseline], report: Path) -> CheckpointResult:
         """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
 
-        Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks.
+        Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks. A
+        checkpoint whose screen sees no loss is not compared any further.
         """
         usable = [baseline for baseline in baselines if baseline.argument is not None]
+        screening = self._screen(checkpoint, usable, report)
+        if screening is not None and screening.verdict == "no loss":
+            return CheckpointResult(verdict="screened", reasons=(), exit_code=0, report=None, screen=screening)
         result = self._compare(checkpoint, usable[0] if usable else None, report)
         for baseline in usable[1:]:
             if result.verdict in ("pass", "inconclusive"):
@@ -67,7 +82,14 @@ class SuiteRunner:
         for baseline in baselines:
             if baseline.argument is None:
                 result = _worse(result, _not_compared(baseline))
-        return result
+        return replace(result, screen=screening)
+
+    def _screen(self, checkpoint: CompleteCheckpoint, baselines: Sequence[Baseline], report: Path) -> Screening | None:
+        """Screen a checkpoint against the anchor; None without --screen or an anchor to compare with."""
+        if self.screen_samples is None or not baselines or baselines[0].role != ANCHOR:
+            return None
+        options = screen_options(self.screen_samples)
+        return read_screening(self._run(checkpoint, baselines[0], report.parent / SCREEN / report.name, *options))
 
     def _compare(self, checkpoint: CompleteCheckpoint, baseline: Baseline | None, report: Path) -> CheckpointResult:
         run = self._run(checkpoint, baseline, report)

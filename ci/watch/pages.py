@@ -10,6 +10,7 @@ from typing import Any
 from ci.watch.history import Measurement
 from ci.watch.measure import LAST_GOOD
 from ci.watch.noise import noise, score_lines
+from ci.watch.screen import SCREEN, screen_lines
 from fixtures.atomic_files import write_file
 from fixtures.shown_text import visible_line
 from plugins.report.charts.lines import lowest_of, score_chart
@@ -41,12 +42,13 @@ def _row(folder: Path, measurement: Measurement, earlier: Sequence[Any]) -> dict
         "page": f"{report}.html",
         "log": f"{report}.log",
         "against the last good step": os.path.join(directory, LAST_GOOD, f"{name}.html"),
+        "screen": os.path.join(directory, SCREEN, f"{name}.html"),
     }
     return {
         "step": f"{measurement.step:,}",
         "verdict": measurement.verdict,
         "scores": score_lines(measurement.scores, earlier),
-        "reasons": [visible_line(reason) for reason in measurement.failed],
+        "reasons": [visible_line(line) for line in (*measurement.failed, *screen_lines(measurement.screen))],
         "gpu_minutes": f"{measurement.gpu_seconds / 60:.1f}",
         "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if os.path.isfile(path)],
     }

@@ -58,9 +58,10 @@ def read_suite_options(options: Sequence[str]) -> SuiteOptions:
     return SuiteOptions(given=tuple(given), seed_by_step=seed_by_step, confidence=thresholds.verdict.confidence)
 
 
-def check_suite_options(options: SuiteOptions) -> None:
+def check_suite_options(options: SuiteOptions, *more: str) -> None:
     """Have pytest read the options for a checkpoint that is always there; raise ValueError with its reason.
 
-    Without this check, a misspelt option would come to light with the first checkpoint, hours later.
+    `more` are the options of other runs on a checkpoint. Without this check, a misspelt option would come to light with
+    the first checkpoint, hours later.
     """
-    list_cases([*options.for_step(0), "--model", "calibration:full"])
+    list_cases([*options.for_step(0), *more, "--model", "calibration:full"])

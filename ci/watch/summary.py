@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ci.watch.history import Measurement
 from ci.watch.measure import SEVERITY
+from ci.watch.screen import screen_summary
 
 MAX_STEPS_SHOWN = 10
 
@@ -22,6 +23,7 @@ def summary_lines(
     mean = f", {gpu_minutes / len(measurements):.1f} GPU minutes a checkpoint" if measurements else ""
     return [
         f"{len(measurements)} checkpoints: {counts or 'nothing measured'}{mean}",
+        *screen_summary(measurements),
         *(f"not measured: {name}: {reason}" for name, reason in waiting.items()),
         f"a gate fails by mistake in at most {100 * (1 - confidence):g} % of runs of {horizon} checkpoints",
     ]

@@ -14,7 +14,7 @@ from plugins.config.invocation import Invocation
 from plugins.config.models import read_or_make
 from plugins.config.run import Run
 from plugins.config.servers import is_served
-from plugins.journal import JournalError
+from plugins.journal import JournalError, likelihood_key
 
 
 def extend_baseline(run: Run, invocation: Invocation) -> Run:
@@ -41,13 +41,17 @@ class ExtensionError(Exception):
 
 
 def _is_complete(run: Run, baseline: Baseline) -> bool:
-    """Return True if the baseline's journal has results on all samples of the run."""
+    """Return True if the baseline's journal has all that the run would measure of it."""
     journal = finished_journal(baseline)
     try:
         journal.refresh()
     except JournalError:
         return False
-    return all(run.key(case, index) in journal.entries for case in run.measurable for index in case.planned)
+    signal = run.options.signal
+    keys = [(case, run.key(case, index)) for case in run.measurable for index in case.planned]
+    return all(signal == "likelihood" or key in journal.entries for _, key in keys) and all(
+        signal == "answers" or likelihood_key(key) in journal.likelihoods for case, key in keys if case.has_gold
+    )
 
 
 def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint:

@@ -125,6 +125,19 @@ def votes(differences: Floats, haystacks: Haystacks) -> Floats:
     return result
 
 
+def clustered_error(values: Floats, haystacks: Haystacks) -> float | None:
+    """Return the standard error of the mean of values, whose haystacks are independent; None for fewer than two.
+
+    It is the cluster-robust estimator with the usual correction for the number of clusters (Liang and Zeger 1986,
+    "Longitudinal data analysis using generalized linear models").
+    """
+    _, numbers = np.unique(haystacks.of_cluster[: values.size], return_inverse=True)
+    sums = np.bincount(numbers, weights=values - values.mean())
+    if len(sums) < 2:
+        return None
+    return float(math.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum()) / values.size)
+
+
 def correlation(cases: Iterable[tuple[Floats, Ints]]) -> Correlation | None:
     """Estimate the intra-cluster correlation from the values and haystacks of several cases with means of their own.
 

@@ -20,7 +20,7 @@ import numpy as np
 from fixtures.records import Likelihood
 from plugins.gates.clusters import ClusteredQueue, SampleRef
 from plugins.gates.e_process import Floats, log_evidence
-from plugins.gates.haystacks import Haystacks, layers, model_interval
+from plugins.gates.haystacks import Haystacks, clustered_error, layers, model_interval
 from plugins.gates.statistics import interval
 
 NLL_CLIP = 10.0
@@ -82,6 +82,8 @@ class LikelihoodChange:
     pairs: int
     """The number of compared clusters."""
     nll: Estimate
+    nll_error: float | None
+    """The standard error of the mean difference of `nll`, clustered by haystack; None for fewer than two haystacks."""
     gain: Estimate
     evidence: Estimate
 
@@ -157,15 +159,21 @@ def change(
     """Return the differences on the finished clusters that the two models share; None without any."""
     both = {ref: (known[ref], baseline[ref]) for ref in known.keys() & baseline.keys()}
 
-    def difference(value: Value) -> Estimate:
+    def differences(value: Value) -> Floats:
         pairs = {ref: _clipped(value(one) - value(other)) / DIFFERENCE_CLIP for ref, (one, other) in both.items()}
-        return _difference(queue, queue.weighted_means(pairs), alpha)
+        return queue.weighted_means(pairs)
 
-    pairs = len(queue.weighted_means(dict.fromkeys(both, 0.0)))
-    if not pairs:
+    nll = differences(nll_of)
+    if not nll.size:
         return None
-    evidence = difference(lambda item: item.evidence.nll)
-    return LikelihoodChange(pairs=pairs, nll=difference(nll_of), gain=difference(gain_of), evidence=evidence)
+    error = clustered_error(nll, queue.haystacks)
+    return LikelihoodChange(
+        pairs=len(nll),
+        nll=_difference(queue, nll, alpha),
+        nll_error=None if error is None else DIFFERENCE_CLIP * queue.scale * error,
+        gain=_difference(queue, differences(gain_of), alpha),
+        evidence=_difference(queue, differences(lambda item: item.evidence.nll), alpha),
+    )
 
 
 def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha: float) -> Estimate | None:

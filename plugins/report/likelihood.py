@@ -104,7 +104,7 @@ def _estimates(result: LikelihoodEstimates) -> dict[str, Any]:
 
 def _change(change: LikelihoodChange) -> dict[str, Any]:
     differences = {name: _estimate(getattr(change, name)) for name in ("nll", "gain", "evidence")}
-    return {"pairs": change.pairs, **differences}
+    return {"pairs": change.pairs, **differences, "nll_error": change.nll_error}
 
 
 def _findings(panel: PanelLikelihood) -> list[str]:

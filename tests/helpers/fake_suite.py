@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ci.suite_process import SuiteRun
 
@@ -20,10 +21,16 @@ class FakeSuite:
         underpowered: Sequence[int] = (),
         regressing: Mapping[int, float] | None = None,
         scores: Mapping[int, float] | None = None,
+        rises: Mapping[int, float | None] | None = None,
     ):
-        """`regressing` are the differences from the baseline in points, by step."""
+        """`regressing` are the differences from the baseline in points, by step.
+
+        `rises` are those of the loss of the gold answers in nats; None where it is not known.
+        """
         self.failing, self.broken, self.underpowered = failing, broken, underpowered
         self.regressing, self.scores = regressing or {}, scores or {}
+        self.rises = rises or {}
+        self.screened: list[int] = []
         self.seeds: list[str | None] = []
         self.baselines: list[str | None] = []
         self.confidences: list[str | None] = []
@@ -36,6 +43,9 @@ class FakeSuite:
         option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
         step = int(option["--model"].rpartition("-")[2])
         baseline = option.get("--baseline")
+        if "--signal" in option:
+            self.screened.append(step)
+            return SuiteRun(exit_code=0, report=self._screen(step))
         self.runs.append((step, baseline and Path(baseline).name.partition("-")[2].partition("-")[0]))
         self.environments.append(environment)
         self.baselines.append(baseline)
@@ -58,7 +68,7 @@ class FakeSuite:
         case = {
             "id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "haystacks": 30,
             "score": self.scores.get(step, 90.0),
-            "verdict": "pass", "decided_by": "all planned samples",
+            "verdict": "pass", "decided_by": "all planned samples", "error": None,
         }  # fmt: skip
         worse = round(-5 * self.regressing.get(step, 0.0))
         compared = {"pairs": 500, "difference": self.regressing.get(step, 0.0), "worse": worse + 10, "better": 10}
@@ -68,8 +78,24 @@ class FakeSuite:
             "gates": [gate, regression],
             "cases": [case],
             "ruler": {"effective_length_label": "8192"},
+            "run": {"tokens": {"computed": 9000}},
+            "likelihood": None,
         }
         return SuiteRun(exit_code=int(fails or regression["verdict"] != "pass"), report=written)
+
+    def _screen(self, step: int) -> dict[str, Any]:
+        """Return the parts of the report of a screen that a watch reads."""
+        rise = self.rises.get(step, 0.0)
+        change = None if rise is None else {"pairs": 8, "nll": {"mean": rise}, "nll_error": 0.01}
+        comparison = "fail" if self.regressing.get(step, 0.0) < -50 else "pass"
+        return {
+            "gates": [{"name": "regression at 8k", "kind": "regression", "verdict": comparison, "reason": "worse"}],
+            "cases": [{"id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "error": None}],
+            "run": {"tokens": {"computed": 600}},
+            "likelihood": {
+                "tokens": {"computed": 400}, "panels": [{"family": "ruler", "length": 8192, "change": change}]
+            },
+        }  # fmt: skip
 
     def _comparison(self, step: int) -> str:
         return "underpowered" if step in self.underpowered else "fail" if step in self.regressing else "pass"

@@ -30,7 +30,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     def run_watch(suite: FakeSuite, *more: str) -> int:
         monkeypatch.setattr(measure, "run_suite", suite)
-        monkeypatch.setattr(watch, "check_suite_options", lambda _: None)
+        monkeypatch.setattr(watch, "check_suite_options", lambda *_: None)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         fixed = ["--every", "0.01s", "--once", "--out", str(tmp_path / "out")]
         return watch.main([str(tmp_path / "run"), *fixed, *more])

@@ -74,7 +74,7 @@ def test_a_watch_takes_its_directory_from_the_command_line_and_the_rest_from_the
     )
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ci.watch.__main__.check_suite_options", lambda suite: None)
+    monkeypatch.setattr("ci.watch.__main__.check_suite_options", lambda *_: None)
     settings = _parse(["runs", "--every", "3s", "--lengths", "4k"])
     assert (settings.directory, settings.interval_seconds, settings.once) == (tmp_path / "runs", 3, True)
     assert list(settings.suite.given) == ["--lengths=8kb", "-ka or b", "--lengths", "4k"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,6 +62,20 @@ def test_a_checkpoint_that_cannot_answer_as_before_is_left_out_with_the_reason(
     assert compared.baseline is not None
     run = replace(compared, baseline=replace(compared.baseline, **changed))  # type: ignore[arg-type]  # by name
     assert re.fullmatch(limit, limit_of(run, tmp_path))
+
+
+@pytest.mark.parametrize(("signal", "takes_part"), [("answers", False), ("both", True), ("likelihood", True)])
+def test_a_checkpoint_with_all_answers_takes_part_if_likelihoods_are_missing(
+    signal: str, takes_part: bool, compared: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = replace(compared, options=replace(compared.options, signal=signal))
+    answered = {run.key(case, index) for case in run.measurable for index in case.planned}
+    journal = SimpleNamespace(refresh=lambda: 0, entries=answered, likelihoods={})
+    monkeypatch.setattr(extension, "finished_journal", lambda _: journal)
+    baseline = extend_baseline(run, invocation(tmp_path)).baseline
+    assert baseline is not None
+    assert any(case.has_gold for case in run.measurable)
+    assert (baseline.checkpoint is not None) == takes_part
 
 
 @pytest.mark.parametrize("underpowered", ["fail", "report"])

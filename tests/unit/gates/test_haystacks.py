@@ -14,6 +14,7 @@ from plugins.gates.clusters import ClusteredQueue
 from plugins.gates.e_process import Floats
 from plugins.gates.haystacks import (
     Haystacks,
+    clustered_error,
     correlation,
     layers,
     model_interval,
@@ -46,6 +47,16 @@ def test_a_layer_counts_a_haystack_once_it_has_enough_clusters() -> None:
     observed = layers(values, haystacks_of([0, 1, 0, 0, 2, 1], [4, 2, 1]))
     assert [layer.places.tolist() for layer in observed] == [[0, 1, 4], [2, 4, 5], [4, 5]]
     assert [layer.values.tolist() for layer in observed] == [[1.0, 0.0, 1.0], [0.5, 1.0, 0.0], [1.0, 0.0]]
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(1, 4))
+def test_a_standard_error_counts_a_haystack_once(values: list[float], repeats: int) -> None:
+    single = clustered_error(np.array(values), haystacks_of(list(range(len(values)))))
+    assert single == pytest.approx(np.std(values, ddof=1) / math.sqrt(len(values)))
+    repeated = haystacks_of(list(range(len(values))) * repeats)
+    assert clustered_error(np.array(values * repeats), repeated) == pytest.approx(single)
+    assert clustered_error(np.array(values), haystacks_of([0] * len(values))) is None
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)

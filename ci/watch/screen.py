@@ -1,0 +1,113 @@
+"""Screen a checkpoint by the likelihood of gold answers, and measure it at length only if the screen sees a loss.
+
+A screen measures a few samples of every case, the same ones for all checkpoints, and compares likelihoods and answers
+with the anchor's. Likelihood moves before answers do, but it also moves without them, and some losses of answers leave
+it as it was. So a screen never fails a checkpoint and never passes one: it decides how many answers are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ci.suite_process import SuiteRun
+from ci.watch.history import Measurement, Screening
+from fixtures.lengths import format_length
+from fixtures.records import family_of
+
+SCREEN = "screen"
+SCREEN_OPTIONS = ("--signal", "both", "--full")
+# A screen sees no loss if the loss of the gold answers rose by no more than ERRORS standard errors, and if a rise of
+# LARGEST_RISE nats is more than ERRORS standard errors away.
+ERRORS = 2.0
+LARGEST_RISE = 0.05
+NOT_COMPARED = ("error", "not measured", "underpowered")
+
+Entry = Mapping[str, Any]
+
+
+def screen_options(samples: int) -> list[str]:
+    """Return the pytest options of a screen over the first samples of every case."""
+    return [*SCREEN_OPTIONS, "--samples", str(samples)]
+
+
+def read_screening(run: SuiteRun) -> Screening:
+    """Return the result of a finished screen."""
+    report = run.report
+    if report is None:
+        return Screening(verdict="not possible", lines=(run.reason,), tokens=None)
+    errors = [f"{case['id']}: {case['error']}" for case in report["cases"] if case["error"]]
+    compared = [gate for gate in report["gates"] if gate["kind"] == "regression"]
+    errors += [f"{gate['name']}: {gate['reason']}" for gate in compared if gate["verdict"] in NOT_COMPARED]
+    changes = {(panel["family"], panel["length"]): panel["change"] for panel in report["likelihood"]["panels"]}
+    panels = dict.fromkeys((family_of(case["suite"], case["category"]), case["length"]) for case in report["cases"])
+    unknown = [f"{_name(panel)}: no likelihoods of both checkpoints" for panel in panels if not changes.get(panel)]
+    if errors or unknown:
+        return Screening(verdict="not possible", lines=(*errors, *unknown), tokens=computed_tokens(report))
+    worse = [gate for gate in compared if gate["verdict"] == "fail"]
+    has_loss = bool(worse) or any(map(_has_risen, changes.values()))
+    lines = [_line(panel, changes[panel]) for panel in panels]
+    return Screening(
+        verdict="loss" if has_loss else "no loss",
+        lines=(*lines, *(f"{gate['name']}: {gate['reason']}" for gate in worse)),
+        tokens=computed_tokens(report),
+    )
+
+
+def computed_tokens(report: Entry) -> int | None:
+    """Return the tokens that a checkpoint computed for the answers and likelihoods in a report; None if unknown."""
+    answers = report["run"]["tokens"]["computed"]
+    return (
+        None
+        if answers is None
+        else answers + (report["likelihood"] or {"tokens": {"computed": 0}})["tokens"]["computed"]
+    )
+
+
+def screen_lines(screening: Screening | None) -> list[str]:
+    """Return what a screen saw, and what it would have said alone."""
+    if screening is None:
+        return []
+    return [f"screen: {screening.verdict}", *(f"screen: {line}" for line in screening.lines)]
+
+
+def screen_summary(measurements: Sequence[Measurement]) -> list[str]:
+    """Return what the screens of a watch saw and saved; nothing without any."""
+    screened = [each for each in measurements if each.screen is not None]
+    if not screened:
+        return []
+    words = [each.screen.verdict for each in screened if each.screen is not None]
+    seen = [each for each in screened if each.screen is not None and each.screen.verdict == "loss"]
+    failed = sum(each.verdict == "fail" for each in seen)
+    counts = f"{words.count('no loss')} of {len(screened)} checkpoints without a loss"
+    alone = f"a loss at {len(seen)}, of which {failed} failed by their answers"
+    return [f"screen: {counts}, {alone}{_saved(screened)}"]
+
+
+def _saved(screened: Sequence[Measurement]) -> str:
+    """Return the tokens that the screens saved, from the mean of the checkpoints that were measured at length."""
+    at_length = [each.tokens for each in screened if each.verdict != "screened" and each.tokens is not None]
+    screens = [each.screen.tokens or 0 for each in screened if each.screen is not None]
+    if not at_length:
+        return ""
+    without = len(screened) * sum(at_length) / len(at_length)
+    computed = sum(at_length) + sum(screens)
+    return f"; {computed:,} tokens computed instead of about {without:,.0f}"
+
+
+def _has_risen(change: Entry) -> bool:
+    rise, error = change["nll"]["mean"], change["nll_error"]
+    return error is None or rise > ERRORS * error or rise + ERRORS * error > LARGEST_RISE
+
+
+def _line(panel: tuple[str, int], change: Entry) -> str:
+    error = change["nll_error"]
+    margin = "" if error is None else f" ± {ERRORS * error:.3f}"
+    return (
+        f"{_name(panel)}: loss of the gold answers {change['nll']['mean']:+.3f}{margin} nats on {change['pairs']} pairs"
+    )
+
+
+def _name(panel: tuple[str, int]) -> str:
+    family, length = panel
+    return f"{family} {format_length(length)}"
