@@ -80,7 +80,7 @@ def screen_summary(measurements: Sequence[Measurement]) -> list[str]:
     seen = [each for each in screened if each.screen is not None and each.screen.verdict == "loss"]
     failed = sum(each.verdict == "fail" for each in seen)
     counts = f"{words.count('no loss')} of {len(screened)} checkpoints without a loss"
-    alone = f"a loss at {len(seen)}, of which {failed} failed by their answers"
+    alone = f"a loss at {len(seen)}, which answers confirmed at {failed}"
     return [f"screen: {counts}, {alone}{_saved(screened)}"]
 
 

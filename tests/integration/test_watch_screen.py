@@ -42,7 +42,7 @@ def test_a_checkpoint_is_measured_at_length_only_if_its_screen_sees_a_loss(
     ]  # fmt: skip
     # Four runs of 9000 tokens in all but one, instead of one for each of three screened checkpoints.
     summary = (
-        "screen: 1 of 3 checkpoints without a loss, a loss at 2, of which 1 failed by their answers; "
+        "screen: 1 of 3 checkpoints without a loss, a loss at 2, which answers confirmed at 1; "
         "21,000 tokens computed instead of about 27,000"
     )
     output, index = capsys.readouterr().out, (tmp_path / "out" / "index.html").read_text()
