@@ -96,8 +96,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
     "requests": (), "httpx": (), "aiohttp": (),
-    # To find a free port; nothing is sent.
-    "socket": ("fixtures.engines.openai.server_process",),
+    # To find a free port, and to see that the cluster of an address answers; nothing is sent.
+    "socket": ("fixtures.engines.openai.server_process", "ci.ray"),
     "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
     # No package of this project: who has a cluster has it.
