@@ -19,7 +19,7 @@ ALPHA = 0.01
 WITHIN = 0.15
 CORRELATION = 0.3
 # The number of base samples, each with a score for every phase.
-ROWS = 128
+ROWS = 256
 MIN_ROWS = 8
 # Mean scores by residue.
 EQUAL = {4: np.full(4, 0.6), 8: np.full(8, 0.6)}
