@@ -45,7 +45,7 @@ def read_screening(run: SuiteRun) -> Screening:
     if errors or unknown:
         return Screening(verdict="not possible", lines=(*errors, *unknown), tokens=computed_tokens(report))
     worse = [gate for gate in compared if gate["verdict"] == "fail"]
-    has_loss = bool(worse) or any(map(_has_risen, changes.values()))
+    has_loss = bool(worse) or any(has_risen(change["nll"]["mean"], change["nll_error"]) for change in changes.values())
     lines = [_line(panel, changes[panel]) for panel in panels]
     return Screening(
         verdict="loss" if has_loss else "no loss",
@@ -95,8 +95,8 @@ def _saved(screened: Sequence[Measurement]) -> str:
     return f"; {computed:,} tokens computed instead of about {without:,.0f}"
 
 
-def _has_risen(change: Entry) -> bool:
-    rise, error = change["nll"]["mean"], change["nll_error"]
+def has_risen(rise: float, error: float | None) -> bool:
+    """Return True unless a mean rise of the loss, in nats, with this standard error is no loss."""
     return error is None or rise > ERRORS * error or rise + ERRORS * error > LARGEST_RISE
 
 
