@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints, journal, reports and logs")
-    parser.add_argument("--steps", type=int, default=300, help="steps of training (default: 300)")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of training (default: 1000)")
     parser.add_argument("--samples", type=int, default=60, help="samples of the task (default: 60)")
     return parser.parse_args(arguments)
 
