@@ -73,12 +73,15 @@ def test_a_baseline_is_not_compared_on_phases() -> None:
 
 @settings(max_examples=20)
 @given(
-    st.lists(st.lists(st.sampled_from((0.0, 0.5, 1.0)), min_size=8, max_size=8), min_size=8, max_size=60),
+    st.integers(0, 2**32 - 1),
+    st.integers(8, 60),
     st.sampled_from(((2,), (8,), (2, 4))),
     st.sampled_from((0.1, 0.3)),
 )
-def test_a_decision_follows_from_the_bounds(scores: list[list[float]], moduli: tuple[int, ...], within: float) -> None:
-    rows = np.array(scores)
+def test_a_decision_follows_from_the_bounds(seed: int, needles: int, moduli: tuple[int, ...], within: float) -> None:
+    random = np.random.default_rng(seed)
+    # Phases that score alike, and phases that do not.
+    rows = (random.random((needles, 8)) < random.choice((0.05, 0.5, 0.95, 1.0), size=8)).astype(float)
     decision = decide_phases(rows, moduli, within, alpha=0.01, min_observations=8)
     result_of_all = spread(rows, moduli, within, alpha=0.01)
     most = max(np.ptp(rows.reshape(len(rows), -1, modulus).mean(axis=(0, 1))) for modulus in moduli)
