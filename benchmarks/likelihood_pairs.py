@@ -11,9 +11,9 @@ draws panels with replacement from the measured pairs, and the code of the gates
 - screen: the screen of `longctx watch --screen`, and the gate on answers where it sees a loss. Its pairs include those
   of the screen.
 
-An unchanged checkpoint whose answers flip is drawn from the same pairs, each of them exchanged at random. The same
-command continues a benchmark that was stopped; `--table` reads what is finished. Limits: exit code 1 if more than 1 %
-of unchanged or harmless panels fail.
+An unchanged checkpoint whose answers flip is drawn from the same pairs, each of them both ways round, so that nothing
+is lost on the planned samples. The same command continues a benchmark that was stopped; `--table` reads what is
+finished. Limits: exit code 1 if more than 1 % of unchanged or harmless panels fail.
 """
 
 from __future__ import annotations
@@ -58,10 +58,14 @@ class Pairs:
     """The rise of the loss of the gold answer in nats, clipped."""
 
     def draw(self, rng: np.random.Generator, planned: int, *, unchanged: bool) -> Pairs:
-        """Return a panel, drawn with replacement; with `unchanged` each pair is exchanged with probability 1/2."""
-        chosen = rng.integers(0, len(self.scores), planned)
-        sign = rng.choice([-1.0, 1.0], planned) if unchanged else 1.0
-        return Pairs(scores=sign * self.scores[chosen], rises=sign * self.rises[chosen])
+        """Return a panel, drawn with replacement; with `unchanged` every drawn pair is in it both ways round."""
+        if not unchanged:
+            chosen = rng.integers(0, len(self.scores), planned)
+            return Pairs(scores=self.scores[chosen], rises=self.rises[chosen])
+        chosen = np.tile(rng.integers(0, len(self.scores), planned // 2), 2)
+        sign = np.repeat([1.0, -1.0], planned // 2)
+        order = rng.permutation(len(chosen))
+        return Pairs(scores=(sign * self.scores[chosen])[order], rises=(sign * self.rises[chosen])[order])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
