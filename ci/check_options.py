@@ -20,10 +20,15 @@ LISTED_TREE = re.compile(r"<Function .*")
 def list_cases(options: Sequence[str]) -> tuple[str, ...]:
     """Return the ids of the cases that a run with these options has; raise ValueError with pytest's reason."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    ended = subprocess.run(
-        pytest_command(["--collect-only", "-q", *options]), env=inherited, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, errors="replace", timeout=CHECK_SECONDS, check=False,
-    )  # fmt: skip
+    try:
+        ended = subprocess.run(
+            pytest_command(["--collect-only", "-q", *options]), env=inherited, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", timeout=CHECK_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ValueError(
+            f"pytest has not listed the cases of these options in {CHECK_SECONDS:g} s; try them with --collect-only"
+        ) from None
     cases = LISTED_CASE.findall(ended.stdout) or LISTED_TREE.findall(ended.stdout)
     # Gates are listed too, even if no case is left for them.
     if ended.returncode == NO_CASE_SELECTED or (ended.returncode == 0 and not cases):
