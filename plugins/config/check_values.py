@@ -14,6 +14,7 @@ from argparse import Namespace
 
 from fixtures.dtypes import SELECTABLE
 from fixtures.engines import ENGINES, check_device_and_attention, check_gpus
+from fixtures.shown_text import visible_line
 from fixtures.tasks import SUITES
 from plugins.config.invocation import ConfigError
 from plugins.config.servers import check_server
@@ -46,6 +47,7 @@ def check_values(arguments: Namespace) -> None:
     check_yardstick(arguments.yardstick)
     _check_devices(arguments)
     _check_terminal()
+    _check_expressions(arguments)
 
 
 def option_name(attribute: str) -> str:
@@ -121,6 +123,15 @@ def _check_terminal() -> None:
     if shutil.get_terminal_size().columns > MAX_COLUMNS:
         given = os.environ.get("COLUMNS", "")[:20]
         raise ConfigError(f"COLUMNS: {given} is too wide for a terminal; unset it, or give at most {MAX_COLUMNS:,}")
+
+
+def _check_expressions(arguments: Namespace) -> None:
+    """Raise ConfigError for an expression that pytest would print with its escape sequences."""
+    # A measurement from Python has no such options.
+    for name, attribute in (("-k", "keyword"), ("-m", "markexpr")):
+        expression = getattr(arguments, attribute, "")
+        if not expression.isprintable():
+            raise ConfigError(f"{name}: {visible_line(expression)} has control characters; write names, and, or, not")
 
 
 def _is_positive(text: str) -> bool:
