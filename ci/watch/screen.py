@@ -1,8 +1,8 @@
 """Screen a checkpoint by the likelihood of gold answers, and measure it at length only if the screen sees a loss.
 
-A screen measures a few samples of every case, the same ones for all checkpoints, and compares likelihoods and answers
-with the anchor's. Likelihood moves before answers do, but it also moves without them, and some losses of answers leave
-it as it was. So a screen never fails a checkpoint and never passes one: it decides how many answers are compared.
+A screen measures the same few samples of every case for all checkpoints, and compares likelihoods and answers with the
+anchor's. Likelihood moves before answers do, but it also moves without them, and some losses of answers leave it
+unchanged. So a screen neither fails nor passes a checkpoint: it decides how many answers are compared.
 """
 
 from __future__ import annotations
@@ -56,12 +56,11 @@ def read_screening(run: SuiteRun) -> Screening:
 
 def computed_tokens(report: Entry) -> int | None:
     """Return the tokens that a checkpoint computed for the answers and likelihoods in a report; None if unknown."""
-    answers = report["run"]["tokens"]["computed"]
-    return (
-        None
-        if answers is None
-        else answers + (report["likelihood"] or {"tokens": {"computed": 0}})["tokens"]["computed"]
-    )
+    answers: int | None = report["run"]["tokens"]["computed"]
+    if answers is None or report["likelihood"] is None:
+        return answers
+    likelihoods: int = report["likelihood"]["tokens"]["computed"]
+    return answers + likelihoods
 
 
 def screen_lines(screening: Screening | None) -> list[str]:
@@ -73,26 +72,31 @@ def screen_lines(screening: Screening | None) -> list[str]:
 
 def screen_summary(measurements: Sequence[Measurement]) -> list[str]:
     """Return what the screens of a watch saw and saved; nothing without any."""
-    screened = [each for each in measurements if each.screen is not None]
+    screened = [measurement for measurement in measurements if measurement.screen is not None]
     if not screened:
         return []
-    words = [each.screen.verdict for each in screened if each.screen is not None]
-    seen = [each for each in screened if each.screen is not None and each.screen.verdict == "loss"]
-    failed = sum(each.verdict == "fail" for each in seen)
-    counts = f"{words.count('no loss')} of {len(screened)} checkpoints without a loss"
-    alone = f"a loss at {len(seen)}, which answers confirmed at {failed}"
+    verdicts = [measurement.screen.verdict for measurement in screened if measurement.screen is not None]
+    failed = sum(
+        verdict == "loss" and measurement.verdict == "fail"
+        for verdict, measurement in zip(verdicts, screened, strict=True)
+    )
+    counts = f"{verdicts.count('no loss')} of {len(screened)} checkpoints without a loss"
+    alone = f"a loss at {verdicts.count('loss')}, which answers confirmed at {failed}"
     return [f"screen: {counts}, {alone}{_saved(screened)}"]
 
 
 def _saved(screened: Sequence[Measurement]) -> str:
     """Return the tokens that the screens saved, from the mean of the checkpoints that were measured at length."""
-    at_length = [each.tokens for each in screened if each.verdict != "screened" and each.tokens is not None]
-    screens = [each.screen.tokens or 0 for each in screened if each.screen is not None]
+    at_length = [
+        measurement.tokens
+        for measurement in screened
+        if measurement.verdict != "screened" and measurement.tokens is not None
+    ]
     if not at_length:
         return ""
+    screens = sum(measurement.screen.tokens or 0 for measurement in screened if measurement.screen is not None)
     without = len(screened) * sum(at_length) / len(at_length)
-    computed = sum(at_length) + sum(screens)
-    return f"; {computed:,} tokens computed instead of about {without:,.0f}"
+    return f"; {sum(at_length) + screens:,} tokens computed instead of about {without:,.0f}"
 
 
 def has_risen(rise: float, error: float | None) -> bool:
