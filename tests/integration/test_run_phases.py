@@ -41,6 +41,7 @@ def test_a_server_that_loses_a_phase_fails(tmp_path: Path, monkeypatch: pytest.M
         ended = run_pytest(
             tmp_path, f"--model={checkpoint}", f"--base-url={server.url}", "--lengths=512", "--samples=24",
             "-k", "niah_single_2", f"--thresholds={tmp_path}/gates.toml", f"--report-json={tmp_path}/report.json",
+            f"--report-html={tmp_path}/report.html",
         )  # fmt: skip
     report = json.loads((tmp_path / "report.json").read_text())
     Draft202012Validator(SCHEMA).validate(report)
@@ -53,3 +54,4 @@ def test_a_server_that_loses_a_phase_fails(tmp_path: Path, monkeypatch: pytest.M
     least, samples = gate["interval"][0], gate["samples"]
     assert gate["reason"].endswith(f"(at least {least:.1f}), 15 allowed ({samples} of 96 samples)")
     assert "phase 1: 0.0; 100.0 points apart" in gate["reason"]
+    assert "phases within 15 points" in (tmp_path / "report.html").read_text()

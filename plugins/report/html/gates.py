@@ -65,4 +65,6 @@ def _requirement(gate: Mapping[str, Any]) -> str:
     required = gate["required"]
     if gate["kind"] == "effective_length":
         return f"at least {short_length(int(required))}"
+    if gate["kind"] == "worst_phase":
+        return f"phases within {required:g} points"
     return f"no loss of {-required:g} points" if gate["kind"] == "regression" else f"above {required:g}"
