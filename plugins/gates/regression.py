@@ -18,6 +18,7 @@ from plugins.gates.points import to_points
 from plugins.gates.power import detectable_panel_loss
 from plugins.gates.sequential import InterimAnalysis
 from plugins.gates.statistics import paired_interval
+from plugins.gates.thresholds import RegressionSettings
 
 KIND = "regression"
 
@@ -178,9 +179,19 @@ def _reason(evaluator: GateEvaluator, comparison: Comparison, word: VerdictWord,
         limits = f"(between {_loss(high):.1f} and {_loss(low):.1f})"
     too_few = "the baseline has too few samples to compare: " if word == "underpowered" else ""
     undecided = "undecided, " if word == "inconclusive" else ""
-    lost = f"lost {_loss(comparison.difference):.1f} points {limits}; {settings.drop:g} allowed"
+    lost = f"lost {_loss(comparison.difference):.1f} points {limits}; {_allowed(settings, comparison, word)}"
     flips = f"{comparison.worse} worse, {comparison.better} better of {pairs} pairs"
     return f"{too_few}{undecided}{lost} ({flips})"
+
+
+def _allowed(settings: RegressionSettings, comparison: Comparison, word: VerdictWord) -> str:
+    """Return the loss that is allowed, with the limit that failed the gate if the loss does not exceed `drop`."""
+    low, high = comparison.interval
+    if word != "fail" or _loss(comparison.difference) > settings.drop:
+        return f"{settings.drop:g} allowed"
+    if settings.population and low == high:
+        return f"less than {(settings.drop + settings.clear_points) / 2:g} allowed where all pairs are known"
+    return f"{settings.drop:g} allowed, and a failure shows more than {settings.clear_points:g}"
 
 
 def _loss(difference: float) -> float:

@@ -92,6 +92,22 @@ def test_a_drop_fails_only_at_its_length() -> None:
     assert dropped.reason == f"{lost} ({worse} worse, 0 better of {dropped.samples} pairs)"
 
 
+def test_a_failed_loss_within_the_drop_states_the_limit_that_it_exceeds() -> None:
+    """All 300 pairs decide a loss of 8 points, more than three quarters of the drop."""
+    everything = replace(PAIRED, full=True)
+    near = evaluator_of(COARSE, everything, dict.fromkeys(LENGTHS, 0.82), baseline=SHARES)
+    for verdict in regression_verdicts(near):
+        assert (verdict.verdict, verdict.samples) == ("fail", 300)
+        assert "less than 7.5 allowed where all pairs are known (24 worse, 0 better of 300 pairs)" in verdict.reason
+
+
+def test_a_failed_loss_of_the_model_within_the_drop_states_what_a_failure_shows() -> None:
+    of_model = replace(COARSE, regression=RegressionSettings(drop=40.0, population=False, clear=1.0))
+    for verdict in regression_verdicts(compared(dict.fromkeys(LENGTHS, 0.6), given=of_model)):
+        assert verdict.verdict == "fail"
+        assert "; 40 allowed, and a failure shows more than 1 (" in verdict.reason
+
+
 def test_equal_losses_and_gains_pass() -> None:
     """A tenth of the answers change, half of them for the better."""
     scope = scope_of(MANY, has_baseline=True)
