@@ -96,7 +96,7 @@ class SimulatedSuite:
         written = self._report(_step(option["--model"]), baseline, thresholds, full="--full" in arguments)
         report.parent.mkdir(parents=True, exist_ok=True)
         report.touch()
-        failed = any(blocks(gate, thresholds, narrowed=False) for gate in written.pop("verdicts"))
+        failed = any(gate["fails"] for gate in written["gates"])
         return SuiteRun(exit_code=int(failed), report=written)
 
     def _report(self, step: int, baseline: int | None, thresholds: Thresholds, *, full: bool) -> dict[str, Any]:
@@ -144,15 +144,18 @@ def _result(
 
 
 def _document(evaluator: GateEvaluator) -> dict[str, Any]:
-    """Return the parts of a report that a watch reads, and the verdicts."""
+    """Return the parts of a report that a watch reads."""
     verdicts, results = (*evaluator.verdicts(), *regression_verdicts(evaluator)), evaluator.measured.results
     return {
-        "verdicts": verdicts,
-        "gates": [msgspec.to_builtins(verdict) for verdict in verdicts],
+        "gates": [
+            msgspec.to_builtins(verdict) | {"fails": blocks(verdict, evaluator.thresholds, narrowed=False)}
+            for verdict in verdicts
+        ],
         "cases": [
             {
                 "id": case.id, "suite": case.suite, "category": case.category, "task": case.task, "length": case.length,
                 "score": result.score and 100 * result.score, "verdict": "pass", "decided_by": "", "error": None,
+                "fails": False,
                 "haystacks": len({outcome.index // case.haystack_samples for outcome in result.outcomes}),
             }
             for case, result in ((result.case, result) for result in results.values())

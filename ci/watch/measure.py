@@ -133,13 +133,11 @@ def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     if run.exit_code == 0:
         return _accepted(gates)
     cases = [case for case in run.report["cases"] if case["verdict"] in ("fail", "error")]
-    failed = [gate for gate in gates if gate["verdict"] != "pass"]
-    findings = [finding for finding in run.report.get("invariance") or () if finding["verdict"] == "fail"]
-    words = {result["verdict"] for result in (*failed, *cases, *findings)}
+    words = {result["verdict"] for result in _failed(run.report)}
     reasons = (
-        *(f"{gate['name']}: {gate['reason']}" for gate in failed),
+        *(f"{gate['name']}: {gate['reason']}" for gate in gates if gate["fails"]),
         *(f"{case['id']}: {case['error'] or case['decided_by']}" for case in cases),
-        *(f"invariance: {finding['name']}: {finding['reason']}" for finding in findings),
+        *(f"invariance: {finding['name']}: {finding['reason']}" for finding in _failed_properties(run.report)),
     )
     verdict: Verdict = "error" if "error" in words else "underpowered" if words == {"underpowered"} else "fail"
     return verdict, reasons or (f"pytest ended with code {run.exit_code}",)
@@ -177,10 +175,13 @@ def _result(run: SuiteRun, baseline: Baseline | None, alpha: float | None) -> Ch
 
 
 def _failed(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the gates that failed a run, and the cases below their floor."""
-    gates = [gate for gate in report["gates"] if gate["blocking"] and gate["verdict"] not in ("pass", "inconclusive")]
-    floors = [case for case in report["cases"] if "below its floor" in (case["decided_by"] or "")]
-    return [*gates, *floors]
+    """Return the gates, cases and properties of the engine that failed a run."""
+    failed = [entry for entry in (*report["gates"], *report["cases"]) if entry["fails"]]
+    return [*failed, *_failed_properties(report)]
+
+
+def _failed_properties(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [finding for finding in report.get("invariance") or () if finding["verdict"] == "fail"]
 
 
 def _not_compared(baseline: Baseline) -> CheckpointResult:

@@ -19,12 +19,14 @@ from fixtures.engines import EngineFacts
 from fixtures.invariance import Finding
 from fixtures.records import Case, CaseResult, Outcome
 from plugins.config.run import Run
+from plugins.gates.diagnoses import case_blocks
 from plugins.gates.effective_length import (
     contiguous_effective_length,
     effective_length,
     effective_length_label,
     weighted_average,
 )
+from plugins.gates.evaluate import blocks
 from plugins.gates.evaluation import Evaluation, FindingsByLength
 from plugins.gates.findings import HALF, settled_scores
 from plugins.gates.points import to_points
@@ -93,7 +95,7 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "model": _model(summary),
         "run": _run(summary),
         "cases": [_case(evaluation, case) for case in evaluation.measured.scope.cases],
-        "gates": [msgspec.to_builtins(verdict) for verdict in evaluation.verdicts],
+        "gates": _gates(summary),
         "ruler": _ruler(evaluation) | yardstick_facts(run, evaluation),
         "helmet": helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
         "frontier": frontier(evaluation, run.cases),
@@ -102,6 +104,15 @@ def document(summary: RunSummary) -> dict[str, Any]:
         "likelihood": likelihood(evaluation),
         "invariance": None if summary.invariance is None else [msgspec.to_builtins(f) for f in summary.invariance],
     }
+
+
+def _gates(summary: RunSummary) -> list[dict[str, Any]]:
+    evaluation = summary.evaluation
+    narrowed = evaluation.is_narrowed(summary.run.available)
+    return [
+        msgspec.to_builtins(verdict) | {"fails": blocks(verdict, evaluation.thresholds, narrowed=narrowed)}
+        for verdict in evaluation.verdicts
+    ]
 
 
 def _model(summary: RunSummary) -> dict[str, Any]:
@@ -159,8 +170,10 @@ def _case(evaluation: Evaluation, case: Case) -> dict[str, Any]:
         entry["verdict"] = "not measured"
     if is_unfinished:
         entry["decided_by"] = f"interrupted after {entry['samples']} of {entry['planned']} samples"
+    entry["fails"] = entry["error"] is not None
     diagnosis = evaluation.diagnoses.get(case.id)
     if diagnosis is not None:
+        entry["fails"] |= case_blocks(diagnosis, evaluation.thresholds)
         entry |= {"floor": diagnosis.floor, "interval": diagnosis.interval and list(diagnosis.interval)}
         entry["haystacks"] = diagnosis.haystacks
         entry["haystack_correlation"] = diagnosis.correlation and diagnosis.correlation.value

@@ -56,7 +56,12 @@ class FakeSuite:
         fails = step in self.failing
         gate = {
             "name": "mean at 8k", "kind": "level", "blocking": True, "verdict": "fail" if fails else "pass",
-            "reason": "70.1 is not",
+            "fails": fails, "reason": "70.1 is not",
+        }  # fmt: skip
+        # Runs that -k narrows leave blocking gates unmeasured, which fail nothing.
+        unmeasured = {
+            "name": "effective length", "kind": "effective_length", "blocking": True, "verdict": "not measured",
+            "fails": False, "reason": "partial: vt not run at 8k",
         }  # fmt: skip
         report.parent.mkdir(exist_ok=True, parents=True)
         report.write_text("{}")
@@ -64,18 +69,19 @@ class FakeSuite:
         regression = {
             "name": "regression at 8k", "kind": "regression", "blocking": True, "verdict": self._comparison(step),
             "reason": "worse", "measured": self.regressing.get(step, 0.0), "haystack_correlation": [0.0, 0.01],
+            "fails": self._comparison(step) != "pass",
         }  # fmt: skip
         case = {
             "id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "haystacks": 30,
             "score": self.scores.get(step, 90.0),
-            "verdict": "pass", "decided_by": "all planned samples", "error": None,
+            "verdict": "pass", "fails": False, "decided_by": "all planned samples", "error": None,
         }  # fmt: skip
         worse = round(-5 * self.regressing.get(step, 0.0))
         compared = {"pairs": 500, "difference": self.regressing.get(step, 0.0), "worse": worse + 10, "better": 10}
         comparison = {"cases": {case["id"]: compared}}
         written = {
             "regression": comparison,
-            "gates": [gate, regression],
+            "gates": [gate, unmeasured, regression],
             "cases": [case],
             "ruler": {"effective_length_label": "8192"},
             "run": {"tokens": {"computed": 9000}},
