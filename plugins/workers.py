@@ -138,15 +138,25 @@ def open_engine(run: Run, checkpoint: Checkpoint, settings: Mapping[str, Any], *
     return load_verified(checkpoint, load, option=option, trust_remote_code=trusted)
 
 
+def cpu_threads(parameters: int, workers: int) -> int:
+    """Return a worker's threads on a CPU: its share of the cores, and no more than OMP_NUM_THREADS if that is set.
+
+    On a machine that is busy with other programs, more threads than free cores mostly wait for each other.
+    """
+    if parameters < SMALL_MODEL_PARAMETERS:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # The variable may list a number for every level of nested parallelism.
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    share = max(1, cores // workers)
+    return min(share, int(limit)) if limit.isdecimal() and int(limit) else share
+
+
 def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
     """Return the worker's device: its own GPU if there are several; on a CPU, also limit its threads."""
     import torch
 
-    workers = worker_count()
-    # The threads of a small model mostly wait for each other.
-    small = checkpoint.parameters < SMALL_MODEL_PARAMETERS
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(1 if small else max(1, cores // workers))
+    torch.set_num_threads(cpu_threads(checkpoint.parameters, worker_count()))
     device = run.options.device
     present = torch.cuda.device_count() if device in ("auto", "cuda") else 0
     if not present or (present == 1 and run.options.gpus_per_worker == 1):

@@ -89,6 +89,12 @@ def test_the_pages_on_bisecting_and_watching_show_the_real_output(clone: Path) -
     assert (ended.returncode, ended.stderr) == (0, "")
     assert 'tasks = ["niah_single_2"]' in (clone / "out" / "proposed.toml").read_text()
 
+    journal = [line.partition("#")[0] for line in one_block("options.md", "The journal")]
+    assert all(line.startswith("longctx journal .longctx/journal") for line in journal)
+    listed, pruned = (run_commands(clone, [line]) for line in journal)
+    assert [(ended.returncode, ended.stderr) for ended in (listed, pruned)] == [(0, ""), (0, "")]
+    assert "runs/a/step-3000" in listed.stdout
+
 
 def test_the_steps_of_the_page_add_a_task(clone: Path) -> None:
     page = "add-a-task.md"
