@@ -11,7 +11,7 @@ PYTEST := $(VENV)/bin/pytest -n 2 --dist worksteal --hypothesis-profile ci
 # The tests start hundreds of Python processes; without bytecode every one of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check fast test lint types
+.PHONY: demo check fast test pages lint types
 
 demo: $(READY)
 	mkdir -p $(OUT)
@@ -27,6 +27,10 @@ fast: $(READY)
 
 test: lint types
 	$(PYTEST) tests
+
+# Every run that the pages show, on a small model, with one sample of each case.
+pages: $(READY)
+	LONGCTX_MEASURE_DOCS=1 $(PYTEST) tests/docs/test_docs_listed.py
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
