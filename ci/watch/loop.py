@@ -13,7 +13,7 @@ from ci.watch.baselines import ANCHOR, Baseline, Baselines
 from ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
 from ci.watch.history import ACCEPTED, History, Measurement
 from ci.watch.measure import CheckpointResult, SuiteRunner
-from ci.watch.noise import panel_scores, score_lines
+from ci.watch.noise import panel_scores, score_lines, steady_scores
 from ci.watch.notify import Deliveries, Notifier
 from ci.watch.pages import write_index
 from ci.watch.screen import screen_lines
@@ -222,7 +222,7 @@ class Watch:
     def _report(self, measurement: Measurement) -> None:
         """Print the result of a checkpoint, its scores with their noise, and write the index page."""
         print_timed(f"step {measurement.step}: {measurement.verdict}")
-        earlier = [other.scores for other in self.history.by_step if other.step < measurement.step]
+        earlier = steady_scores(other for other in self.history.by_step if other.step < measurement.step)
         for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement.scores, earlier)):
             print_line(f"    {line}")
         write_index(self.settings.out, self.history.by_step, self._summary())

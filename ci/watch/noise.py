@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ci.watch.history import Measurement
 from fixtures.lengths import format_length
 from fixtures.records import family_of
 
@@ -34,6 +35,11 @@ def noise(scores: Sequence[float]) -> float | None:
         return None
     differences = [after - before for before, after in itertools.pairwise(last)]
     return math.sqrt(math.fsum(difference**2 for difference in differences) / (2 * len(differences)))
+
+
+def steady_scores(measurements: Iterable[Measurement]) -> list[Mapping[str, float]]:
+    """Return the scores of the checkpoints that did not fail: a loss that was shown is no noise."""
+    return [measurement.scores for measurement in measurements if measurement.verdict != "fail"]
 
 
 def score_lines(scores: Mapping[str, float], earlier: Sequence[Mapping[str, float]]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ci.watch.history import Measurement
 from ci.watch.measure import LAST_GOOD
-from ci.watch.noise import noise, score_lines
+from ci.watch.noise import noise, score_lines, steady_scores
 from ci.watch.screen import SCREEN, screen_lines
 from fixtures.atomic_files import write_file
 from fixtures.shown_text import visible_line
@@ -24,7 +24,7 @@ def write_index(folder: Path, measurements: Sequence[Measurement], summary: Sequ
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
     path = folder / INDEX
     rows = [
-        _row(folder, measurement, [earlier.scores for earlier in measurements[:position]])
+        _row(folder, measurement, steady_scores(measurements[:position]))
         for position, measurement in enumerate(measurements)
     ]
     names = dict.fromkeys(name for measurement in measurements for name in measurement.scores)
@@ -57,7 +57,7 @@ def _row(folder: Path, measurement: Measurement, earlier: Sequence[Any]) -> dict
 def _chart(name: str, measurements: Sequence[Measurement]) -> Chart:
     labels = [str(measurement.step) for measurement in measurements]
     values = [measurement.scores.get(name) for measurement in measurements]
-    spread = noise([value for value in values if value is not None])
+    spread = noise([scores[name] for scores in steady_scores(measurements) if name in scores])
     intervals = [None if spread is None or value is None else (value - spread, value + spread) for value in values]
     lowest = lowest_of(value for value in values if value is not None)
     return Chart(

@@ -125,6 +125,11 @@ def test_scores_are_printed_with_their_noise_and_the_index_links_every_page(
     output = capsys.readouterr().out
     assert "    ruler 8k: 92.0, noise ±1.4 over the last 3 steps\n" in output
     assert "5 checkpoints: 5 pass" in output
+    for step in (6, 7):
+        write_step(tmp_path / "run", step)
+    assert start(FakeSuite(failing=[6], scores={6: 20.0, 7: 91.0})) == 1
+    # A loss that was shown is no noise: the failed step is left out.
+    assert "    ruler 8k: 91.0, noise ±1.3 over the last 5 steps\n" in capsys.readouterr().out
     index = (tmp_path / "out" / "index.html").read_text()
     for page in (tmp_path / "out").glob("step-*.html"):
         assert page.name in index
