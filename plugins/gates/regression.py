@@ -170,18 +170,25 @@ def _in_points(queue: ClusteredQueue, bounds: tuple[float, float]) -> tuple[floa
 
 def _reason(evaluator: GateEvaluator, comparison: Comparison, word: VerdictWord, *, pairs: int) -> str:
     settings = evaluator.thresholds.regression
-    low, high = comparison.interval if settings.population else comparison.model_interval
-    if word == "pass":
-        limits = f"(at most {_loss(low):.1f})"
-    elif word == "fail":
-        limits = f"(at least {_loss(high):.1f})"
-    else:
-        limits = f"(between {_loss(high):.1f} and {_loss(low):.1f})"
     too_few = "the baseline has too few samples to compare: " if word == "underpowered" else ""
     undecided = "undecided, " if word == "inconclusive" else ""
-    lost = f"lost {_loss(comparison.difference):.1f} points {limits}; {_allowed(settings, comparison, word)}"
+    change = f"{_change(settings, comparison, word)}; {_allowed(settings, comparison, word)}"
     flips = f"{comparison.worse} worse, {comparison.better} better of {pairs} pairs"
-    return f"{too_few}{undecided}{lost} ({flips})"
+    return f"{too_few}{undecided}{change} ({flips})"
+
+
+def _change(settings: RegressionSettings, comparison: Comparison, word: VerdictWord) -> str:
+    """Return the loss or the gain, with the bound that the verdict rests on."""
+    low, high = comparison.interval if settings.population else comparison.model_interval
+    points = round(comparison.difference, 1)
+    change = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
+    if word == "fail":
+        return f"{change} (at least {_loss(high):.1f})"
+    if word == "pass" and points > 0:
+        return f"{change} ({f'at least {low:.1f}' if low >= 0 else f'lost at most {-low:.1f}'})"
+    if word == "pass":
+        return f"{change} (at most {_loss(low):.1f})"
+    return f"{change} ({'lost ' if points > 0 else ''}between {_loss(high):.1f} and {_loss(low):.1f})"
 
 
 def _allowed(settings: RegressionSettings, comparison: Comparison, word: VerdictWord) -> str:

@@ -108,6 +108,18 @@ def test_a_failed_loss_of_the_model_within_the_drop_states_what_a_failure_shows(
         assert "; 40 allowed, and a failure shows more than 1 (" in verdict.reason
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_gain_is_no_negative_loss(full: bool) -> None:
+    better = evaluator_of(COARSE, replace(PAIRED, full=full), dict.fromkeys(LENGTHS, 0.95), baseline=SHARES)
+    for verdict in regression_verdicts(better):
+        assert verdict.verdict == "pass"
+        assert verdict.measured is not None
+        assert verdict.interval is not None
+        low = verdict.interval[0]
+        bound = f"at least {low:.1f}" if full else f"lost at most {-low:.1f}"
+        assert verdict.reason.startswith(f"gained {verdict.measured:.1f} points ({bound}); 10 allowed (0 worse, ")
+
+
 def test_equal_losses_and_gains_pass() -> None:
     """A tenth of the answers change, half of them for the better."""
     scope = scope_of(MANY, has_baseline=True)
