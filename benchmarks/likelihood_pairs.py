@@ -43,7 +43,8 @@ DROP, CLEAR = 0.02, 0.01
 MIN_PAIRS = 26
 MOST_WRONG = 0.01
 HEADINGS = (
-    "change", "pairs measured", "points lost", "nll rise", "answers: shown, pairs", "likelihood: shown, pairs",
+    "change", "pairs measured", "points lost", "nll rise", "variance explained", "answers: shown, pairs",
+    "likelihood: shown, pairs",
     "screen and answers: shown, pairs", "pairs a checkpoint, without and with the screen",
 )  # fmt: skip
 
@@ -56,6 +57,13 @@ class Pairs:
     """-1 to 1."""
     rises: Floats
     """The rise of the loss of the gold answer in nats, clipped."""
+
+    @property
+    def explained(self) -> float:
+        """The share of the variance of the score differences that the rises explain, as a control variate would."""
+        if not (self.scores.std() and self.rises.std()):
+            return 0.0
+        return float(np.corrcoef(self.scores, self.rises)[0, 1] ** 2)
 
     def draw(self, rng: np.random.Generator, planned: int, *, unchanged: bool) -> Pairs:
         """Return a panel, drawn with replacement; with `unchanged` every drawn pair is in it both ways round."""
@@ -166,7 +174,7 @@ def _line(name: str, pairs: Pairs, drawn: Sequence[Drawn], *, unchanged: bool) -
     without, compared = (np.mean([getattr(each, way) for each in drawn]) for way in ("without", "compared"))
     cells = [_shown([each for each in way if each is not None], len(drawn)) for way in ways]
     return (
-        f"| {name} | {len(pairs.scores)} | {lost:.1f} | {rise:+.3f} | {' | '.join(cells)} "
+        f"| {name} | {len(pairs.scores)} | {lost:.1f} | {rise:+.3f} | {pairs.explained:.0%} | {' | '.join(cells)} "
         f"| {without:.0f}, {compared:.0f} |"
     )
 
