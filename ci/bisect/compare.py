@@ -67,7 +67,7 @@ class Suite:
     samples: int
     """Most samples of a case."""
     execution: Execution = field(default_factory=Execution)
-    """Runs pytest, and several runs at a time that share a comparison in full."""
+    """Runs pytest, and several runs at a time that share a comparison."""
     _fingerprints: dict[Path, str] = field(default_factory=dict)
     """The fingerprints of all checkpoints that were compared, by path."""
     _journal_fingerprints: dict[str, str] = field(default_factory=dict)
@@ -83,14 +83,14 @@ class Suite:
 
     def compare(
         self, model: Path, baseline: Path, bounds: Bounds, *, cases: Sequence[str] = (), samples: int = 0,
-        full: bool = False, is_survey: bool = False, only: Sequence[str] = (),
+        full: bool = False, shared: bool = False, is_survey: bool = False, only: Sequence[str] = (),
     ) -> SuiteRun:  # fmt: skip
         """Run cases on two checkpoints and compare them sample by sample.
 
         Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. A survey
         has samples of its own; `only` are values of `--only-samples`. The same comparison runs once: its report is read
-        afterwards. Several runs that share the journal make a full one, if several may run at a time. Raises
-        CheckpointError.
+        afterwards. If several runs are allowed at a time, they share a full comparison through the journal, and one
+        that is `shared`. Raises CheckpointError.
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
@@ -105,7 +105,7 @@ class Suite:
         write_file(thresholds_path, thresholds.encode())
         arguments = [*selection, "--model", str(model), "--baseline", str(baseline)]
         arguments += ["--thresholds", str(thresholds_path)]
-        if not full or self._report(name).exists():
+        if not (full or shared) or self._report(name).exists():
             return self._run(arguments, name, fingerprints)
         parts = [name, *(f"{name}.{number}" for number in range(2, self.execution.parallel + 1))]
         running = [self.execution.submit(self._run, arguments, part, fingerprints) for part in parts]

@@ -94,7 +94,7 @@ def measure_endpoints(
     them; else all samples decide.
     """
     early = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence), population=True)
-    run = suite.compare(bad.path, good.path, early, cases=cases)
+    run = suite.compare(bad.path, good.path, early, cases=cases, shared=True)
     is_shown = _is_shown(run.report, confidence)
     if run.report is not None and not is_shown:
         run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
