@@ -74,8 +74,8 @@ def test_without_pairs_a_finished_baseline_is_not_measured_and_a_running_one_is_
     """A comparison without pairs never passes, even if inconclusive ones count as passed."""
     evaluator = evaluator_of(COARSE, replace(PAIRED, baseline_is_final=True), SHARES)
     verdicts = regression_verdicts(evaluator)
-    assert {each.verdict for each in verdicts} == {"not measured"}
-    assert all(blocks(each, COARSE, narrowed=False) for each in verdicts)
+    assert {verdict.verdict for verdict in verdicts} == {"not measured"}
+    assert all(blocks(verdict, COARSE, narrowed=False) for verdict in verdicts)
     assert set(verdict_words(evaluator_of(COARSE, PAIRED, SHARES, most=dict.fromkeys(LENGTHS, 0)))) == {"inconclusive"}
 
 
@@ -137,13 +137,13 @@ def test_equal_losses_and_gains_pass() -> None:
 def test_too_few_pairs_are_inconclusive_and_count_as_configured(most: int, counts: str) -> None:
     given = replace(thresholds(), regression=RegressionSettings(inconclusive=counts))  # type: ignore[arg-type]  # parametrized
     evaluator = compared(SHARES, given=given, most=dict.fromkeys(LENGTHS, most))
-    for each in regression_verdicts(evaluator):
+    for verdict in regression_verdicts(evaluator):
         # The model's sample is measured first, so its last one has no pair yet.
-        assert (each.verdict, each.samples, each.of) == ("inconclusive", max(0, most - 1), 300)
-        assert (each.measured is None) == (most <= 1)
+        assert (verdict.verdict, verdict.samples, verdict.of) == ("inconclusive", max(0, most - 1), 300)
+        assert (verdict.measured is None) == (most <= 1)
         said = "undecided, lost" if most > 1 else "too few samples to compare: none has an answer of both models"
-        assert said in each.reason
-        assert blocks(each, given, narrowed=False) == (counts == "fail")
+        assert said in verdict.reason
+        assert blocks(verdict, given, narrowed=False) == (counts == "fail")
 
 
 @pytest.mark.parametrize("share", [0.9, 0.2])
@@ -188,11 +188,11 @@ def test_a_full_run_uses_all_pairs() -> None:
 def test_the_verdict_rests_on_the_pairs_that_stopped_the_run() -> None:
     evaluator = compared({1024: 0.9, 2048: 0.8, 4096: 0.5})
     baseline = baseline_scores(evaluator.measured.results)
-    for each, ((_, length), panel) in zip(regression_verdicts(evaluator), evaluator.panels.items(), strict=True):
+    for verdict, ((_, length), panel) in zip(regression_verdicts(evaluator), evaluator.panels.items(), strict=True):
         analysis = panel.status(evaluator.scores, baseline=baseline).comparison
         assert analysis is not None
-        assert (each.length, each.samples) == (length, analysis.samples)
-        assert each.verdict == (analysis.decision.verdict if analysis.decision else "inconclusive")
+        assert (verdict.length, verdict.samples) == (length, analysis.samples)
+        assert verdict.verdict == (analysis.decision.verdict if analysis.decision else "inconclusive")
 
 
 def test_differences_end_with_the_scores_of_the_baseline() -> None:
