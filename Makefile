@@ -30,7 +30,7 @@ test: lint types
 
 # Every run that the pages show, on a small model, with one sample of each case.
 pages: $(READY)
-	LONGCTX_MEASURE_DOCS=1 $(PYTEST) tests/docs/test_docs_listed.py
+	LONGCTX_MEASURE_DOCS=1 $(PYTEST) tests/docs/test_docs_listed.py -k measures
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
