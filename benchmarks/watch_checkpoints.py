@@ -97,7 +97,8 @@ def watch(kind: str, seed: int, *, samples: int, length: str) -> Watched:
         )
         log, history = folder / "log", []
         for step in range(1, ends + 1):
-            build(Spec(blind=blind_share(kind, step, edge=edge, seed=seed), step=100 * step), folder / "run" / f"step-{step}")
+            blind = blind_share(kind, step, edge=edge, seed=seed)
+            build(Spec(blind=blind, step=100 * step), folder / "run" / f"step-{step}")
             if step < begins:
                 continue
             _execute(arguments, log)
