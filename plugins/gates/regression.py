@@ -21,6 +21,8 @@ from plugins.gates.statistics import paired_interval
 from plugins.gates.thresholds import RegressionSettings
 
 KIND = "regression"
+# Points by which the sum of differences may be off.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +198,9 @@ def _allowed(settings: RegressionSettings, comparison: Comparison, word: Verdict
     low, high = comparison.interval
     if word != "fail" or _loss(comparison.difference) > settings.drop:
         return f"{settings.drop:g} allowed"
-    if settings.population and low == high:
-        return f"less than {(settings.drop + settings.clear_points) / 2:g} allowed where all pairs are known"
+    limit = (settings.drop + settings.clear_points) / 2
+    if settings.population and low == high and _loss(comparison.difference) >= limit - ROUNDING:
+        return f"less than {limit:g} allowed where all pairs are known"
     return f"{settings.drop:g} allowed, and a failure shows more than {settings.clear_points:g}"
 
 

@@ -108,6 +108,16 @@ def test_the_headline_agrees_with_the_exit_code(changed: dict[str, Any], verdict
     assert f'<p class="verdict {verdict}">' in page_of(run)
 
 
+@pytest.mark.parametrize(("changed", "count"), [({"lengths": (4096,)}, 0), ({}, 1), ({"paired": True}, 3)])
+def test_gates_and_cases_of_the_report_say_whether_they_fail_the_run(changed: dict[str, Any], count: int) -> None:
+    run = run_summary(samples=20, suite="ruler", **changed)
+    written = document(run)
+    gates = [gate["name"] for gate in written["gates"] if gate["fails"]]
+    cases = [case["id"] for case in written["cases"] if case["fails"]]
+    assert (*gates, *cases) == details(run).failing
+    assert len(gates) == count
+
+
 def test_the_headline_names_the_gates_that_decided_it() -> None:
     run = run_summary(samples=20, suite="ruler")
     shown = headline(document(run), details(run))
