@@ -29,8 +29,8 @@ import numpy as np
 from benchmarks.harmless_changes import EXECUTIONS, FILE_CHANGES, write_changed
 from ci.suite_process import read_report
 from fixtures.atomic_files import write_file
+from fixtures.installation import SUITE as REPOSITORY
 
-REPOSITORY = Path(__file__).parents[1]
 CHECKS = ("load", "preflight", "invariance")
 SCORE = "score"
 # The practice beside it: samples of each checkpoint, the tolerated loss in points, and replications.

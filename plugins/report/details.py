@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fixtures.records import VerdictWord
-from plugins.gates.diagnoses import case_blocks
-from plugins.gates.evaluate import blocks
 from plugins.gates.evidence_curves import Curve
 from plugins.report.document import RunSummary
 from plugins.report.samples import Samples, samples_of
@@ -33,9 +31,6 @@ class Details:
     confidence: float
     """The confidence of the means' intervals, from 0 to 1."""
 
-    failing: tuple[str, ...]
-    """The names of the gates and the ids of the cases that fail the run."""
-
     aspects: tuple[Series, ...]
     """The means of RULER's aspects; empty for a run without RULER."""
 
@@ -52,22 +47,10 @@ def details(summary: RunSummary) -> Details:
     has_ruler = any(case.suite == "ruler" for case in scope.cases)
     return Details(
         confidence=evaluation.thresholds.verdict.confidence,
-        failing=_failing(summary),
         aspects=tuple(_series(summary, aspect) for aspect in evaluation.aspects) if has_ruler else (),
         curves=evaluation.curves,
         samples=samples_of(scope.cases, evaluation.measured.results),
     )
-
-
-def _failing(summary: RunSummary) -> tuple[str, ...]:
-    """Return the gates and cases that fail the run, by the rules that decide the exit code."""
-    evaluation = summary.evaluation
-    thresholds, scope, results = evaluation.thresholds, evaluation.measured.scope, evaluation.measured.results
-    narrowed = evaluation.is_narrowed(summary.run.available)
-    gates = [verdict.name for verdict in evaluation.verdicts if blocks(verdict, thresholds, narrowed=narrowed)]
-    lost = [case.id for case in scope.cases if case.id not in results or results[case.id].error is not None]
-    bad = [case_id for case_id, diagnosis in evaluation.diagnoses.items() if case_blocks(diagnosis, thresholds)]
-    return (*gates, *lost, *bad)
 
 
 def _series(summary: RunSummary, aspect: str) -> Series:

@@ -64,7 +64,12 @@ DISTURBANCES = {
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
-    "disturbance", [next(iter(DISTURBANCES)), *(pytest.param(name, marks=LONG) for name in list(DISTURBANCES)[1:])]
+    "disturbance",
+    [
+        "a cancelled task",
+        pytest.param("a requeued task", marks=LONG),
+        pytest.param("a drained node", marks=LONG),
+    ],
 )
 def test_an_array_finishes_all_samples_and_the_gate_reads_them(
     disturbance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,6 @@ def gates(document: Document, details: Details) -> list[dict[str, Any]]:
     for gate in document["gates"]:
         suffix = "" if gate["length"] is None else f" at {format_length(gate['length'])}"
         groups.setdefault(gate["name"].removesuffix(suffix), []).append(_gate(gate, details))
-    failing = set(details.failing)
     regressions = (name for name, verdicts in groups.items() if verdicts[0]["kind"] == "regression")
     first_regression = next(regressions, None)
     return [
@@ -30,7 +29,7 @@ def gates(document: Document, details: Details) -> list[dict[str, Any]]:
             "requirement": verdicts[0]["requirement"],
             "blocking": verdicts[0]["blocking"],
             "open": (verdicts[0]["blocking"] and name == verdicts[0]["name"])
-            or any(gate["name"] in failing for gate in verdicts),
+            or any(gate["fails"] for gate in verdicts),
         }
         for name, verdicts in groups.items()
     ]

@@ -46,7 +46,7 @@ def page(document: Mapping[str, Any], details: Details) -> str:
         model=document["model"],
         run=document["run"],
         ruler=document["ruler"],
-        headline=views.headline(document, details),
+        headline=views.headline(document),
         ladder=views.ladder(document),
         effective_length=views.effective_length(document),
         effective_length_note=views.effective_length_note(document),

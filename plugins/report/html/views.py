@@ -52,17 +52,17 @@ class Chart:
         return f"{self.name}: {', '.join(f'{place} {score}' for place, score, _ in self.rows)}"
 
 
-def headline(document: Document, details: Details) -> dict[str, Any]:
+def headline(document: Document) -> dict[str, Any]:
     """Return the verdict of the run, which agrees with the exit code, and the first of the gates that decided it."""
     blocking = Counter(gate["verdict"] for gate in document["gates"] if gate["blocking"])
-    failing = set(details.failing)
-    deciding = [gate for gate in document["gates"] if gate["name"] in failing]
-    verdict = "fail" if failing else "pass" if blocking["pass"] else "open"
+    deciding = [gate for gate in document["gates"] if gate["fails"]]
+    failed = [case for case in document["cases"] if case["fails"]]
+    verdict = "fail" if deciding or failed else "pass" if blocking["pass"] else "open"
     return {
         "verdict": verdict,
         "title": "Interrupted" if document["run"].get("interrupted") and verdict == "open" else TITLES[verdict],
         "partial": partial_note(document),
-        "counts": "; ".join((_gate_counts(blocking), *_case_counts(document, failing))),
+        "counts": "; ".join((_gate_counts(blocking), *_case_counts(failed))),
         "reasons": [(gate["name"], gate["reason"]) for gate in deciding[:NAMED_GATES]],
         "more": len(deciding[NAMED_GATES:]),
     }
@@ -73,8 +73,8 @@ def _gate_counts(blocking: Counter[str]) -> str:
     return f"blocking gates: {', '.join(counts)}" if counts else "this run has no blocking gate"
 
 
-def _case_counts(document: Document, failing: set[str]) -> list[str]:
-    cases = Counter(case["verdict"] for case in document["cases"] if case["id"] in failing)
+def _case_counts(failed: Sequence[Mapping[str, Any]]) -> list[str]:
+    cases = Counter(case["verdict"] for case in failed)
     return [
         f"{count} {'case' if count == 1 else 'cases'} {description}"
         for verdict, description in CASE_DESCRIPTIONS.items()
