@@ -1,9 +1,10 @@
 """Measure the CPU time of building samples, against tokenizing their finished texts once.
 
-    python -m benchmarks.build_samples [--lengths 4k,128k] [--samples 20] [--tokenizer DIR] [--json FILE]
+    python -m benchmarks.build_samples [--lengths 4k,128k] [--samples 20] [--suite helmet] [--tokenizer DIR]
 
 Builds every sample, then gives its whole text to the same tokenizer: `plain` is that call, which any way of making
 prompts needs. The two take turns, so that other work on the machine affects both alike; `ratio` divides their sums.
+`tokenized` counts the characters that building gave to the tokenizer, divided by those of the finished prompts.
 Every task runs in a process of its own with empty caches: whatever is made for the first time counts, except for one
 sample of another seed, whose time is `start`, the wait before a run's first sample. Without --tokenizer two tokenizers
 are measured: that of the calibration checkpoints, and a byte-level BPE of 32k tokens trained on generated prose.
@@ -52,6 +53,8 @@ NEW_UNITS = ("niah_multikey_2", "niah_multikey_3", "fwe")
 LONG = 131072
 # Limits of the ratio: for repeated units, for new units, for the mean of all tasks, and at 4k.
 MAX_KNOWN, MAX_NEW, MAX_MEAN, MAX_SHORT = 0.3, 1.3, 0.5, 2.0
+# Limit of the mean of `tokenized` over all tasks.
+MAX_TOKENIZED = 1.5
 MAX_GIBIBYTES = 1.0
 MAX_START_SECONDS = 2.0
 
@@ -66,18 +69,43 @@ class Figure:
     build_seconds: float
     plain_seconds: float
     ratio: float
+    tokenized: float
+    """Characters given to the tokenizer while building, divided by those of the finished prompts."""
     most: float | None
     """Limit of the ratio; None if there is none."""
+    most_tokenized: float | None = None
+    """Limit of `tokenized`; None if there is none."""
 
     @property
     def ok(self) -> bool:
-        """True if the ratio keeps its limit."""
-        return self.most is None or self.ratio <= self.most
+        """True if both figures keep their limits."""
+        limits = ((self.ratio, self.most), (self.tokenized, self.most_tokenized))
+        return all(most is None or figure <= most for figure, most in limits)
 
     def __str__(self) -> str:
-        required = "" if self.most is None else f"<= {self.most:.1f}  {'ok' if self.ok else 'NOT ok'}"
-        times = f"{self.build_seconds:9.4f} {self.plain_seconds:9.4f} {self.ratio:7.2f}"
-        return f"{self.tokenizer:12} {self.task:16} {format_length(self.length):>6} {times}  {required}"
+        limits = ", ".join(f"<= {most:.1f}" for most in (self.most, self.most_tokenized) if most is not None)
+        required = f"{limits}  {'ok' if self.ok else 'NOT ok'}" if limits else ""
+        figures = f"{self.build_seconds:9.4f} {self.plain_seconds:9.4f} {self.ratio:7.2f} {self.tokenized:9.2f}"
+        return f"{self.tokenizer:12} {self.task:21} {format_length(self.length):>6} {figures}  {required}"
+
+
+class CountingTokenizer:
+    """A fast tokenizer that counts the characters of the texts it encodes."""
+
+    def __init__(self, fast: Any) -> None:
+        self._fast = fast
+        self.characters = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fast, name)
+
+    def encode(self, text: str, **settings: Any) -> Any:
+        self.characters += len(text)
+        return self._fast.encode(text, **settings)
+
+    def encode_batch(self, texts: list[str], **settings: Any) -> Any:
+        self.characters += sum(map(len, texts))
+        return self._fast.encode_batch(texts, **settings)
 
 
 def main() -> int:
@@ -86,7 +114,8 @@ def main() -> int:
     say = sys.stdout.write
     figures: list[Figure] = []
     starts, peaks = [], []
-    say(f"{'tokenizer':12} {'task':16} {'length':>6} {'build s':>9} {'plain s':>9} {'ratio':>7}  required\n")
+    headings = f"{'build s':>9} {'plain s':>9} {'ratio':>7} {'tokenized':>9}  required"
+    say(f"{'tokenizer':12} {'task':21} {'length':>6} {headings}\n")
     for name, tokenizer in _tokenizers(options.tokenizer):
         of_tokenizer: list[Figure] = []
         for task in options.tasks:
@@ -116,6 +145,7 @@ def of_task(
     name: str, tokenizer: Any, task: str, lengths: Sequence[int], samples: int
 ) -> tuple[list[Figure], float, float]:
     """Measure one task; return its figures, the CPU seconds to its first sample, and the peak memory in GiB."""
+    tokenizer._tokenizer = CountingTokenizer(tokenizer.backend_tokenizer)
     started = time.process_time()
     formatter, corpora = PromptFormatter(tokenizer), Corpora()
     # With another seed, so that all measured samples are new.
@@ -133,18 +163,22 @@ def measure(
     The samples begin at index 0: the task checks the tokens of that sample against those of its whole text.
     """
     builds, plains = [], []
+    counter = tokenizer.backend_tokenizer
+    encoded = finished = 0
     for index in range(samples):
-        started = time.process_time()
+        before, started = counter.characters, time.process_time()
         sample = TASKS[task].sample(length, index, seed=0, tokenizer=formatter, corpora=corpora)
         built = time.process_time()
+        encoded += counter.characters - before
+        finished += len(sample.prompt.text)
         _ = tokenizer(sample.prompt.text, add_special_tokens=False, verbose=False)["input_ids"]
         plains.append(time.process_time() - built)
         builds.append(built - started)
     ratio = sum(builds) / sum(plains)
     most = None
-    if length >= LONG:
+    if task in RULER and length >= LONG:
         most = MAX_NEW if task in NEW_UNITS else MAX_KNOWN
-    elif length == 4096:
+    elif task in RULER and length == 4096:
         most = MAX_SHORT
     return Figure(
         tokenizer=name,
@@ -153,6 +187,7 @@ def measure(
         build_seconds=statistics.fmean(builds),
         plain_seconds=statistics.fmean(plains),
         ratio=ratio,
+        tokenized=encoded / finished,
         most=most,
     )
 
@@ -166,7 +201,9 @@ def _mean(figures: list[Figure]) -> Figure:
         build_seconds=statistics.fmean(figure.build_seconds for figure in figures),
         plain_seconds=statistics.fmean(figure.plain_seconds for figure in figures),
         ratio=statistics.fmean(figure.ratio for figure in figures),
-        most=MAX_MEAN if first.length >= LONG and len(figures) == len(RULER) else None,
+        tokenized=statistics.fmean(figure.tokenized for figure in figures),
+        most=MAX_MEAN if first.length >= LONG and [figure.task for figure in figures] == RULER else None,
+        most_tokenized=MAX_TOKENIZED,
     )
 
 
@@ -203,10 +240,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=lambda text: tuple(map(parse_length, text.split(","))), default=(4096, LONG))
     parser.add_argument("--samples", type=int, default=20)
-    parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(RULER))
+    parser.add_argument("--suite", choices=("ruler", "helmet"), default="ruler")
+    parser.add_argument("--tasks", type=lambda text: text.split(","), help="some tasks of any suite")
     parser.add_argument("--tokenizer", help="directory of a tokenizer to measure instead")
     parser.add_argument("--json", type=Path, help="write the figures to FILE")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.tasks = options.tasks or [name for name, task in TASKS.items() if task.suite == options.suite]
+    return options
 
 
 if __name__ == "__main__":

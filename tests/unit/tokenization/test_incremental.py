@@ -16,9 +16,6 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from fixtures.records import Prompt, Sample
 from fixtures.tasks import TASKS
 from fixtures.tokenization.incremental import (
-    UNIT_CHARACTERS,
-    IdCache,
-    Ids,
     WholeTextEncoder,
     WordEncoder,
     encoder_for,
@@ -26,7 +23,7 @@ from fixtures.tokenization.incremental import (
 )
 from fixtures.tokenization.prompts import PromptFormatter
 from fixtures.tokenization.split_points import find_split_points
-from tests.helpers.tiny_tokenizers import BOS, GENERATED, KINDS, UNKNOWN, wrapped
+from tests.helpers.tiny_tokenizers import BOS, GENERATED, KINDS, RULER, UNKNOWN, wrapped
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -93,15 +90,30 @@ def gpt2(*, prefix: bool) -> Any:
 
 def metaspace(prepend_scheme: Any, *, split: bool) -> Any:
     """Return a BPE tokenizer with visible spaces, over words with `split`, else over whole texts like Llama 2's."""
-    letters = [chr(code) for code in range(0x21, 0x7F)]
-    merges = [("▁", "t"), ("h", "e"), ("▁t", "he"), ("i", "n"), ("▁", "a"), ("▁", "▁")]
-    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
-    tokens = [BOS, "</s>", UNKNOWN, *byte_tokens, "▁", *letters, *("".join(merge) for merge in merges)]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True, fuse_unk=True, unk_token=UNKNOWN))
+    tokenizer = visible_spaces(("▁", "a"), ("▁", "▁"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme, split=split)
     tokenizer.add_special_tokens([*TURNS])
     return wrapped(tokenizer)
+
+
+def gemma(*merges: tuple[str, str]) -> Any:
+    """Return a BPE tokenizer over whole texts like Gemma's, where line ends are added tokens."""
+    tokenizer = visible_spaces(("▁", "▁"), *merges)
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.add_special_tokens([*TURNS])
+    tokenizer.add_tokens([AddedToken("\n" * count, normalized=False) for count in range(1, 9)])
+    return wrapped(tokenizer)
+
+
+def visible_spaces(*merges: tuple[str, str]) -> Tokenizer:
+    """Return a BPE tokenizer with a token for every byte and a few merges, and without a pre-tokenizer."""
+    letters = [chr(code) for code in range(0x21, 0x7F)]
+    all_merges = [("▁", "t"), ("h", "e"), ("▁t", "he"), ("i", "n"), *merges]
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = [BOS, "</s>", UNKNOWN, *byte_tokens, "▁", *letters, *("".join(merge) for merge in all_merges)]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    return Tokenizer(models.BPE(vocabulary, all_merges, byte_fallback=True, fuse_unk=True, unk_token=UNKNOWN))
 
 
 INCREMENTAL: dict[str, Callable[[], Any]] = {
@@ -116,6 +128,7 @@ INCREMENTAL: dict[str, Callable[[], Any]] = {
     "gpt 2 with a space before": lambda: gpt2(prefix=True),
     "metaspace": lambda: metaspace("always", split=True),
     "llama 2": lambda: metaspace("first", split=False),
+    "gemma": lambda: gemma(("▁", "("), (".", "▁("), (".", "▁t"), (".▁t", "he")),
     "llama like": KINDS["llama like"],
     "unigram": KINDS["unigram"],
 }
@@ -141,6 +154,11 @@ WHOLE: dict[str, Callable[[], Any]] = {
     "an unknown expression": lambda: bytes_of(r"\w+ \w+|\s+"),
     "an unknown normalizer": lambda: bytes_of(LLAMA3, normalizer=normalizers.Replace("e ", "E")),
     "a token with a space": lambda: _with_token(AddedToken("the end")),
+}
+# Their tokens that end in a mark stand for other characters.
+JOINED: dict[str, Callable[[], Any]] = {
+    "a byte": lambda: gemma(("<0x41>", "▁")),
+    "an unknown character": lambda: gemma((UNKNOWN, "▁")),
 }
 WORDS = st.sampled_from(
     ["the", "a", "end", "x's", "don't", "12", "3456789", "4b1d-99d0.", "tall-tree", "is:", "(see", "7).\nOne", "\n", "",
@@ -171,6 +189,11 @@ def test_a_tokenizer_without_split_points_encodes_whole_texts(name: str) -> None
     assert isinstance(encoder_for(tokenizer_of(name), max_cached=1000), WholeTextEncoder)
 
 
+@pytest.mark.parametrize("name", JOINED)
+def test_a_tokenizer_that_joins_something_else_than_a_mark_to_a_space_encodes_whole_texts(name: str) -> None:
+    assert isinstance(encoder_for(JOINED[name](), max_cached=1000), WholeTextEncoder)
+
+
 @pytest.mark.parametrize("name", [*INCREMENTAL, *WHOLE])
 @given(texts=st.lists(TEXTS, min_size=1, max_size=4))
 @settings(max_examples=150, deadline=None)
@@ -186,6 +209,14 @@ def test_incremental_ids_are_those_of_the_whole_text(name: str, texts: list[str]
 def _encoder(name: str) -> Any:
     """Return an encoder that keeps its cache between examples."""
     return encoder_for(tokenizer_of(name), max_cached=8)
+
+
+def test_a_mark_that_a_token_joins_to_the_space_behind_it_ends_no_word() -> None:
+    tokenizer = tokenizer_of("gemma")
+    text = "The end. (see the end. the end. An end."
+    ids = plain_ids(tokenizer, [text])[0]
+    assert tokenizer.convert_ids_to_tokens(ids).count(".▁(") == 1
+    assert encoder_for(tokenizer, max_cached=8).ids(text) == ids
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -260,6 +291,21 @@ def test_texts_read_again_are_encoded_once() -> None:
     assert encoded == []
 
 
+@pytest.mark.parametrize("name", ["llama 3", "gemma"])
+def test_samples_take_less_than_one_tokenization_each(name: str) -> None:
+    """All characters that a formatter gives to the tokenizer, the finished prompts' for verification included."""
+    encoded: list[str] = []
+    tokenizer = deepcopy(tokenizer_of(name))
+    tokenizer._tokenizer = RecordingTokenizer(tokenizer.backend_tokenizer, encoded)
+    formatter = PromptFormatter(tokenizer)
+    samples = [
+        task.sample(LENGTH, index, seed=0, tokenizer=formatter, corpora=GENERATED)
+        for task in RULER.values()
+        for index in range(3)
+    ]
+    assert sum(map(len, encoded)) < sum(len(sample.prompt.text) for sample in samples)
+
+
 class RecordingTokenizer:
     """A fast tokenizer that records the texts it encodes."""
 
@@ -273,27 +319,6 @@ class RecordingTokenizer:
         self._encoded.append(text)
         return self._fast.encode(text, **options)
 
-
-def test_the_cache_stays_within_bounds_and_keeps_repeated_texts() -> None:
-    made_texts: list[str] = []
-
-    def make(text: str) -> Ids:
-        made_texts.append(text)
-        return (len(text),)
-
-    id_cache = IdCache(make, max_units=20)
-    for number in range(500):
-        assert id_cache["again"] == (5,)
-        assert id_cache[f"new {number}"]
-        assert sum(map(len, (*id_cache, *id_cache._old))) <= 20 * UNIT_CHARACTERS
-    assert made_texts.count("again") == 1
-    assert len(made_texts) == 501
-
-
-def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_cached() -> None:
-    id_cache = IdCache(lambda text: (len(text),), max_units=100)
-    for number in range(50):
-        assert id_cache[f"{number}" + " word" * 400]
-        assert sum(map(len, (*id_cache, *id_cache._old))) <= 100 * UNIT_CHARACTERS
-    assert id_cache["word " * 1000] == (5000,)
-    assert "word " * 1000 not in id_cache
+    def encode_batch(self, texts: list[str], **options: Any) -> Any:
+        self._encoded += texts
+        return self._fast.encode_batch(texts, **options)
