@@ -10,9 +10,10 @@ from pathlib import Path
 
 from fixtures.checkpoints.checkpoint import Checkpoint
 from fixtures.engines import EngineError
-from fixtures.engines.openai.endpoint import Endpoint, connect, is_ready
+from fixtures.engines.openai.endpoint import Endpoint, StartedServer, connect, is_ready
 from fixtures.engines.openai.keys import contains_key, is_base_url
 from fixtures.engines.openai.probe import LONG, probe_endpoint
+from fixtures.engines.openai.retry import RetryPolicy
 from fixtures.engines.openai.score import require_log_probabilities
 from fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
 from fixtures.engines.openai.time_budget import TimeBudget
@@ -116,7 +117,9 @@ def open_endpoint(
     `add_cleanup` takes the function that stops a started server. Raises EngineError, ServeError, and TimeUp if the
     budget ends before the server has answered.
     """
-    url = options.base_url if options.serve is None else _start_server(options, checkpoint, budget, logs, add_cleanup)
+    url, started = options.base_url, None
+    if options.serve is not None:
+        url, started = _start_server(options, checkpoint, budget, logs, add_cleanup)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
         endpoint = probe_endpoint(
@@ -126,13 +129,19 @@ def open_endpoint(
             api="chat" if options.api == "chat" else "completions",
             is_own_tokenizer=is_on_disk(checkpoint),
             ids=_prompt_encoder(options, checkpoint),
+            retry_policy=RetryPolicy() if started is None else RetryPolicy(may_return=started.is_running),
             budget=budget,
         )
+        endpoint = replace(endpoint, started=started)
         if options.signal == "answers":
             return endpoint
         ids = _prompt_encoder(options, checkpoint)(LONG)
         method = require_log_probabilities(connection, endpoint, ids, budget)
         return replace(endpoint, log_probabilities=method)
+    except EngineError:
+        if started is not None and not started.is_running():
+            raise started.ended from None
+        raise
     finally:
         connection.close()
 
@@ -143,8 +152,8 @@ def _start_server(
     budget: TimeBudget,
     logs: Path,
     add_cleanup: Callable[[Callable[[], None]], object],
-) -> str:
-    """Run the command of --serve until the server is ready, and return the server's URL.
+) -> tuple[str, StartedServer]:
+    """Run the command of --serve until the server is ready, and return the server's URL and its process.
 
     Raises EngineError if the checkpoint was replaced while the server loaded it.
     """
@@ -153,8 +162,12 @@ def _start_server(
     words = split_command(str(options.serve), model=model, port=port)
     url = options.base_url or f"http://127.0.0.1:{port}/v1"
 
+    log = logs / f"serve-{os.getpid()}.log"
+    processes: list[int] = []
+
     def start() -> None:
-        server = ServerProcess(words, logs / f"serve-{os.getpid()}.log")
+        server = ServerProcess(words, log)
+        processes.append(server.process_id)
         add_cleanup(server.stop)
         server.wait(lambda: is_ready(url), seconds=min(START_TIMEOUT_SECONDS, budget.seconds_left))
 
@@ -162,7 +175,7 @@ def _start_server(
         load_unchanged(checkpoint, start, option="--model", trust_remote_code=options.trust_remote_code)
     else:
         start()
-    return url
+    return url, StartedServer(process_id=processes[0], log=str(log))
 
 
 def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:

@@ -1,11 +1,14 @@
 """A server that counts with a checkpoint's tokenizer and answers `seven`: `fake_server.py CHECKPOINT PORT [DELAY]`.
 
-It has a child process that ignores SIGTERM, as workers of real servers may.
+With ANSWERS in its environment it crashes after so many. It has a child process that ignores SIGTERM, as workers
+of real servers may.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +18,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+MOST_ANSWERS = int(os.environ.get("ANSWERS", -1))
+ANSWERED = itertools.count()
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 )
@@ -33,6 +38,8 @@ def handler(checkpoint: str) -> type[BaseHTTPRequestHandler]:
             read = len(tokenizer.encode(prompt).ids) if isinstance(prompt, str) else len(prompt)
             print("request", read, self.headers["Authorization"], flush=True)
             choices = [{"text": " seven", "finish_reason": "stop"}]
+            if next(ANSWERED) == MOST_ANSWERS:
+                os._exit(1)
             self._say({"choices": choices, "usage": {"prompt_tokens": read, "completion_tokens": 1}})
 
         def _say(self, body: object) -> None:

@@ -108,19 +108,23 @@ class Server:
 
     def _attend(self, child: Child, *, is_ended: bool) -> None:
         """Send the exit code of a process that has ended, or else a signal of its client to the process."""
+        is_closed = child.connection.fileno() < 0
         if is_ended:
             _, status = os.waitpid(child.pid, 0)
             with suppress(OSError):
                 child.connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
             self.selector.unregister(child.pidfd)
             os.close(child.pidfd)
+        elif is_closed:
+            # Client and process have ended at the same time.
+            return
         elif number := child.connection.recv(1):
             os.kill(child.pid, number[0])
             return
         else:
             # The client was killed.
             os.kill(child.pid, signal.SIGKILL)
-        with suppress(KeyError):
+        if not is_closed:
             self.selector.unregister(child.connection)
             child.connection.close()
 

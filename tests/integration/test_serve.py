@@ -26,6 +26,7 @@ from fixtures.engines.openai.server_process import ServeError, ServerProcess, fr
 from fixtures.tasks import TASKS
 from fixtures.tokenization.load import load_tokenizer
 from fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.journals import computed_samples
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import PYTEST, preloaded
 from tests.helpers.runs import UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, run_pytest
@@ -269,7 +270,33 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
     assert all_gone(pids(log))
 
 
-def test_a_serve_command_that_exits_is_a_one_line_error(model: Path, tmp_path: Path) -> None:
+def test_a_server_that_ends_during_its_run_is_not_waited_for(model: Path, tmp_path: Path) -> None:
+    """Others are waited for, because they may come back."""
+    (tmp_path / "brief.py").write_text(BRIEF)
+    ended = run_pytest(
+        tmp_path, f"--model={model}", "--lengths=512", "--samples=9", "-k", "single_1", "--batch-size=1", "-p", "brief",
+        f"--serve=env ANSWERS=6 {fake(model)}", f"--report-json={tmp_path}/report.json",
+    )  # fmt: skip
+    assert ended.exit_code == 1
+    (case,) = ended.report["cases"]
+    assert case["score"] is None
+    assert re.fullmatch(r"--serve: the server ended during the run; see .*\.log; .* continues", case["error"])
+    assert 0 < computed_samples(tmp_path / "journal").total() < 6
+    assert ended.report["run"]["seconds"] < 60
+
+
+def test_a_server_that_ends_while_it_is_described_is_not_waited_for(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "brief.py").write_text(BRIEF)
+    ended = run_pytest(
+        tmp_path, f"--model={model}", "--lengths=512", "--samples=1", "-k", "single_1", "-p", "brief",
+        f"--serve=env ANSWERS=1 {fake(model)}",
+    )  # fmt: skip
+    assert ended.exit_code == 4
+    assert re.fullmatch(r"ERROR: --serve: the server ended during the run; see .*\.log; .*\n+", ended.errors)
+
+
+@pytest.mark.parametrize("output", ["echo no GPU", "echo RuntimeError: no GPU; echo warning: 2 leaked objects"])
+def test_a_serve_command_that_exits_is_a_one_line_error(output: str, model: Path, tmp_path: Path) -> None:
     ended = run_pytest(
         tmp_path,
         f"--model={model}",
@@ -277,10 +304,12 @@ def test_a_serve_command_that_exits_is_a_one_line_error(model: Path, tmp_path: P
         "--samples=1",
         "-k",
         "single_1",
-        "--serve=sh -c 'echo no GPU; exit 3'",
+        f"--serve=sh -c '{output}; exit 3'",
     )
     assert ended.exit_code == 4
-    assert re.fullmatch(r"ERROR: --serve: sh -c .* ended before it served \(no GPU\); see .*\.log\n+", ended.errors)
+    assert re.fullmatch(
+        r"ERROR: --serve: sh -c .* ended before it served \((RuntimeError: )?no GPU\); see .*\.log\n+", ended.errors
+    )
 
 
 @pytest.mark.parametrize(
