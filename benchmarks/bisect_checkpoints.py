@@ -30,7 +30,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +56,26 @@ class Usage:
 
     samples: int = 0
     """Samples of its longest comparison, and those that screened it."""
+    likelihoods: int = 0
+    """Samples whose gold answers were scored."""
     loads: int = 0
     """Times its weights would be loaded with a journal of its own."""
 
+    def with_likelihoods(self, samples: int) -> Usage:
+        """Return the usage after the gold answers of some samples, which are always the same, are scored."""
+        if samples <= self.likelihoods:
+            return self
+        return replace(self, likelihoods=samples, loads=self.loads + 1)
+
     def with_screening(self, samples: int) -> Usage:
         """Return the usage after a comparison on samples of their own, counted as if no other had them."""
-        return Usage(samples=self.samples + samples, loads=self.loads + 1)
+        return replace(self, samples=self.samples + samples, loads=self.loads + 1)
 
     def with_comparison(self, samples: int) -> Usage:
         """Return the usage after one more comparison over the first `samples` samples."""
         if samples <= self.samples:
             return self
-        return Usage(samples=samples, loads=self.loads + 1)
+        return replace(self, samples=samples, loads=self.loads + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,7 @@ class SearchResult:
     lost: float
     """Points of loss measured between the endpoints."""
     samples: int
+    """Answers, and samples whose gold answers were scored, of all checkpoints."""
     checkpoints: int
     """Number of checkpoints measured."""
     loads: int
@@ -99,13 +108,18 @@ def usage_by_checkpoint(reports: Iterable[Mapping[str, Any]]) -> dict[str, Usage
     """Return the usage of every checkpoint by fingerprint, from the reports of a search's comparisons."""
     usage: dict[str, Usage] = {}
     for report in sorted(reports, key=lambda report: str(report["run"]["started"])):
+        both = (report["model"]["fingerprint"], report["regression"]["baseline"]["fingerprint"])
+        if report.get("likelihood"):
+            scored = sum(panel["samples"] for panel in report["likelihood"]["panels"])
+            usage |= {fingerprint: usage.get(fingerprint, Usage()).with_likelihoods(scored) for fingerprint in both}
+            continue
         samples = sum(case["samples"] for case in report["cases"])
         if report["run"]["options"]["only_samples"]:
             # The endpoint that it is compared with has answered these samples before.
             fingerprint = report["model"]["fingerprint"]
             usage[fingerprint] = usage.get(fingerprint, Usage()).with_screening(samples)
             continue
-        for fingerprint in (report["model"]["fingerprint"], report["regression"]["baseline"]["fingerprint"]):
+        for fingerprint in both:
             usage[fingerprint] = usage.get(fingerprint, Usage()).with_comparison(samples)
     return usage
 
@@ -145,7 +159,7 @@ def search_chain(work: Path, points: int, number: int, *, checkpoints: int, samp
         named=result["first_bad"],
         right=(result["last_good"], result["first_bad"]) == (edge - 1, edge),
         lost=result["lost"],
-        samples=sum(usage.samples for usage in usages),
+        samples=sum(usage.samples + usage.likelihoods for usage in usages),
         checkpoints=len(usages),
         loads=max(usage.loads for usage in usages),
         processes=len(reports),

@@ -30,7 +30,7 @@ from fixtures.faults.inject import write_faulty
 from fixtures.faults.registry import CHECKPOINT_FAULTS
 from fixtures.installation import SUITE as REPOSITORY
 
-TASK, LENGTH = "niah_multikey_1", "512"
+TASK = "niah_multikey_1"
 NOISE = 1e-3
 """The standard deviation of the noise relative to that of each weight matrix."""
 NOISY_LAYER = ".layers.0."
@@ -53,7 +53,7 @@ class FoundStep:
     measured: int
     """Checkpoints that were measured."""
     samples: int
-    """Answers of the most that a comparison needed of each of them."""
+    """Answers of the most that a comparison needed of each of them, and samples whose gold answers were scored."""
 
 
 def write_step(checkpoint: Checkpoint, out: Path, fault: CheckpointFault, strength: float, step: int) -> Path:
@@ -91,8 +91,8 @@ def search(checkpoint: Checkpoint, work: Path, row: str, options: argparse.Names
     command = [
         sys.executable, "-m", "ci.bisect", "--good", f"{chain}/step-0001", "--bad",
         f"{chain}/step-{options.checkpoints:04}", "--checkpoints", f"{chain}/step-*", "--case",
-        f"test_ruler[{TASK}-{LENGTH}]", "--out", str(out), "--samples", str(options.samples), "--suite", "ruler",
-        "--lengths", LENGTH, "--batch-size", "32", "--journal", str(work / f"journal-{fault}"),
+        f"test_ruler[{TASK}-{options.length}]", "--out", str(out), "--samples", str(options.samples), "--suite",
+        "ruler", "--lengths", options.length, "--batch-size", "32", "--journal", str(work / f"journal-{fault}"),
     ]  # fmt: skip
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     process = subprocess.run(command, cwd=REPOSITORY, env=inherited, capture_output=True, text=True, check=False)
@@ -103,7 +103,7 @@ def search(checkpoint: Checkpoint, work: Path, row: str, options: argparse.Names
     usages = usage_by_checkpoint(reports)
     return FoundStep(
         fault=row, edge=edge, named=result.get("first_bad"), checkpoints=options.checkpoints, measured=len(usages),
-        samples=sum(usage.samples for usage in usages.values()),
+        samples=sum(usage.samples + usage.likelihoods for usage in usages.values()),
     )  # fmt: skip
 
 
@@ -124,6 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--work", type=Path, required=True, metavar="DIR", help="folder for checkpoints, journals and reports")
     add("--faults", default="rope_theta:1", metavar="NAME:STRENGTH,NAME", help="faults of a checkpoint's files")
     add("--checkpoints", type=int, default=32, help="checkpoints of a chain (default: 32)")
+    add("--length", default="512", help="the length of the samples (default: 512)")
     add("--samples", type=int, default=250, help="samples of the case (default: 250)")
     add("--seed", type=int, default=0, help="seed of the steps (default: 0)")
     options = parser.parse_args(arguments)

@@ -28,7 +28,7 @@ from ci.bisect.confirm import confirm
 from ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure_endpoints
 from ci.bisect.report import BisectLog, step_line
 from ci.bisect.search import StepVerdict, max_measurements, search
-from ci.checkpoint_dirs import CheckpointsError, Step, between, fingerprint_of, read_step
+from ci.checkpoint_dirs import CheckpointsError, Step, between, fingerprint_of
 from ci.parallel import Execution, add_execution_options, read_execution
 from ci.run_file import SET_BY_COMMAND, RunFileError, command_options, run_options, split_config
 from ci.suite_thresholds import suite_thresholds
@@ -180,6 +180,9 @@ def _search(arguments: Arguments) -> int:
         suite=arguments.suite, steps=steps, endpoints=endpoints, confidence=arguments.confidence,
         parallel=execution.parallel,
     )  # fmt: skip
+    if last > 1 and bisection.telling.values:
+        # Measured before several threads ask for it.
+        _ = bisection.endpoints_rise
     log = BisectLog(bisection=bisection)
     most = max_measurements(last, parallel=execution.parallel)
     print_line(f"searching  {last - 1} steps between them, about {most} to measure")
@@ -215,7 +218,8 @@ def _search(arguments: Arguments) -> int:
 def _test(arguments: Arguments) -> int:
     """Test one checkpoint, and return the exit code for `git bisect run`."""
     assert arguments.test is not None
-    good, bad = read_step(arguments.good, option="--good"), read_step(arguments.bad, option="--bad")
+    # Commits are searched, not steps, so that the endpoints need no step in their names.
+    good, bad = (Step(number=0, path=absolute(path)) for path in (arguments.good, arguments.bad))
     for endpoint, option in ((good, "--good"), (bad, "--bad")):
         # The suite would name its own options in an error about them.
         fingerprint_of(endpoint.path, option=option, options=arguments.suite.options)

@@ -8,10 +8,12 @@ from functools import cached_property
 
 from ci.bisect.compare import SCREEN_ALPHA, Bounds, Suite, compare_step, search_bounds
 from ci.bisect.endpoints import Endpoints
-from ci.bisect.journal_stats import JournalStats
+from ci.bisect.gold_answers import CONTEXTS, LEAST_RISE_NATS, rise_of_loss, verdict_of
+from ci.bisect.journal_stats import Flip, JournalStats
 from ci.bisect.search import StepVerdict, max_measurements
-from ci.bisect.telling_samples import TellingSamples, telling_samples
+from ci.bisect.telling_samples import MOST_CONTEXTS, TellingSamples, telling_samples
 from ci.checkpoint_dirs import Step
+from fixtures.checkpoints.checkpoint import CheckpointError
 
 # With neighbouring endpoints no step is measured, and only the edge itself is compared.
 NEIGHBOURS_ALPHA = 0.01
@@ -46,13 +48,59 @@ class Bisection:
     @cached_property
     def telling(self) -> TellingSamples:
         """The samples that screen a step."""
-        report = self.endpoints.report
-        good, bad = (self.suite.journal_fingerprint(self.steps[position].path) for position in (0, self.last))
-        flips = JournalStats(report, self.suite.samples).flips(good, bad, self.endpoints.cases)
-        return telling_samples(flips, {case["id"]: case.get("group", 1) for case in report["cases"]})
+        return self._telling(MOST_CONTEXTS)
+
+    @cached_property
+    def endpoints_rise(self) -> float | None:
+        """Nats a token that the bad endpoint loses on the gold answers; None if that does not tell steps apart."""
+        rise = self._rise(self.last)
+        return None if rise is None or rise[0] < LEAST_RISE_NATS else rise[0]
 
     def screen(self, position: int) -> StepVerdict:
-        """Compare the step at this position with the good endpoint on the samples on which the endpoints differ.
+        """Compare the step at this position with the good endpoint on the samples on which the endpoints differ."""
+        return self._screen_by_loss(position) or self._screen_by_answers(position)
+
+    @cached_property
+    def _flips(self) -> tuple[Flip, ...]:
+        """The samples that the endpoints score differently."""
+        good, bad = (self.suite.journal_fingerprint(self.steps[position].path) for position in (0, self.last))
+        return JournalStats(self.endpoints.report, self.suite.samples).flips(good, bad, self.endpoints.cases)
+
+    def _telling(self, most: int) -> TellingSamples:
+        groups = {case["id"]: case.get("group", 1) for case in self.endpoints.report["cases"]}
+        return telling_samples(self._flips, groups, most)
+
+    def _rise(self, position: int) -> tuple[float, int] | None:
+        """Return the rise of a step's loss of the gold answers, in nats a token, and on how many samples.
+
+        None if it cannot be measured.
+        """
+        step, good = self.steps[position].path, self.steps[0].path
+        few = self._telling(CONTEXTS).values
+        try:
+            run = self.suite.compare(step, good, self.bounds, cases=self.endpoints.cases, only=few, likelihood=True)
+        except CheckpointError:
+            return None
+        return rise_of_loss(run)
+
+    def _screen_by_loss(self, position: int) -> StepVerdict | None:
+        """Return the verdict by the loss of the gold answers, None if it does not tell.
+
+        The difference is that of the whole case if the step has the same share of the loss of answers.
+        """
+        if self.endpoints_rise is None or (rise := self._rise(position)) is None:
+            return None
+        nats, pairs = rise
+        verdict = verdict_of(nats, self.endpoints_rise)
+        if verdict is None:
+            return None
+        # A gold answer may be less likely still than at the bad endpoint, which says nothing about points.
+        share = min(1.0, max(0.0, nats / self.endpoints_rise))
+        difference = -self.endpoints.loss_points * share
+        return StepVerdict(verdict=verdict, difference=difference, pairs=pairs, is_screened=True, rise_of_loss=nats)
+
+    def _screen_by_answers(self, position: int) -> StepVerdict:
+        """Return the verdict by the answers.
 
         The difference is that of the whole case if the step has lost the same share of it.
         """

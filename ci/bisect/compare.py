@@ -84,13 +84,14 @@ class Suite:
     def compare(
         self, model: Path, baseline: Path, bounds: Bounds, *, cases: Sequence[str] = (), samples: int = 0,
         full: bool = False, shared: bool = False, is_survey: bool = False, only: Sequence[str] = (),
+        likelihood: bool = False,
     ) -> SuiteRun:  # fmt: skip
         """Run cases on two checkpoints and compare them sample by sample.
 
         Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. A survey
-        has samples of its own; `only` are values of `--only-samples`. The same comparison runs once: its report is read
-        afterwards. If several runs are allowed at a time, they share a full comparison through the journal, and one
-        that is `shared`. Raises CheckpointError.
+        has samples of its own; `only` are values of `--only-samples`; with `likelihood`, gold answers are scored and
+        none are generated. The same comparison runs once: its report is read afterwards. If several runs are allowed at
+        a time, they share a full comparison through the journal, and one that is `shared`. Raises CheckpointError.
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
@@ -98,6 +99,7 @@ class Suite:
             *(f"{CASES_DIRECTORY}/{case.partition('[')[0]}.py::{case}" for case in cases),
             *self.options, "--samples", str(samples or self.samples), *(["--full"] if full else []),
             *(self.survey_seed if is_survey else []), *(f"--only-samples={text}" for text in only),
+            *(["--signal", "likelihood", "--full"] if likelihood else []),
         ]  # fmt: skip
         name = f"{model.name}-{stable_hash(*fingerprints, thresholds, *selection):016x}"
         thresholds_path = self.folder / f"{name}.toml"

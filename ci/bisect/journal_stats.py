@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plugins.journal import Entry, IndexedEntry, Journal, sample_key
+from plugins.journal import Entry, IndexedEntry, Journal, likelihood_key, sample_key
 from plugins.journal.lines import decode_subject
 
 ANSWER_CHARACTERS = 200
@@ -35,13 +35,20 @@ class Flip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Number of answers, and of the tokens that a model computed for them."""
+    """Number of answers, and of the tokens that a model computed."""
 
     samples: int = 0
     tokens: int = 0
+    """Tokens computed for the answers."""
+    likelihood_tokens: int = 0
+    """Tokens computed for likelihoods of gold answers."""
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(samples=self.samples + other.samples, tokens=self.tokens + other.tokens)
+        return Cost(
+            samples=self.samples + other.samples,
+            tokens=self.tokens + other.tokens,
+            likelihood_tokens=self.likelihood_tokens + other.likelihood_tokens,
+        )
 
 
 class JournalStats:
@@ -62,9 +69,15 @@ class JournalStats:
         return JournalStats(report, self._samples)
 
     def cost(self, fingerprint: str, cases: Sequence[str]) -> Cost:
-        """Return the cost of all of a checkpoint's answers to these cases, in whichever run it gave them."""
-        entries = self._entries(fingerprint, cases)
-        return Cost(samples=len(entries), tokens=sum(entry.computed_tokens or 0 for entry in entries))
+        """Return the cost of all of a checkpoint's results for these cases, in whichever run it gave them."""
+        entries, journal = self._entries(fingerprint, cases), self._journal(fingerprint)
+        likelihoods = {} if journal is None else journal.likelihoods
+        keys = [key for name in self._names(cases) if (key := likelihood_key(name)) in likelihoods]
+        return Cost(
+            samples=len(entries),
+            tokens=sum(entry.computed_tokens or 0 for entry in entries),
+            likelihood_tokens=sum(likelihoods[key].likelihood.computed_tokens for key in keys),
+        )
 
     def difference(self, before: str, after: str, cases: Sequence[str]) -> float:
         """Return the mean score of `after` minus that of `before`, in points, over the samples of both; 0 for none."""
@@ -92,15 +105,19 @@ class JournalStats:
         return [] if journal is None else journal.load(entries)
 
     def _entries(self, fingerprint: str, cases: Sequence[str]) -> list[IndexedEntry]:
-        journal, run = self._journal(fingerprint), self._report["run"]
+        journal = self._journal(fingerprint)
         entries = {} if journal is None else journal.entries
-        names = (
+        return [entries[name] for name in self._names(cases) if name in entries]
+
+    def _names(self, cases: Sequence[str]) -> Iterator[str]:
+        """Return the keys of all samples of these cases."""
+        run = self._report["run"]
+        return (
             sample_key(run["samples"], case.get("version", ""), run["seed"], case["task"], case["length"], index)
             for case in self._report["cases"]
             if case["id"] in cases
             for index in range(max(self._samples, case["planned"]))
         )
-        return [entries[name] for name in names if name in entries]
 
     def _journal(self, fingerprint: str) -> Journal | None:
         if fingerprint not in self._journals:

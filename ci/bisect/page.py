@@ -36,14 +36,16 @@ def bisect_page(document: Mapping[str, Any], chart: str) -> str:
 
 def _row(look: Mapping[str, Any], marks: Mapping[int, str]) -> dict[str, Any]:
     low, high = look["interval"] or (None, None)
+    rise = look.get("rise_of_loss")
+    by_likelihood, nats = ("", "") if rise is None else (" by likelihood", f"{rise:+.2f} nats, ")
     return {
         "step": look["step"],
         "mark": marks.get(look["step"], ""),
-        "verdict": look["word"] + (", screened" if look.get("screened") else ""),
+        "verdict": look["word"] + (", screened" if look.get("screened") else "") + by_likelihood,
         "difference": "-" if look["difference"] is None else f"{look['difference']:+.1f}",
         "interval": "-" if low is None else f"{low:+.1f} to {high:+.1f}",
         "pairs": look["pairs"],
-        "note": look["reason"] or look["checkpoint"],
+        "note": look["reason"] or f"{nats}{look['checkpoint']}",
     }
 
 

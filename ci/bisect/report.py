@@ -76,6 +76,9 @@ def step_line(step: Step, verdict: StepVerdict) -> str:
     """Return one step's verdict as a line."""
     if verdict.difference is None:
         return f"step {step.number:<8} skipped  {verdict.reason}"
+    if verdict.rise_of_loss is not None:
+        loss = f"loss of the gold answers {verdict.rise_of_loss:+.2f} nats"
+        return f"step {step.number:<8} {verdict.verdict:<7} {loss}  {verdict.pairs} telling pairs"
     low, high = verdict.interval or (-100.0, 100.0)
     kind = "telling pairs" if verdict.is_screened else "pairs"
     difference = f"{verdict.difference:+6.1f} [{low:+.1f}, {high:+.1f}]"
@@ -168,11 +171,13 @@ def _screening_lines(bisection: Bisection, edge: Edge) -> list[str]:
     measured = [verdict.pairs for verdict in edge.verdicts.values() if verdict.pairs and not verdict.is_screened]
     if edge.screened is None or not screened:
         return []
+    by_loss = sum(verdict.rise_of_loss is not None for verdict in edge.verdicts.values())
+    by_likelihood = f", {by_loss} of them by the likelihood of gold answers" if by_loss else ""
     alone = "the same step" if edge.screened == edge.first_bad else f"step {bisection.steps[edge.screened].number}"
     saved = round(len(screened) * sum(measured) / max(1, len(measured))) - sum(screened)
     return [
-        f"screened: {len(screened)} step{'s' * (len(screened) != 1)} only on samples on which the endpoints differ, "
-        f"which saved about {max(0, saved)} samples; alone that would have named {alone}"
+        f"screened: {len(screened)} step{'s' * (len(screened) != 1)} only on samples on which the endpoints differ"
+        f"{by_likelihood}, which saved about {max(0, saved)} samples; alone that would have named {alone}"
     ]
 
 
@@ -188,7 +193,8 @@ def cost_lines(confirmation: Confirmation) -> list[str]:
 
 def _cost(cost: Cost) -> str:
     """Return samples and tokens; a server need not say how many tokens it computed."""
-    return f"{cost.samples:,} samples" + (f", {cost.tokens:,} tokens" if cost.tokens else "")
+    likelihoods = f", {cost.likelihood_tokens:,} more for likelihoods" if cost.likelihood_tokens else ""
+    return f"{cost.samples:,} samples" + (f", {cost.tokens:,} tokens" if cost.tokens else "") + likelihoods
 
 
 def _final_facts(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class StepVerdict:
     """One line that says why the step was skipped."""
     is_screened: bool = False
     """True if the pairs are the samples on which the endpoints differ, and nothing else was measured."""
+    rise_of_loss: float | None = None
+    """Nats a token by which the loss of the gold answers exceeds the good endpoint's, if it decided; else None."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict under the keys of `bisect.json`."""
@@ -44,6 +46,7 @@ class StepVerdict:
             "pairs": self.pairs,
             "reason": self.reason,
             "screened": self.is_screened,
+            "rise_of_loss": self.rise_of_loss,
         }
 
 

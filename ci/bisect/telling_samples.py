@@ -22,8 +22,8 @@ class TellingSamples:
     """The mean loss of the bad endpoint on them, in points."""
 
 
-def telling_samples(flips: Sequence[Flip], groups: Mapping[str, int]) -> TellingSamples:
-    """Choose some of the contexts on which the bad endpoint is worse. The choice is always the same.
+def telling_samples(flips: Sequence[Flip], groups: Mapping[str, int], most: int = MOST_CONTEXTS) -> TellingSamples:
+    """Choose up to `most` of the contexts on which the bad endpoint is worse. The choice is always the same.
 
     `groups` are the numbers of consecutive samples that share a context, by case id. All samples of a context come
     together, as in every run.
@@ -33,7 +33,7 @@ def telling_samples(flips: Sequence[Flip], groups: Mapping[str, int]) -> Telling
         context = flip.case, flip.index // groups[flip.case]
         losses[context] = losses.get(context, 0.0) + flip.before - flip.after
     worse = [context for context, loss in losses.items() if loss > 0]
-    chosen = sorted(worse, key=lambda context: stable_hash("telling", *context))[:MOST_CONTEXTS]
+    chosen = sorted(worse, key=lambda context: stable_hash("telling", *context))[:most]
     indices: dict[str, list[int]] = {}
     for case, number in sorted(chosen):
         indices.setdefault(case, []).extend(range(number * groups[case], (number + 1) * groups[case]))

@@ -11,6 +11,7 @@ import pytest
 
 from ci.bisect import __main__ as bisect
 from ci.bisect import compare
+from ci.bisect.gold_answers import verdict_of
 from tests.helpers.checkpoint_chains import CASE, SAMPLES, Chain
 from tests.helpers.pages import tables_of
 
@@ -55,6 +56,46 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     marked = {row[0] for row in tables["steps"][1:] if "good" in row[0] or "bad" in row[0]}
     assert marked == {"8 last good", "9 first bad"}
     assert len(tables["flips"]) - 1 == len(written["flips"])
+
+
+def test_steps_are_screened_by_the_likelihood_of_gold_answers_where_it_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The gold answers of step 12 are less likely still than those of the bad endpoint.
+    chain = Chain(tmp_path, [95] * 9 + [65] * 7, gold_losses=[4.0] * 12 + [40.0] + [4.0] * 3)
+    assert run_search(chain, monkeypatch) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "first bad step 9 (last good 8), 99 %" in lines
+    assert any(line.endswith("good    loss of the gold answers +0.00 nats  3 telling pairs") for line in lines)
+    (screened,) = [line for line in lines if line.startswith("screened: ")]
+    assert "of them by the likelihood of gold answers" in screened
+    assert screened.endswith("named the same step")
+    looks = json.loads((tmp_path / "out" / "bisect.json").read_text())["looks"]
+    assert {look["step"] for look in looks if look["rise_of_loss"] is None} == {8, 9}
+    lost = json.loads((tmp_path / "out" / "bisect.json").read_text())["lost"]
+    assert [(look["step"], look["difference"]) for look in looks if (look["rise_of_loss"] or 0) > 5] == [(12, -lost)]
+    page = (tmp_path / "out" / "bisect.html").read_text(encoding="utf-8")
+    assert page.count("screened by likelihood") == len(looks) - 2
+    assert set(chain.measured) == {"step-8", "step-9", "step-15"}, "no other step generates an answer"
+
+
+@pytest.mark.parametrize(
+    ("rise", "verdict"), [(-1.0, "good"), (0.5, "good"), (0.6, None), (1.4, None), (1.5, "bad"), (9.0, "bad")]
+)
+def test_a_loss_between_those_of_the_endpoints_gives_no_verdict(rise: float, verdict: str | None) -> None:
+    assert verdict_of(rise, 2.0) == verdict
+
+
+@pytest.mark.parametrize("loss_of_the_middle", [2.0, 0.1], ids=["between the endpoints", "nearer the wrong one"])
+def test_answers_decide_where_likelihood_does_not(
+    loss_of_the_middle: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first middle has the loss of answers, and its wrong answers are unusually likely."""
+    losses = [4.0] * 16
+    losses[8] = loss_of_the_middle
+    chain = Chain(tmp_path, [95] * 8 + [65] * 8, gold_losses=losses)
+    assert run_search(chain, monkeypatch) == 0
+    assert "first bad step 8 (last good 7), 99 %" in capsys.readouterr().out.splitlines()
 
 
 def test_the_results_of_converted_checkpoints_screen_steps_and_count_as_cost(
@@ -162,6 +203,15 @@ def test_endpoints_without_a_loss_end_the_search(
     assert set(chain.measured) == {"step-3"}
 
 
+def test_git_needs_no_steps_in_the_names_of_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain(tmp_path, [95, 60, 95])
+    for old, new in (("step-0", "accepted"), ("step-1", "broken"), ("step-2", "exported")):
+        (tmp_path / old).rename(tmp_path / new)
+        chain.solved[new] = chain.solved.pop(old)
+    names = {"--good": "accepted", "--bad": "broken", "--test": "exported"}
+    assert run_search(chain, monkeypatch, *(f"{option}={tmp_path}/{name}" for option, name in names.items())) == 0
+
+
 # Both ways to write an option.
 BOTH_WAYS = pytest.mark.parametrize("option", [("--test", "{}"), ("--test={}",)], ids=["apart", "joined"])
 
@@ -182,7 +232,6 @@ def test_one_checkpoint_is_tested_with_the_exit_codes_of_git_bisect(
         ((), "--bad step-2 is not shown to be worse"),
         (("--good", "{}/step-7"), "--good: no such directory"),
         (("--bad", "{}/step-8"), "--bad: no such directory"),
-        (("--bad", "{}/last"), "last has no step in its name"),
         (("--gate", "nope"), "--gate: no gate 'nope'"),
         (("--confidence", "2"), "--confidence must be"),
         (("--samples", "many"), "argument --samples: invalid int value: 'many'"),
