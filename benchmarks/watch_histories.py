@@ -87,7 +87,7 @@ def watch(kind: Kind, *, samples: int, flips: float, correlation: float, horizon
     )
     thresholds = replace(load_thresholds(SHIPPED, known_tasks=FAMILIES), gates=())
     suite = SimulatedSuite(training, thresholds)
-    options = SuiteOptions(given=(), seed_by_step=False, confidence=thresholds.verdict.confidence)
+    options = SuiteOptions(given=(), checks_engine=False, seed_by_step=False, confidence=thresholds.verdict.confidence)
     runner = SuiteRunner(options=options, gpus=(), horizon=horizon, run=suite)
     with tempfile.TemporaryDirectory() as name:
         history = History(Path(name))

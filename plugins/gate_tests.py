@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +12,7 @@ import pytest
 from fixtures.records import Verdict
 from fixtures.shown_text import visible_line
 from plugins.config.run import Run
-from plugins.controller import CONTROLLER, EVALUATION
+from plugins.controller import CONTROLLER, EVALUATION, INVARIANCE
 from plugins.gates.diagnoses import Diagnosis, case_blocks
 from plugins.gates.evaluate import blocks
 from plugins.gates.evaluation import Evaluation
@@ -35,6 +36,9 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         if controller.selected and not controller.run.options.preflight:
             config.stash[EVALUATION] = controller.evaluate()
             log_gates(session, config.stash[EVALUATION])
+        elif INVARIANCE in config.stash:
+            # A run of --invariance alone has reports, and no gates.
+            config.stash[EVALUATION] = replace(controller.evaluate(), verdicts=())
     yield
 
 

@@ -42,12 +42,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--invariance", action="store_true", help="check first that caches, chunks and batches change no answer")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Add the check to what is collected, after the gates that are named have added their cases."""
     if RUN not in config.stash or not config.option.invariance:
         return
     run = config.stash[RUN]
     if run.options.preflight:
         raise pytest.UsageError("--invariance: needs a model, and --preflight loads none; leave one of them out")
+    check = config.rootpath / CASES_DIRECTORY / TEST_FILE
+    given = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
+    if not any(check.is_relative_to(path) for path in given):
+        # Ids of cases leave the check out no more than -k does.
+        config.args.append(str(check))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -170,7 +170,8 @@ def write(target: Path, text: str) -> None:
 def _terminal_lines(config: pytest.Config) -> list[tuple[str, dict[str, bool]]]:
     """Return the summary of a measured run or of a preflight, as lines with their markup."""
     if SHOWN in config.stash:
-        return summary_lines(config.stash[SHOWN], _columns())
+        # A run of --invariance alone has no cases to sum up.
+        return summary_lines(config.stash[SHOWN], _columns()) if config.stash[SHOWN]["cases"] else []
     if CONTROLLER in config.stash and config.stash[RUN].options.preflight:
         reports = config.stash[CONTROLLER].reports.values()
         return inspection_lines([report.inspection for report in reports if report.inspection])

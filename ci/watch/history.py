@@ -45,9 +45,9 @@ class Measurement:
     exit_code: int
     """pytest's exit code."""
     failed: tuple[str, ...]
-    """One line for every failed gate or case, or the only reason why nothing was measured."""
+    """One line for every failed gate, case or property of the engine, or the only reason why nothing was measured."""
     report: str
-    """Path of the JSON report."""
+    """Path of the JSON report; of that of --invariance if the engine failed."""
     baseline: int | None
     """The last good step before this one; None for the first one."""
     effective_length: str | None

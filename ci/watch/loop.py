@@ -205,7 +205,7 @@ class Watch:
             verdict=result.verdict,
             exit_code=result.exit_code,
             failed=result.reasons,
-            report=str(started.report),
+            report=str(result.engine_check or started.report),
             baseline=good.step if good else None,
             effective_length=result.report["ruler"]["effective_length_label"] if result.report else None,
             gpu_seconds=round(gpu_seconds, 1),

@@ -4,7 +4,8 @@ A run of the gates has its own probability of error, and a watch makes many runs
 a confidence that holds over a whole number of checkpoints: the same run continues with that confidence, until its
 verdicts are as certain as that. A regression must also be shown for the model, not only on the planned samples, whose
 scores move by chance from checkpoint to checkpoint. Checkpoints that pass, which are most, cost nothing more. With
---screen, those that seem to have lost nothing against the anchor end with a few samples instead.
+--screen, those that seem to have lost nothing against the anchor end with a few samples instead. With --invariance, a
+run of its own checks the engine first, and a checkpoint whose engine fails is not measured.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ from ci.watch.checkpoint_watcher import CompleteCheckpoint
 from ci.watch.history import Screening, Verdict
 from ci.watch.screen import SCREEN, computed_tokens, read_screening, screen_options
 from ci.watch.shown_for_model import is_shown_for_model
-from ci.watch.suite_options import SuiteOptions
+from ci.watch.suite_options import INVARIANCE, SuiteOptions
+from fixtures.installation import CASES_DIRECTORY
+from plugins.report.properties import failed_properties
 
 Gate = Mapping[str, Any]
 # The comparisons of a checkpoint share its probability of error.
 BASELINES = 2
 LAST_GOOD = "last-good"
+ENGINE_CHECK = "invariance"
+# The check alone, whatever cases the user's options select.
+CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
 SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "inconclusive", "screened", "pass")
 
 
@@ -40,6 +46,8 @@ class CheckpointResult:
     """pytest's exit code."""
     report: Mapping[str, Any] | None
     """The report of the first comparison; None if it was not completed."""
+    engine_check: Path | None = None
+    """The report of the check that the engine failed, in place of a comparison; None for all others."""
     screen: Screening | None = None
     """None for a checkpoint that was not screened."""
 
@@ -68,8 +76,11 @@ class SuiteRunner:
         """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
 
         Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks. A
-        checkpoint whose screen sees no loss is not compared any further.
+        checkpoint whose screen sees no loss is not compared any further, and one whose engine fails not at all.
         """
+        failed = self._check_engine(checkpoint, report)
+        if failed is not None:
+            return failed
         usable = [baseline for baseline in baselines if baseline.argument is not None]
         screening = self._screen(checkpoint, usable, report)
         if screening is not None and screening.verdict == "no loss":
@@ -83,6 +94,24 @@ class SuiteRunner:
             if baseline.argument is None:
                 result = _worse(result, _not_compared(baseline))
         return replace(result, screen=screening)
+
+    def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path) -> CheckpointResult | None:
+        """Check the engine before any sample; return None if the checkpoint may be measured."""
+        if not self.options.checks_engine:
+            return None
+        file = report.parent / ENGINE_CHECK / report.name
+        run = self._run(checkpoint, None, file, *CHECK_OPTIONS)
+        if run.report is not None and run.exit_code == 0:
+            return None
+        findings = () if run.report is None else tuple(failed_properties(run.report))
+        why = run.reason or f"the engine was not checked; see {file.with_suffix('.log')}"
+        return CheckpointResult(
+            verdict="fail" if findings else "error",
+            reasons=findings or (f"invariance: {why}",),
+            exit_code=run.exit_code,
+            report=None,
+            engine_check=file,
+        )
 
     def _screen(self, checkpoint: CompleteCheckpoint, baselines: Sequence[Baseline], report: Path) -> Screening | None:
         """Screen a checkpoint against the anchor; None without --screen or an anchor to compare with."""
@@ -137,7 +166,6 @@ def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     reasons = (
         *(f"{gate['name']}: {gate['reason']}" for gate in gates if gate["fails"]),
         *(f"{case['id']}: {case['error'] or case['decided_by']}" for case in cases),
-        *(f"invariance: {finding['name']}: {finding['reason']}" for finding in _failed_properties(run.report)),
     )
     verdict: Verdict = "error" if "error" in words else "underpowered" if words == {"underpowered"} else "fail"
     return verdict, reasons or (f"pytest ended with code {run.exit_code}",)
@@ -175,13 +203,8 @@ def _result(run: SuiteRun, baseline: Baseline | None, alpha: float | None) -> Ch
 
 
 def _failed(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the gates, cases and properties of the engine that failed a run."""
-    failed = [entry for entry in (*report["gates"], *report["cases"]) if entry["fails"]]
-    return [*failed, *_failed_properties(report)]
-
-
-def _failed_properties(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [finding for finding in report.get("invariance") or () if finding["verdict"] == "fail"]
+    """Return the gates and cases that failed a run."""
+    return [entry for entry in (*report["gates"], *report["cases"]) if entry["fails"]]
 
 
 def _not_compared(baseline: Baseline) -> CheckpointResult:

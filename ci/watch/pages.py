@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ci.watch.history import Measurement
-from ci.watch.measure import LAST_GOOD
+from ci.watch.measure import ENGINE_CHECK, LAST_GOOD
 from ci.watch.noise import noise, score_lines, steady_scores
 from ci.watch.screen import SCREEN, screen_lines
 from fixtures.atomic_files import write_file
@@ -42,6 +42,7 @@ def _row(folder: Path, measurement: Measurement, earlier: Sequence[Any]) -> dict
         "page": f"{report}.html",
         "log": f"{report}.log",
         "against the last good step": os.path.join(directory, LAST_GOOD, f"{name}.html"),
+        "invariance": os.path.join(directory, ENGINE_CHECK, f"{name}.html"),
         "screen": os.path.join(directory, SCREEN, f"{name}.html"),
     }
     return {

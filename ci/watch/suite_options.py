@@ -12,6 +12,7 @@ from ci.suite_thresholds import suite_thresholds
 from plugins.gates.thresholds import SHIPPED
 
 SEED_BY_STEP = "step"
+INVARIANCE = "--invariance"
 # The options that every measurement sets, with what to use instead.
 RESERVED = {
     "--model": "it is every checkpoint of DIR",
@@ -31,7 +32,9 @@ class SuiteOptions:
     """The user's pytest options."""
 
     given: Sequence[str]
-    """All of them but `--seed step`."""
+    """All of them but `--seed step` and `--invariance`."""
+    checks_engine: bool
+    """True with `--invariance`."""
     seed_by_step: bool
     """True to draw the samples of every checkpoint with its step as the seed."""
     confidence: float
@@ -55,7 +58,12 @@ def read_suite_options(options: Sequence[str]) -> SuiteOptions:
     seed_by_step = parsed.seed == SEED_BY_STEP
     thresholds = suite_thresholds(parsed.thresholds, options)
     given = [*others, "--thresholds", str(parsed.thresholds)] if seed_by_step else options
-    return SuiteOptions(given=tuple(given), seed_by_step=seed_by_step, confidence=thresholds.verdict.confidence)
+    return SuiteOptions(
+        given=tuple(option for option in given if option != INVARIANCE),
+        checks_engine=INVARIANCE in options,
+        seed_by_step=seed_by_step,
+        confidence=thresholds.verdict.confidence,
+    )
 
 
 def check_suite_options(options: SuiteOptions, *more: str) -> None:

@@ -15,6 +15,7 @@ from plugins.report.document import FEW_SAMPLES, detectable_note, is_rough
 from plugins.report.frontier_lines import frontier_findings, frontier_means, has_no_ruler
 from plugins.report.headline import deciding_gate, gated_length, partial_note, ruler_length
 from plugins.report.likelihood import CAPTION, MEASURES, texts
+from plugins.report.properties import failed_properties, held_properties
 from plugins.report.question_sets import cut_findings, question_set_means
 
 Document = Mapping[str, Any]
@@ -44,6 +45,7 @@ def markdown(document: Document, *, holds: bool) -> str:
         _title(document, holds),
         _headline(document),
         _made_of(document),
+        _invariance(document),
         _table(("", *map(_length, lengths)), _means(document, lengths)),
         _likelihood(document),
         "\n".join(f"- {plain(text, 240)}" for text in frontier_findings(document.get("frontier"))),
@@ -94,6 +96,12 @@ def _made_of(document: Document) -> str:
         parts.append(f"{verb} {plain(model['source']['path'], 120)}")
     text = "; ".join(parts)
     return text[:1].upper() + text[1:]
+
+
+def _invariance(document: Document) -> str:
+    """Return the properties of the engine that fail, and the number of those that hold; empty without --invariance."""
+    failed = [f"- ❌ {plain(line, 400)}" for line in failed_properties(document)]
+    return "\n".join([*failed, *(f"- {line}" for line in held_properties(document))])
 
 
 def _headline(document: Document) -> str:

@@ -11,10 +11,10 @@ NO_GATE = "nothing in this run can fail, except for errors; give --baseline, or 
 
 
 def gate_warning(document: Mapping[str, Any]) -> str:
-    """Return a line for a run that no score can fail; empty if a gate or a floor can."""
+    """Return a line for a run that nothing can fail; empty if a gate, a floor or a property of the engine can."""
     has_gate = any(gate["blocking"] and gate["verdict"] != "not measured" for gate in document["gates"])
     has_floor = any(case["floor"] is not None for case in document["cases"])
-    return "" if has_gate or has_floor else NO_GATE
+    return "" if has_gate or has_floor or document.get("invariance") else NO_GATE
 
 
 def threshold_notes(ruler: Mapping[str, Any]) -> list[str]:

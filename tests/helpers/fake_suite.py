@@ -22,14 +22,18 @@ class FakeSuite:
         regressing: Mapping[int, float] | None = None,
         scores: Mapping[int, float] | None = None,
         rises: Mapping[int, float | None] | None = None,
+        forgetful: Sequence[int] = (),
     ):
         """`regressing` are the differences from the baseline in points, by step.
 
-        `rises` are those of the loss of the gold answers in nats; None where it is not known.
+        `rises` are those of the loss of the gold answers in nats; None where it is not known. The engine of the
+        `forgetful` steps fails a property of --invariance.
         """
         self.failing, self.broken, self.underpowered = failing, broken, underpowered
         self.regressing, self.scores = regressing or {}, scores or {}
         self.rises = rises or {}
+        self.forgetful = forgetful
+        self.checked: list[int] = []
         self.screened: list[int] = []
         self.seeds: list[str | None] = []
         self.baselines: list[str | None] = []
@@ -43,6 +47,9 @@ class FakeSuite:
         option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
         step = int(option["--model"].rpartition("-")[2])
         baseline = option.get("--baseline")
+        if "--invariance" in option:
+            self.checked.append(step)
+            return self._check(step)
         if "--signal" in option:
             self.screened.append(step)
             return SuiteRun(exit_code=0, report=self._screen(step))
@@ -88,6 +95,16 @@ class FakeSuite:
             "likelihood": None,
         }
         return SuiteRun(exit_code=int(fails or regression["verdict"] != "pass"), report=written)
+
+    def _check(self, step: int) -> SuiteRun:
+        """Return a run of --invariance alone."""
+        facts = {"sample": "niah_single_2 of 1024 tokens, 0", "token": 2, "expected": " 12", "got": " 17"}
+        warm = {"name": "warm", "verdict": "fail", "reason": "token 2 of the answer: logits differ by 0.5", **facts}
+        batch = {"name": "batch", "verdict": "pass", "reason": "logits differ by 1e-06"}
+        findings = [warm, batch] if step in self.forgetful else [batch]
+        return SuiteRun(
+            exit_code=int(step in self.forgetful), report={"gates": [], "cases": [], "invariance": findings}
+        )
 
     def _screen(self, step: int) -> dict[str, Any]:
         """Return the parts of the report of a screen that a watch reads."""

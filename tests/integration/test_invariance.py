@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from ci.suite_process import SuiteRun
-from ci.watch.measure import verdict_of
+from plugins.report.properties import failed_properties
 from tests.helpers.runs import calibration_checkpoint, completed_run, run_pytest
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, needles_within
 
@@ -39,8 +39,7 @@ def test_a_fault_that_no_score_shows_fails_its_properties_in_every_report(
     line = next(line for line in run.output.splitlines() if line.startswith("invariance FAIL  chunks"))
     assert "niah_single_2 of 1024 tokens, 0: token 1 of the answer" in line
     assert 'id="invariance"' in (run.folder / "report.html").read_text()
-    verdict, reasons = verdict_of(SuiteRun(exit_code=1, report=run.report))
-    assert (verdict, [reason.split(":")[1].strip() for reason in reasons]) == ("fail", ["order", "chunks"])
+    assert [line.split(":")[1].strip() for line in failed_properties(run.report)] == ["order", "chunks"]
 
 
 def test_a_server_that_forgets_its_prompts_in_the_cache_fails_its_properties(
@@ -61,9 +60,40 @@ def test_a_server_that_forgets_its_prompts_in_the_cache_fails_its_properties(
         server.answer = answer
         run = run_pytest(
             tmp_path, f"--model={checkpoint}", f"--base-url={server.url}", "--invariance", "--suite=ruler",
-            "tests_longctx/test_invariance.py",
+            "tests_longctx/test_invariance.py", "--report-json", str(tmp_path / "r.json"),
+            "--report-md", str(tmp_path / "r.md"),
         )  # fmt: skip
     failed = re.findall(r"invariance FAIL  (\w+): niah_single_2 of 1024 tokens, 0 of --seed \d+: another", run.output)
     assert (run.exit_code, failed) == (1, ["warm", "order", "batch"]), run.output
     assert re.search(r"another\s+text:\s+''\s+instead\s+of\s+' \d{7}'", run.output)
     assert "properties: 3 skipped, 3 fail" in run.output
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [finding["name"] for finding in report["invariance"] if finding["verdict"] == "fail"] == failed
+    assert (report["cases"], report["gates"]) == ([], [])
+    page = (tmp_path / "r.md").read_text()
+    assert page.startswith("### ❌ Long context")
+    assert "- ❌ invariance: warm: niah\\_single\\_2 of 1024 tokens" in page
+    assert "- 0 of 3 checked properties of the engine hold" in page
+
+
+def test_ids_of_cases_do_not_leave_the_check_out(tmp_path: Path) -> None:
+    run = run_pytest(
+        tmp_path, "--model=calibration:full", "--lengths=4k", "--invariance", "--collect-only", "-q",
+        "tests_longctx/test_ruler.py::test_ruler[niah_single_2-4k]",
+    )  # fmt: skip
+    cases = [line for line in run.output.splitlines() if line.startswith("tests_longctx/")]
+    assert cases == [
+        "tests_longctx/test_invariance.py::test_invariance",
+        "tests_longctx/test_ruler.py::test_ruler[niah_single_2-4k]",
+    ]
+
+
+def test_gates_that_are_selected_do_not_leave_the_check_out(tmp_path: Path) -> None:
+    run = run_pytest(
+        tmp_path, "--model=calibration:full", "--lengths=4k", "--invariance", "--collect-only", "-q",
+        "-k", "gate[tracing at 4k]",
+    )  # fmt: skip
+    cases = [line for line in run.output.splitlines() if line.startswith("tests_longctx/")]
+    assert cases == [
+        "tests_longctx/test_invariance.py::test_invariance", "tests_longctx/test_ruler.py::test_ruler[vt-4k]",
+    ]  # fmt: skip

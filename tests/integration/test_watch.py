@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 import signal
@@ -105,6 +106,24 @@ def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_
     write_step(tmp_path / "run", 4)
     assert start(shown) == 1
     assert events(tmp_path)[-2]["word"] == "fail"
+
+
+def test_a_checkpoint_whose_engine_fails_a_property_is_not_measured(tmp_path: Path, start: Start, capsys: Any) -> None:
+    for step in (1, 2, 3):
+        write_step(tmp_path / "run", step)
+    suite = FakeSuite(forgetful=[2])
+    assert start(suite, "--invariance") == 1
+    assert suite.checked == [1, 2, 3]
+    assert suite.runs == [(1, None), (3, "1")]
+    line = (
+        "invariance: warm: niah_single_2 of 1024 tokens, 0: token 2 of the answer: logits differ by 0.5:"
+        " ' 17' instead of ' 12'"
+    )
+    second = next(event for event in events(tmp_path) if event.get("step") == 2)
+    assert (second["word"], second["failed"]) == ("fail", [line])
+    assert Path(second["report"]).parent == tmp_path / "out" / "invariance"
+    assert f"    {line}\n" in capsys.readouterr().out
+    assert line in html.unescape((tmp_path / "out" / "index.html").read_text())
 
 
 def test_an_underpowered_comparison_is_no_pass(tmp_path: Path, start: Start) -> None:

@@ -15,6 +15,7 @@ from plugins.report.cost import counted
 from plugins.report.details import Details, Series
 from plugins.report.headline import deciding_gate, gated_length, partial_note, ruler_length
 from plugins.report.html.tables import Document, interval_text, interval_unless_known, lengths_of, number, short_length
+from plugins.report.properties import held_properties
 
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
 ORDER = (
@@ -57,13 +58,19 @@ def headline(document: Document) -> dict[str, Any]:
     blocking = Counter(gate["verdict"] for gate in document["gates"] if gate["blocking"])
     deciding = [gate for gate in document["gates"] if gate["fails"]]
     failed = [case for case in document["cases"] if case["fails"]]
-    verdict = "fail" if deciding or failed else "pass" if blocking["pass"] else "open"
+    findings = [finding for finding in document.get("invariance") or () if finding["verdict"] != "skipped"]
+    broken = [finding for finding in findings if finding["verdict"] == "fail"]
+    is_check_alone = bool(findings) and not document["cases"]
+    verdict = "fail" if deciding or failed or broken else "pass" if blocking["pass"] or is_check_alone else "open"
     return {
         "verdict": verdict,
         "title": "Interrupted" if document["run"].get("interrupted") and verdict == "open" else TITLES[verdict],
         "partial": partial_note(document),
-        "counts": "; ".join((_gate_counts(blocking), *_case_counts(failed))),
-        "reasons": [(gate["name"], gate["reason"]) for gate in deciding[:NAMED_GATES]],
+        "counts": "; ".join((_gate_counts(blocking), *_case_counts(failed), *held_properties(document))),
+        "reasons": [
+            *((f"invariance: {finding['name']}", finding["reason"]) for finding in broken),
+            *((gate["name"], gate["reason"]) for gate in deciding[:NAMED_GATES]),
+        ],
         "more": len(deciding[NAMED_GATES:]),
     }
 

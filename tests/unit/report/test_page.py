@@ -8,13 +8,14 @@ import html
 import json
 import re
 import unicodedata
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.invariance import Finding
 from fixtures.records import CaseResult
 from fixtures.shown_text import one_line, visible
 from plugins.report.details import details
@@ -124,6 +125,20 @@ def test_a_case_with_an_error_fails_the_run() -> None:
     written = document(broken)
     assert [case["id"] for case in written["cases"] if case["fails"]] == [first]
     assert headline(written)["verdict"] == "fail"
+
+
+def test_a_failed_property_of_the_engine_fails_a_run_whose_gates_pass() -> None:
+    warm = Finding(name="warm", verdict="fail", reason="differs", sample="question", token=1, expected="a", got="a")
+    batch = Finding(name="batch", verdict="pass", reason="differs by 0")
+    run = replace(run_summary(samples=20, suite="ruler", lengths=(4096,)), invariance=(warm, batch))
+    shown = headline(document(run))
+    assert (shown["verdict"], shown["reasons"]) == ("fail", [("invariance: warm", "differs")])
+    assert shown["counts"].endswith("; 1 of 2 checked properties of the engine hold")
+    page = page_of(run)
+    assert "both answers are <bdi>a</bdi>" in page
+    assert '<a href="#invariance">' in page
+    only_checked = document(run) | {"cases": [], "gates": [], "invariance": [asdict(batch)]}
+    assert headline(only_checked)["verdict"] == "pass"
 
 
 def test_the_headline_names_the_gates_that_decided_it() -> None:
