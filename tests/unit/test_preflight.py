@@ -7,8 +7,10 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
+from tokenizers import processors
 
 from fixtures.preflight import depth_problems, fill_ratio, inspect_case, sample_problems
 from fixtures.records import Case, Sample, Score
@@ -43,9 +45,11 @@ def always(value: float) -> Callable[[Sample, str], Score]:
     return lambda sample, text: Score(value=value)
 
 
-def with_template(template: str) -> PromptFormatter:
-    tokenizer = deepcopy(formatter().tokenizer)
+def with_template(template: str, *, adds_bos: bool = True) -> PromptFormatter:
+    tokenizer: Any = deepcopy(formatter().tokenizer)
     tokenizer.chat_template = template
+    if not adds_bos:
+        tokenizer.backend_tokenizer.post_processor = processors.ByteLevel()
     return PromptFormatter(tokenizer)
 
 
@@ -108,6 +112,16 @@ def test_a_template_that_only_trims_the_text_is_sound() -> None:
 def test_a_second_bos_is_reported() -> None:
     lines = chat_problems("{{ bos_token }}system\n{{ bos_token }}{{ messages[0]['content'] }}\n")
     assert lines == ["the prompt holds 2 BOS tokens instead of one at its start"]
+
+
+@pytest.mark.parametrize(("opening", "count"), [("", 1), ("{{ bos_token }}", 2)])
+def test_a_second_bos_is_reported_where_every_turn_begins_with_one(opening: str, count: int) -> None:
+    """The tokenizer itself adds none, as that of a model whose BOS marks the start of a turn."""
+    turns = "{{ bos_token }}system\n{{ bos_token }}user\n{{ messages[0]['content'] }}\n"
+    chat = with_template(opening + turns, adds_bos=False)
+    sample = TASKS[NEEDLE].sample(2048, 0, seed=0, tokenizer=chat, corpora=GENERATED)
+    expected = ["the prompt begins with two BOS tokens; correct the chat template"] if count == 2 else []
+    assert sample_problems(sample, TASKS[NEEDLE], chat) == expected
 
 
 @pytest.mark.parametrize("change", ["none", "late", "twice"])
