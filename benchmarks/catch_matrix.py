@@ -200,7 +200,7 @@ class Matrix:
         else:
             only = ("--plan", "--samples", "2") if check == "load" else ("--preflight", "--samples", "4")
             ended = pytest(*model, *self.selection, *subject.options, *only)
-        return next((line for line in ended.lines if _is_alarm(line, failed=ended.code != 0)), "")
+        return next((line.strip() for line in ended.lines if _is_alarm(line, failed=ended.code != 0)), "")
 
     def _compare(self, subject: Subject, row: str, samples: int) -> Mapping[str, Any] | None:
         """Return the report of a row that was compared with the sound checkpoint's."""
@@ -278,7 +278,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _is_alarm(line: str, *, failed: bool) -> bool:
-    return line.startswith("warning: ") or (failed and line.startswith(("ERROR: ", "invariance FAIL", "FAILED ")))
+    """Return True for a warning and, of a failed run, an error, a failed property or a problem of the preflight."""
+    is_failure = line.startswith(("ERROR: ", "invariance FAIL", "FAILED ")) or ": sample " in line
+    return line.startswith("warning: ") or (failed and is_failure)
 
 
 def _cpu_seconds() -> float:

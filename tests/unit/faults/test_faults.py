@@ -60,7 +60,10 @@ def test_a_fault_of_the_files_changes_the_logits_of_the_copy_only(name: str, tmp
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_fault_of_the_template_changes_the_template_only(name: str, tmp_path: Path) -> None:
     source, out = saved(name, tmp_path / "source"), tmp_path / "out"
+    before = {file.name: file.stat().st_ctime_ns for file in source.iterdir()}
     assert main(["inject", str(source), str(out), "--fault", name]) == 0
+    # A hard link changes it too, and a run that reads the source meanwhile would end.
+    assert {file.name: file.stat().st_ctime_ns for file in source.iterdir()} == before
     written = out / "chat_template.jinja"
     assert not written.exists() if name == "template_lost" else written.read_text() != TEMPLATE
     assert load_file(out / "model.safetensors").keys() == load_file(source / "model.safetensors").keys()
