@@ -10,6 +10,8 @@ from fixtures.lengths import format_length
 
 # RULER's own yardstick is a score at this length.
 YARDSTICK_LENGTH = 4096
+# A gate requires more than the yardstick's score, and no model has more than 100.
+HIGHEST_SCORE = 99.99
 
 
 def yardstick_text(report: Mapping[str, Any]) -> str:
@@ -26,15 +28,17 @@ def yardstick_text(report: Mapping[str, Any]) -> str:
     length = YARDSTICK_LENGTH if YARDSTICK_LENGTH in scores else min(scores)
     aspects = {aspect: by_length[str(length)] for aspect, by_length in ruler["aspects"].items()}
     run = report["run"]
-    name = f"{report['model']['name']} at {format_length(length)}, seed {run['seed']}"
+    source = f"{report['model']['name']} at {format_length(length)}, seed {run['seed']}"
     return "\n".join(
         (
             "# For --yardstick: a run with other texts or prompts refuses this file.",
             "[yardstick]",
-            f"source = {json.dumps(name)}",
+            f"source = {json.dumps(source)}",
             f"samples = {json.dumps(texts_of(report))}",
-            f"mean = {scores[length]:.2f}",
-            *(f"{aspect} = {score:.2f}" for aspect, score in aspects.items()),
+            *(
+                f"{name} = {min(score, HIGHEST_SCORE):.2f}"
+                for name, score in {"mean": scores[length], **aspects}.items()
+            ),
         )
     )
 

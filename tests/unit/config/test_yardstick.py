@@ -94,6 +94,15 @@ def test_calibrate_writes_a_yardstick_that_a_run_on_the_same_text_takes(
         check_texts(reference, "d.p")
 
 
+def test_a_reference_without_a_mistake_makes_a_yardstick_that_a_model_can_exceed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(report(scores={"4096": 100.0})))
+    assert calibrate.main(["--yardstick", str(tmp_path / "report.json")]) == 0
+    (tmp_path / "own.toml").write_text(capsys.readouterr().out)
+    assert read_yardstick(tmp_path / "own.toml").scores["mean"] == 99.99
+
+
 def test_a_yardstick_needs_all_tasks_of_ruler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "report.json").write_text(json.dumps(report(scores={"4096": None})))
     assert calibrate.main(["--yardstick", str(tmp_path / "report.json")]) == 4
