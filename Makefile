@@ -28,9 +28,9 @@ fast: $(READY)
 test: lint types
 	$(PYTEST) tests
 
-# Every run that the pages show, on a small model, with one sample of each case.
+# Every command that the pages show, on small models, with few samples.
 pages: $(READY)
-	LONGCTX_MEASURE_DOCS=1 $(PYTEST) tests/docs/test_docs_listed.py -k measures
+	LONGCTX_MEASURE_DOCS=1 $(PYTEST) tests/docs/test_docs_listed.py tests/docs/test_docs_run.py -k "measures or comes"
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -30,10 +30,8 @@ from fixtures.calibration import build, parse_spec
 from fixtures.installation import SUITE as REPOSITORY
 
 CASE = "test_ruler[niah_single_2-512]"
-STEPS, EDGE = 6, 4
 GATES = '[[gate]]\nname = "needles"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n'
 TIMEOUT_SECONDS = 900
-MAX_SECONDS_TO_KILL = 30
 BISECT_KEYS = ("first_bad", "last_good", "lost", "looks", "edge", "flips", "ended")
 HISTORY_KEYS = ("step", "word", "failed", "baseline")
 
@@ -49,20 +47,20 @@ class Target:
     """Returns the result that the command has left in that folder."""
 
 
-def build_checkpoints(folder: Path) -> Path:
-    """Build six checkpoints with a loss from the fourth on."""
-    for number in range(1, STEPS + 1):
-        loss = "-blind=0.3" if number >= EDGE else ""
+def build_checkpoints(folder: Path, steps: int) -> Path:
+    """Build so many checkpoints, with a loss in the second half of them."""
+    for number in range(1, steps + 1):
+        loss = "-blind=0.3" if number > steps // 2 else ""
         build(parse_spec(f"full{loss}-step={number}"), folder / f"step-{number}")
     return folder
 
 
-def targets(steps: Path, gates: Path) -> list[Target]:
-    """Return the two commands on these checkpoints."""
-    shared = ("--lengths", "512", "--samples", "60")
+def targets(steps: Path, last: int, gates: Path, samples: int) -> list[Target]:
+    """Return the two commands on the checkpoints up to step `last`."""
+    shared = ("--lengths", "512", "--samples", str(samples))
 
     def bisect(folder: Path) -> Sequence[str]:
-        endpoints = ("--good", f"{steps}/step-1", "--bad", f"{steps}/step-{STEPS}")
+        endpoints = ("--good", f"{steps}/step-1", "--bad", f"{steps}/step-{last}")
         folders = ("--out", f"{folder}/out", "--journal", f"{folder}/journal")
         return ("ci.bisect", *endpoints, "--checkpoints", f"{steps}/step-*", "--case", CASE, *shared, *folders)
 
@@ -105,13 +103,13 @@ def computed_again(folder: Path) -> int:
     return sum(count - 1 for count in counts.values())
 
 
-def run_with_kills(target: Target, folder: Path, max_kills: int, rng: random.Random) -> int:
-    """Start the command until it ends by itself; return how often it was killed."""
+def run_with_kills(target: Target, folder: Path, max_kills: int, rng: random.Random, longest_seconds: float) -> int:
+    """Start the command until it ends by itself; return how often it was killed, each time within some seconds."""
     kills = 0
     while True:
         process = start(target, folder)
         try:
-            process.wait(rng.uniform(1, MAX_SECONDS_TO_KILL) if kills < max_kills else TIMEOUT_SECONDS)
+            process.wait(rng.uniform(1, longest_seconds) if kills < max_kills else TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -125,6 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Kill both commands and print one line for every run; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=10, help="kills of either command (default: 10)")
+    parser.add_argument("--seconds", type=float, default=30, help="longest time to a kill (default: 30)")
+    parser.add_argument("--checkpoints", type=int, default=6, help="checkpoints of the run (default: 6)")
+    parser.add_argument("--samples", type=int, default=60, help="samples of the case (default: 60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=("bisect", "watch"))
     args = parser.parse_args(arguments)
@@ -133,15 +134,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gates = root / "gates.toml"
     gates.write_text(GATES)
     faults = 0
-    for target in targets(build_checkpoints(root / "run"), gates):
+    for target in targets(build_checkpoints(root / "run", args.checkpoints), args.checkpoints, gates, args.samples):
         if args.only not in (None, target.name):
             continue
-        run_with_kills(target, root / target.name, 0, rng)
+        run_with_kills(target, root / target.name, 0, rng, args.seconds)
         expected = target.result(root / target.name)
         kills, rounds = 0, 0
         while kills < args.kills:
             folder = root / f"{target.name}-{rounds}"
-            kills += run_with_kills(target, folder, args.kills - kills, rng)
+            kills += run_with_kills(target, folder, args.kills - kills, rng, args.seconds)
             rounds += 1
             is_same, again = target.result(folder) == expected, computed_again(folder)
             faults += not is_same or again > 0

@@ -13,16 +13,32 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.clones import copy_repository
+from tests.helpers.page_commands import DOCS, PageCommand
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import UNRELATED_PLUGINS
 
-DOCS = REPOSITORY / "docs"
 ADDOPTS = shlex.join(UNRELATED_PLUGINS)
+# The sections whose blocks these tests run, by page and heading.
+SECTIONS = GATES, REPORTS, BISECT, WATCH, PROPOSE, JOURNAL, SOUND = (
+    ("gates.md", "Try it"),
+    ("reports.md", "Try it"),
+    ("bisect.md", "Try it"),
+    ("watch.md", "Try it"),
+    ("watch.md", "Propose thresholds from accepted runs"),
+    ("options.md", "The journal"),
+    ("add-a-task.md", "Is it sound?"),
+)
 
 
-def blocks(page: str, heading: str) -> list[list[str]]:
-    """Return the indented blocks below a heading, without their indent."""
+def is_in_section(command: PageCommand) -> bool:
+    """Return True for a command that these tests run."""
+    return command.is_block and (command.page, command.heading) in SECTIONS
+
+
+def blocks(place: tuple[str, str]) -> list[list[str]]:
+    """Return the indented blocks below a heading of a page, without their indent."""
+    page, heading = place
     section = (DOCS / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines_of_blocks: list[list[str]] = [[]]
     for line in section.splitlines():
@@ -52,13 +68,13 @@ def run_commands(clone: Path, lines: list[str], *, fresh: bool = False) -> subpr
 
 def test_the_pages_on_gates_and_reports_show_the_real_output(clone: Path) -> None:
     """Run both pages in one test, because the page on reports reads the files that the page on gates writes."""
-    commands, output = blocks("gates.md", "Try it")
+    commands, output = blocks(GATES)
     passing = next(index for index, line in enumerate(commands) if not line.endswith("\\")) + 1
     passed, failed = run_commands(clone, commands[:passing], fresh=True), run_commands(clone, commands[passing:])
     assert [(process.returncode, process.stderr) for process in (passed, failed)] == [(0, ""), (1, "")]
     assert [line for line in output if line not in (passed.stdout + failed.stdout).splitlines()] == []
 
-    commands, output = blocks("reports.md", "Try it")
+    commands, output = blocks(REPORTS)
     ended = run_commands(clone, commands)
     assert (ended.returncode, ended.stderr, ended.stdout.splitlines()) == (0, "", output)
     page, table = ((clone / "out" / f"step-2000.{form}").read_text(encoding="utf-8") for form in ("html", "md"))
@@ -70,26 +86,26 @@ def test_the_pages_on_gates_and_reports_show_the_real_output(clone: Path) -> Non
 
 def test_the_pages_on_bisecting_and_watching_show_the_real_output(clone: Path) -> None:
     """Run both pages in one test, because the watch reads the checkpoints of the search."""
-    commands, output = blocks("bisect.md", "Try it")
+    commands, output = blocks(BISECT)
     ended = run_commands(clone, commands)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert [line for line in output if line not in ended.stdout.splitlines()] == []
     rerun = run_commands(clone, commands[-2:])
     assert rerun.stdout.splitlines() == ended.stdout.splitlines()[3:]
 
-    commands, output = blocks("watch.md", "Try it")
+    commands, output = blocks(WATCH)
     ended = run_commands(clone, commands)
     assert (ended.returncode, ended.stderr) == (1, "")
     without_times = [line.partition(" ")[2] if line[2:3] == ":" else line for line in ended.stdout.splitlines()]
     assert [line for line in output if line not in without_times] == []
 
     _accept_all(clone / "out" / "watch")
-    (proposal,) = blocks("watch.md", "Propose thresholds from accepted runs")
+    (proposal,) = blocks(PROPOSE)
     ended = run_commands(clone, proposal)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert 'tasks = ["niah_single_2"]' in (clone / "out" / "proposed.toml").read_text()
 
-    journal = [line.partition("#")[0] for line in one_block("options.md", "The journal")]
+    journal = [line.partition("#")[0] for line in one_block(JOURNAL)]
     assert all(line.startswith("longctx journal .longctx/journal") for line in journal)
     listed, pruned = (run_commands(clone, [line]) for line in journal)
     assert [(ended.returncode, ended.stderr) for ended in (listed, pruned)] == [(0, ""), (0, "")]
@@ -99,17 +115,17 @@ def test_the_pages_on_bisecting_and_watching_show_the_real_output(clone: Path) -
 def test_the_steps_of_the_page_add_a_task(clone: Path) -> None:
     page = "add-a-task.md"
     for heading in re.findall(r"^## `(.+)`$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE):
-        lines, target = one_block(page, f"`{heading}`"), clone / heading
+        lines, target = one_block((page, f"`{heading}`")), clone / heading
         if target.exists():
             changed = with_lines(target.read_text(encoding="utf-8").splitlines(), lines)
             target.write_text("\n".join([*changed, ""]), encoding="utf-8")
         else:
             target.parent.mkdir(exist_ok=True)
             target.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    ended = run_commands(clone, one_block(page, "Is it sound?"))
+    ended = run_commands(clone, one_block(SOUND))
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
     assert len(re.findall(r"^=* ?[1-9]\d* (?:checked|passed)", ended.stdout, re.MULTILINE)) == 2
-    (clone / "own.toml").write_text("\n".join(one_block(page, "A gate on it")))
+    (clone / "own.toml").write_text("\n".join(one_block((page, "A gate on it"))))
     planned = run_commands(
         clone, ["pytest --model calibration:full --suite own --lengths 4k --plan --thresholds own.toml"]
     )
@@ -136,8 +152,9 @@ def with_lines(content: list[str], shown: list[str]) -> list[str]:
     return changed
 
 
-def one_block(page: str, heading: str) -> list[str]:
+def one_block(place: tuple[str, str]) -> list[str]:
     """Return all blocks below a heading as one block, with the lines between them."""
+    page, heading = place
     section = (DOCS / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = section.splitlines()
     inside = [index for index, line in enumerate(lines) if line.startswith("    ")]

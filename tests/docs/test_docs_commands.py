@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -22,15 +21,13 @@ from fixtures.lengths import parse_length
 from longctx.cli import COMMANDS as COMMANDS_OF_LONGCTX
 from plugins import invariance, options, reports
 from plugins.config import check_values as option_values
+from tests.helpers.page_commands import PAGES, page_commands, suite_commands, words
 from tests.helpers.paths import REPOSITORY
 
 README = REPOSITORY / "README.md"
 OPTIONS = REPOSITORY / "docs" / "options.md"
-PAGES = (README, REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md")))
 AcceptsArguments = Callable[[Sequence[str]], None]
 TOP = ("ci", "fixtures", "plugins", "docs", "tests", "tests_longctx", "benchmarks")
-# A command with its continuation lines, without a trailing comment or a surrounding quote.
-COMMAND = r"^ {4,}(?:\.venv/bin/)?((?:pytest|python|longctx) (?:.*\\\n)*(?:[^'\n#]|'[^'\n]*')*)(?:#.*|')?$"
 # Options of pytest itself that the page of options lists.
 PYTEST_OPTIONS = {"--junitxml"}
 # Programs that pass unknown options on to pytest.
@@ -41,31 +38,13 @@ RUNS = ("run", "plan", "preflight")
 CREATED = re.compile(r"fixtures/tasks/(own|<)|tests_longctx/test_own")
 
 
-def commands(page: Path) -> list[str]:
-    """Return the commands of indented blocks and between backticks, with continuation lines joined."""
-    text = page.read_text(encoding="utf-8")
-    in_blocks = re.findall(COMMAND, text, re.MULTILINE)
-    in_backticks = re.findall(r"`((?:pytest|python3?|longctx) [^`]+)`", text)
-    return [re.sub(r"\\\n\s*", " ", command) for command in (*in_blocks, *in_backticks)]
-
-
-def words(command: str) -> list[str]:
-    """Return the words of a command line up to `&&`, a pipe or a redirection."""
-    split = shlex.split(command, comments=True)
-    end = next((index for index, word in enumerate(split) if word in ("&&", "||", "|", ">", "…", "...")), len(split))
-    return split[:end]
-
-
 COMMANDS = [
-    pytest.param(command, id=f"{page.stem}-{number}") for page in PAGES for number, command in enumerate(commands(page))
+    pytest.param(line, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, line in enumerate(
+        line for command in page_commands() if command.page == page.name for line in suite_commands(command.text)
+    )
 ]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_command_in_a_block_is_recognized(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    beginnings = re.findall(r"^ {4,}(?:\.venv/bin/)?(?:pytest|python|longctx) ", text, re.MULTILINE)
-    assert len(re.findall(COMMAND, text, re.MULTILINE)) == len(beginnings)
 
 
 class ArgumentsParsed(BaseException):

@@ -10,27 +10,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs_commands import PAGES, commands, words
+from tests.docs.command_table import way_of
+from tests.docs.test_docs_ci import is_in_section
+from tests.helpers.page_commands import PageCommand, page_commands, words
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 
 # Options whose values are of the reader's machine, and how many words they take.
-REPLACED = {"--model": 2, "--baseline": 2, "--judge": 2, "-n": 2, "--data-dir": 2, "--nli-model": 2}
-# Files that a page tells its reader to write, and published data to fetch.
-READERS = ("own", "contracts.toml", "helmet.toml", "longbench")
+REPLACED = {"--model": 2, "-n": 2}
+
+
+def is_listed(command: PageCommand) -> bool:
+    """Return True for a run of the suite that needs no more than a model, and that no test of its page does."""
+    program, *arguments = words(command.text)
+    is_run = program == "pytest" or [program, *arguments[:1]] == ["longctx", "run"]
+    return is_run and way_of(command.text) is None and not is_in_section(command)
 
 
 def runs() -> list[tuple[str, ...]]:
     """Return the options of all runs in the pages, without those of a reader's machine."""
     found = set()
-    for command in (command for page in PAGES for command in commands(page)):
-        program, *arguments = words(command)
-        if program == "longctx" and arguments[:1] == ["run"]:
-            arguments = arguments[1:]
-        elif program != "pytest" or any(argument.startswith("tests/") for argument in arguments):
-            continue
-        if not {"--help", *READERS} & set(arguments):
-            found.add(tuple(_without_replaced(arguments)))
+    for command in filter(is_listed, page_commands()):
+        arguments = words(command.text)[2 if command.text.startswith("longctx") else 1 :]
+        found.add(tuple(_without_replaced(arguments)))
     return sorted(found)
 
 
@@ -57,8 +59,6 @@ def test_a_run_of_a_page_has_cases(options: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("options", runs(), ids=lambda options: " ".join(options) or "none")
 def test_a_run_of_a_page_measures(options: tuple[str, ...], tmp_path: Path) -> None:
     """Measure one sample of every case at 4K."""
-    if {"--base-url", "--serve", "--convert", "--base-model", "--yardstick"} & set(options):
-        pytest.skip("needs a server, a base model, a converter or a yardstick of the reader")
     few = [*options, "--lengths=4k", "--samples=1", f"--journal={tmp_path}/journal"]
     if {"--plan", "--preflight", "--collect-only"} & set(options):
         assert run(few).returncode == 0

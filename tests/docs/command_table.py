@@ -1,0 +1,271 @@
+"""How every command of the pages is run: which stand-ins it needs, what makes it small, and what it must show.
+
+A command belongs to the entry with the longest beginning that it has. It runs as the page shows it, in a copy of the
+repository that has the stand-ins at the paths of the page, except for the values of READERS, and with the options of
+`small` behind it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.helpers import ray_cluster, slurm_cluster
+from tests.helpers.stand_in_programs import (
+    environment,
+    finished_environment,
+    judge,
+    mirror,
+    needle_server,
+    offline,
+    ray,
+    slurm,
+    vllm,
+    wheel,
+)  # fmt: skip
+from tests.helpers.stand_ins import (
+    StandIn,
+    adapter,
+    checkpoint,
+    contracts,
+    distributed_checkpoint,
+    exporter,
+    helmet_clone,
+    journal_and_clone,
+    longbench,
+    megatron,
+    published_data,
+    random_checkpoint,
+    reports,
+    run_file,
+    samples_file,
+    training_run,
+    unchanged_run,
+)  # fmt: skip
+
+# Values of a reader that no stand-in can have, and what takes their place.
+READERS = {
+    "<address of this repository>": "$REPOSITORY",
+    "http://node7:8000/v1": "$SERVER",
+    "https://host/v1": "$JUDGE",
+    "/opt/megatron/bin/python": "python",
+    "--model /ckpt": "--model $SERVED",
+    "--model /shared/ckpt": "--model $SERVED",
+    "/shared/": "$PWD/shared/",
+    "-- ...": "-- --model $SERVED --journal $PWD/journal",
+    "-n 8": "-n 2",
+    "-n 4": "-n 2",
+    "--workers 8": "--workers 2",
+    "--gpus-per-worker 1": "--gpus-per-worker 0",
+    # Inside a quoted script, so that no option can follow it.
+    "out/ckpt --lengths 32k": "out/ckpt --lengths 512 --samples 16 --case test_ruler[niah_single_2-512]",
+}
+NEEDLE = "--suite ruler --lengths 512 --samples 2 -k niah_single_2"
+SEARCH = "--suite ruler --lengths 512 --samples 16 -k niah_single_2 -n 0"
+
+
+def installed(*programs: str) -> Callable[[], str | None]:
+    """Return a function that names the first program that is not installed."""
+    return lambda: next((f"{name} is not installed" for name in programs if shutil.which(name) is None), None)
+
+
+def builds_gpu_kernels() -> str:
+    """Return why FlashAttention is not installed."""
+    return "it compiles kernels for a GPU, which takes an hour"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How the commands with one beginning are run."""
+
+    small: str = ""
+    """Options behind the command that make it take seconds, or the arguments of a command that is only named."""
+    needs: tuple[StandIn, ...] = ()
+    before: str = ""
+    """A command that the page has its reader run before."""
+    shows: str = ""
+    """A regular expression that the output must match."""
+    writes: str = ""
+    """A file that must exist afterwards, as a pattern."""
+    codes: tuple[int, ...] = (0,)
+    """The exit codes of a run that came to its end; 1 is a limit or a gate that so few samples miss."""
+    directory: str = "."
+    until: str = ""
+    """Press Ctrl-C once the output has this line; for programs that serve until then."""
+    is_fresh: bool = False
+    """Start the programs of this environment, not forks of a process that has imported the packages."""
+    missing: Callable[[], str | None] = field(default=lambda: None)
+    """Return why the command cannot run on this machine."""
+
+
+def benchmark(small: str, shows: str, *needs: StandIn, writes: str = "", codes: tuple[int, ...] = (0, 1)) -> Way:
+    """Return the way of a script that measures what a page claims."""
+    return Way(small=small, shows=shows, needs=needs, writes=writes, codes=codes)
+
+
+WAYS = {
+    # Install and check.
+    "git clone": Way(writes="longctx-gates/pyproject.toml", missing=installed("git")),
+    "cd longctx-gates": Way(before="mkdir longctx-gates"),
+    "python3 -m venv .venv": Way(writes=".venv/bin/pip"),
+    "pip install --constraint": Way(needs=(environment,), writes=".venv/bin/longctx"),
+    "pip wheel": Way(needs=(offline,), writes="dist/longctx_gates-*.whl"),
+    "pip install dist/": Way(needs=(environment, wheel), writes=".venv/bin/longctx"),
+    "pip install 'longctx-gates": Way(
+        needs=(environment, wheel), shows=r"\A(?![\s\S]*does not provide)[\s\S]*Successfully installed longctx-gates"
+    ),
+    "pip install --no-build-isolation 'flash-attn": Way(missing=builds_gpu_kernels),
+    "uv tool install": Way(needs=(offline, wheel), writes="uv/tool_bin/longctx"),
+    "make .venv/.ready": Way(needs=(offline,), writes=".venv/bin/longctx"),
+    "make check": Way(needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k imports'", shows="passed"),
+    "pytest tests/unit/gates": Way(small="-k test_thresholds", shows="passed"),
+    "python -m tests.fuzz --count": Way(small="--count 40", shows="inputs"),
+    "python -m tests.fuzz.servers": Way(small="--each 1 --jobs 2", shows="behaviours"),
+    "python -m tests.golden.record": Way(writes="tests/golden/recorded/samples.json"),
+    # Commands of longctx that pages name without arguments.
+    "longctx plan": Way(small="--model calibration:4k --lengths 4k", shows="tokens"),
+    "longctx preflight": Way(small=f"--model calibration:4k {NEEDLE}", shows="1 checked"),
+    "longctx tasks": Way(shows="niah_single_1"),
+    "longctx checkpoint": Way(small="CKPT", needs=(checkpoint("CKPT"),), shows="MistralForCausalLM"),
+    "longctx validate": Way(needs=(run_file,), shows="valid, 13 cases"),
+    "longctx convert": Way(
+        small="runs/a/step-1000 out/ckpt --like path/to/base", needs=(distributed_checkpoint,), writes="out/ckpt/*.json"
+    ),
+    "longctx faults": Way(small="list", shows="rope_theta"),
+    "python -m fixtures.faults list": Way(shows="rope_theta"),
+    "longctx completion bash": Way(shows="complete"),
+    "longctx calibration OUT": Way(writes="OUT/model.safetensors"),
+    "pytest --help": Way(shows="long-context evaluation:"),
+    # Runs of the suite that need more than a model; all others are measured as they are.
+    "pytest --model ckpt --data-dir DIR": Way(
+        small="--suite helmet --lengths 4k --samples 1 -k ruler_niah_multivalue", codes=(0, 1),
+        needs=(checkpoint("ckpt"), published_data), shows="ruler_niah_multivalue",
+    ),
+    "LONGCTX_JUDGE_KEY=... pytest": Way(
+        small="--lengths 4k --samples 1 -k multi_lexsum", needs=(random_checkpoint, published_data, judge),
+        shows="multi_lexsum +[1-9]",
+    ),
+    "pytest --model ckpt --suite helmet --data-dir DIR --nli-model": Way(
+        small="--lengths 4k --samples 1 -k asqa", needs=(random_checkpoint, published_data), shows=r"asqa +\d",
+    ),
+    "pytest --model PATH --suite helmet --data-dir DIR --prompts helmet.toml": Way(
+        small="--lengths 4k --samples 1 -k json_kv", needs=(checkpoint("PATH"), published_data, helmet_clone),
+        before="longctx prompts helmet --from HELMET --to helmet.toml", shows="json_kv",
+    ),
+    "pytest --model ckpt --tasks longbench": Way(
+        small="--lengths 4k --samples 1 -k longbench_trec", needs=(checkpoint("ckpt"), longbench), codes=(0, 1),
+        shows="longbench_trec",
+    ),
+    "pytest --model calibration:4k --tasks contracts.toml": Way(needs=(contracts,), shows=r"all +1 +\d+ "),
+    "pytest --model path/to/ckpt --yardstick": Way(
+        small=NEEDLE, needs=(checkpoint("path/to/ckpt"),), shows=r"niah_single_2 +\*? +100.0", codes=(0, 1),
+        before="pytest --model calibration:4k --suite ruler --lengths 4k --samples 1 --report-json out/reference.json;"
+        " longctx calibrate --yardstick out/reference.json > own.toml",
+    ),
+    "pytest --model step_2000 --baseline step_1000": Way(
+        small=NEEDLE, needs=(checkpoint("step_1000", "step_2000"),), codes=(0, 1), shows="baseline +.*step_1000",
+        before=f"pytest --model step_1000 {NEEDLE} --report-json step_1000.json || true",
+    ),
+    "longctx run --model runs/a/checkpoint-300 --base-model": Way(
+        small=NEEDLE, needs=(adapter,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
+    ),
+    "longctx run --model runs/a/step-1000 --convert 'longctx convert": Way(
+        small=NEEDLE, needs=(distributed_checkpoint,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
+    ),
+    "longctx run --model runs/a/iter_0001000 --convert '/opt/megatron": Way(
+        small=NEEDLE, needs=(megatron,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
+    ),
+    "pytest --model /ckpt --serve": Way(small=NEEDLE, needs=(vllm,), shows="niah_single_2 +.* 100.0", codes=(0, 1)),
+    "pytest --model /ckpt --base-url": Way(
+        small=NEEDLE, needs=(needle_server,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
+    ),
+    "ray job submit --working-dir . -- python -m ci.ray": Way(
+        small=f"{NEEDLE} --engine hf", needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1),
+        writes="shared/report.json",
+    ),
+    "ray job submit --working-dir . -- pytest": Way(
+        small=NEEDLE, needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1)
+    ),
+    "python -m ci.ray --workers 8 -- ...": Way(
+        small=NEEDLE, needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1)
+    ),
+    "/usr/bin/time pytest": Way(shows=r"all +204\b.*\n(?:.*\n)*.*elapsed", missing=installed("/usr/bin/time")),
+    # Watch, bisect, calibrate.
+    "longctx watch runs/a --every 30s": Way(
+        small=f"--once --every 1s {SEARCH}", needs=(training_run,), shows="step 9000: fail", codes=(1,)
+    ),
+    "longctx watch runs/a --launch": Way(
+        small=f"--once --every 1s {SEARCH}", needs=(training_run, slurm), shows="step 9000: fail", codes=(1,)
+    ),
+    "longctx watch runs/a --screen": Way(
+        small=f"--once --every 1s {SEARCH}", needs=(unchanged_run,), shows=r"step 4000: (screened|pass)\n +screen: "
+    ),
+    "longctx bisect --good runs/a/step-2000": Way(
+        small=SEARCH, needs=(training_run, slurm), shows=r"first bad step 9000 \(last good 2000\)"
+    ),
+    "git bisect run": Way(needs=(exporter,), directory="exporter", shows="first bad commit", missing=installed("git")),
+    # Reports and data.
+    "longctx calibrate --yardstick": Way(needs=(reports("out/reference.json"),), writes="own.toml"),
+    "longctx history DIR": Way(
+        needs=(reports("DIR/a.json", "DIR/b.json"),), shows="2 steps, 4000 to 5000", writes="DIR/history.html"
+    ),
+    "longctx analysis out/reports": Way(
+        needs=(reports(*(f"out/reports/{name}.json" for name in "abcd")),), shows="RULER", writes="analysis.html"
+    ),
+    "longctx prompts helmet": Way(needs=(helmet_clone,), writes="helmet.toml"),
+    "longctx fetch ": Way(small="--from $MIRROR", needs=(mirror,), shows="complete", writes="DIR/fetched.json"),
+    "jq ": Way(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),
+    "inspect view": Way(missing=installed("inspect"), until="Running"),
+    # Scripts that measure what the pages claim.
+    "python -m benchmarks.archive_solvers": benchmark("--samples 1 --length 4k --sets nq,asqa,trec_fine", "trec_fine"),
+    "python -m benchmarks.archive_variety": benchmark("", "case files", published_data),
+    "python -m benchmarks.bisect_chains": benchmark("--chains 2 --checkpoints 8", "not shown"),
+    "python -m benchmarks.bisect_checkpoints": benchmark(
+        "--chains 1 --checkpoints 3 --samples 16 --points 30", "of a scan", writes="DIR/found.json"
+    ),
+    "python -m benchmarks.bisect_faults": benchmark(
+        "--checkpoints 3 --samples 16 --faults rope_interleaved:0.25", "rope_interleaved", checkpoint("CKPT")
+    ),
+    "python -m benchmarks.build_samples": benchmark("--samples 1 --lengths 1k --tasks vt,cwe", "cwe"),
+    "python -m benchmarks.catch_matrix": benchmark(
+        "--samples 4 --caught-samples 4 -k niah_single_2 --rows rope_theta:1,=sharded", "sharded", checkpoint("CKPT")
+    ),
+    "python -m benchmarks.false_verdicts": benchmark("--orders 4", "all phases at 97"),
+    "python -m benchmarks.frontier_samples": benchmark("--lengths 4k --samples 1", "", writes="rows.jsonl"),
+    "python -m benchmarks.gpu_prefill": benchmark("--toy --repeats 1", "TFLOP/s", codes=(0,)),
+    "python -m benchmarks.gpu_session": benchmark("--tiny", "gpu_session.md", writes="DIR/gpu_session.md"),
+    "python -m benchmarks.journal_checkpoints": benchmark("--workers 1,2 --checkpoints 1", r"\n +2 +\d"),
+    "python -m benchmarks.journal_claims": benchmark("--workers 1,2", r"\n +2 +\w"),
+    "python -m benchmarks.journal_open": benchmark(
+        "--samples 1000 --runs 1", "peak MiB", journal_and_clone, finished_environment
+    ),
+    "python -m benchmarks.kill_ci": benchmark(
+        "--kills 1 --seconds 3 --checkpoints 2 --samples 16 --only watch", "watch: 1 kills so far, result the same"
+    ),
+    "python -m benchmarks.likelihood_chain": benchmark("--steps 20 --samples 2", "step 20: score"),
+    "python -m benchmarks.likelihood_pairs": benchmark(
+        "--only norm-0.9 --samples 8 --screen 4 --planned 16 --replications 10 --dtype float32", r"norm-0.9 \| 8 ",
+        checkpoint("CKPT"),
+    ),
+    "python -m benchmarks.prefix_sharing": benchmark("--length 1k --samples 2", "predicted number of tokens: yes"),
+    "python -m benchmarks.rag_memory": Way(
+        small="--gibibytes 0.01 --workers 2 --questions 2", shows="growth", codes=(0, 1), is_fresh=True
+    ),
+    "python -m benchmarks.scale_costs": benchmark("", "405B", codes=(0,)),
+    "python -m benchmarks.scaling": benchmark("--samples 1 --length 512 --longer 1k", "1k .* for a million tokens"),
+    "python -m benchmarks.server_busy": benchmark("--slots 4 --rounds 2 --seconds 0.1", r"\n +4 +\d"),
+    "python -m benchmarks.startup": benchmark("--repeats 1", "plan"),
+    "python -m benchmarks.tokens_to_verdict": benchmark("--samples 2 --lengths 512", "calibration:512"),
+    "python -m benchmarks.watch_checkpoints": benchmark(
+        "--histories 1 --samples 8 --seed 1 --only=-10", r"-10 +right \d+%"
+    ),
+    "python -m benchmarks.watch_histories": benchmark("--histories 1 --samples 10", "(ok|EXCEEDED)"),
+    "python -m tests.helpers.slurm_cluster": Way(until="export SLURM_CONF", missing=slurm_cluster.missing),
+    "python -m tests.helpers.ray_cluster": Way(until="export RAY_ADDRESS", missing=ray_cluster.missing),
+}  # fmt: skip
+
+
+def way_of(command: str) -> str | None:
+    """Return the longest beginning in the table that a command has, None if it has none."""
+    return max((beginning for beginning in WAYS if command.startswith(beginning)), key=len, default=None)

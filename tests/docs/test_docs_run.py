@@ -1,0 +1,136 @@
+"""Every command that a page shows is run: by a test of its page, as a run of the suite, or with small stand-ins."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.docs.command_table import READERS, WAYS, Way, way_of
+from tests.docs.test_docs_ci import ADDOPTS, is_in_section
+from tests.docs.test_docs_listed import is_listed
+from tests.helpers.clones import copy_repository
+from tests.helpers.page_commands import PageCommand, page_commands
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
+from tests.helpers.servers import KEYS
+from tests.helpers.stand_ins import Place
+
+TIMEOUT_SECONDS = 300
+SIMPLE = Way()
+# Commands that .ci/run starts as they are.
+CI_COMMANDS = ("make test", "make pages", "make demo")
+# Commands of other projects that a page names, with none of their options.
+NAMES_OF_OTHERS = ("git bisect", "ray job submit", "ray job stop", "ray stop")
+TABLED = sorted({command.text for command in page_commands() if way_of(command.text)})
+
+
+def ways_of(command: PageCommand) -> list[str]:
+    """Return by what a command is run."""
+    is_named = re.fullmatch(r"longctx \w+", command.text) is not None
+    found = {
+        "a test of its page": is_in_section(command),
+        ".ci/run": command.text in CI_COMMANDS,
+        "a run of the suite": is_listed(command),
+        "the table": way_of(command.text) is not None,
+    }
+    if not any(found.values()):
+        found["a command with this beginning"] = command.text in NAMES_OF_OTHERS or (
+            is_named and any(other.text.startswith(f"{command.text} ") for other in page_commands())
+        )
+    return [way for way, is_run in found.items() if is_run]
+
+
+def test_every_command_of_a_page_is_run_in_one_way() -> None:
+    """Add a new command to tests/docs/command_table.py, unless it is a run of the suite that needs only a model."""
+    ways = [(f"{command.page}: {command.text}", ways_of(command)) for command in page_commands()]
+    assert len(ways) > 100
+    assert [(command, found) for command, found in ways if len(found) != 1] == []
+
+
+def test_every_entry_of_the_table_is_shown_by_a_page() -> None:
+    assert set(WAYS) == {way_of(text) for text in TABLED}
+    shown = "\n".join(command.text for command in page_commands())
+    assert [value for value in READERS if value not in shown] == []
+    script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert set(CI_COMMANDS) <= set(script)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A copy of the repository, with the environment of a reader."""
+    folder, programs = copy_repository(tmp_path / "repository"), tmp_path / "programs"
+    programs.mkdir()
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "GIT_")) and name not in KEYS
+    }
+    path = f"{programs}:{preloaded('python').parent}:{Path(sys.executable).parent}:{inherited['PATH']}"
+    variables = inherited | {
+        "PATH": path, "PYTHONPATH": str(folder), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "100",
+        "PYTEST_ADDOPTS": ADDOPTS, "REPOSITORY": str(REPOSITORY), "NO_PROXY": "127.0.0.1",
+    }  # fmt: skip
+    with ExitStack() as stack:
+        yield Place(folder=folder, programs=programs, variables=variables, stack=stack)
+
+
+@pytest.mark.skipif(
+    "LONGCTX_MEASURE_DOCS" not in os.environ, reason="LONGCTX_MEASURE_DOCS=1 runs the commands of pages"
+)
+@pytest.mark.parametrize("text", TABLED, ids=str)
+def test_a_command_of_a_page_comes_to_its_end(text: str, place: Place) -> None:
+    way = WAYS[way_of(text) or ""]
+    if reason := way.missing():
+        pytest.skip(reason)
+    for stand_in in way.needs:
+        stand_in(place)
+    if way.before:
+        code, output = run(way.before, place)
+        assert code == 0, output
+    code, output = run(f"{with_stand_ins(text)} {way.small}", place, way)
+    assert code in way.codes, output
+    assert "Traceback (most recent call last)" not in output
+    # The first line is the command.
+    assert re.search(way.shows, output.partition("\n")[2]), output
+    assert not way.writes or list(place.folder.glob(way.writes)), output
+
+
+def with_stand_ins(text: str) -> str:
+    """Return the command with other values for those that no stand-in can have."""
+    for shown, used in READERS.items():
+        text = text.replace(shown, used)
+    return text
+
+
+def run(command: str, place: Place, way: Way = SIMPLE) -> tuple[int, str]:
+    """Run a command line of bash, and return its exit code and its output."""
+    path = place.variables["PATH"]
+    if way.is_fresh:
+        path = path.replace(f"{preloaded('python').parent}:", "")
+    process = subprocess.Popen(
+        ["bash", "-o", "pipefail", "-c", command], cwd=place.folder / way.directory,
+        env=place.variables | {"PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    limit = threading.Timer(TIMEOUT_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+    limit.start()
+    lines: list[str] = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if way.until and way.until in line:
+                os.killpg(process.pid, signal.SIGINT)
+        return process.wait(), "".join([f"{shlex.join([command])}\n", *lines])
+    finally:
+        limit.cancel()

@@ -1,0 +1,172 @@
+"""Programs and servers that commands of the pages need: launchers, vLLM, mirrors, and places to install into."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib import metadata
+from pathlib import Path
+
+from fixtures.calibration import build, parse_spec
+from fixtures.corpora.download import fetch
+from fixtures.corpora.download.question_sets import SUITES
+from tests.helpers.archives import tar_of, zip_of
+from tests.helpers.mirrors import serving
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
+from tests.helpers.recipes import write_program
+from tests.helpers.servers import ChatServer, Request, completion, served_needles
+from tests.helpers.stand_ins import Place
+
+# Start the command behind the scheduler's own options.
+SRUN = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"\n'
+# Start the job behind `--`; Ray gives a job the address of its cluster.
+RAY = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexport RAY_ADDRESS=auto\nexec "$@"\n'
+# Run tasks of Ray in threads of this process.
+RAY_MODULE = """
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
+from concurrent.futures import wait as first_of
+from types import SimpleNamespace
+
+POOL = ThreadPoolExecutor(8)
+exceptions = SimpleNamespace(RayError=ChildProcessError)
+
+
+def init(**settings):
+    pass
+
+
+def shutdown():
+    pass
+
+
+def remote(**settings):
+    return lambda function: SimpleNamespace(
+        options=lambda **named: SimpleNamespace(remote=lambda *words, **more: POOL.submit(function, *words, **more))
+    )
+
+
+def wait(tasks, num_returns=1, timeout=None):
+    ended = next(iter(first_of(tasks, timeout, FIRST_COMPLETED).done))
+    return [ended], [task for task in tasks if task is not ended]
+
+
+def get(task):
+    return task.result()
+
+
+def cancel(task):
+    task.cancel()
+"""
+# `vllm serve MODEL --host HOST --port PORT ...`: a server that knows the answers of needle tasks.
+VLLM = '#!/bin/sh\nexec {python} -m tests.helpers.serve_steps 1000000 "$2" "$6"\n'
+JUDGEMENT = {"fluency": 1, "found": 1, "supported": 1, "sentences": 2}
+PACKAGES = Path(sysconfig.get_paths()["purelib"])
+
+
+def slurm(place: Place) -> None:
+    """Put an `srun` into PATH that starts its command here."""
+    write_program(place.programs / "srun", SRUN)
+
+
+def ray(place: Place) -> None:
+    """Put a `ray` into PATH and a package `ray` beside the suite that run everything here."""
+    write_program(place.programs / "ray", RAY)
+    (place.folder / "ray.py").write_text(RAY_MODULE)
+
+
+def vllm(place: Place) -> None:
+    """Write an environment with a `vllm`, and the checkpoint that it serves."""
+    write_program(place.folder / "server/bin/vllm", VLLM.format(python=preloaded("python")))
+    place.variables["SERVER_ENV"] = str(place.folder / "server")
+    build(parse_spec("4k-step=1"), place.folder / "served/step-1")
+    place.variables["SERVED"] = str(place.folder / "served/step-1")
+
+
+def needle_server(place: Place) -> None:
+    """Start a server of a checkpoint, and name its address in SERVER."""
+    vllm(place)
+    option = place.stack.enter_context(served_needles(4096, place.folder / "served/step-1"))
+    place.variables["SERVER"] = option.partition("=")[2]
+
+
+def judge(place: Place) -> None:
+    """Start a server that judges, and name its address in JUDGE."""
+
+    def judgement(request: Request) -> object:
+        wanted = {name: value for name, value in JUDGEMENT.items() if f'"{name}"' in request.text}
+        return completion(json.dumps(wanted))
+
+    server = place.stack.enter_context(ChatServer().serving())
+    server.answer = judgement  # type: ignore[assignment]  # completion returns a Response
+    place.variables["JUDGE"] = server.url
+
+
+def mirror(place: Place) -> None:
+    """Start a mirror of all published data with small content, and name its address in MIRROR.
+
+    The copy of the repository expects the checksums of this content.
+    """
+    files = place.stack.enter_context(serving())
+    place.variables["MIRROR"] = files.url
+    source = place.folder / "fixtures/corpora/download/fetch.py"
+    for known in (fetch.SQUAD, fetch.HOTPOT):
+        content = json.dumps({"data": known.path}).encode()
+        files.files["/" + known.url.split("/", 3)[3]] = content
+        source.write_text(source.read_text().replace(str(known.sha256), hashlib.sha256(content).hexdigest()))
+    essays = {f"repository/{fetch.ESSAYS_FOLDER}/{name}.txt": b"An essay. " for name in "ab"}
+    files.files["/" + fetch.ESSAYS.url.split("/", 3)[3]] = tar_of(essays)
+    files.put_set(fetch.HELMET.name, {"data.tar.gz": tar_of({"data/kilt/nq.jsonl": b"{}\n"})})
+    sets: dict[str, list[str]] = {}
+    for each in (*fetch.HELMET_SETS, *(suite.hub for suite in SUITES.values())):
+        # Two benchmarks read different files of one set.
+        sets.setdefault(each.name, []).extend(pattern.replace("*", "part") for pattern in each.patterns)
+    for name, paths in sets.items():
+        archive = zip_of({"data/part.jsonl": b"{}\n"})
+        files.put_set(name, {path: archive if path.endswith(".zip") else path.encode() for path in paths})
+    for page in (page for suite in SUITES.values() for page in suite.web):
+        files.files["/" + page.url.split("/", 3)[3]] = b"{}"
+
+
+def environment(place: Place) -> None:
+    """Make `.venv`, as the tutorial does, and let pip work without an index and without dependencies."""
+    venv.create(place.folder / ".venv", symlinks=True, with_pip=True)
+    place.variables["PATH"] = f"{place.folder}/.venv/bin:{place.variables['PATH']}"
+    offline(place)
+
+
+def offline(place: Place) -> None:
+    """Let pip and uv use the packages of this environment in place of an index."""
+    requires = [line for line in metadata.requires("longctx-gates") or () if "extra ==" not in line]
+    excluded = [re.split(r"[^\w.-]", line, maxsplit=1)[0] + "; python_version < '0'" for line in requires]
+    (place.folder / "excluded.txt").write_text("\n".join(excluded))
+    settings = {
+        "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_FIND_LINKS": "dist",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONPATH": str(PACKAGES),
+        "UV_OFFLINE": "1", "UV_NO_CONFIG": "1", "UV_PYTHON": sys.executable, "UV_OVERRIDE": "excluded.txt",
+        **{f"UV_{name}_DIR": str(place.folder / "uv" / name.lower()) for name in ("TOOL", "TOOL_BIN", "CACHE")},
+    }  # fmt: skip
+    place.variables.update(settings)
+
+
+def wheel(place: Place) -> None:
+    """Build the wheel of this copy into `dist`."""
+    script = "import setuptools.build_meta as backend; backend.build_wheel('dist')"
+    (place.folder / "dist").mkdir()
+    subprocess.run([sys.executable, "-c", script], cwd=place.folder, capture_output=True, check=True)
+    # This environment has the package already.
+    place.variables["PYTHONPATH"] = ""
+
+
+def finished_environment(place: Place) -> None:
+    """Write a `.venv` with the programs of this environment, which `make` finds ready."""
+    for name in ("python", "pytest", "ruff", "mypy"):
+        write_program(place.folder / ".venv/bin" / name, f'#!/bin/sh\nexec {sys.executable} -m {name} "$@"\n')
+    write_program(place.folder / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (place.folder / ".venv/.ready").touch()
+    place.variables["MYPY_CACHE_DIR"] = str(REPOSITORY / ".mypy_cache")

@@ -1,0 +1,212 @@
+"""Small files at the paths that commands of the pages name: checkpoints, reports and data of a reader.
+
+Each function puts one thing into the place in which a command runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import torch
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import save
+from transformers import AutoModelForCausalLM
+
+from benchmarks.journal_open import random_entries, write_journal
+from fixtures.calibration import build, parse_spec
+from fixtures.tasks.questions.read_tasks import read_tasks, tasks_path
+from plugins.journal.lines import encode_line
+from plugins.report.document import document
+from plugins.report.samples_jsonl import sample_lines
+from tests.helpers.helmet_clone import make_helmet_clone
+from tests.helpers.page_commands import DOCS
+from tests.helpers.question_files import write_rows
+from tests.helpers.reports import run_summary
+from tests.helpers.suite_files import write_suite
+from tests.helpers.tiny_models import CONFIGS, save_model
+from tests.helpers.tiny_nli import save_writer
+
+# In place of Megatron Bridge: exporting copies the base model.
+BRIDGE = """
+import shutil
+
+
+class AutoBridge:
+    @classmethod
+    def from_hf_pretrained(cls, base):
+        bridge = cls()
+        bridge.base = base
+        return bridge
+
+    def export_ckpt(self, megatron_path, hf_path):
+        shutil.copytree(self.base, hf_path, dirs_exist_ok=True)
+"""
+# A repository of a reader whose export loses nine of ten keys from its second commit on.
+EXPORTER = """
+git init -q
+for kind in accepted broken broken; do
+    printf 'export:\\n\\tmkdir -p out\\n\\trm -rf $(OUT)\\n\\tcp -r %s $(OUT)\\n' $kind > Makefile
+    date +%N >> changes
+    git add Makefile changes
+    git commit -q -m "export $kind"
+done
+git bisect start HEAD HEAD~2
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The copy of the repository in which one command runs."""
+
+    folder: Path
+    programs: Path
+    """A directory in front of all others in PATH."""
+    variables: dict[str, str]
+    """Variables of the command; a value that replaces one of the reader's may name them."""
+    stack: ExitStack
+    """Ends servers after the command."""
+
+
+StandIn = Callable[[Place], object]
+
+
+def checkpoint(*names: str, spec: str = "4k") -> StandIn:
+    """Return a function that writes a calibration checkpoint to each of these paths."""
+    return lambda place: [build(parse_spec(spec), place.folder / name) for name in names]
+
+
+def random_checkpoint(place: Place) -> None:
+    """Write a model of random weights to `ckpt`, whose answers are not empty."""
+    save_model(CONFIGS["llama"], place.folder / "ckpt")
+
+
+def training_run(place: Place) -> None:
+    """Write three checkpoints; the last two find a tenth of all keys."""
+    for spec, step in (("full", 2000), ("full-blind=0.9", 9000), ("full-blind=0.9", 16000)):
+        build(parse_spec(f"{spec}-step={step}"), place.folder / f"runs/a/step-{step}")
+
+
+def unchanged_run(place: Place) -> None:
+    """Write two checkpoints with the same answers."""
+    for step in (2000, 4000):
+        build(parse_spec(f"full-step={step}"), place.folder / f"runs/a/step-{step}")
+
+
+def exporter(place: Place) -> None:
+    """Write the reader's repository in the middle of `git bisect`, beside two checkpoints."""
+    for name, spec in (("accepted", "full"), ("broken", "full-blind=0.9")):
+        build(parse_spec(spec), place.folder / "exporter" / name)
+    script = ["bash", "-ec", EXPORTER]
+    variables = {f"GIT_{role}_{fact}": "reader" for role in ("AUTHOR", "COMMITTER") for fact in ("NAME", "EMAIL")}
+    place.variables.update(variables)
+    subprocess.run(script, cwd=place.folder / "exporter", env=place.variables, capture_output=True, check=True)
+
+
+def adapter(place: Place) -> None:
+    """Write a base model, and a LoRA adapter of one of its matrices."""
+    base, folder = place.folder / "path/to/base", place.folder / "runs/a/checkpoint-300"
+    build(parse_spec("512"), base)
+    outputs, inputs = AutoModelForCausalLM.from_pretrained(base).model.layers[0].self_attn.q_proj.weight.shape
+    folder.mkdir(parents=True)
+    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "use_rslora": False, "base_model_name_or_path": "a/b"}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    matrices = {"A": torch.ones(2, inputs), "B": torch.zeros(outputs, 2)}
+    name = "base_model.model.model.layers.0.self_attn.q_proj"
+    tensors = {f"{name}.lora_{letter}.weight": matrix for letter, matrix in matrices.items()}
+    save_file(tensors, folder / "adapter_model.safetensors")
+
+
+def distributed_checkpoint(place: Place) -> None:
+    """Write a base model, and what training with FSDP leaves of it."""
+    base = place.folder / "path/to/base"
+    build(parse_spec("512"), base)
+    state = {"model": AutoModelForCausalLM.from_pretrained(base).state_dict()}
+    save(state, storage_writer=FileSystemWriter(place.folder / "runs/a/step-1000"), no_dist=True)
+
+
+def megatron(place: Place) -> None:
+    """Write the script of the page, a package in place of Megatron Bridge, and both checkpoints."""
+    build(parse_spec("512"), place.folder / "path/to/base")
+    raw = place.folder / "runs/a/iter_0001000"
+    raw.mkdir(parents=True)
+    (raw / "common.pt").write_bytes(b"weights")
+    page = (DOCS / "checkpoints.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^    import sys\n(?:    .*\n|\n)+?(?=and name)", page, re.MULTILINE)
+    (place.folder / "export.py").write_text(re.sub(r"^    ", "", script, flags=re.MULTILINE))
+    (place.folder / "megatron").mkdir()
+    (place.folder / "megatron" / "bridge.py").write_text(BRIDGE)
+
+
+def reports(*names: str) -> StandIn:
+    """Return a function that writes these reports of RULER and HELMET, of steps 4000, 5000 and so on."""
+
+    def write(place: Place) -> None:
+        for number, name in enumerate(names, start=4):
+            run = run_summary(lengths=(4096, 8192), samples=6, model_path=f"/models/run/step_{number}000")
+            report = document(run)
+            report["model"]["fingerprint"] = f"{number:032}"
+            (place.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (place.folder / name).write_text(json.dumps(report))
+
+    return write
+
+
+def samples_file(place: Place) -> None:
+    """Write all samples of a run, of which some are refusals."""
+    (place.folder / "out").mkdir(exist_ok=True)
+    run = run_summary(suite="ruler", lengths=(4096, 8192), samples=30)
+    (place.folder / "out/samples.jsonl").write_text("".join(sample_lines(run)), encoding="utf-8")
+
+
+def run_file(place: Place) -> None:
+    """Write a `longctx.toml`."""
+    (place.folder / "longctx.toml").write_text('model = "calibration:4k"\nsuite = "ruler"\nlengths = ["4k"]\n')
+
+
+def contracts(place: Place) -> None:
+    """Write the tasks file of the page, and questions for it."""
+    page = (DOCS / "own-questions.md").read_text(encoding="utf-8")
+    (tasks,) = re.findall(r'^    \[\[dataset\]\]\n    name = "contracts"\n(?:    .*\n)+', page, re.MULTILINE)
+    (place.folder / "contracts.toml").write_text(re.sub(r"^    ", "", tasks, flags=re.MULTILINE))
+    row = {"contract": "The lease of the mill ends on 31 May 2031.", "question": "When does the lease end?"}
+    write_rows(place.folder / "contracts.jsonl", [row | {"answer": ["31 May 2031"]}])
+
+
+def published_data(place: Place) -> None:
+    """Write published files of a needle task, of citations and of law cases, and an entailment model."""
+    data = place.folder / "DIR"
+    needle = {"id": "1", "query": "q", "input": "The key of q is 7. The key of q is", "outputs": ["7"]}
+    write_rows(data / "ruler/niah_multivalue/validation_4096.jsonl", [needle])
+    documents = [{"title": f"T{number}", "text": f"Text {number} on a mill."} for number in range(400)]
+    pairs = [{"short_answers": ["Ida"]}, {"short_answers": ["Tom"]}]
+    cited = [{"sample_id": name, "question": f"Who, {name}?", "docs": documents, "qa_pairs": pairs} for name in "abcd"]
+    write_rows(data / "alce/asqa_eval_gtr_top2000.json", cited)
+    law = {"sources": ["The clerk sued the mill."], "summary/short": "He won.", "summary/long": "He won the case."}
+    cases = [{"id": str(number), "summary/short_keypoints": ["The clerk won."], **law} for number in range(4)]
+    write_rows(data / "multi_lexsum/multi_lexsum_val.jsonl", cases)
+    save_writer(place.folder / "path/to/t5_xxl_true_nli_mixture")
+
+
+def journal_and_clone(place: Place) -> None:
+    """Write a journal, and an earlier clone that is this one."""
+    write_journal(place.folder / "DIR", islice(random_entries(Random(0)), 100), encode_line)
+    (place.folder / "PATH").symlink_to(place.folder)
+
+
+def longbench(place: Place) -> None:
+    """Write the files of LongBench with invented content."""
+    write_suite(read_tasks(tasks_path("longbench", place.folder)), place.folder / "DIR")
+
+
+def helmet_clone(place: Place) -> None:
+    """Write a directory of the form of a clone of HELMET."""
+    make_helmet_clone(place.folder / "HELMET")
