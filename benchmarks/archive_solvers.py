@@ -24,6 +24,7 @@ from fixtures.records import Sample
 from fixtures.scoring.match import contains_words
 from fixtures.scoring.synthetic_sentences import YEAR, split_sentences
 from fixtures.tasks import TASKS
+from fixtures.tasks.fit_to_length import CannotFit
 from fixtures.tokenization.prompts import PromptFormatter
 
 NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
@@ -187,10 +188,13 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"| data set | oracle | {' | '.join(SOLVERS)} |\n|---|{'---|' * (len(SOLVERS) + 1)}")
     exceeded = False
     for name in options.sets.split(","):
-        samples = [
-            TASKS[name].sample(options.length, index, seed=0, tokenizer=formatter, corpora=corpora)
-            for index in range(options.samples)
-        ]
+        try:
+            samples = [
+                TASKS[name].sample(options.length, index, seed=0, tokenizer=formatter, corpora=corpora)
+                for index in range(options.samples)
+            ]
+        except CannotFit as error:
+            parser.error(f"--length: {error}")
         cells = [f"{(right := solver_score(oracle, samples)):.0f}"]
         exceeded |= right < 100
         for solver, bounds in SOLVERS.values():

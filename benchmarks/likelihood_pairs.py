@@ -151,10 +151,13 @@ def _sees_loss(panel: Pairs, screen: int) -> bool:
 
 
 def print_table(work: Path, checkpoint: Path, *, planned: int, replications: int, screen: int) -> bool:
-    """Print a line for every change, and one for unchanged panels of its pairs; return True if the limit is kept."""
+    """Print a line for every change, and one for unchanged panels of its pairs.
+
+    Return True if the limit is kept for every change, and at least one has enough pairs.
+    """
     print(f"{replications} panels of {planned} samples for every line, a screen of {screen} samples, {ALPHA:.0%}")
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
-    is_kept = True
+    is_kept, lines = True, 0
     for name in CHANGES:
         pairs = read_pairs(work / "journal", checkpoint, work / name) if (work / name).is_dir() else None
         if pairs is None or len(pairs.scores) < screen:
@@ -165,7 +168,10 @@ def print_table(work: Path, checkpoint: Path, *, planned: int, replications: int
             print(_line(f"{name}{', exchanged' if unchanged else ''}", pairs, drawn, unchanged=unchanged), flush=True)
             wrong = max(sum(each.answers is not None for each in drawn), sum(each.screen is not None for each in drawn))
             is_kept &= wrong <= MOST_WRONG * replications or not (unchanged or name == NORM)
-    return is_kept
+            lines += 1
+    if not lines:
+        print(f"no change has {screen} pairs; the logs in {work} say why, or give --screen fewer samples")
+    return is_kept and lines > 0
 
 
 def _line(name: str, pairs: Pairs, drawn: Sequence[Drawn], *, unchanged: bool) -> str:

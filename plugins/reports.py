@@ -45,6 +45,9 @@ WRITE_ERRORS = pytest.StashKey[dict[str, str]]()
 
 FILES = ("report_json", "report_html", "report_md", "samples_jsonl")
 FOLDERS = ("inspect_log", "tensorboard")
+ANSWERS = ("samples_jsonl", "inspect_log")
+"""The options that write the answers of samples."""
+
 DATA = {
     "report_json": DOCUMENT, "report_html": SHOWN, "report_md": SHOWN, "samples_jsonl": DOCUMENT,
     "inspect_log": DOCUMENT, "tensorboard": SHOWN, "wandb": SHOWN,
@@ -78,6 +81,13 @@ def pytest_configure(config: pytest.Config) -> None:
             f"{', '.join(requested)}: --preflight measures nothing to report; "
             f"leave {'it' if len(requested) == 1 else 'them'} out, or leave --preflight out"
         )
+    if config.stash[RUN].options.signal == "likelihood":
+        for option in ANSWERS:
+            if getattr(config.option, option):
+                raise usage_error(
+                    f"{_flag(option)}: holds answers, and --signal 'likelihood' asks for none; "
+                    "use --signal both, or --report-json for the likelihoods"
+                )
     for option in DASHBOARDS:
         if getattr(config.option, option):
             try:

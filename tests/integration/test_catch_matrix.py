@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from transformers import LlamaConfig
 from benchmarks.catch_matrix import Result, main
 from benchmarks.harmless_changes import FILE_CHANGES, write_changed
 from fixtures.checkpoints.checkpoint import read_checkpoint
+from tests.helpers.real_models import LLAMA, needs_real_models, real_checkpoint
 from tests.helpers.tiny_models import SIZES, save_model
 
-REAL_MODELS = os.environ.get("LONGCTX_REAL_MODELS")
 RESULT = Result(
     checkpoint="a", row="=sharded", tried=("load",), caught_by="load", line="ERROR: refused", verdict=None, reason="",
     pairs=0, practice=None, cpu_seconds=1.0,
@@ -38,9 +37,9 @@ def test_a_finished_row_is_kept_and_a_false_alarm_is_an_error(
     assert "| a | `sharded` | load | - | - | 1 |" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(REAL_MODELS is None, reason="LONGCTX_REAL_MODELS names no directory with real checkpoints")
+@needs_real_models
 def test_three_faults_of_a_real_checkpoint_are_caught_and_two_harmless_changes_are_not(tmp_path: Path) -> None:
-    checkpoint = sorted(Path(str(REAL_MODELS)).glob("*/config.json"))[0].parent
+    checkpoint = real_checkpoint(LLAMA)
     work = ["--work", str(tmp_path), "--means", "load,invariance"]
     assert main([str(checkpoint), *work, "--rows", "isolated_chunks,stale_state,merge_base_two,=sharded,=eager"]) == 0
     caught = {path.stem: json.loads(path.read_text())["caught_by"] for path in tmp_path.glob("*.json")}

@@ -1,40 +1,24 @@
-"""Faults of pretrained checkpoints that likelihood sees in another light than answers do.
-
-LONGCTX_REAL_MODELS names a directory with an instruction-tuned Llama and a Gemma 3.
-"""
+"""Faults of pretrained checkpoints that likelihood sees in another light than answers do."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.changed_weights import NORM, write_changed
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.real_models import GEMMA, LLAMA, needs_real_models, real_checkpoint
 from tests.helpers.runs import run_pytest
 
-REAL_MODELS = os.environ.get("LONGCTX_REAL_MODELS")
-pytestmark = pytest.mark.skipif(
-    REAL_MODELS is None, reason="LONGCTX_REAL_MODELS names no directory with real checkpoints"
-)
+pytestmark = needs_real_models
 PLUGIN = ("-p", "fixtures.faults.plugin", "--inject-fault")
 LOSS = """
 [regression]
 drop = 2
 """
-
-
-def checkpoint(model_type: str) -> Path:
-    """Return the pretrained checkpoint of this type."""
-    configs = sorted(Path(str(REAL_MODELS)).glob("*/config.json"))
-    (found,) = [path.parent for path in configs if json.loads(path.read_text())["model_type"] == model_type]
-    return found
 
 
 def report_of(folder: Path, model: Path, length: str, *options: str) -> Mapping[str, Any]:
@@ -62,7 +46,7 @@ def injected(model: Path, out: Path, fault: str) -> Path:
 
 
 def test_a_scaled_norm_changes_every_probability_and_no_answer(tmp_path: Path) -> None:
-    model = checkpoint("llama")
+    model = real_checkpoint(LLAMA)
     scaled = write_changed(model, tmp_path / "scaled", NORM)
     sound = report_of(tmp_path / "sound", model, "512", "--signal=both", "--dtype=float32")
     report = report_of(
@@ -77,7 +61,7 @@ def test_a_scaled_norm_changes_every_probability_and_no_answer(tmp_path: Path) -
 
 
 def test_likelihood_sees_no_fault_of_stopping_and_answers_do(tmp_path: Path) -> None:
-    model = checkpoint("llama")
+    model = real_checkpoint(LLAMA)
     sound = report_of(tmp_path / "sound", model, "512", "--signal=both")
     report = report_of(
         tmp_path / "run", model, "512", "--signal=both", f"--baseline={tmp_path}/sound/report.json",
@@ -90,7 +74,7 @@ def test_likelihood_sees_no_fault_of_stopping_and_answers_do(tmp_path: Path) -> 
 
 def test_damage_to_short_prompts_is_a_finding_of_its_own(tmp_path: Path) -> None:
     """A linear factor on the global layers damages the short prompts too, which keeps the recovery up."""
-    model = checkpoint("gemma3_text")
+    model = real_checkpoint(GEMMA)
     report_of(tmp_path / "sound", model, "1k", "--signal=likelihood")
     broken = injected(model, tmp_path / "broken", "linear_factor")
     report = report_of(
@@ -104,7 +88,7 @@ def test_damage_to_short_prompts_is_a_finding_of_its_own(tmp_path: Path) -> None
 
 def test_a_window_that_is_off_by_one_moves_likelihood_by_less_than_a_hundredth_of_a_nat(tmp_path: Path) -> None:
     """`--invariance` compares logits, and sees it."""
-    model = checkpoint("gemma3_text")
+    model = real_checkpoint(GEMMA)
     report_of(tmp_path / "sound", model, "1k", "--signal=likelihood")
     report = report_of(
         tmp_path / "run", model, "1k", "--signal=likelihood", f"--baseline={tmp_path}/sound/report.json",

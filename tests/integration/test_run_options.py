@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,20 @@ def test_a_preflight_refuses_report_options(option: str, tmp_path: Path) -> None
     message = f"{option}: --preflight measures nothing to report; leave it out, or leave --preflight out"
     assert str(error.value) == message
     assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("option", ["--samples-jsonl", "--inspect-log"])
+def test_a_run_without_answers_refuses_options_that_write_them(option: str, tmp_path: Path) -> None:
+    config = config_of(f"{option}={tmp_path}/here/r")
+    run = config.stash[RUN]
+    config.stash[RUN] = replace(run, options=replace(run.options, signal="likelihood"))
+    with pytest.raises(pytest.UsageError) as error:
+        configure_reports(config)
+    assert str(error.value) == (
+        f"{option}: holds answers, and --signal 'likelihood' asks for none; "
+        "use --signal both, or --report-json for the likelihoods"
+    )
+    configure_reports(config_of(f"{option}={tmp_path}/here/r"))
 
 
 def config_of(*arguments: str) -> pytest.Config:
