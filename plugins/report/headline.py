@@ -51,10 +51,14 @@ def missing_effective_length(document: Document) -> str:
 
 
 def failing_ids(document: Document) -> list[str]:
-    """Return the ids of the blocking gates that do not pass and of the cases with an error, to select them again."""
+    """Return the ids of the blocking gates that do not pass and of the cases with an error, to select them again.
+
+    A gate whose cases were deselected is left out.
+    """
     place = Path(document["run"]["options"]["thresholds"]).name
-    gates = [gate["name"] for gate in document["gates"] if gate["blocking"] and gate["verdict"] != "pass"]
-    ids = [f"{place}::gate[{name}]" for name in gates]
+    gates = [gate for gate in document["gates"] if gate["blocking"] and gate["verdict"] != "pass"]
+    asked = [gate["name"] for gate in gates if gate["fails"] or gate["verdict"] != "not measured"]
+    ids = [f"{place}::gate[{name}]" for name in asked]
     ids += [case["id"] for case in document["cases"] if case["verdict"] == "error"]
     more = [f"and {len(ids) - MOST_IDS} more"] if len(ids) > MOST_IDS else []
     return [*ids[:MOST_IDS], *more]

@@ -8,6 +8,7 @@ import pytest
 
 from fixtures.lengths import parse_length
 from plugins.report.document import document
+from plugins.report.headline import failing_ids
 from plugins.report.markdown import markdown
 from plugins.report.terminal import summary_lines
 from tests.helpers.pages import page_of, tables_of
@@ -82,3 +83,14 @@ def table_cells(lines: list[str]) -> dict[tuple[str, int], str]:
         else:
             length_at = {}
     return cells
+
+
+@pytest.mark.parametrize(("verdict", "fails", "is_named"), [
+    ("fail", True, True), ("inconclusive", False, True), ("not measured", True, True), ("not measured", False, False),
+])  # fmt: skip
+def test_gates_are_named_to_be_selected_again_unless_their_cases_were_deselected(
+    verdict: str, fails: bool, is_named: bool
+) -> None:
+    written = document(run_summary(samples=20, suite="ruler"))
+    written["gates"] = [gate | {"verdict": verdict, "fails": fails} for gate in written["gates"] if gate["blocking"]]
+    assert bool(failing_ids(written)) == is_named
