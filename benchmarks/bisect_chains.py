@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ci.bisect.compare import SCREEN_ALPHA, Bounds, search_bounds
 from ci.bisect.endpoints import EARLY_SHARE, SURVEY_SAMPLES, is_loss
-from ci.bisect.gold_answers import CONTEXTS, verdict_of
+from ci.bisect.gold_answers import CONTEXTS, verdict_by_rise
 from ci.bisect.journal_stats import Flip
 from ci.bisect.search import Edge, StepVerdict, max_measurements, search
 from ci.bisect.telling_samples import telling_samples
@@ -124,7 +124,7 @@ class Chain:
                 if rng is not None:
                     scored += CONTEXTS
                     answered.setdefault(position, set())
-                    verdict = verdict_of(float(rng.normal(*RISES[position >= self.edge], CONTEXTS).mean()), 1.0)
+                    verdict = verdict_by_rise(float(rng.normal(*RISES[position >= self.edge], CONTEXTS).mean()), 1.0)
                 verdicts.append(
                     self._compare(position, bounds, answered, case=telling_case)
                     if verdict is None

@@ -40,6 +40,14 @@ from plugins.gates.thresholds import SHIPPED, Gate, ThresholdsError
 CANNOT_TEST, STOP_GIT = 125, 128
 INTERRUPTED = 130
 Measurement = Callable[[int], StepVerdict]
+# Options of pytest that a search sets for every run or that would apply to each of them anew, with what to use instead.
+# A file with options for all commands may have them.
+NOT_PASSED_ON = {
+    **dict.fromkeys(SET_BY_COMMAND, "its results are in --out"),
+    **dict.fromkeys(("--model", "--baseline", "--step"), "use --good, --bad and --checkpoints"),
+    "--invariance": "and check the engine once with pytest --model CKPT --invariance",
+    **dict.fromkeys(("--plan", "--preflight"), "and use pytest itself"),
+}
 # `git bisect run` does not say how many commits it has; a search of as many steps has these bounds.
 GIT_STEPS = 1000
 
@@ -133,8 +141,11 @@ def bisect_parser() -> CommandParser:
 def _parse(arguments: list[str]) -> Arguments:
     parser = bisect_parser()
     file, words = split_config(arguments)
-    from_file = [] if file is None else [*run_options(file, SET_BY_COMMAND), *command_options(file, "bisect", parser)]
+    from_file = [] if file is None else [*run_options(file, NOT_PASSED_ON), *command_options(file, "bisect", parser)]
     parsed, options = parser.parse_known_args([*from_file, *words])
+    for option in options:
+        if (name := option.partition("=")[0]) in NOT_PASSED_ON:
+            raise CheckpointsError(f"{name}: not for the runs of a search; leave it out, {NOT_PASSED_ON[name]}")
     if not 0.5 <= parsed.confidence <= 0.999 or parsed.samples < 1:
         raise CheckpointsError("--confidence must be 0.5 to 0.999, and --samples at least 1")
     try:
@@ -182,7 +193,7 @@ def _search(arguments: Arguments) -> int:
     )  # fmt: skip
     if last > 1 and bisection.telling.values:
         # Measured before several threads ask for it.
-        _ = bisection.endpoints_rise
+        print_line(f"screening  {bisection.rise_between_endpoints.line}")
     log = BisectLog(bisection=bisection)
     most = max_measurements(last, parallel=execution.parallel)
     print_line(f"searching  {last - 1} steps between them, about {most} to measure")

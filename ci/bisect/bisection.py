@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ci.bisect.compare import SCREEN_ALPHA, Bounds, Suite, compare_step, search_bounds
 from ci.bisect.endpoints import Endpoints
-from ci.bisect.gold_answers import CONTEXTS, LEAST_RISE_NATS, rise_of_loss, verdict_of
+from ci.bisect.gold_answers import CONTEXTS, LossRise, rise_of_loss, verdict_by_rise
 from ci.bisect.journal_stats import Flip, JournalStats
 from ci.bisect.search import StepVerdict, max_measurements
 from ci.bisect.telling_samples import MOST_CONTEXTS, TellingSamples, telling_samples
@@ -51,10 +51,9 @@ class Bisection:
         return self._telling(MOST_CONTEXTS)
 
     @cached_property
-    def endpoints_rise(self) -> float | None:
-        """Nats a token that the bad endpoint loses on the gold answers; None if that does not tell steps apart."""
-        rise = self._rise(self.last)
-        return None if rise is None or rise[0] < LEAST_RISE_NATS else rise[0]
+    def rise_between_endpoints(self) -> LossRise:
+        """The rise of the loss of the gold answers from the good endpoint to the bad one."""
+        return self._rise(self.last)
 
     def screen(self, position: int) -> StepVerdict:
         """Compare the step at this position with the good endpoint on the samples on which the endpoints differ."""
@@ -70,17 +69,14 @@ class Bisection:
         groups = {case["id"]: case.get("group", 1) for case in self.endpoints.report["cases"]}
         return telling_samples(self._flips, groups, most)
 
-    def _rise(self, position: int) -> tuple[float, int] | None:
-        """Return the rise of a step's loss of the gold answers, in nats a token, and on how many samples.
-
-        None if it cannot be measured.
-        """
+    def _rise(self, position: int) -> LossRise:
+        """Return the rise of a step's loss of the gold answers over the good endpoint's."""
         step, good = self.steps[position].path, self.steps[0].path
         few = self._telling(CONTEXTS).values
         try:
             run = self.suite.compare(step, good, self.bounds, cases=self.endpoints.cases, only=few, likelihood=True)
-        except CheckpointError:
-            return None
+        except CheckpointError as error:
+            return LossRise(nats=None, reason=str(error))
         return rise_of_loss(run)
 
     def _screen_by_loss(self, position: int) -> StepVerdict | None:
@@ -88,16 +84,19 @@ class Bisection:
 
         The difference is that of the whole case if the step has the same share of the loss of answers.
         """
-        if self.endpoints_rise is None or (rise := self._rise(position)) is None:
+        whole = self.rise_between_endpoints.nats
+        if whole is None or not self.rise_between_endpoints.tells:
             return None
-        nats, pairs = rise
-        verdict = verdict_of(nats, self.endpoints_rise)
-        if verdict is None:
+        rise = self._rise(position)
+        verdict = None if rise.nats is None else verdict_by_rise(rise.nats, whole)
+        if rise.nats is None or verdict is None:
             return None
         # A gold answer may be less likely still than at the bad endpoint, which says nothing about points.
-        share = min(1.0, max(0.0, nats / self.endpoints_rise))
-        difference = -self.endpoints.loss_points * share
-        return StepVerdict(verdict=verdict, difference=difference, pairs=pairs, is_screened=True, rise_of_loss=nats)
+        share = min(1.0, max(0.0, rise.nats / whole))
+        return StepVerdict(
+            verdict=verdict, difference=-self.endpoints.loss_points * share, pairs=rise.pairs, is_screened=True,
+            rise_of_loss=rise.nats,
+        )  # fmt: skip
 
     def _screen_by_answers(self, position: int) -> StepVerdict:
         """Return the verdict by the answers.

@@ -11,7 +11,7 @@ import pytest
 
 from ci.bisect import __main__ as bisect
 from ci.bisect import compare
-from ci.bisect.gold_answers import verdict_of
+from ci.bisect.gold_answers import verdict_by_rise
 from tests.helpers.checkpoint_chains import CASE, SAMPLES, Chain
 from tests.helpers.pages import tables_of
 
@@ -65,6 +65,7 @@ def test_steps_are_screened_by_the_likelihood_of_gold_answers_where_it_tells(
     chain = Chain(tmp_path, [95] * 9 + [65] * 7, gold_losses=[4.0] * 12 + [40.0] + [4.0] * 3)
     assert run_search(chain, monkeypatch) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "screening  by likelihood: gold answers lose 4.00 nats a token between the endpoints"
     assert "first bad step 9 (last good 8), 99 %" in lines
     assert any(line.endswith("good    loss of the gold answers +0.00 nats  3 telling pairs") for line in lines)
     (screened,) = [line for line in lines if line.startswith("screened: ")]
@@ -83,7 +84,7 @@ def test_steps_are_screened_by_the_likelihood_of_gold_answers_where_it_tells(
     ("rise", "verdict"), [(-1.0, "good"), (0.5, "good"), (0.6, None), (1.4, None), (1.5, "bad"), (9.0, "bad")]
 )
 def test_a_loss_between_those_of_the_endpoints_gives_no_verdict(rise: float, verdict: str | None) -> None:
-    assert verdict_of(rise, 2.0) == verdict
+    assert verdict_by_rise(rise, 2.0) == verdict
 
 
 @pytest.mark.parametrize("loss_of_the_middle", [2.0, 0.1], ids=["between the endpoints", "nearer the wrong one"])
@@ -96,6 +97,29 @@ def test_answers_decide_where_likelihood_does_not(
     chain = Chain(tmp_path, [95] * 8 + [65] * 8, gold_losses=losses)
     assert run_search(chain, monkeypatch) == 0
     assert "first bad step 8 (last good 7), 99 %" in capsys.readouterr().out.splitlines()
+
+
+def test_a_search_says_why_it_does_without_likelihood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, losses, why in (
+        ("small", [0.1] * 16, "gold answers lose 0.10 nats a token between the endpoints, less than 0.2"),
+        ("none", [], "because likelihoods were not measured: the server gives no log-probabilities"),
+    ):
+        (tmp_path / name).mkdir()
+        assert run_search(Chain(tmp_path / name, [95] * 9 + [65] * 7, gold_losses=losses), monkeypatch) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("screening  by answers")]
+        assert line.endswith(why)
+
+
+@pytest.mark.parametrize("option", ["--invariance", "--samples-jsonl=samples.jsonl", "--baseline=step-0", "--plan"])
+def test_options_that_each_run_of_a_search_would_apply_anew_are_refused(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, [95] * 3 + [65] * 3)
+    assert run_search(chain, monkeypatch, option) == 4
+    assert f"{option.partition('=')[0]}: not for the runs of a search; leave it out, " in capsys.readouterr().err
+    assert not chain.measured
 
 
 def test_the_results_of_converted_checkpoints_screen_steps_and_count_as_cost(
