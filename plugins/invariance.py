@@ -67,10 +67,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Put the check first; -k and -m select cases, and never leave it out."""
+    """Put the check first; -k and -m select cases, and leave it out only if they select no case and not the check."""
     checks = [item for item in items if item.path.name == TEST_FILE]
+    is_alone = len(checks) == len(items)
     yield
-    items[:] = [*checks, *(item for item in items if item not in checks)]
+    if items or is_alone:
+        items[:] = [*checks, *(item for item in items if item not in checks)]
 
 
 @pytest.fixture

@@ -97,3 +97,11 @@ def test_gates_that_are_selected_do_not_leave_the_check_out(tmp_path: Path) -> N
     assert cases == [
         "tests_longctx/test_invariance.py::test_invariance", "tests_longctx/test_ruler.py::test_ruler[vt-4k]",
     ]  # fmt: skip
+
+
+def test_a_selection_of_nothing_is_no_check_that_passed(tmp_path: Path) -> None:
+    run = run_pytest(
+        tmp_path, "--model=calibration:full", "--lengths=1k", "--samples=1", "--invariance", "-k", "niah_sinlge"
+    )
+    assert run.exit_code == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "nothing selected: -k 'niah_sinlge' matches none" in run.output
