@@ -140,7 +140,7 @@ def open_endpoint(
         return replace(endpoint, log_probabilities=method)
     except EngineError:
         if started is not None and not started.is_running():
-            raise started.ended from None
+            raise started.ended_error from None
         raise
     finally:
         connection.close()
