@@ -47,7 +47,7 @@ class Measurement:
     failed: tuple[str, ...]
     """One line for every failed gate, case or property of the engine, or the only reason why nothing was measured."""
     report: str
-    """Path of the JSON report; of that of --invariance if the engine failed."""
+    """Path of the JSON report; that of --invariance if the check failed or could not be made."""
     baseline: int | None
     """The last good step before this one; None for the first one."""
     effective_length: str | None

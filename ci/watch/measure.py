@@ -47,7 +47,7 @@ class CheckpointResult:
     report: Mapping[str, Any] | None
     """The report of the first comparison; None if it was not completed."""
     engine_check: Path | None = None
-    """The report of the check that the engine failed, in place of a comparison; None for all others."""
+    """The report of a check that failed or could not be made, where it is written; None if there was a comparison."""
     screen: Screening | None = None
     """None for a checkpoint that was not screened."""
 

@@ -19,6 +19,9 @@ needs_real_models = pytest.mark.skipif(
 
 
 def real_checkpoint(model_type: str) -> Path:
-    """Return the first pretrained checkpoint of this type by name."""
+    """Return the first pretrained checkpoint of this type by name; the calling test fails if there is none."""
     configs = sorted(Path(str(REAL_MODELS)).glob("*/config.json"))
-    return next(path.parent for path in configs if json.loads(path.read_text())["model_type"] == model_type)
+    found = [path.parent for path in configs if json.loads(path.read_text())["model_type"] == model_type]
+    if not found:
+        pytest.fail(f"LONGCTX_REAL_MODELS: {REAL_MODELS} has no checkpoint of model_type {model_type!r}")
+    return found[0]
