@@ -83,7 +83,12 @@ class Server:
     def _accept(self) -> Callable[[], object] | None:
         """Fork for the next client, or refuse; return a function in the forked process only."""
         connection, _ = self.listener.accept()
-        request, files = receive(connection)
+        try:
+            request, files = receive(connection)
+        except (OSError, ValueError):
+            # The client was killed before it had sent its request. Other clients need this server.
+            connection.close()
+            return None
         is_known = is_supported(request["arguments"]) and import_settings(request["environment"]) == self.settings
         pid = self._fork() if is_known else None
         if pid == 0:
@@ -93,7 +98,9 @@ class Server:
         for file in files:
             os.close(file)
         if pid is None:
-            connection.sendall(b"refused")
+            # The client may have been killed while it waited.
+            with suppress(OSError):
+                connection.sendall(b"refused")
             connection.close()
             return None
         child = Child(pid=pid, pidfd=os.pidfd_open(pid), connection=connection)
@@ -153,10 +160,15 @@ def import_packages() -> None:
 
 
 def receive(connection: socket.socket) -> tuple[Any, list[int]]:
-    """Return a request and the files that came with it."""
+    """Return a request and the files that came with it; raise OSError or ValueError if the connection is broken."""
     length, files, _, _ = socket.recv_fds(connection, LENGTH_BYTES, 3)
-    text = connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
-    return json.loads(text), list(files)
+    try:
+        text = connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+        return json.loads(text), list(files)
+    except (OSError, ValueError):
+        for file in files:
+            os.close(file)
+        raise
 
 
 def import_settings(environment: Mapping[str, str]) -> dict[str, str]:
