@@ -7,14 +7,17 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 import httpcore2
 import pytest
 
 from fixtures.engines import EngineError
 from fixtures.engines.openai import circuit_breaker, engine
+from fixtures.engines.openai.client import Failure
 from fixtures.engines.openai.engine import MAX_TIMEOUTS
 from fixtures.engines.openai.exchange import TimeLimit, exchange
+from fixtures.engines.openai.retry import Retries, RetryPolicy
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Response, chat_completion, forget_keys, in_json, text_completion
 
@@ -96,6 +99,17 @@ def test_retries_of_a_failing_server_end_with_the_retry_policy(server: ChatServe
     assert "500 (broken)" in refused(engine_of(server, retry_policy=2.0))
     assert len(server.requests) > 2
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "may_return", "is_retried"),
+    [("connection", False, False), ("connection", True, True), ("time-out", False, True)],
+)
+def test_only_a_server_that_may_return_is_connected_to_again(
+    kind: Literal["connection", "time-out"], may_return: bool, is_retried: bool
+) -> None:
+    retries = Retries(RetryPolicy(may_return=lambda: may_return), limits={})
+    assert (retries.pause_after(Failure(kind=kind, message="failed"), 0.0) is not None) == is_retried
 
 
 def test_a_retry_waits_as_long_as_retry_after_demands(server: ChatServer) -> None:

@@ -98,10 +98,12 @@ def test_faults_of_a_server_s_cache_break_the_properties_they_concern(
         ENGINE_FAULTS[fault].inject(engine, ENGINE_FAULTS[fault].usual)
     server.answer = answers_of(engine)
     found = verdicts(server)
+    expected = NOT_SEEN | SOUND | dict.fromkeys(failed, "fail")
     if fault:
         # Requests of a batch reach the cache in any order, so that a wrong cache may change their answers or not.
-        found["batch"] = "pass"
-    assert found == NOT_SEEN | SOUND | dict.fromkeys(failed, "fail")
+        del expected["batch"]
+        assert found.pop("batch") in ("pass", "fail")
+    assert found == expected
 
 
 def scripted(server: ChatServer, tokens: Callable[[Request], list[str]], value: float | None) -> None:
@@ -113,7 +115,7 @@ def scripted(server: ChatServer, tokens: Callable[[Request], list[str]], value: 
 
 
 def test_a_batch_with_other_answers_fails_and_names_token_and_both_texts(server: ChatServer) -> None:
-    together = threading.Barrier(3, timeout=5)
+    together = threading.Barrier(3, timeout=60)
     is_batch = {tuple(one.prompt.token_ids): True for one in BATCH}
 
     def tokens(request: Request) -> list[str]:
