@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,10 @@ from tests.helpers.preloaded import preloaded
 from tests.helpers.servers import KEYS
 from tests.helpers.stand_ins import Place
 
-TIMEOUT_SECONDS = 300
+# Some commands install packages or run all checks, and other tests may run beside them.
+TIMEOUT_SECONDS = 900.0
+# Time for the last output of a command that has ended. A process that it left may hold the pipe for longer.
+LAST_OUTPUT_SECONDS = 30.0
 SIMPLE = Way()
 # Commands that .ci/run starts as they are.
 CI_COMMANDS = ("make test", "make pages", "make demo")
@@ -113,7 +116,7 @@ def with_stand_ins(text: str) -> str:
 
 
 def run(command: str, place: Place, way: Way = SIMPLE) -> tuple[int, str]:
-    """Run a command line of bash, and return its exit code and its output."""
+    """Run a command line of bash, and return its exit code and its output; fail if it takes too long."""
     path = place.variables["PATH"]
     if way.is_fresh:
         path = path.replace(f"{preloaded('python').parent}:", "")
@@ -122,15 +125,44 @@ def run(command: str, place: Place, way: Way = SIMPLE) -> tuple[int, str]:
         env=place.variables | {"PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,
     )  # fmt: skip
-    assert process.stdout is not None
-    limit = threading.Timer(TIMEOUT_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
-    limit.start()
-    lines: list[str] = []
+    lines = [f"{shlex.join([command])}\n"]
+    reader = threading.Thread(target=read, args=(process, way.until, lines), daemon=True)
+    reader.start()
     try:
-        for line in process.stdout:
-            lines.append(line)
-            if way.until and way.until in line:
+        code = process.wait(TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        reader.join(LAST_OUTPUT_SECONDS)
+        pytest.fail(f"took longer than {TIMEOUT_SECONDS:.0f} s: {''.join(lines)}")
+    reader.join(LAST_OUTPUT_SECONDS)
+    return code, "".join(lines)
+
+
+def read(process: subprocess.Popen[str], until: str, lines: list[str]) -> None:
+    """Append the output of a process to `lines`, and interrupt the process once a line contains `until`."""
+    assert process.stdout is not None
+    is_interrupted = not until
+    for line in process.stdout:
+        lines.append(line)
+        if not is_interrupted and until in line:
+            is_interrupted = True
+            # The process may end by itself.
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGINT)
-        return process.wait(), "".join([f"{shlex.join([command])}\n", *lines])
-    finally:
-        limit.cancel()
+
+
+def test_a_command_that_takes_too_long_is_reported_even_if_a_process_of_it_survives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(sys.modules[__name__], "LAST_OUTPUT_SECONDS", 0.1)
+    survivor = tmp_path / "survivor"
+    program = f"echo $$ > {survivor}.new; mv {survivor}.new {survivor}; exec sleep 60"
+    with ExitStack() as stack:
+        place = Place(folder=tmp_path, programs=tmp_path, variables=dict(os.environ), stack=stack)
+        with pytest.raises(pytest.fail.Exception, match="took longer than 1 s"):
+            run(f"setsid sh -c {shlex.quote(program)} & sleep 60", place)
+    # The command may have been killed before it started the survivor.
+    if survivor.exists():
+        os.kill(int(survivor.read_text()), signal.SIGKILL)

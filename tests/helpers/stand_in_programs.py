@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 import sysconfig
 import venv
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 
@@ -169,4 +171,10 @@ def finished_environment(place: Place) -> None:
         write_program(place.folder / ".venv/bin" / name, f'#!/bin/sh\nexec {sys.executable} -m {name} "$@"\n')
     write_program(place.folder / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (place.folder / ".venv/.ready").touch()
-    place.variables["MYPY_CACHE_DIR"] = str(REPOSITORY / ".mypy_cache")
+    place.variables["MYPY_CACHE_DIR"] = str(place.folder / ".mypy_cache")
+    for source in REPOSITORY.glob(".mypy_cache/*/*.db"):
+        target = place.folder / source.relative_to(REPOSITORY)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Unlike a copy of the file, this is consistent even while a mypy of this repository writes it.
+        with closing(sqlite3.connect(source)) as cache, closing(sqlite3.connect(target)) as copy:
+            cache.backup(copy)
