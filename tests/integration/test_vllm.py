@@ -10,8 +10,8 @@ import os
 import shlex
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,11 @@ SETTINGS = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
     "OMP_NUM_THREADS": "1",
+    # Without this, a vLLM process that renames itself overwrites its environment, in which `engines` finds the marker.
+    "SPT_NOENV": "1",
 }
+# The environment variable by which a test knows the processes of its own server.
+MARKER = "LONGCTX_TEST_SERVER"
 SAMPLES = 12
 START_SECONDS = 240
 SELECTION = (
@@ -46,6 +50,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     forget_keys(monkeypatch)
     for name, value in SETTINGS.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv(MARKER, str(tmp_path))
     text = (REPOSITORY / "ci" / "servers" / "vllm.sh").read_text(encoding="utf-8")
     for old, new in (
         ("GPUS=8 ", "GPUS=1 "),
@@ -76,9 +81,18 @@ def scores(report: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def engines() -> list[int]:
-    """Return the process ids of vLLM's engines."""
+    """Return the process ids of the engines that this test has started."""
     ended = subprocess.run(["pgrep", "-f", "VLLM::EngineCore"], capture_output=True, text=True, check=False)
-    return [int(line) for line in ended.stdout.split()]
+    return [pid for pid in map(int, ended.stdout.split()) if is_of_this_test(pid)]
+
+
+def is_of_this_test(pid: int) -> bool:
+    marker = f"{MARKER}={os.environ[MARKER]}".encode()
+    try:
+        return marker in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        # The process has ended, or belongs to another user.
+        return False
 
 
 def test_vllm_gives_the_scores_and_likelihoods_of_the_hf_engine(serve: str, model: Path, tmp_path: Path) -> None:
@@ -106,13 +120,15 @@ def test_a_killed_engine_gives_errors_and_no_scores_and_the_same_command_continu
 
     def kill_engine() -> None:
         wait_for_samples(journal, 6, seconds=START_SECONDS)
-        for engine in engines():
+        found = engines()
+        assert found, "no engine of this test runs"
+        for engine in found:
             os.kill(engine, signal.SIGKILL)
 
-    killer = threading.Thread(target=kill_engine)
-    killer.start()
-    killed = measured(tmp_path / "killed", model, *options)
-    killer.join()
+    with ThreadPoolExecutor() as executor:
+        killing = executor.submit(kill_engine)
+        killed = measured(tmp_path / "killed", model, *options)
+        killing.result()
     kept = computed_samples(journal)
     assert killed.exit_code == 1
     assert 6 <= kept.total() < 4 * SAMPLES
