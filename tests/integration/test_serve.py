@@ -30,12 +30,13 @@ from fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.journals import computed_samples
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import PYTEST, preloaded
-from tests.helpers.runs import UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, run_pytest
+from tests.helpers.processes import all_gone, is_running
+from tests.helpers.runs import TIMEOUT_SECONDS, UNRELATED_PLUGINS, CompletedRun, calibration_checkpoint, run_pytest
 from tests.helpers.servers import forget_keys
 
 FAKE = REPOSITORY / "tests" / "helpers" / "fake_server.py"
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
-START_SECONDS = 120
+START_SECONDS = 300
 SAMPLES, LENGTH = 2, 512
 # The server's child ignores SIGTERM, so the grace period has to be short.
 BRIEF = """
@@ -154,15 +155,16 @@ def test_four_processes_on_one_journal_send_every_sample_to_the_server_once(
         )
         for task in range(4)
     ]
-    printed = [process.communicate(timeout=200)[0].decode() for process in processes]
+    printed = [process.communicate(timeout=TIMEOUT_SECONDS)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0], printed
     entries = [json.loads(line) for file in journal.glob("*/*.jsonl") for line in file.read_text().splitlines()]
     keys = [entry["element"] for entry in entries if "element" in entry]
     assert len(keys) == len(set(keys)) == 8
     settings.write_text(settings.read_text().replace("--tb=long", f"--baseline={baseline}/report.json"))
     gate = subprocess.run(
-        ["bash", "ci/slurm/gate.sh"], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=200
-    )
+        ["bash", "ci/slurm/gate.sh"],
+        cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
     assert gate.returncode == 0, gate.stdout + gate.stderr
     (tmp_path / "report.json").write_text((tmp_path / "gate.json").read_text())
     ended = CompletedRun(tmp_path)
@@ -190,21 +192,6 @@ def test_a_served_model_is_compared_with_a_checkpoint_on_the_hf_engine(url: str,
 
 def pids(log: Path) -> list[int]:
     return [int(pid) for pid in re.findall(r"^pid (\d+)$", log.read_text(), re.MULTILINE)]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        # A container may have no init process that reaps zombies, which then keep their process id.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def all_gone(process_ids: list[int]) -> bool:
-    deadline = time.monotonic() + 10
-    while any(map(is_running, process_ids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(map(is_running, process_ids))
 
 
 def fake(model: Path) -> str:

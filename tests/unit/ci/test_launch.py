@@ -92,7 +92,8 @@ def test_a_job_that_is_lost_is_launched_again(tmp_path: Path) -> None:
         esac
         "$@"
     """
-    command = ["sh", "-c", f"touch {began}; sleep 1; exit 1"]
+    # The second and the third job end only when they are killed.
+    command = ["sh", "-c", f"touch {began}; [ $(wc -l < {count}) = 4 ] || exec sleep 60; sleep 1; exit 1"]
     lines: list[str] = []
     assert execute(tmp_path, scheduler(tmp_path, script), command, lines) == Ended(exit_code=1)
     lost = [line for line in lines if "launching it again" in line]

@@ -23,6 +23,7 @@ from ci.watch.on_failure import check_command, run_command
 from ci.watch.webhook import check_webhook, post
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
+from tests.helpers.processes import all_gone
 
 FAILURE = Measurement(
     step=7, checkpoint="/run/step-7", fingerprint="f", verdict="fail", exit_code=1, failed=("mean at 8k: 70.1 is not",),
@@ -55,7 +56,7 @@ def raw_server(reply: bytes, *, endless: bool = False, last: bytes = b"}") -> It
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/secret-token"
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(60)
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +100,7 @@ def test_a_reply_that_never_ends_has_a_total_deadline(reply: bytes, monkeypatch:
     started = time.monotonic()
     with raw_server(reply, endless=True) as url:
         assert post(url, {}) == "no reply within 0.3 s"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
 
 
 def test_content_without_end_is_not_read() -> None:
@@ -131,7 +132,7 @@ def test_an_unreachable_or_untrusted_server_is_one_line(tmp_path: Path) -> None:
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         ended = post(f"https://127.0.0.1:{untrusted.getsockname()[1]}/secret", {})
-        thread.join(5)
+        thread.join(60)
     assert ended is not None
     assert "CERTIFICATE_VERIFY_FAILED" in ended
 
@@ -220,10 +221,11 @@ def test_a_message_is_plain_text_for_chat_servers() -> None:
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_failure, "TIMEOUT_SECONDS", 0.3)
-    target = tmp_path / "late"
-    assert str(run_command(f"(sleep 1; touch {target}) | cat", {})).endswith("took more than 0.3 s")
-    time.sleep(1.2)
-    assert not target.exists()
+    child = tmp_path / "child"
+    command = f"(sh -c 'echo $$ > {child}.new; mv {child}.new {child}; exec sleep 600') | cat"
+    assert str(run_command(command, {})).endswith("took more than 0.3 s")
+    # On a busy machine, the command may have been killed before it started the child.
+    assert not child.exists() or all_gone([int(child.read_text())])
 
 
 def test_a_recipient_gets_a_failure_once_and_a_failed_delivery_is_retried_with_pauses(tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_a_watch_refuses_a_mistyped_address_or_command_in_one_line(tmp_path: Pat
     for option, value in (("--webhook", "https//x"), ("--on-failure", "echo 'x")):
         ended = subprocess.run(
             [str(preloaded("python")), "-m", "ci.watch", str(tmp_path), "--once", option, value],
-            cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60,
+            cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         assert ended.returncode == 4
         assert ended.stderr.startswith(f"error: {option}: ")

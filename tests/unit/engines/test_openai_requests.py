@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -57,7 +58,13 @@ def test_answers_come_in_the_order_of_the_prompts(server: ChatServer) -> None:
 
 
 def test_the_batch_size_limits_concurrent_requests(server: ChatServer) -> None:
-    server.answer = lambda request: replace(echo(request), delay_seconds=0.05)
+    together = threading.Barrier(3, timeout=10)
+
+    def answer(request: Request) -> Response:
+        together.wait()
+        return replace(echo(request), delay_seconds=0.05)
+
+    server.answer = answer
     texts = [f"{number} x{number}" for number in range(9)]
     assert answers(engine_of(server, batch_size=3), *texts) == [f" x{number}" for number in range(9)]
     assert server.most_at_once == 3
@@ -67,19 +74,24 @@ def test_prompts_with_a_common_prefix_wait_for_the_first_of_them(server: ChatSer
     """Sent together, all would be computed in full: a server caches a prefix only after computing it."""
     finished: list[str] = []
     finished_before: dict[str, list[str]] = {}
+    unrelated, unrelated_began = "quite another text", threading.Event()
 
     def slow(request: Request) -> Response:
         finished_before[str(request.prompt)] = list(finished)
+        if unrelated == request.prompt:
+            unrelated_began.set()
+        # The first of them takes until the other prompt has been sent, and then for so long that more could be sent.
+        unrelated_began.wait(10)
         time.sleep(0.1)
         finished.append(str(request.prompt))
         return echo(request)
 
     server.answer = slow
     shared = "one two three four five six"
-    texts = [f"{shared} a", f"{shared} b", "quite another text", f"{shared} c"]
+    texts = [f"{shared} a", f"{shared} b", unrelated, f"{shared} c"]
     assert answers(engine_of(server), *texts) == [" a", " b", " text", " c"]
     leader, *others = sorted((text for text in texts if shared in text), key=lambda text: len(finished_before[text]))
-    assert leader not in finished_before["quite another text"]
+    assert leader not in finished_before[unrelated]
     assert all(leader in finished_before[text] for text in others)
 
 
@@ -122,7 +134,7 @@ def test_prefetched_prompts_are_requested_once_and_in_the_background(server: Cha
     engine.prefetch(asking("a c", "a d"))
     assert next(generations).text == " a"
     # A prefetched request starts as soon as the batch has room for it.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(server.requests) < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(server.requests) == 4
@@ -133,13 +145,20 @@ def test_prefetched_prompts_are_requested_once_and_in_the_background(server: Cha
 
 
 def test_queued_requests_can_be_cancelled(server: ChatServer) -> None:
-    server.answer = lambda request: replace(echo(request), delay_seconds=0.5)
+    cancelled = threading.Event()
+
+    def answer(request: Request) -> Response:
+        cancelled.wait(10)
+        return echo(request)
+
+    server.answer = answer
     engine = engine_of(server, batch_size=1)
     prompts = asking("an a", "a b", "a c")
     engine.prefetch(prompts)
     while not server.requests:
         time.sleep(0.01)
     engine.cancel_queued()
+    cancelled.set()
     assert [engine.is_prefetched(prompt) for prompt in prompts] == [True, False, False]
     assert [generation.text for generation in engine.generate(prompts[:1])] == [" a"]
     assert len(server.requests) == 1
@@ -150,11 +169,11 @@ CLOSES_EARLY = """
 from tests.helpers.clients import asking, endpoint_of, engine_of
 from fixtures.engines import EngineError
 from types import SimpleNamespace
-import sys, time
+import sys
 
 engine = engine_of(SimpleNamespace(url=sys.argv[1]), batch_size=1, timeout_seconds=600.0)
 engine.prefetch(asking("a b", "a c"))
-time.sleep(1)
+sys.stdin.readline()
 engine.close()
 engine.close()
 try:
@@ -166,12 +185,16 @@ except EngineError as error:
 
 def test_a_process_ends_without_waiting_for_pending_requests(server: ChatServer) -> None:
     server.answer = lambda request: replace(echo(request), delay_seconds=600)
-    process = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", CLOSES_EARLY, server.url],
-        capture_output=True, text=True, timeout=120, check=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
-    assert "was given up after another error; start again" in process.stdout
+    while not server.requests and process.poll() is None:
+        time.sleep(0.01)
+    printed, _ = process.communicate("close\n", timeout=300)
+    assert process.returncode == 0
+    assert "was given up after another error; start again" in printed
     assert len(server.requests) == 1
 
 

@@ -53,7 +53,7 @@ def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
 def engine_of(server: ChatServer, kind: str) -> OpenAIEngine:
     server.answer = lambda request: reply_of(kind, request)
     endpoint = endpoint_of(server)
-    connection = connect(server.url, timeout_seconds=5)
+    connection = connect(server.url, timeout_seconds=60)
     method = require_log_probabilities(connection, endpoint, [1, 2, 3], TimeBudget())
     return load(NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint_of(server, log_probabilities=method))
 
@@ -78,7 +78,7 @@ def test_a_server_without_log_probabilities_is_refused_in_one_line(server: ChatS
 def test_an_endpoint_that_cannot_take_a_given_answer_is_refused(
     changes: dict[str, Any], reason: str, server: ChatServer
 ) -> None:
-    connection = connect(server.url, timeout_seconds=5)
+    connection = connect(server.url, timeout_seconds=60)
     with pytest.raises(EngineError, match=reason):
         require_log_probabilities(connection, endpoint_of(server, **changes), [1, 2], TimeBudget())
 

@@ -187,7 +187,7 @@ def test_wrong_use_is_an_error_of_one_line(tmp_path: Path, arguments: list[str],
     before = tree(tmp_path)
     ended = subprocess.run(
         [sys.executable, "-m", "plugins.journal", *(word.format(tmp_path) for word in arguments)],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=60,
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ended.stdout == ""
     assert tree(tmp_path) == before

@@ -241,7 +241,7 @@ def test_a_living_worker_touches_its_file_and_restores_it(tmp_path: Path, monkey
 
 
 def holds_soon(condition: Callable[[], bool]) -> bool:
-    for _ in range(500):
+    for _ in range(3000):
         if condition():
             return True
         time.sleep(0.02)

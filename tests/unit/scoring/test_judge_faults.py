@@ -96,9 +96,11 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
 
 
 def test_a_request_that_times_out_is_repeated(server: ChatServer) -> None:
-    server.queue = [completion("late", delay_seconds=30), RIGHT]
-    assert decided(server, timeout_seconds=0.3).value == pytest.approx(2 / 3)
-    assert len(server.requests) == 2
+    server.queue = [completion("late", delay_seconds=30)]
+    server.answer = lambda _: RIGHT
+    # On a busy machine, the right reply may be too late as well.
+    assert decided(server, timeout_seconds=0.3, retries=20).value == pytest.approx(2 / 3)
+    assert len(server.requests) >= 2
 
 
 def test_replies_that_go_on_coming_too_late_are_one_line(server: ChatServer) -> None:

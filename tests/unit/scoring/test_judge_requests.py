@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError
+from fixtures.records import Score
+from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError, PendingDecision
 from plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, SUMMARY, decided, refused, settings_for
-from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
+from tests.helpers.servers import ChatServer, Request, Response, completion, forget_keys, in_json
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +107,13 @@ def test_the_same_question_is_sent_once_and_a_failed_one_again(server: ChatServe
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_never_more_calls_at_once_than_allowed(server: ChatServer, most: int) -> None:
-    server.answer = lambda _: replace(RIGHT, delay_seconds=0.02)
+    together = threading.Barrier(most, timeout=10)
+
+    def answer(_: Request) -> Response:
+        together.wait()
+        return replace(RIGHT, delay_seconds=0.02)
+
+    server.answer = answer
     many = [replace(ANSWER, answer=f"answer {index}") for index in range(9)]
     with Judge(settings_for(server, concurrency=most)) as judge:
         pending = [judge.submit(judged) for judged in many]
@@ -127,9 +135,17 @@ def test_every_question_has_its_own_decision_and_one_without_raises(server: Chat
 
 
 def test_a_closed_judge_asks_nothing_more(server: ChatServer) -> None:
-    server.answer = lambda _: replace(RIGHT, delay_seconds=0.2)
+    pending: list[PendingDecision[Score]] = []
+
+    def answer(_: Request) -> Response:
+        deadline = time.monotonic() + 10
+        while not (len(pending) == 9 and pending[-1].verdicts[0].cancelled()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return RIGHT
+
+    server.answer = answer
     judge = Judge(settings_for(server, concurrency=1))
-    pending = [judge.submit(replace(ANSWER, answer=f"answer {index}")) for index in range(9)]
+    pending.extend(judge.submit(replace(ANSWER, answer=f"answer {index}")) for index in range(9))
     while not server.requests:
         time.sleep(0.01)
     judge.close()
