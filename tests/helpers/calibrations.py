@@ -84,5 +84,5 @@ def content(folder: Path) -> Mapping[str, bytes]:
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "fixtures.calibration", *arguments],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=120,
+        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

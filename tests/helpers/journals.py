@@ -16,7 +16,7 @@ from plugins.journal import Entry, Heartbeat, Journal, Subject
 from plugins.journal.heartbeat import worker_file
 from tests.helpers.paths import REPOSITORY
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 300
 SUBJECT = Subject(model="models/step_1000", fingerprint="f" * 64, execution={"engine": "hf", "dtype": "bfloat16"})
 # The beginning of every worker script: `journal` in the directory and for the run that the arguments name.
 WORKER = """

@@ -27,7 +27,7 @@ from fixtures.cli import print_line
 from tests.helpers.slurm_cluster import free_ports
 
 PYTHON = "LONGCTX_RAY_PYTHON"
-START_SECONDS = 120
+START_SECONDS = 300
 RESOURCES = ("--num-cpus=4", "--num-gpus=4", "--object-store-memory=80000000", "--disable-usage-stats")
 SETTINGS = {
     # Daemons start late on a busy machine.

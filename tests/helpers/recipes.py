@@ -37,7 +37,7 @@ def launched(words: list[str], folder: Path, **environment: str) -> list[list[st
         log = f'printf "%s\\n" {file.name} "$@" >> {folder}/seen; echo === >> {folder}/seen'
         write_program(file, f"#!/bin/sh\n{log}\n")
     paths = {"PATH": f"{folder}:/usr/bin:/bin", "SERVER_ENV": str(folder / "server"), "LONGCTX_PYTEST": "pytest"}
-    subprocess.run(words, cwd=REPOSITORY, env=paths | environment, check=True, timeout=30)
+    subprocess.run(words, cwd=REPOSITORY, env=paths | environment, check=True, timeout=120)
     return [part.strip().split("\n") for part in (folder / "seen").read_text().split("===\n") if part.strip()]
 
 

@@ -25,7 +25,7 @@ from fixtures.cli import print_line
 
 NODES = ("n1", "n2")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
-START_SECONDS = 90
+START_SECONDS = 300
 CONFIGURATION = """\
 ClusterName=longctx
 SlurmctldHost={host}(127.0.0.1)

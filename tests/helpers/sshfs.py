@@ -73,7 +73,7 @@ def sshd(folder: Path) -> Iterator[Server]:
 
 
 def _await_port(port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + 4 * START_SECONDS
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

@@ -52,7 +52,7 @@ def test_an_array_computes_at_most_a_twentieth_more_samples_than_one_process(
 ) -> None:
     model, journal = calibration_checkpoint("512"), tmp_path / "journal"
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
 
     def all_numbers(request: Request) -> Response:
         prompt = request.prompt
@@ -71,10 +71,10 @@ def test_an_array_computes_at_most_a_twentieth_more_samples_than_one_process(
             start_script("ci/slurm/array.sh", settings | {"SLURM_ARRAY_TASK_ID": str(index)})
             for index in range(PROCESSES)
         ]
-        printed = [process.communicate(timeout=200)[0] for process in running]
+        printed = [process.communicate(timeout=900)[0] for process in running]
         assert [process.returncode for process in running] == [0] * PROCESSES, printed
         gate = start_script("ci/slurm/gate.sh", settings)
-        assert (gate.communicate(timeout=200)[0], gate.returncode)[1] == 0
+        assert (gate.communicate(timeout=900)[0], gate.returncode)[1] == 0
     files = [file.read_text().splitlines() for file in journal.glob("*/*.jsonl")]
     samples_by_process = [[line["element"] for line in map(json.loads, lines) if "element" in line] for lines in files]
     computed = [sample for samples in samples_by_process for sample in samples]

@@ -62,7 +62,7 @@ class Clone:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         return subprocess.run(
             ["bash", "-eo", "pipefail", "-c", script, "recipe", *arguments],
-            cwd=self.folder, capture_output=True, text=True, check=False, timeout=300,
+            cwd=self.folder, capture_output=True, text=True, check=False, timeout=900,
             env=inherited | {"PYTHONPATH": str(self.folder), "CUDA_VISIBLE_DEVICES": ""} | environment,
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from tests.helpers.preloaded import PYTEST
 from tests.helpers.runs import UNRELATED_PLUGINS, calibration_checkpoint
 from tests.helpers.servers import ChatServer, needles_within
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 600
 ANSWERED = 30
 
 

@@ -146,7 +146,7 @@ def test_the_commands_show_no_text_unescaped(run: CompletedRun, checkpoint: Path
         (4, "ci.watch", NAME),
     ):
         ended = subprocess.run(
-            [str(preloaded("python")), "-m", *command], cwd=REPOSITORY, capture_output=True, check=False, timeout=60
+            [str(preloaded("python")), "-m", *command], cwd=REPOSITORY, capture_output=True, check=False, timeout=300
         )
         output = (ended.stdout + ended.stderr).decode()
         assert (ended.returncode, is_clean(output)) == (code, True), (command, output)
@@ -162,7 +162,7 @@ def test_a_watch_and_its_command_get_clean_lines(run: CompletedRun, checkpoint: 
         "-k", "niah_single_3", f"--thresholds={run.folder}/gates {NAME}", f"--journal={run.folder}/journal",
         "--on-failure", 'printf "%s\\n" "$LONGCTX_FAILED"; test -d "$LONGCTX_CHECKPOINT" && echo "it is there"',
     ]  # fmt: skip
-    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=False, timeout=120)
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=False, timeout=600)
     output = (ended.stdout + ended.stderr).decode()
     assert ended.returncode == 1
     assert is_clean(output), output

@@ -23,7 +23,7 @@ from tests.helpers.servers import forget_keys, served_needles
 
 SAMPLES = 24
 IN_FLIGHT = 2
-SECONDS = 300
+SECONDS = 900
 OPTIONS = (
     "--suite=ruler", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", "niah_single_2",
     f"--batch-size={IN_FLIGHT}", "-q", "-p", "no:cacheprovider",

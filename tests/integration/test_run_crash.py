@@ -89,7 +89,7 @@ def undisturbed(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(preloaded("python")))
         process = start(folder / "journal", folder / "report.json")
-    assert process.wait(240) in (0, 1)
+    assert process.wait(TIMEOUT_SECONDS) in (0, 1)
     return folder / "report.json"
 
 

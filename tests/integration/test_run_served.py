@@ -44,7 +44,8 @@ NEVER_SECONDS = 600.0
 MAX_PROBE_CHARACTERS = 500
 # The most verbose output of a run.
 VERBOSE = ("-vv", "--tb=long", "--showlocals", "-o", "log_level=DEBUG", "-o", "log_cli=true")
-REQUEST_TIMEOUT_SECONDS = 2.0
+# For requests that are meant to time out, and for all others.
+SHORT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS = 2.0, 60.0
 ERROR_BODY = {"error": {"message": f"not now, Bearer {KEY}\n at once"}}
 FAULTS: dict[str, Response] = {
     "rate limit": in_json(ERROR_BODY, status=429, Retry_After="0.1", X_Key=KEY),
@@ -96,12 +97,18 @@ def guessing(**settings: Any) -> Iterator[tuple[ChatServer, GuessingServer]]:
         yield server, guesser
 
 
-def run_at(server: ChatServer, folder: Path, *arguments: str, retry_seconds: float = 60.0) -> CompletedRun:
+def run_at(
+    server: ChatServer,
+    folder: Path,
+    *arguments: str,
+    retry_seconds: float = 60.0,
+    request_timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+) -> CompletedRun:
     """Run the suite against this server, with every report."""
     folder.mkdir(exist_ok=True)
     (folder / "short_waits.py").write_text(SHORT_WAITS.format(seconds=retry_seconds))
     reports = [f"--report-{kind}={folder}/report.{kind}" for kind in ("json", "html", "md")]
-    request_timeout = f"--request-timeout={REQUEST_TIMEOUT_SECONDS}"
+    request_timeout = f"--request-timeout={request_timeout_seconds}"
     server_options = (f"--base-url={server.url}", request_timeout, f"--junitxml={folder}/junit.xml")
     return run_pytest(folder, "-p", "short_waits", *SIZE, *server_options, *reports, *arguments)
 
@@ -147,7 +154,8 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedRun, G
     """A run in which one of five requests fails, with the most verbose logging."""
     with with_api_key() as patch, guessing(fails_one_in=5) as (server, guesser):
         patch.setenv("OPENAI_LOG", "debug")
-        return run_at(server, tmp_path_factory.mktemp("disturbed"), *VERBOSE), guesser
+        folder = tmp_path_factory.mktemp("disturbed")
+        return run_at(server, folder, *VERBOSE, request_timeout_seconds=SHORT_TIMEOUT_SECONDS), guesser
 
 
 def test_failures_of_a_fifth_of_all_requests_do_not_change_the_report(
@@ -253,7 +261,7 @@ def test_the_next_requests_are_in_flight_while_an_answer_is_scored_and_their_ans
             score = worker.builder.score
 
             def slow_score(sample: Sample, text: str) -> Score:
-                deadline = time.monotonic() + 5
+                deadline = time.monotonic() + 60
                 while not requests_in_flight and len(server.requests) < 4 and time.monotonic() < deadline:
                     time.sleep(0.01)
                 requests_in_flight.append(len(server.requests))

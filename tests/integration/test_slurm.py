@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 # Slurm starts a requeued task two minutes later, and a search starts the suite a dozen times.
 LONG = pytest.mark.skipif("LONGCTX_SLURM" not in os.environ, reason="LONGCTX_SLURM=1 runs it")
 SAMPLES = 24
-SECONDS = 240
+SECONDS = 600
 OPTIONS = ("--suite=ruler", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", "niah_single_2", "--batch-size=1")
 GATE = """
 [[gate]]

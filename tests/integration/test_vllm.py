@@ -38,7 +38,7 @@ SETTINGS = {
 # The environment variable by which a test knows the processes of its own server.
 MARKER = "LONGCTX_TEST_SERVER"
 SAMPLES = 12
-START_SECONDS = 240
+START_SECONDS = 600
 SELECTION = (
     "--suite=ruler", "--lengths=512,1k", f"--samples={SAMPLES}", "--full", "-k", "niah_single_2 or niah_multikey_1",
 )  # fmt: skip

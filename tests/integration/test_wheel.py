@@ -28,7 +28,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the files that git tracks."""
     folder = tmp_path_factory.mktemp("wheel")
     source = copy_repository(folder / "source")
-    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=source, capture_output=True, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=source, capture_output=True, check=True, timeout=600)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -43,7 +43,7 @@ def command(wheel: Path) -> Path:
         if not path.name.startswith(NOT_LINKED):
             (packages / path.name).symlink_to(path)
     install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([environment / "bin" / "python", *install], capture_output=True, check=True, timeout=120)
+    subprocess.run([environment / "bin" / "python", *install], capture_output=True, check=True, timeout=600)
     return environment / "bin" / "longctx"
 
 
@@ -57,7 +57,7 @@ def test_uv_installs_the_command_as_a_tool(wheel: Path, tmp_path: Path) -> None:
     uv = Path(sys.executable).with_name("uv")
     options = ["--offline", "--no-config", "--python", sys.executable, "--overrides", str(excluded)]
     subprocess.run(
-        [uv, "tool", "install", wheel, *options], env=os.environ | places, capture_output=True, check=True, timeout=120
+        [uv, "tool", "install", wheel, *options], env=os.environ | places, capture_output=True, check=True, timeout=600
     )
     (packages,) = (tmp_path / "UV_TOOL_DIR").glob("longctx-gates/lib/*/site-packages")
     (packages / "dependencies.pth").write_text(f"{PACKAGES}\n")
@@ -71,7 +71,7 @@ def run(command: Path, folder: Path, *arguments: str) -> subprocess.CompletedPro
     places = {"XDG_DATA_HOME": str(folder / "data"), "PYTEST_ADDOPTS": "-p no:hypothesispytest -p no:anyio"}
     return subprocess.run(
         [command, *arguments], cwd=folder, env=inherited | places, capture_output=True, text=True, check=False,
-        timeout=300,
+        timeout=900,
     )  # fmt: skip
 
 

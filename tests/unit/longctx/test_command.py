@@ -32,7 +32,7 @@ def test_bash_completes_commands_and_their_options() -> None:
         state = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}"
         line = state + "; _longctx; printf '%s\\n' \"${COMPREPLY[@]}\""
         ended = subprocess.run(
-            ["bash", "-c", f"{written}\n{line}"], capture_output=True, text=True, check=True, timeout=30
+            ["bash", "-c", f"{written}\n{line}"], capture_output=True, text=True, check=True, timeout=120
         )
         return set(ended.stdout.split())
 

@@ -50,7 +50,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, float
     folder = tmp_path_factory.mktemp("largest")
     process = subprocess.run(
         [sys.executable, "-c", RENDER, str(folder)], env={"PYTHONPATH": str(REPOSITORY)},
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=True,
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=900, check=True,
     )  # fmt: skip
     samples, seconds, mebibytes = json.loads(process.stdout)
     return folder, samples, seconds, mebibytes
