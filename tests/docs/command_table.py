@@ -1,8 +1,8 @@
 """How every command of the pages is run: which stand-ins it needs, what makes it small, and what it must show.
 
 A command belongs to the entry with the longest beginning that it has. It runs as the page shows it, in a copy of the
-repository that has the stand-ins at the paths of the page, except for the values of READERS, and with the options of
-`small` behind it.
+repository that has the stand-ins at the paths of the page, except for the values of PLACEHOLDERS, and with the options
+of `small` behind it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ from tests.helpers.stand_ins import (
     reports,
     run_file,
     samples_file,
+    tied_checkpoint,
     training_run,
     unchanged_run,
 )  # fmt: skip
 
-# Values of a reader that no stand-in can have, and what takes their place.
-READERS = {
+# Values of a reader that no stand-in can have, and what takes their workspace.
+PLACEHOLDERS = {
     "<address of this repository>": "$REPOSITORY",
     "http://node7:8000/v1": "$SERVER",
     "https://host/v1": "$JUDGE",
@@ -76,7 +77,7 @@ def builds_gpu_kernels() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class CommandRun:
     """How the commands with one beginning are run."""
 
     small: str = ""
@@ -99,124 +100,130 @@ class Way:
     """Return why the command cannot run on this machine."""
 
 
-def benchmark(small: str, shows: str, *needs: StandIn, writes: str = "", codes: tuple[int, ...] = (0, 1)) -> Way:
-    """Return the way of a script that measures what a page claims."""
-    return Way(small=small, shows=shows, needs=needs, writes=writes, codes=codes)
+def benchmark(small: str, shows: str, *needs: StandIn, writes: str = "", codes: tuple[int, ...] = (0, 1)) -> CommandRun:
+    """Return how a script is run that measures what a page claims."""
+    return CommandRun(small=small, shows=shows, needs=needs, writes=writes, codes=codes)
 
 
-WAYS = {
+COMMAND_RUNS = {
     # Install and check.
-    "git clone": Way(writes="longctx-gates/pyproject.toml", missing=installed("git")),
-    "cd longctx-gates": Way(before="mkdir longctx-gates"),
-    "python3 -m venv .venv": Way(writes=".venv/bin/pip"),
-    "pip install --constraint": Way(needs=(environment,), writes=".venv/bin/longctx"),
-    "pip wheel": Way(needs=(offline,), writes="dist/longctx_gates-*.whl"),
-    "pip install dist/": Way(needs=(environment, wheel), writes=".venv/bin/longctx"),
-    "pip install 'longctx-gates": Way(
+    "git clone": CommandRun(writes="longctx-gates/pyproject.toml", missing=installed("git")),
+    "cd longctx-gates": CommandRun(before="mkdir longctx-gates"),
+    "python3 -m venv .venv": CommandRun(writes=".venv/bin/pip"),
+    "pip install --constraint": CommandRun(needs=(environment,), writes=".venv/bin/longctx"),
+    "pip wheel": CommandRun(needs=(offline,), writes="dist/longctx_gates-*.whl"),
+    "pip install dist/": CommandRun(needs=(environment, wheel), writes=".venv/bin/longctx"),
+    "pip install 'longctx-gates": CommandRun(
         needs=(environment, wheel), shows=r"\A(?![\s\S]*does not provide)[\s\S]*Successfully installed longctx-gates"
     ),
-    "pip install --no-build-isolation 'flash-attn": Way(missing=builds_gpu_kernels),
-    "uv tool install": Way(needs=(offline, wheel), writes="uv/tool_bin/longctx"),
-    "make .venv/.ready": Way(needs=(offline,), writes=".venv/bin/longctx"),
-    "make check": Way(needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k imports'", shows="passed"),
-    "pytest tests/unit/gates": Way(small="-k test_thresholds", shows="passed"),
-    "python -m tests.fuzz --count": Way(small="--count 40", shows="inputs"),
-    "python -m tests.fuzz.servers": Way(small="--each 1 --jobs 2", shows="behaviours"),
-    "python -m tests.golden.record": Way(writes="tests/golden/recorded/samples.json"),
+    "pip install --no-build-isolation 'flash-attn": CommandRun(missing=builds_gpu_kernels),
+    "uv tool install": CommandRun(needs=(offline, wheel), writes="uv/tool_bin/longctx"),
+    "make .venv/.ready": CommandRun(needs=(offline,), writes=".venv/bin/longctx"),
+    "make check": CommandRun(
+        needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k imports'", shows="passed"
+    ),
+    "pytest tests/unit/gates": CommandRun(small="-k test_thresholds", shows="passed"),
+    "python -m tests.fuzz --count": CommandRun(small="--count 40", shows="inputs"),
+    "python -m tests.fuzz.servers": CommandRun(small="--each 1 --jobs 2", shows="behaviours"),
+    "python -m tests.golden.record": CommandRun(writes="tests/golden/recorded/samples.json"),
     # Commands of longctx that pages name without arguments.
-    "longctx plan": Way(small="--model calibration:4k --lengths 4k", shows="tokens"),
-    "longctx preflight": Way(small=f"--model calibration:4k {NEEDLE}", shows="1 checked"),
-    "longctx tasks": Way(shows="niah_single_1"),
-    "longctx checkpoint": Way(small="CKPT", needs=(checkpoint("CKPT"),), shows="MistralForCausalLM"),
-    "longctx validate": Way(needs=(run_file,), shows="valid, 13 cases"),
-    "longctx convert": Way(
+    "longctx plan": CommandRun(small="--model calibration:4k --lengths 4k", shows="tokens"),
+    "longctx preflight": CommandRun(small=f"--model calibration:4k {NEEDLE}", shows="1 checked"),
+    "longctx tasks": CommandRun(shows="niah_single_1"),
+    "longctx checkpoint": CommandRun(small="CKPT", needs=(checkpoint("CKPT"),), shows="MistralForCausalLM"),
+    "longctx validate": CommandRun(needs=(run_file,), shows="valid, 13 cases"),
+    "longctx convert": CommandRun(
         small="runs/a/step-1000 out/ckpt --like path/to/base", needs=(distributed_checkpoint,), writes="out/ckpt/*.json"
     ),
-    "longctx faults": Way(small="list", shows="rope_theta"),
-    "python -m fixtures.faults list": Way(shows="rope_theta"),
-    "longctx completion bash": Way(shows="complete"),
-    "longctx calibration OUT": Way(writes="OUT/model.safetensors"),
-    "pytest --help": Way(shows="long-context evaluation:"),
+    "longctx faults": CommandRun(small="list", shows="rope_theta"),
+    "python -m fixtures.faults list": CommandRun(shows="rope_theta"),
+    "longctx completion bash": CommandRun(shows="complete"),
+    "longctx calibration OUT": CommandRun(writes="OUT/model.safetensors"),
+    "pytest --help": CommandRun(shows="long-context evaluation:"),
     # Runs of the suite that need more than a model; all others are measured as they are.
-    "pytest --model ckpt --data-dir DIR": Way(
+    "pytest --model ckpt --data-dir DIR": CommandRun(
         small="--suite helmet --lengths 4k --samples 1 -k ruler_niah_multivalue", codes=(0, 1),
         needs=(checkpoint("ckpt"), published_data), shows="ruler_niah_multivalue",
     ),
-    "LONGCTX_JUDGE_KEY=... pytest": Way(
+    "LONGCTX_JUDGE_KEY=... pytest": CommandRun(
         small="--lengths 4k --samples 1 -k multi_lexsum", needs=(random_checkpoint, published_data, judge),
         shows="multi_lexsum +[1-9]",
     ),
-    "pytest --model ckpt --suite helmet --data-dir DIR --nli-model": Way(
+    "pytest --model ckpt --suite helmet --data-dir DIR --nli-model": CommandRun(
         small="--lengths 4k --samples 1 -k asqa", needs=(random_checkpoint, published_data), shows=r"asqa +\d",
     ),
-    "pytest --model PATH --suite helmet --data-dir DIR --prompts helmet.toml": Way(
+    "pytest --model PATH --suite helmet --data-dir DIR --prompts helmet.toml": CommandRun(
         small="--lengths 4k --samples 1 -k json_kv", needs=(checkpoint("PATH"), published_data, helmet_clone),
         before="longctx prompts helmet --from HELMET --to helmet.toml", shows="json_kv",
     ),
-    "pytest --model ckpt --tasks longbench": Way(
+    "pytest --model ckpt --tasks longbench": CommandRun(
         small="--lengths 4k --samples 1 -k longbench_trec", needs=(checkpoint("ckpt"), longbench), codes=(0, 1),
         shows="longbench_trec",
     ),
-    "pytest --model calibration:4k --tasks contracts.toml": Way(needs=(contracts,), shows=r"all +1 +\d+ "),
-    "pytest --model path/to/ckpt --yardstick": Way(
+    "pytest --model calibration:4k --tasks contracts.toml": CommandRun(needs=(contracts,), shows=r"all +1 +\d+ "),
+    "pytest --model path/to/ckpt --yardstick": CommandRun(
         small=NEEDLE, needs=(checkpoint("path/to/ckpt"),), shows=r"niah_single_2 +\*? +100.0", codes=(0, 1),
         before="pytest --model calibration:4k --suite ruler --lengths 4k --samples 1 --report-json out/reference.json;"
         " longctx calibrate --yardstick out/reference.json > own.toml",
     ),
-    "pytest --model step_2000 --baseline step_1000": Way(
+    "pytest --model step_2000 --baseline step_1000": CommandRun(
         small=NEEDLE, needs=(checkpoint("step_1000", "step_2000"),), codes=(0, 1), shows="baseline +.*step_1000",
         before=f"pytest --model step_1000 {NEEDLE} --report-json step_1000.json || true",
     ),
-    "longctx run --model runs/a/checkpoint-300 --base-model": Way(
+    "longctx run --model runs/a/checkpoint-300 --base-model": CommandRun(
         small=NEEDLE, needs=(adapter,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "longctx run --model runs/a/step-1000 --convert 'longctx convert": Way(
+    "longctx run --model runs/a/step-1000 --convert 'longctx convert": CommandRun(
         small=NEEDLE, needs=(distributed_checkpoint,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "longctx run --model runs/a/iter_0001000 --convert '/opt/megatron": Way(
+    "longctx run --model runs/a/iter_0001000 --convert '/opt/megatron": CommandRun(
         small=NEEDLE, needs=(megatron,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "pytest --model /ckpt --serve": Way(small=NEEDLE, needs=(vllm,), shows="niah_single_2 +.* 100.0", codes=(0, 1)),
-    "pytest --model /ckpt --base-url": Way(
+    "pytest --model /ckpt --serve": CommandRun(
+        small=NEEDLE, needs=(vllm,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
+    ),
+    "pytest --model /ckpt --base-url": CommandRun(
         small=NEEDLE, needs=(needle_server,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "ray job submit --working-dir . -- python -m ci.ray": Way(
+    "ray job submit --working-dir . -- python -m ci.ray": CommandRun(
         small=f"{NEEDLE} --engine hf", needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1),
         writes="shared/report.json",
     ),
-    "ray job submit --working-dir . -- pytest": Way(
+    "ray job submit --working-dir . -- pytest": CommandRun(
         small=NEEDLE, needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "python -m ci.ray --workers 8 -- ...": Way(
+    "python -m ci.ray --workers 8 -- ...": CommandRun(
         small=NEEDLE, needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "/usr/bin/time pytest": Way(shows=r"all +204\b.*\n(?:.*\n)*.*elapsed", missing=installed("/usr/bin/time")),
+    "/usr/bin/time pytest": CommandRun(shows=r"all +204\b.*\n(?:.*\n)*.*elapsed", missing=installed("/usr/bin/time")),
     # Watch, bisect, calibrate.
-    "longctx watch runs/a --every 30s": Way(
+    "longctx watch runs/a --every 30s": CommandRun(
         small=f"--once --every 1s {SEARCH}", needs=(training_run,), shows="step 9000: fail", codes=(1,)
     ),
-    "longctx watch runs/a --launch": Way(
+    "longctx watch runs/a --launch": CommandRun(
         small=f"--once --every 1s {SEARCH}", needs=(training_run, slurm), shows="step 9000: fail", codes=(1,)
     ),
-    "longctx watch runs/a --screen": Way(
+    "longctx watch runs/a --screen": CommandRun(
         small=f"--once --every 1s {SEARCH}", needs=(unchanged_run,), shows=r"step 4000: (screened|pass)\n +screen: "
     ),
-    "longctx bisect --good runs/a/step-2000": Way(
+    "longctx bisect --good runs/a/step-2000": CommandRun(
         small=SEARCH, needs=(training_run, slurm), shows=r"first bad step 9000 \(last good 2000\)"
     ),
-    "git bisect run": Way(needs=(exporter,), directory="exporter", shows="first bad commit", missing=installed("git")),
+    "git bisect run": CommandRun(
+        needs=(exporter,), directory="exporter", shows="first bad commit", missing=installed("git")
+    ),
     # Reports and data.
-    "longctx calibrate --yardstick": Way(needs=(reports("out/reference.json"),), writes="own.toml"),
-    "longctx history DIR": Way(
+    "longctx calibrate --yardstick": CommandRun(needs=(reports("out/reference.json"),), writes="own.toml"),
+    "longctx history DIR": CommandRun(
         needs=(reports("DIR/a.json", "DIR/b.json"),), shows="2 steps, 4000 to 5000", writes="DIR/history.html"
     ),
-    "longctx analysis out/reports": Way(
+    "longctx analysis out/reports": CommandRun(
         needs=(reports(*(f"out/reports/{name}.json" for name in "abcd")),), shows="RULER", writes="analysis.html"
     ),
-    "longctx prompts helmet": Way(needs=(helmet_clone,), writes="helmet.toml"),
-    "longctx fetch ": Way(small="--from $MIRROR", needs=(mirror,), shows="complete", writes="DIR/fetched.json"),
-    "jq ": Way(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),
-    "inspect view": Way(missing=installed("inspect"), until="Running"),
+    "longctx prompts helmet": CommandRun(needs=(helmet_clone,), writes="helmet.toml"),
+    "longctx fetch ": CommandRun(small="--from $MIRROR", needs=(mirror,), shows="complete", writes="DIR/fetched.json"),
+    "jq ": CommandRun(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),
+    "inspect view": CommandRun(missing=installed("inspect"), until="Running"),
     # Scripts that measure what the pages claim.
     "python -m benchmarks.archive_solvers": benchmark("--samples 1 --length 4k --sets nq,asqa,trec_fine", "trec_fine"),
     "python -m benchmarks.archive_variety": benchmark("", "case files", published_data),
@@ -249,8 +256,11 @@ WAYS = {
         checkpoint("CKPT"),
     ),
     "python -m benchmarks.prefix_sharing": benchmark("--length 1k --samples 2", "predicted number of tokens: yes"),
-    "python -m benchmarks.rag_memory": Way(
+    "python -m benchmarks.rag_memory": CommandRun(
         small="--gibibytes 0.01 --workers 2 --questions 2", shows="growth", codes=(0, 1), is_fresh=True
+    ),
+    "python -m benchmarks.rewritten_checkpoints": benchmark(
+        "", "OUT", tied_checkpoint, writes="OUT/config.json", codes=(0,)
     ),
     "python -m benchmarks.scale_costs": benchmark("", "405B", codes=(0,)),
     "python -m benchmarks.scaling": benchmark("--samples 1 --length 512 --longer 1k", "1k .* for a million tokens"),
@@ -261,11 +271,11 @@ WAYS = {
         "--histories 1 --samples 8 --seed 1 --only=-10", r"-10 +right \d+%"
     ),
     "python -m benchmarks.watch_histories": benchmark("--histories 1 --samples 10", "(ok|EXCEEDED)"),
-    "python -m tests.helpers.slurm_cluster": Way(until="export SLURM_CONF", missing=slurm_cluster.missing),
-    "python -m tests.helpers.ray_cluster": Way(until="export RAY_ADDRESS", missing=ray_cluster.missing),
+    "python -m tests.helpers.slurm_cluster": CommandRun(until="export SLURM_CONF", missing=slurm_cluster.missing),
+    "python -m tests.helpers.ray_cluster": CommandRun(until="export RAY_ADDRESS", missing=ray_cluster.missing),
 }  # fmt: skip
 
 
-def way_of(command: str) -> str | None:
+def beginning_of(command: str) -> str | None:
     """Return the longest beginning in the table that a command has, None if it has none."""
-    return max((beginning for beginning in WAYS if command.startswith(beginning)), key=len, default=None)
+    return max((beginning for beginning in COMMAND_RUNS if command.startswith(beginning)), key=len, default=None)

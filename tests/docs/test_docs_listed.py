@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.command_table import way_of
+from tests.docs.command_table import beginning_of
 from tests.docs.test_docs_ci import is_in_section
 from tests.helpers.page_commands import PageCommand, page_commands, words
 from tests.helpers.paths import REPOSITORY
@@ -24,7 +24,7 @@ def is_listed(command: PageCommand) -> bool:
     """Return True for a run of the suite that needs no more than a model, and that no test of its page does."""
     program, *arguments = words(command.text)
     is_run = program == "pytest" or [program, *arguments[:1]] == ["longctx", "run"]
-    return is_run and way_of(command.text) is None and not is_in_section(command)
+    return is_run and beginning_of(command.text) is None and not is_in_section(command)
 
 
 def runs() -> list[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.command_table import READERS, WAYS, Way, way_of
+from tests.docs.command_table import COMMAND_RUNS, PLACEHOLDERS, CommandRun, beginning_of
 from tests.docs.test_docs_ci import ADDOPTS, is_in_section
 from tests.docs.test_docs_listed import is_listed
 from tests.helpers.clones import copy_repository
@@ -23,18 +23,18 @@ from tests.helpers.page_commands import PageCommand, page_commands
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.servers import KEYS
-from tests.helpers.stand_ins import Place
+from tests.helpers.stand_ins import Workspace
 
 # Some commands install packages or run all checks, and other tests may run beside them.
 TIMEOUT_SECONDS = 900.0
 # Time for the last output of a command that has ended. A process that it left may hold the pipe for longer.
 LAST_OUTPUT_SECONDS = 30.0
-SIMPLE = Way()
+SIMPLE = CommandRun()
 # Commands that .ci/run starts as they are.
 CI_COMMANDS = ("make test", "make pages", "make demo")
 # Commands of other projects that a page names, with none of their options.
 NAMES_OF_OTHERS = ("git bisect", "ray job submit", "ray job stop", "ray stop")
-TABLED = sorted({command.text for command in page_commands() if way_of(command.text)})
+TABLED = sorted({command.text for command in page_commands() if beginning_of(command.text)})
 
 
 def ways_of(command: PageCommand) -> list[str]:
@@ -44,7 +44,7 @@ def ways_of(command: PageCommand) -> list[str]:
         "a test of its page": is_in_section(command),
         ".ci/run": command.text in CI_COMMANDS,
         "a run of the suite": is_listed(command),
-        "the table": way_of(command.text) is not None,
+        "the table": beginning_of(command.text) is not None,
     }
     if not any(found.values()):
         found["a command with this beginning"] = command.text in NAMES_OF_OTHERS or (
@@ -61,15 +61,15 @@ def test_every_command_of_a_page_is_run_in_one_way() -> None:
 
 
 def test_every_entry_of_the_table_is_shown_by_a_page() -> None:
-    assert set(WAYS) == {way_of(text) for text in TABLED}
+    assert set(COMMAND_RUNS) == {beginning_of(text) for text in TABLED}
     shown = "\n".join(command.text for command in page_commands())
-    assert [value for value in READERS if value not in shown] == []
+    assert [value for value in PLACEHOLDERS if value not in shown] == []
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert set(CI_COMMANDS) <= set(script)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     """A copy of the repository, with the environment of a reader."""
     folder, programs = copy_repository(tmp_path / "repository"), tmp_path / "programs"
     programs.mkdir()
@@ -84,49 +84,49 @@ def place(tmp_path: Path) -> Iterator[Place]:
         "PYTEST_ADDOPTS": ADDOPTS, "REPOSITORY": str(REPOSITORY), "NO_PROXY": "127.0.0.1",
     }  # fmt: skip
     with ExitStack() as stack:
-        yield Place(folder=folder, programs=programs, variables=variables, stack=stack)
+        yield Workspace(folder=folder, programs=programs, variables=variables, stack=stack)
 
 
 @pytest.mark.skipif(
     "LONGCTX_MEASURE_DOCS" not in os.environ, reason="LONGCTX_MEASURE_DOCS=1 runs the commands of pages"
 )
 @pytest.mark.parametrize("text", TABLED, ids=str)
-def test_a_command_of_a_page_comes_to_its_end(text: str, place: Place) -> None:
-    way = WAYS[way_of(text) or ""]
-    if reason := way.missing():
+def test_a_command_of_a_page_comes_to_its_end(text: str, workspace: Workspace) -> None:
+    options = COMMAND_RUNS[beginning_of(text) or ""]
+    if reason := options.missing():
         pytest.skip(reason)
-    for stand_in in way.needs:
-        stand_in(place)
-    if way.before:
-        code, output = run(way.before, place)
+    for stand_in in options.needs:
+        stand_in(workspace)
+    if options.before:
+        code, output = run(options.before, workspace)
         assert code == 0, output
-    code, output = run(f"{with_stand_ins(text)} {way.small}", place, way)
-    assert code in way.codes, output
+    code, output = run(f"{with_stand_ins(text)} {options.small}", workspace, options)
+    assert code in options.codes, output
     assert "Traceback (most recent call last)" not in output
     # The first line is the command.
-    assert re.search(way.shows, output.partition("\n")[2]), output
-    assert not way.writes or list(place.folder.glob(way.writes)), output
+    assert re.search(options.shows, output.partition("\n")[2]), output
+    assert not options.writes or list(workspace.folder.glob(options.writes)), output
 
 
 def with_stand_ins(text: str) -> str:
     """Return the command with other values for those that no stand-in can have."""
-    for shown, used in READERS.items():
+    for shown, used in PLACEHOLDERS.items():
         text = text.replace(shown, used)
     return text
 
 
-def run(command: str, place: Place, way: Way = SIMPLE) -> tuple[int, str]:
+def run(command: str, workspace: Workspace, options: CommandRun = SIMPLE) -> tuple[int, str]:
     """Run a command line of bash, and return its exit code and its output; fail if it takes too long."""
-    path = place.variables["PATH"]
-    if way.is_fresh:
+    path = workspace.variables["PATH"]
+    if options.is_fresh:
         path = path.replace(f"{preloaded('python').parent}:", "")
     process = subprocess.Popen(
-        ["bash", "-o", "pipefail", "-c", command], cwd=place.folder / way.directory,
-        env=place.variables | {"PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ["bash", "-o", "pipefail", "-c", command], cwd=workspace.folder / options.directory,
+        env=workspace.variables | {"PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,
     )  # fmt: skip
     lines = [f"{shlex.join([command])}\n"]
-    reader = threading.Thread(target=read, args=(process, way.until, lines), daemon=True)
+    reader = threading.Thread(target=read, args=(process, options.until, lines), daemon=True)
     reader.start()
     try:
         code = process.wait(TIMEOUT_SECONDS)
@@ -160,9 +160,9 @@ def test_a_command_that_takes_too_long_is_reported_even_if_a_process_of_it_survi
     survivor = tmp_path / "survivor"
     program = f"echo $$ > {survivor}.new; mv {survivor}.new {survivor}; exec sleep 60"
     with ExitStack() as stack:
-        place = Place(folder=tmp_path, programs=tmp_path, variables=dict(os.environ), stack=stack)
+        workspace = Workspace(folder=tmp_path, programs=tmp_path, variables=dict(os.environ), stack=stack)
         with pytest.raises(pytest.fail.Exception, match="took longer than 1 s"):
-            run(f"setsid sh -c {shlex.quote(program)} & sleep 60", place)
+            run(f"setsid sh -c {shlex.quote(program)} & sleep 60", workspace)
     # The command may have been killed before it started the survivor.
     if survivor.exists():
         os.kill(int(survivor.read_text()), signal.SIGKILL)

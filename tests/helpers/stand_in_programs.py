@@ -23,7 +23,7 @@ from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.recipes import write_program
 from tests.helpers.servers import ChatServer, Request, completion, served_needles
-from tests.helpers.stand_ins import Place
+from tests.helpers.stand_ins import Workspace
 
 # Start the command behind the scheduler's own options.
 SRUN = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"\n'
@@ -71,52 +71,52 @@ JUDGEMENT = {"fluency": 1, "found": 1, "supported": 1, "sentences": 2}
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
 
 
-def slurm(place: Place) -> None:
+def slurm(workspace: Workspace) -> None:
     """Put an `srun` into PATH that starts its command here."""
-    write_program(place.programs / "srun", SRUN)
+    write_program(workspace.programs / "srun", SRUN)
 
 
-def ray(place: Place) -> None:
+def ray(workspace: Workspace) -> None:
     """Put a `ray` into PATH and a package `ray` beside the suite that run everything here."""
-    write_program(place.programs / "ray", RAY)
-    (place.folder / "ray.py").write_text(RAY_MODULE)
+    write_program(workspace.programs / "ray", RAY)
+    (workspace.folder / "ray.py").write_text(RAY_MODULE)
 
 
-def vllm(place: Place) -> None:
+def vllm(workspace: Workspace) -> None:
     """Write an environment with a `vllm`, and the checkpoint that it serves."""
-    write_program(place.folder / "server/bin/vllm", VLLM.format(python=preloaded("python")))
-    place.variables["SERVER_ENV"] = str(place.folder / "server")
-    build(parse_spec("4k-step=1"), place.folder / "served/step-1")
-    place.variables["SERVED"] = str(place.folder / "served/step-1")
+    write_program(workspace.folder / "server/bin/vllm", VLLM.format(python=preloaded("python")))
+    workspace.variables["SERVER_ENV"] = str(workspace.folder / "server")
+    build(parse_spec("4k-step=1"), workspace.folder / "served/step-1")
+    workspace.variables["SERVED"] = str(workspace.folder / "served/step-1")
 
 
-def needle_server(place: Place) -> None:
+def needle_server(workspace: Workspace) -> None:
     """Start a server of a checkpoint, and name its address in SERVER."""
-    vllm(place)
-    option = place.stack.enter_context(served_needles(4096, place.folder / "served/step-1"))
-    place.variables["SERVER"] = option.partition("=")[2]
+    vllm(workspace)
+    option = workspace.stack.enter_context(served_needles(4096, workspace.folder / "served/step-1"))
+    workspace.variables["SERVER"] = option.partition("=")[2]
 
 
-def judge(place: Place) -> None:
+def judge(workspace: Workspace) -> None:
     """Start a server that judges, and name its address in JUDGE."""
 
     def judgement(request: Request) -> object:
         wanted = {name: value for name, value in JUDGEMENT.items() if f'"{name}"' in request.text}
         return completion(json.dumps(wanted))
 
-    server = place.stack.enter_context(ChatServer().serving())
+    server = workspace.stack.enter_context(ChatServer().serving())
     server.answer = judgement  # type: ignore[assignment]  # completion returns a Response
-    place.variables["JUDGE"] = server.url
+    workspace.variables["JUDGE"] = server.url
 
 
-def mirror(place: Place) -> None:
+def mirror(workspace: Workspace) -> None:
     """Start a mirror of all published data with small content, and name its address in MIRROR.
 
     The copy of the repository expects the checksums of this content.
     """
-    files = place.stack.enter_context(serving())
-    place.variables["MIRROR"] = files.url
-    source = place.folder / "fixtures/corpora/download/fetch.py"
+    files = workspace.stack.enter_context(serving())
+    workspace.variables["MIRROR"] = files.url
+    source = workspace.folder / "fixtures/corpora/download/fetch.py"
     for known in (fetch.SQUAD, fetch.HOTPOT):
         content = json.dumps({"data": known.path}).encode()
         files.files["/" + known.url.split("/", 3)[3]] = content
@@ -135,45 +135,45 @@ def mirror(place: Place) -> None:
         files.files["/" + page.url.split("/", 3)[3]] = b"{}"
 
 
-def environment(place: Place) -> None:
+def environment(workspace: Workspace) -> None:
     """Make `.venv`, as the tutorial does, and let pip work without an index and without dependencies."""
-    venv.create(place.folder / ".venv", symlinks=True, with_pip=True)
-    place.variables["PATH"] = f"{place.folder}/.venv/bin:{place.variables['PATH']}"
-    offline(place)
+    venv.create(workspace.folder / ".venv", symlinks=True, with_pip=True)
+    workspace.variables["PATH"] = f"{workspace.folder}/.venv/bin:{workspace.variables['PATH']}"
+    offline(workspace)
 
 
-def offline(place: Place) -> None:
+def offline(workspace: Workspace) -> None:
     """Let pip and uv use the packages of this environment in place of an index."""
     requires = [line for line in metadata.requires("longctx-gates") or () if "extra ==" not in line]
     excluded = [re.split(r"[^\w.-]", line, maxsplit=1)[0] + "; python_version < '0'" for line in requires]
-    (place.folder / "excluded.txt").write_text("\n".join(excluded))
+    (workspace.folder / "excluded.txt").write_text("\n".join(excluded))
     settings = {
         "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_FIND_LINKS": "dist",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONPATH": str(PACKAGES),
         "UV_OFFLINE": "1", "UV_NO_CONFIG": "1", "UV_PYTHON": sys.executable, "UV_OVERRIDE": "excluded.txt",
-        **{f"UV_{name}_DIR": str(place.folder / "uv" / name.lower()) for name in ("TOOL", "TOOL_BIN", "CACHE")},
+        **{f"UV_{name}_DIR": str(workspace.folder / "uv" / name.lower()) for name in ("TOOL", "TOOL_BIN", "CACHE")},
     }  # fmt: skip
-    place.variables.update(settings)
+    workspace.variables.update(settings)
 
 
-def wheel(place: Place) -> None:
+def wheel(workspace: Workspace) -> None:
     """Build the wheel of this copy into `dist`."""
     script = "import setuptools.build_meta as backend; backend.build_wheel('dist')"
-    (place.folder / "dist").mkdir()
-    subprocess.run([sys.executable, "-c", script], cwd=place.folder, capture_output=True, check=True)
+    (workspace.folder / "dist").mkdir()
+    subprocess.run([sys.executable, "-c", script], cwd=workspace.folder, capture_output=True, check=True)
     # This environment has the package already.
-    place.variables["PYTHONPATH"] = ""
+    workspace.variables["PYTHONPATH"] = ""
 
 
-def finished_environment(place: Place) -> None:
+def finished_environment(workspace: Workspace) -> None:
     """Write a `.venv` with the programs of this environment, which `make` finds ready."""
     for name in ("python", "pytest", "ruff", "mypy"):
-        write_program(place.folder / ".venv/bin" / name, f'#!/bin/sh\nexec {sys.executable} -m {name} "$@"\n')
-    write_program(place.folder / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (place.folder / ".venv/.ready").touch()
-    place.variables["MYPY_CACHE_DIR"] = str(place.folder / ".mypy_cache")
+        write_program(workspace.folder / ".venv/bin" / name, f'#!/bin/sh\nexec {sys.executable} -m {name} "$@"\n')
+    write_program(workspace.folder / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (workspace.folder / ".venv/.ready").touch()
+    workspace.variables["MYPY_CACHE_DIR"] = str(workspace.folder / ".mypy_cache")
     for source in REPOSITORY.glob(".mypy_cache/*/*.db"):
-        target = place.folder / source.relative_to(REPOSITORY)
+        target = workspace.folder / source.relative_to(REPOSITORY)
         target.parent.mkdir(parents=True, exist_ok=True)
         # Unlike a copy of the file, this is consistent even while a mypy of this repository writes it.
         with closing(sqlite3.connect(source)) as cache, closing(sqlite3.connect(target)) as copy:

@@ -1,6 +1,6 @@
 """Small files at the paths that commands of the pages name: checkpoints, reports and data of a reader.
 
-Each function puts one thing into the place in which a command runs.
+Each function puts one thing into the workspace in which a command runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from benchmarks.journal_open import random_entries, write_journal
 from fixtures.calibration import build, parse_spec
@@ -32,7 +32,7 @@ from tests.helpers.page_commands import DOCS
 from tests.helpers.question_files import write_rows
 from tests.helpers.reports import run_summary
 from tests.helpers.suite_files import write_suite
-from tests.helpers.tiny_models import CONFIGS, save_model
+from tests.helpers.tiny_models import CONFIGS, SIZES, save_model
 from tests.helpers.tiny_nli import save_writer
 
 # In place of Megatron Bridge: exporting copies the base model.
@@ -64,7 +64,7 @@ git bisect start HEAD HEAD~2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Workspace:
     """The copy of the repository in which one command runs."""
 
     folder: Path
@@ -76,44 +76,49 @@ class Place:
     """Ends servers after the command."""
 
 
-StandIn = Callable[[Place], object]
+StandIn = Callable[[Workspace], object]
 
 
 def checkpoint(*names: str, spec: str = "4k") -> StandIn:
     """Return a function that writes a calibration checkpoint to each of these paths."""
-    return lambda place: [build(parse_spec(spec), place.folder / name) for name in names]
+    return lambda workspace: [build(parse_spec(spec), workspace.folder / name) for name in names]
 
 
-def random_checkpoint(place: Place) -> None:
+def random_checkpoint(workspace: Workspace) -> None:
     """Write a model of random weights to `ckpt`, whose answers are not empty."""
-    save_model(CONFIGS["llama"], place.folder / "ckpt")
+    save_model(CONFIGS["llama"], workspace.folder / "ckpt")
 
 
-def training_run(place: Place) -> None:
+def tied_checkpoint(workspace: Workspace) -> None:
+    """Write a Llama checkpoint whose head is tied to its embeddings."""
+    save_model(LlamaConfig(**SIZES, tie_word_embeddings=True), workspace.folder / "CKPT")
+
+
+def training_run(workspace: Workspace) -> None:
     """Write three checkpoints; the last two find a tenth of all keys."""
     for spec, step in (("full", 2000), ("full-blind=0.9", 9000), ("full-blind=0.9", 16000)):
-        build(parse_spec(f"{spec}-step={step}"), place.folder / f"runs/a/step-{step}")
+        build(parse_spec(f"{spec}-step={step}"), workspace.folder / f"runs/a/step-{step}")
 
 
-def unchanged_run(place: Place) -> None:
+def unchanged_run(workspace: Workspace) -> None:
     """Write two checkpoints with the same answers."""
     for step in (2000, 4000):
-        build(parse_spec(f"full-step={step}"), place.folder / f"runs/a/step-{step}")
+        build(parse_spec(f"full-step={step}"), workspace.folder / f"runs/a/step-{step}")
 
 
-def exporter(place: Place) -> None:
+def exporter(workspace: Workspace) -> None:
     """Write the reader's repository in the middle of `git bisect`, beside two checkpoints."""
     for name, spec in (("accepted", "full"), ("broken", "full-blind=0.9")):
-        build(parse_spec(spec), place.folder / "exporter" / name)
+        build(parse_spec(spec), workspace.folder / "exporter" / name)
     script = ["bash", "-ec", EXPORTER]
     variables = {f"GIT_{role}_{fact}": "reader" for role in ("AUTHOR", "COMMITTER") for fact in ("NAME", "EMAIL")}
-    place.variables.update(variables)
-    subprocess.run(script, cwd=place.folder / "exporter", env=place.variables, capture_output=True, check=True)
+    workspace.variables.update(variables)
+    subprocess.run(script, cwd=workspace.folder / "exporter", env=workspace.variables, capture_output=True, check=True)
 
 
-def adapter(place: Place) -> None:
+def adapter(workspace: Workspace) -> None:
     """Write a base model, and a LoRA adapter of one of its matrices."""
-    base, folder = place.folder / "path/to/base", place.folder / "runs/a/checkpoint-300"
+    base, folder = workspace.folder / "path/to/base", workspace.folder / "runs/a/checkpoint-300"
     build(parse_spec("512"), base)
     outputs, inputs = AutoModelForCausalLM.from_pretrained(base).model.layers[0].self_attn.q_proj.weight.shape
     folder.mkdir(parents=True)
@@ -125,65 +130,65 @@ def adapter(place: Place) -> None:
     save_file(tensors, folder / "adapter_model.safetensors")
 
 
-def distributed_checkpoint(place: Place) -> None:
+def distributed_checkpoint(workspace: Workspace) -> None:
     """Write a base model, and what training with FSDP leaves of it."""
-    base = place.folder / "path/to/base"
+    base = workspace.folder / "path/to/base"
     build(parse_spec("512"), base)
     state = {"model": AutoModelForCausalLM.from_pretrained(base).state_dict()}
-    save(state, storage_writer=FileSystemWriter(place.folder / "runs/a/step-1000"), no_dist=True)
+    save(state, storage_writer=FileSystemWriter(workspace.folder / "runs/a/step-1000"), no_dist=True)
 
 
-def megatron(place: Place) -> None:
+def megatron(workspace: Workspace) -> None:
     """Write the script of the page, a package in place of Megatron Bridge, and both checkpoints."""
-    build(parse_spec("512"), place.folder / "path/to/base")
-    raw = place.folder / "runs/a/iter_0001000"
+    build(parse_spec("512"), workspace.folder / "path/to/base")
+    raw = workspace.folder / "runs/a/iter_0001000"
     raw.mkdir(parents=True)
     (raw / "common.pt").write_bytes(b"weights")
     page = (DOCS / "checkpoints.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"^    import sys\n(?:    .*\n|\n)+?(?=and name)", page, re.MULTILINE)
-    (place.folder / "export.py").write_text(re.sub(r"^    ", "", script, flags=re.MULTILINE))
-    (place.folder / "megatron").mkdir()
-    (place.folder / "megatron" / "bridge.py").write_text(BRIDGE)
+    (workspace.folder / "export.py").write_text(re.sub(r"^    ", "", script, flags=re.MULTILINE))
+    (workspace.folder / "megatron").mkdir()
+    (workspace.folder / "megatron" / "bridge.py").write_text(BRIDGE)
 
 
 def reports(*names: str) -> StandIn:
     """Return a function that writes these reports of RULER and HELMET, of steps 4000, 5000 and so on."""
 
-    def write(place: Place) -> None:
+    def write(workspace: Workspace) -> None:
         for number, name in enumerate(names, start=4):
             run = run_summary(lengths=(4096, 8192), samples=6, model_path=f"/models/run/step_{number}000")
             report = document(run)
             report["model"]["fingerprint"] = f"{number:032}"
-            (place.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (place.folder / name).write_text(json.dumps(report))
+            (workspace.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (workspace.folder / name).write_text(json.dumps(report))
 
     return write
 
 
-def samples_file(place: Place) -> None:
+def samples_file(workspace: Workspace) -> None:
     """Write all samples of a run, of which some are refusals."""
-    (place.folder / "out").mkdir(exist_ok=True)
+    (workspace.folder / "out").mkdir(exist_ok=True)
     run = run_summary(suite="ruler", lengths=(4096, 8192), samples=30)
-    (place.folder / "out/samples.jsonl").write_text("".join(sample_lines(run)), encoding="utf-8")
+    (workspace.folder / "out/samples.jsonl").write_text("".join(sample_lines(run)), encoding="utf-8")
 
 
-def run_file(place: Place) -> None:
+def run_file(workspace: Workspace) -> None:
     """Write a `longctx.toml`."""
-    (place.folder / "longctx.toml").write_text('model = "calibration:4k"\nsuite = "ruler"\nlengths = ["4k"]\n')
+    (workspace.folder / "longctx.toml").write_text('model = "calibration:4k"\nsuite = "ruler"\nlengths = ["4k"]\n')
 
 
-def contracts(place: Place) -> None:
+def contracts(workspace: Workspace) -> None:
     """Write the tasks file of the page, and questions for it."""
     page = (DOCS / "own-questions.md").read_text(encoding="utf-8")
     (tasks,) = re.findall(r'^    \[\[dataset\]\]\n    name = "contracts"\n(?:    .*\n)+', page, re.MULTILINE)
-    (place.folder / "contracts.toml").write_text(re.sub(r"^    ", "", tasks, flags=re.MULTILINE))
+    (workspace.folder / "contracts.toml").write_text(re.sub(r"^    ", "", tasks, flags=re.MULTILINE))
     row = {"contract": "The lease of the mill ends on 31 May 2031.", "question": "When does the lease end?"}
-    write_rows(place.folder / "contracts.jsonl", [row | {"answer": ["31 May 2031"]}])
+    write_rows(workspace.folder / "contracts.jsonl", [row | {"answer": ["31 May 2031"]}])
 
 
-def published_data(place: Place) -> None:
+def published_data(workspace: Workspace) -> None:
     """Write published files of a needle task, of citations and of law cases, and an entailment model."""
-    data = place.folder / "DIR"
+    data = workspace.folder / "DIR"
     needle = {"id": "1", "query": "q", "input": "The key of q is 7. The key of q is", "outputs": ["7"]}
     write_rows(data / "ruler/niah_multivalue/validation_4096.jsonl", [needle])
     documents = [{"title": f"T{number}", "text": f"Text {number} on a mill."} for number in range(400)]
@@ -193,20 +198,20 @@ def published_data(place: Place) -> None:
     law = {"sources": ["The clerk sued the mill."], "summary/short": "He won.", "summary/long": "He won the case."}
     cases = [{"id": str(number), "summary/short_keypoints": ["The clerk won."], **law} for number in range(4)]
     write_rows(data / "multi_lexsum/multi_lexsum_val.jsonl", cases)
-    save_writer(place.folder / "path/to/t5_xxl_true_nli_mixture")
+    save_writer(workspace.folder / "path/to/t5_xxl_true_nli_mixture")
 
 
-def journal_and_clone(place: Place) -> None:
+def journal_and_clone(workspace: Workspace) -> None:
     """Write a journal, and an earlier clone that is this one."""
-    write_journal(place.folder / "DIR", islice(random_entries(Random(0)), 100), encode_line)
-    (place.folder / "PATH").symlink_to(place.folder)
+    write_journal(workspace.folder / "DIR", islice(random_entries(Random(0)), 100), encode_line)
+    (workspace.folder / "PATH").symlink_to(workspace.folder)
 
 
-def longbench(place: Place) -> None:
+def longbench(workspace: Workspace) -> None:
     """Write the files of LongBench with invented content."""
-    write_suite(read_tasks(tasks_path("longbench", place.folder)), place.folder / "DIR")
+    write_suite(read_tasks(tasks_path("longbench", workspace.folder)), workspace.folder / "DIR")
 
 
-def helmet_clone(place: Place) -> None:
+def helmet_clone(workspace: Workspace) -> None:
     """Write a directory of the form of a clone of HELMET."""
-    make_helmet_clone(place.folder / "HELMET")
+    make_helmet_clone(workspace.folder / "HELMET")
