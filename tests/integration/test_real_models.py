@@ -41,8 +41,8 @@ def test_the_tasks_of_a_suite_are_measured(suite: str, model_type: str, tmp_path
     assert [case["error"] for case in cases] == [None] * len(cases)
     scores = [case["score"] for case in cases]
     assert all(0 <= score <= 100 for score in scores)
-    # Both models find single needles; a broken prompt or a wrong template would score nothing.
-    assert max(scores) >= 50
+    # Both models solve some; a broken prompt or a wrong template would score nothing.
+    assert max(scores) > 0
 
 
 def test_a_search_names_the_step_from_which_a_fault_is_in_the_weights(tmp_path: Path) -> None:
