@@ -30,7 +30,8 @@ test: lint types
 
 # Every command that the pages show, on small models, with few samples.
 pages: $(READY)
-	LONGCTX_MEASURE_DOCS=1 $(PYTEST) tests/docs/test_docs_listed.py tests/docs/test_docs_run.py -k "measures or comes"
+	LONGCTX_MEASURE_DOCS=1 $(PYTEST) tests/docs/test_docs_ci.py tests/docs/test_docs_listed.py tests/docs/test_docs_run.py \
+		-k "measures or comes or show_the_real_output"
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.clones import copy_repository
-from tests.helpers.page_commands import DOCS, PageCommand
+from tests.helpers.page_commands import DOCS, PageCommand, takes_minutes
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import UNRELATED_PLUGINS
@@ -66,6 +66,7 @@ def run_commands(clone: Path, lines: list[str], *, fresh: bool = False) -> subpr
     )  # fmt: skip
 
 
+@takes_minutes
 def test_the_pages_on_gates_and_reports_show_the_real_output(clone: Path) -> None:
     """Run both pages in one test, because the page on reports reads the files that the page on gates writes."""
     commands, output = blocks(GATES)
@@ -84,6 +85,7 @@ def test_the_pages_on_gates_and_reports_show_the_real_output(clone: Path) -> Non
         assert "-100.0" in form
 
 
+@takes_minutes
 def test_the_pages_on_bisecting_and_watching_show_the_real_output(clone: Path) -> None:
     """Run both pages in one test, because the watch reads the checkpoints of the search."""
     commands, output = blocks(BISECT)

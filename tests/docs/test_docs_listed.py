@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from tests.docs.command_table import beginning_of
 from tests.docs.test_docs_ci import is_in_section
-from tests.helpers.page_commands import PageCommand, page_commands, words
+from tests.helpers.page_commands import PageCommand, page_commands, takes_minutes, words
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 
@@ -53,9 +52,7 @@ def test_a_run_of_a_page_has_cases(options: tuple[str, ...]) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@pytest.mark.skipif(
-    "LONGCTX_MEASURE_DOCS" not in os.environ, reason="LONGCTX_MEASURE_DOCS=1 measures the runs of pages"
-)
+@takes_minutes
 @pytest.mark.parametrize("options", runs(), ids=lambda options: " ".join(options) or "none")
 def test_a_run_of_a_page_measures(options: tuple[str, ...], tmp_path: Path) -> None:
     """Measure one sample of every case at 4K."""

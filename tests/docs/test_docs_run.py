@@ -19,7 +19,7 @@ from tests.docs.command_table import COMMAND_RUNS, PLACEHOLDERS, CommandRun, beg
 from tests.docs.test_docs_ci import ADDOPTS, is_in_section
 from tests.docs.test_docs_listed import is_listed
 from tests.helpers.clones import copy_repository
-from tests.helpers.page_commands import PageCommand, page_commands
+from tests.helpers.page_commands import PageCommand, page_commands, takes_minutes
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.servers import KEYS
@@ -87,9 +87,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
         yield Workspace(folder=folder, programs=programs, variables=variables, stack=stack)
 
 
-@pytest.mark.skipif(
-    "LONGCTX_MEASURE_DOCS" not in os.environ, reason="LONGCTX_MEASURE_DOCS=1 runs the commands of pages"
-)
+@takes_minutes
 @pytest.mark.parametrize("text", TABLED, ids=str)
 def test_a_command_of_a_page_comes_to_its_end(text: str, workspace: Workspace) -> None:
     options = COMMAND_RUNS[beginning_of(text) or ""]

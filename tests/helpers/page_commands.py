@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -9,8 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.paths import REPOSITORY
 
+# `make pages` runs the tests with this mark; together they take longer than all others.
+takes_minutes = pytest.mark.skipif(
+    "LONGCTX_MEASURE_DOCS" not in os.environ, reason="LONGCTX_MEASURE_DOCS=1 runs the commands of pages"
+)
 DOCS = REPOSITORY / "docs"
 PAGES = (REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
 PROGRAMS = (
