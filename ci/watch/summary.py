@@ -22,7 +22,7 @@ def summary_lines(
     gpu_minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
     mean = f", {gpu_minutes / len(measurements):.1f} GPU minutes a checkpoint" if measurements else ""
     return [
-        f"{len(measurements)} checkpoints: {counts or 'nothing measured'}{mean}",
+        f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}: {counts or 'nothing measured'}{mean}",
         *screen_summary(measurements),
         *(f"not measured: {name}: {reason}" for name, reason in waiting.items()),
         f"a gate fails by mistake in at most {100 * (1 - confidence):g} % of runs of {horizon} checkpoints",
