@@ -6,12 +6,12 @@ READY := $(VENV)/.ready
 OUT := out
 # With Hypothesis' profile "ci" the examples are the same every time and have no time limit; plain `pytest tests` looks
 # for new ones.
-PYTEST := $(VENV)/bin/pytest -n 2 --dist worksteal --hypothesis-profile ci
+PYTEST := $(VENV)/bin/pytest --dist worksteal --hypothesis-profile ci
 
 # The tests start hundreds of Python processes; without bytecode every one of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check fast test pages lint types
+.PHONY: demo check fast test whole pages goldens lint types
 
 demo: $(READY)
 	mkdir -p $(OUT)
@@ -23,15 +23,23 @@ check: $(READY)
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync lint types fast
 
 fast: $(READY)
-	$(PYTEST) tests/unit tests/golden -m "not slow"
+	$(PYTEST) -n 2 tests/unit tests/golden -m "not slow"
 
-test: lint types
-	$(PYTEST) tests
+test: lint
+	@$(MAKE) --no-print-directory --jobs 2 types whole
+
+# Three workers keep two cores busy while some tests wait, for example for the second attempt at a request.
+whole: $(READY)
+	$(PYTEST) -n 3 tests
 
 # Every command that the pages show, on small models, with few samples.
 pages: $(READY)
-	LONGCTX_MEASURE_DOCS=1 $(PYTEST) tests/docs/test_docs_ci.py tests/docs/test_docs_listed.py tests/docs/test_docs_run.py \
+	LONGCTX_MEASURE_DOCS=1 $(PYTEST) -n 2 tests/docs/test_docs_ci.py tests/docs/test_docs_listed.py tests/docs/test_docs_run.py \
 		-k "measures or comes or show_the_real_output"
+
+# What users see of commands, errors, reports and the journal, against the recordings.
+goldens: $(READY)
+	LONGCTX_MEASURE_DOCS=1 $(PYTEST) -n 2 tests/golden/test_golden_commands.py
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -3,19 +3,17 @@
 import pytest
 
 pytest_plugins = [
-    "plugins.options",
-    "plugins.workers",
-    "plugins.select_gates",
-    "plugins.controller",
-    "plugins.measure",
-    "plugins.invariance",
-    "plugins.progress",
-    "plugins.baseline_power",
-    "plugins.plan",
-    "plugins.gate_tests",
-    "plugins.reports",
-    "plugins.interrupted",
-    "plugins.status_words",
+    "longctx.plugins.stash",
+    "longctx.plugins.options",
+    "longctx.plugins.workers",
+    "longctx.plugins.gate_tests",
+    "longctx.plugins.controller",
+    "longctx.plugins.measure",
+    "longctx.plugins.invariance",
+    "longctx.plugins.progress",
+    "longctx.plugins.plan",
+    "longctx.plugins.reports",
+    "longctx.plugins.status_words",
 ]
 
 # They import each other, and pytest warns of a plugin that another one has imported before it was announced.

@@ -16,16 +16,16 @@ from statistics import mean
 
 from transformers import PreTrainedTokenizerFast
 
-from fixtures.calibration.tokenizer import train_tokenizer
-from fixtures.corpora import Corpora
-from fixtures.corpora.synthetic.bm25 import Bm25Index
-from fixtures.lengths import format_length, parse_length
-from fixtures.records import Sample
-from fixtures.scoring.match import contains_words
-from fixtures.scoring.synthetic_sentences import YEAR, split_sentences
-from fixtures.tasks import TASKS
-from fixtures.tasks.fit_to_length import CannotFit
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.calibration.tokenizer import train_tokenizer
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
+from longctx.fixtures.lengths import format_length, parse_length
+from longctx.fixtures.records import Sample
+from longctx.fixtures.scoring.match import contains_words
+from longctx.fixtures.scoring.synthetic import YEAR, split_sentences
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.task import CannotFit
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 
 NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
 SHOT = re.compile(r"(?P<text>.*)\nlabel: (?P<label>\d+)")
@@ -84,10 +84,10 @@ def bm25(sample: Sample) -> str:
     """Return what word overlap with the question finds: a ranking, a class, an option, or a name or year."""
     if sample.task in CLASSES:
         shots = list(SHOT.finditer(sample.context))
-        best = Bm25Index([shot["text"] for shot in shots]).search(sample.question, 1)
+        best = _Bm25Index([shot["text"] for shot in shots]).search(sample.question, 1)
         return shots[best[0]]["label"]
     units = sample.context.split("\n\n")
-    ranked = Bm25Index(units).search(sample.question, len(units))
+    ranked = _Bm25Index(units).search(sample.question, len(units))
     if sample.task == "msmarco":
         return " > ".join(re.findall(r"\[ID: (\d+)\]", "\n".join(units[unit] for unit in ranked[:10])))
     if sample.task == CHOICE:

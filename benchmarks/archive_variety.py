@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from fixtures.corpora import load_corpora
-from fixtures.corpora.synthetic.archive import classification, long_documents, ranking_questions, summary_cases
-from fixtures.corpora.synthetic.entities import KINDS, World
-from fixtures.corpora.synthetic.passages import passage
-from fixtures.scoring.synthetic_sentences import split_sentences
+from longctx.fixtures.corpora import load_corpora
+from longctx.fixtures.corpora.synthetic.archive import classification, long_documents, ranking_questions, summary_cases
+from longctx.fixtures.corpora.synthetic.passage_questions import _write_passage
+from longctx.fixtures.corpora.synthetic.world import KINDS, World
+from longctx.fixtures.scoring.synthetic import split_sentences
 
 PASSAGES = 7500
 RANKED = 2000
@@ -31,7 +31,7 @@ WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 
 def passages(seed: int) -> Iterator[str]:
     world = World(seed)
-    return (passage(world, world.entity(KINDS[number % len(KINDS)], number)).text for number in range(PASSAGES))
+    return (_write_passage(world, world.entity(KINDS[number % len(KINDS)], number)).text for number in range(PASSAGES))
 
 
 def ranked(seed: int) -> Iterator[str]:

@@ -1,286 +1,419 @@
-"""Measure how often a bisect names the right step, and how many samples it takes, on simulated checkpoints.
+"""Measure how often a bisect is right, whether its probabilities are, and how many samples it takes, on simulated runs.
 
-    python -m benchmarks.bisect_chains --chains 20
+    python -m benchmarks.bisect_chains --chains 200
 
-No model runs: scores are drawn, and the code of `python -m ci.bisect` makes all decisions. Every series of checkpoints
-loses some points at a random step. Besides, some answers flip from checkpoint to checkpoint, as in real training. In a
-second table, the case is chosen by a survey of CASES cases, of which one has lost the points, or none.
+No model runs: scores are drawn, and the code of `longctx bisect` makes all decisions, with its defaults. A series has
+64 checkpoints and a case of 500 samples, of which the sound model answers 90 % right. Besides the loss, every
+checkpoint flips some of its answers. The histories:
+
+* step: the points are lost at one random step;
+* dip: as many points are lost for 1 to 8 steps and come back, and later the permanent loss begins;
+* decay: the points are lost evenly over 6 to 20 steps;
+* two: a third, a half or two thirds of the points are lost at one step, the others at another;
+* recovery: twice the points are lost at one step, and half of them come back later;
+* none: nothing is lost.
+
+The statement of a search is *the run became worse here*: at the named step, or in the named range. It is **right** if
+the true score, the mean over endless flips, falls from the last good step to the first bad one by at least a quarter of
+the true loss between the endpoints. So the step of the loss is right; in a dip also the beginning of the dip, which the
+table counts once more; each of two faults that makes up a quarter; the first loss of a recovery; and of a decay every
+range that has a quarter of it, but none of its steps alone. Without a loss nothing is right. A search that names the
+whole series, or nothing, counts as *not shown*.
 
 With --likelihood the steps are screened by the likelihood of gold answers first, as the command does where it has one.
 The losses of the gold answers are drawn as they were measured on SmolLM2-135M-Instruct with noise on its weights.
 
-Limits: exit code 1 if the right step is named less often than PROMISED, if a search takes more than a tenth of the
-samples of a linear scan in the mean, or if more than MAX_WRONG of the surveyed searches name a wrong step.
+Exit code 1 if, in a cell, more than MAX_WRONG of the searches are wrong, or if the stated probability of a bin with
+at least LEAST_IN_BIN searches exceeds the share that is right by more than MAX_MISCALIBRATED.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import itertools
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.bisect.compare import SCREEN_ALPHA, Bounds, search_bounds
-from ci.bisect.endpoints import EARLY_SHARE, SURVEY_SAMPLES, is_loss
-from ci.bisect.gold_answers import CONTEXTS, verdict_by_rise
-from ci.bisect.journal_stats import Flip
-from ci.bisect.search import Edge, StepVerdict, max_measurements, search
-from ci.bisect.telling_samples import telling_samples
-from fixtures.records import Case
-from plugins.config.chosen_samples import only_samples
-from plugins.gates.clusters import SampleRef
-from plugins.gates.panels import Panel
-from plugins.gates.sequential import NonInferiority
-from plugins.gates.statistics import paired_interval
+from longctx.ci.bisect.compare import CONTEXTS, Bounds, search_bounds, verdict_by_rise
+from longctx.ci.bisect.endpoints import EARLY_SHARE, SURVEY_SAMPLES, _is_loss, hints_at_loss
+from longctx.ci.bisect.journal_stats import Flip
+from longctx.ci.bisect.measurements import EDGE_ALPHA
+from longctx.ci.bisect.posterior import FALL_SHARE, EndpointVotes, Posterior
+from longctx.ci.bisect.report import MOST_CERTAIN
+from longctx.ci.bisect.search import FIRST_SAMPLES, Edge, Request, StepResult, search
+from longctx.ci.bisect.telling import TellingSamples, telling_samples
+from longctx.fixtures.records import Case
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.sequential import NonInferiority
+from longctx.plugins.evidence.statistics import paired_interval
+from longctx.plugins.verdicts.panels import Panel
 
+SAMPLES = 500
 CASE = Case(
     id="test_ruler[niah_single_2-8k]", suite="ruler", category="retrieval", task="niah_single_2", length=8192,
-    samples=250, source="archive", generation_tokens=128,
+    samples=SAMPLES, source="archive", generation_tokens=128,
 )  # fmt: skip
 CONFIDENCE = 0.99
-# Points lost, and the share of searches that must name the right step.
-PROMISED = {10: 0.97, 30: 1.0, 90: 1.0}
-FLIP_RATES = (0.0, 0.01, 0.03, 0.1)
-# Where more answers flip, steps differ by chance as much as by the smallest loss.
-MOST_PROMISED_FLIPS = 0.03
+SOLVED = 0.9
+POINTS = (10, 30)
+FLIP_RATES = (0.01, 0.03, 0.1, 0.2)
+HISTORIES = ("step", "dip", "decay", "two", "recovery")
+MAX_WRONG = 0.01
+MAX_MISCALIBRATED, LEAST_IN_BIN = 0.03, 50
+# Edges of the bins of stated probability.
+BINS = (0.0, 0.7, 0.8, 0.9, 0.95, 0.99, 0.995, 1.0)
 # Mean and standard deviation of a sample's loss of the gold answer, less that of the good endpoint and relative to that
 # between the endpoints: before the edge, and from there on. Noise of 0.05 flips 22 % of the answers and loses nothing,
 # and noise of 0.1 loses 18 points (`benchmarks.likelihood_pairs`).
 RISES = (0.18, 0.08), (1.0, 0.3)
 # RULER's 13 tasks at three lengths.
 CASES = 39
-SURVEYED_POINTS = (0, 10, 30)
-MAX_WRONG = 0.02
+
 Scores = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """One search: whether its edge was right, and its cost."""
+    """One search: its statement, whether that is right, and its cost."""
 
+    edge: Edge | None
+    """The statement; None if the endpoints show no loss."""
+    is_shown: bool
+    """True if the search names a step or a range that is not the whole series."""
     is_right: bool
+    is_dip: bool
+    """True if it names the beginning of a dip."""
     samples: int
     """Answered and scored samples of all checkpoints, the endpoints included."""
     loads: int
     """Number of checkpoints loaded."""
     rounds: int
     """Number of times that the search waited for measurements."""
-    edge: Edge
+
+    @property
+    def word(self) -> str:
+        """The column of the table that counts this search."""
+        if not self.is_shown or self.edge is None:
+            return "not shown"
+        kind = "step" if self.edge.is_step else "range"
+        return f"{kind} {'right' if self.is_right else 'wrong'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Which answers of the sound model a run loses at each step, and where a dip begins."""
+
+    lost: Flags
+    """By position and sample."""
+    dip: int | None = None
+
+
+def draw_history(kind: str, solved: Flags, points: float, length: int, rng: np.random.Generator) -> History:
+    """Return a random history of a kind, in which this many points of all samples are lost at the end."""
+    order = rng.permutation(np.flatnonzero(solved))
+    lost, count, dip = np.zeros((length, solved.size), dtype=bool), round(solved.size * points / 100), None
+    first, second = sorted(rng.choice(np.arange(1, length), 2, replace=False)) if length > 2 else (1, 1)
+    if kind == "step":
+        lost[int(rng.integers(1, length)) :, order[:count]] = True
+    elif kind == "dip":
+        edge = int(rng.integers(3, length))
+        width = int(rng.integers(1, min(8, edge - 2) + 1))
+        dip = int(rng.integers(1, edge - width))
+        lost[dip : dip + width, rng.permutation(order)[:count]] = True
+        lost[edge:, order[:count]] = True
+    elif kind == "decay":
+        width = min(int(rng.integers(6, 21)), length - 1)
+        start = int(rng.integers(1, length - width + 1))
+        for number, sample in enumerate(order[:count]):
+            lost[start + number * width // count :, sample] = True
+    elif kind == "two":
+        early = int(count * rng.choice([1 / 3, 1 / 2, 2 / 3]))
+        lost[first:, order[:early]] = True
+        lost[second:, order[early:count]] = True
+    elif kind == "recovery":
+        lost[first:second, order[: 2 * count]] = True
+        lost[second:, order[:count]] = True
+    return History(lost=lost, dip=dip)
 
 
 class Chain:
-    """Scores of a series of checkpoints: 90 % right, then `points` fewer from position `edge` on."""
+    """Scores of a series of checkpoints, and the interface through which a search measures them."""
 
-    def __init__(self, *, length: int, edge: int, points: float, flipping: float, rng: np.random.Generator):
-        self.edge = edge
-        solved = rng.random(CASE.samples) < 0.9
-        lost = rng.permutation(np.flatnonzero(solved))[: round(CASE.samples * points / 100)]
-        after = solved.copy()
-        after[lost] = False
-        self.scores: list[Scores] = []
-        for position in range(length):
-            flips = rng.random(CASE.samples) < flipping
-            self.scores.append(((after if position >= edge else solved) ^ flips).astype(float))
+    def __init__(self, history: History, solved: Flags, *, flipping: float, rng: np.random.Generator):
+        truth = solved & ~history.lost
+        self.history = history
+        self.true_scores: Scores = truth.mean(axis=1) * (1 - 2 * flipping) + flipping
+        self.scores: Scores = (truth ^ (rng.random(truth.shape) < flipping)).astype(float)
+        self.answered: dict[int, set[int]] = {}
+        self.rounds = 0
+        self._rng: np.random.Generator | None = None
+        self._scored = 0
 
-    def search(self, parallel: int = 1, *, rng: np.random.Generator | None = None) -> SearchResult | None:
-        """Search like ci.bisect: as many samples as a verdict needs, first of those on which the endpoints differ.
+    def search(
+        self, parallel: int = 1, *, confidence: float = CONFIDENCE, rng: np.random.Generator | None = None
+    ) -> SearchResult:
+        """Search as the command does. With `rng`, which draws losses of gold answers, these screen the steps."""
+        self._rng, last = rng, len(self.scores) - 1
+        doubt = self._measure_endpoints(confidence)
+        self._telling = self._choose(None)
+        if doubt and not hints_at_loss(self.votes.worse, self.votes.better):
+            return self._result(None)
+        self._scored = 0 if rng is None else 2 * CONTEXTS
+        edge = search(last, self, confidence=confidence, parallel=parallel)
+        if doubt and not edge.is_shown:
+            return self._result(None)
+        loss = 100 * float(self.scores[0].mean() - self.scores[-1].mean())
+        self._compare(edge.first_bad, edge.last_good, search_bounds(max(loss, 1.0), alpha=EDGE_ALPHA))
+        return self._result(edge)
 
-        With `rng`, which draws losses of gold answers, they are screened by likelihood first.
-
-        Return None if the endpoints show no loss.
-        """
-        last, answered = len(self.scores) - 1, dict[int, set[SampleRef]]()
-        rounds = 0
-        ends = self._compare(last, Bounds(confidence=1 - EARLY_SHARE * (1 - CONFIDENCE), population=True), answered)
-        if ends.verdict != "bad" or not is_loss(*self._votes(ends.pairs), CONFIDENCE):
-            ends = self._compare(last, Bounds(confidence=CONFIDENCE), answered, full=True)
-            if paired_interval(self.scores[-1] - self.scores[0], alpha=1 - CONFIDENCE)[1] >= 0:
-                return None
-        assert ends.difference is not None
-        loss_points = -ends.difference
-        alpha = (1 - CONFIDENCE) / max_measurements(last, parallel=parallel)
-        telling = telling_samples(self._flips(answered[last]), {CASE.id: 1})
-        (telling_case,) = only_samples([CASE], telling.values)
-
-        def measure(positions: Sequence[int]) -> list[StepVerdict]:
-            nonlocal rounds
-            rounds += math.ceil(len(positions) / parallel)
-            bounds = search_bounds(loss_points, alpha=alpha)
-            return [self._compare(position, bounds, answered) for position in positions]
-
-        scored = 0 if rng is None else 2 * CONTEXTS
-
-        def screen(positions: Sequence[int]) -> list[StepVerdict]:
-            nonlocal rounds, scored
-            rounds += math.ceil(len(positions) / parallel)
-            bounds = search_bounds(telling.loss_points, alpha=SCREEN_ALPHA)
-            verdicts = []
-            for position in positions:
-                verdict = None
-                if rng is not None:
-                    scored += CONTEXTS
-                    answered.setdefault(position, set())
-                    verdict = verdict_by_rise(float(rng.normal(*RISES[position >= self.edge], CONTEXTS).mean()), 1.0)
-                verdicts.append(
-                    self._compare(position, bounds, answered, case=telling_case)
-                    if verdict is None
-                    else StepVerdict(verdict=verdict, pairs=CONTEXTS)
-                )
-            return verdicts
-
-        edge = search(last, measure, screen=screen, parallel=parallel)
+    def _result(self, edge: Edge | None) -> SearchResult:
+        last, true = len(self.scores) - 1, self.true_scores
+        is_right = is_dip = is_shown = False
+        if edge is not None:
+            is_shown = edge.is_shown and (last == 1 or (edge.last_good, edge.first_bad) != (0, last))
+            loss, fall = true[0] - true[-1], true[edge.last_good] - true[edge.first_bad]
+            is_right = loss > 1e-9 and fall >= FALL_SHARE * loss - 1e-9
+            is_dip = is_shown and edge.is_step and edge.first_bad == self.history.dip
         return SearchResult(
-            is_right=(edge.last_good, edge.first_bad) == (self.edge - 1, self.edge),
-            samples=sum(map(len, answered.values())) + scored,
-            loads=len(answered),
-            rounds=rounds,
-            edge=edge,
-        )
+            edge=edge, is_shown=is_shown, is_right=bool(is_right), is_dip=is_dip,
+            samples=sum(map(len, self.answered.values())) + self._scored, loads=len(self.answered), rounds=self.rounds,
+        )  # fmt: skip
 
-    def _compare(
-        self, position: int, bounds: Bounds, answered: dict[int, set[SampleRef]], *, case: Case = CASE,
-        full: bool = False,
-    ) -> StepVerdict:  # fmt: skip
-        """Compare a position with the first one, and add the samples that both answer for it."""
+    @property
+    def votes(self) -> EndpointVotes:
+        """Samples on which the endpoints differ."""
+        return self._telling.votes
+
+    @property
+    def telling(self) -> int:
+        """Number of telling samples."""
+        return len(self._telling.contexts)
+
+    @property
+    def has_screen(self) -> bool:
+        """True if likelihoods are drawn."""
+        return self._rng is not None
+
+    @property
+    def can_extend(self) -> bool:
+        """True if the endpoints have not answered all samples."""
+        return len(self.answered[0]) < SAMPLES
+
+    @property
+    def note(self) -> Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]:
+        """Shows nothing."""
+        return lambda *_: None
+
+    def measure(self, requests: Sequence[Request]) -> list[StepResult]:
+        """Measure or screen some steps."""
+        self.rounds += 1
+        return [self._measure(request) for request in requests]
+
+    def extend(self) -> bool:
+        """Measure the endpoints on twice as many samples."""
+        if not self.can_extend:
+            return False
+        more = range(min(SAMPLES, 2 * len(self.answered[0])))
+        for end in (0, len(self.scores) - 1):
+            self.answered[end].update(more)
+        self._telling = self._choose(self._telling)
+        return True
+
+    def _measure(self, request: Request) -> StepResult:
+        position, count = request
+        self.answered.setdefault(position, set())
+        if not count:
+            assert self._rng is not None
+            self._scored += CONTEXTS
+            is_lost = self.history.lost[position].sum() >= self.history.lost[-1].sum() / 2
+            rise = float(self._rng.normal(*RISES[bool(is_lost)], CONTEXTS).mean())
+            if verdict := verdict_by_rise(rise, 1.0):
+                return StepResult(screened=verdict, rise_of_loss=rise, pairs=CONTEXTS)
+            count = min(FIRST_SAMPLES, self.telling)
+        samples = [context.number for context in self._telling.contexts[:count]]
+        self.answered[position].update(samples)
+        good, step = (
+            {(CASE.id, index): float(self.scores[place][index]) for index in samples} for place in (0, position)
+        )
+        return StepResult(reading=self._telling.reading(good, step, count), pairs=len(samples))
+
+    def _measure_endpoints(self, confidence: float) -> bool:
+        """Compare the endpoints as the command does; return True if they show no loss."""
+        last = len(self.scores) - 1
+        bounds = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence), population=True)
+        verdict, seen = self._compare(last, 0, bounds)
+        differences = self.scores[-1] - self.scores[0]
+        worse, better = (int((sign * differences[seen] > 0).sum()) for sign in (-1, 1))
+        if verdict == "fail" and _is_loss(worse, better, confidence):
+            return False
+        for end in (0, last):
+            self.answered[end].update(range(SAMPLES))
+        return paired_interval(differences, alpha=1 - confidence)[1] >= 0
+
+    def _compare(self, position: int, baseline: int, bounds: Bounds) -> tuple[str | None, list[int]]:
+        """Compare two positions on random samples; return the verdict, and the samples that it needed."""
         clear = bounds.drop_points / 2 if bounds.clear_points is None else bounds.clear_points
         pairing = NonInferiority(
             drop=bounds.drop_points / 100, clear=clear / 100, alpha=1 - bounds.confidence,
             finite_population=bounds.population,
         )  # fmt: skip
-        panel = Panel("ruler", CASE.length, [case], seed=0, hypotheses=(), non_inferiority=pairing)
-        analysis = panel.analyze_pairs(self._scores(panel, position), self._scores(panel, 0))
-        seen = panel.order if full else panel.order[: analysis.samples]
-        for one in (0, position):
-            answered.setdefault(one, set()).update(seen)
-        differences = [self.scores[position][ref.sample_index] - self.scores[0][ref.sample_index] for ref in seen]
-        is_bad = analysis.decision is not None and analysis.decision.verdict == "fail"
-        return StepVerdict(
-            verdict="bad" if is_bad else "good", pairs=len(seen), difference=100 * float(np.mean(differences))
-        )
+        panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), non_inferiority=pairing)
+        one, two = (self._scores(place) for place in (position, baseline))
+        analysis = panel.analyze_pairs(one, two)
+        seen = [ref.sample_index for ref in self._order[: analysis.samples]]
+        for place in (baseline, position):
+            self.answered.setdefault(place, set()).update(seen)
+        return (None if analysis.decision is None else analysis.decision.verdict), seen
 
-    def _flips(self, seen: Collection[SampleRef]) -> list[Flip]:
+    def _scores(self, position: int) -> dict[SampleRef, float]:
+        return {ref: float(self.scores[position][ref.sample_index]) for ref in self._order}
+
+    @cached_property
+    def _order(self) -> tuple[SampleRef, ...]:
+        return Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=()).order
+
+    def _choose(self, earlier: TellingSamples | None) -> TellingSamples:
         before, after = self.scores[0], self.scores[-1]
-        return [
+        flips = [
             Flip(
-                case=CASE.id, index=index, expected=(), depth=None, before=before[index], after=after[index],
-                answer_before="", answer_after="",
+                case=CASE.id, index=index, expected=(), depth=None, before=float(before[index]),
+                after=float(after[index]), answer_before="", answer_after="",
             )
-            for _, index in sorted(seen)
+            for index in sorted(self.answered[0])
             if before[index] != after[index]
         ]  # fmt: skip
+        return telling_samples(flips, {CASE.id: 1}, earlier)
 
-    def _votes(self, pairs: int) -> tuple[int, int]:
-        """Return how many of the first samples became worse, and how many better."""
-        order = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=()).order[:pairs]
-        differences = [self.scores[-1][ref.sample_index] - self.scores[0][ref.sample_index] for ref in order]
-        return sum(each < 0 for each in differences), sum(each > 0 for each in differences)
 
-    def _scores(self, panel: Panel, position: int) -> dict[SampleRef, float]:
-        return {sample: self.scores[position][sample.sample_index] for sample in panel.order}
+def draw_chain(kind: str, points: float, *, length: int, flipping: float, rng: np.random.Generator) -> Chain:
+    """Return a random series of checkpoints."""
+    solved = rng.random(SAMPLES) < SOLVED
+    return Chain(draw_history(kind, solved, points, length, rng), solved, flipping=flipping, rng=rng)
+
+
+def run(
+    kind: str, points: int, *, chains: int, length: int, flipping: float, seed: int, parallel: int = 1,
+    likelihood: bool = False, confidence: float = CONFIDENCE,
+) -> list[SearchResult]:  # fmt: skip
+    """Search this many series of checkpoints of one cell."""
+    results = []
+    for number in range(chains):
+        rng = np.random.default_rng([seed, points, round(1000 * flipping), number])
+        chain = draw_chain(kind, points, length=length, flipping=flipping, rng=rng)
+        results.append(chain.search(parallel, confidence=confidence, rng=rng if likelihood else None))
+    return results
+
+
+def print_cell(kind: str, points: int, flipping: float, results: Sequence[SearchResult]) -> bool:
+    """Print the line of a cell; return False if more than MAX_WRONG of its searches are wrong."""
+    words = [result.word for result in results]
+    shares = {word: words.count(word) / len(words) for word in ("step right", "range right", "not shown")}
+    wrong = sum("wrong" in word for word in words) / len(words)
+    edges = [result.edge for result in results if result.is_shown and result.edge and not result.edge.is_step]
+    widths = [edge.first_bad - edge.last_good for edge in edges]
+    samples = [result.samples for result in results]
+    dips = sum(result.is_dip for result in results) / len(results)
+    print(
+        f"| {kind} | {points} | {flipping:.0%} | {shares['step right']:.1%} | {shares['range right']:.1%} | "
+        f"{np.median(widths) if widths else 0:.0f} | {wrong:.1%} | {dips:.1%} | "
+        f"{shares['not shown']:.1%} | {np.mean(samples):.0f} | {max(samples)} | "
+        f"{np.mean([result.loads for result in results]):.1f} | {np.mean([result.rounds for result in results]):.1f} |",
+        flush=True,
+    )
+    return wrong <= MAX_WRONG
+
+
+def print_calibration(results: Sequence[SearchResult]) -> bool:
+    """Print the share of right statements by their stated probability; return False if one is too certain."""
+    shown = [
+        (min(MOST_CERTAIN, result.edge.probability), result.is_right)
+        for result in results
+        if result.is_shown
+        if result.edge is not None
+    ]
+    print("\n| stated probability | searches | stated, mean | right |\n|---|---|---|---|")
+    is_kept = True
+    for low, high in itertools.pairwise(BINS):
+        found = [(stated, is_right) for stated, is_right in shown if low <= stated < high]
+        if found:
+            stated, right = (float(np.mean([pair[place] for pair in found])) for place in (0, 1))
+            is_kept &= len(found) < LEAST_IN_BIN or stated - right <= MAX_MISCALIBRATED
+            print(f"| {low:g} to {high:g} | {len(found)} | {stated:.1%} | {right:.1%} |")
+    return is_kept
 
 
 def survey(points: int, *, flipping: float, rng: np.random.Generator) -> int:
     """Return the case that lost most between the endpoints on the samples of a survey; case 0 has lost the points."""
-    differences = [
-        _difference(points if case == 0 else 0, SURVEY_SAMPLES, flipping=flipping, rng=rng).mean()
-        for case in range(CASES)
-    ]
+    differences = []
+    for case in range(CASES):
+        solved, lost = rng.random(SURVEY_SAMPLES) < SOLVED, rng.random(SURVEY_SAMPLES) < points / 100 / SOLVED
+        before, after = (
+            truth ^ (rng.random(SURVEY_SAMPLES) < flipping) for truth in (solved, solved & ~(lost & (case == 0)))
+        )
+        differences.append(after.mean() - before.mean())
     return int(np.argmin(differences))
-
-
-def _difference(points: float, samples: int, *, flipping: float, rng: np.random.Generator) -> Scores:
-    """Return the score differences of two checkpoints, 90 % right, of which the second has lost some points."""
-    solved, lost = rng.random(samples) < 0.9, rng.random(samples) < points / 90
-    before, after = solved ^ (rng.random(samples) < flipping), (solved & ~lost) ^ (rng.random(samples) < flipping)
-    difference: Scores = after.astype(float) - before.astype(float)
-    return difference
-
-
-def surveyed_search(points: int, *, length: int, flipping: float, rng: np.random.Generator) -> str:
-    """Search on the case that a survey chooses; return `right`, `wrong` or `not shown`."""
-    case = survey(points, flipping=flipping, rng=rng)
-    edge = int(rng.integers(1, length))
-    chain = Chain(length=length, edge=edge, points=points if case == 0 else 0, flipping=flipping, rng=rng)
-    # Samples of the case, none of which was in the survey, must show the loss.
-    result = chain.search()
-    if result is None:
-        return "not shown"
-    return "right" if case == 0 and points and result.is_right else "wrong"
 
 
 def print_surveyed(*, chains: int, length: int, seed: int) -> bool:
     """Print a table of searches on a surveyed case; return False if more than MAX_WRONG of them are wrong."""
     print(f"\nthe worst of {CASES} cases in a survey of {SURVEY_SAMPLES} samples, one or none of which has lost")
-    print(f"{'lost':>5} {'flips':>6} {'right':>7} {'not shown':>10} {'wrong':>7}")
+    print("| lost | flips | right | not shown | wrong |\n|---|---|---|---|---|")
     is_kept = True
-    for flipping in FLIP_RATES[1:3]:
-        for points in SURVEYED_POINTS:
+    for flipping in FLIP_RATES[:3]:
+        for points in (0, *POINTS):
             rng = np.random.default_rng([seed, points, round(1000 * flipping)])
-            results = [surveyed_search(points, length=length, flipping=flipping, rng=rng) for _ in range(chains)]
-            right, unshown, wrong = (results.count(word) / chains for word in ("right", "not shown", "wrong"))
+            words = []
+            for _ in range(chains):
+                case = survey(points, flipping=flipping, rng=rng)
+                kind = "step" if case == 0 and points else "none"
+                words.append(draw_chain(kind, points, length=length, flipping=flipping, rng=rng).search().word)
+            right, unshown, wrong = (sum(word in line for line in words) / chains for word in ("right", "not", "wrong"))
             is_kept &= wrong <= MAX_WRONG
-            print(f"{points:>5} {flipping:>6.0%} {right:>7.1%} {unshown:>10.1%} {wrong:>7.1%}")
+            print(f"| {points} | {flipping:.0%} | {right:.1%} | {unshown:.1%} | {wrong:.1%} |", flush=True)
     return is_kept
 
 
-def run(
-    points: int, *, chains: int, length: int, flipping: float, seed: int, parallel: int = 1, likelihood: bool = False
-) -> list[SearchResult]:
-    """Search this many series of checkpoints, with the loss at a random step of every one.
-
-    Series whose endpoints show no loss are left out.
-    """
-    results = []
-    for number in range(chains):
-        rng = np.random.default_rng([seed, points, number])
-        edge = int(rng.integers(1, length))
-        chain = Chain(length=length, edge=edge, points=points, flipping=flipping, rng=rng)
-        results.append(chain.search(parallel, rng=rng if likelihood else None))
-    return [result for result in results if result is not None]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table of all losses and flip rates; return 1 if a limit is exceeded, else 0."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--chains", type=int, default=20, help="series of checkpoints for every line (default: 20)")
-    parser.add_argument("--checkpoints", type=int, default=64, help="checkpoints of a series (default: 64)")
-    parser.add_argument("--parallel", type=int, default=1, help="steps to measure at a time (default: 1)")
-    parser.add_argument("--likelihood", action="store_true", help="screen by the likelihood of gold answers first")
-    parser.add_argument("--seed", type=int, default=0)
+    """Print all tables; return 1 if a limit is exceeded, else 0."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--chains", type=int, default=20, help="series of checkpoints for every line (default: 20)")
+    add("--checkpoints", type=int, default=64, help="checkpoints of a series (default: 64)")
+    add(
+        "--histories", nargs="+", choices=(*HISTORIES, "none"), default=list(HISTORIES), help="default: all with a loss"
+    )
+    add("--confidence", type=float, default=CONFIDENCE, help="confidence of the searches (default: 0.99)")
+    add("--parallel", type=int, default=1, help="steps to measure at a time (default: 1)")
+    add("--likelihood", action="store_true", help="screen by the likelihood of gold answers first")
+    add("--no-survey", action="store_true", help="leave out the table of searches on a surveyed case")
+    add("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
-    linear = args.checkpoints * CASE.samples
     print(
-        f"{args.chains} series of {args.checkpoints} checkpoints for every line; a linear scan takes {linear} samples"
+        f"{args.chains} series of {args.checkpoints} checkpoints for every line, confidence {args.confidence:g}; "
+        f"a linear scan takes {args.checkpoints * SAMPLES} samples"
     )
-    print(
-        f"{'lost':>5} {'flips':>6} {'right':>7} {'samples':>8} {'most':>6} {'of linear':>10} {'loads, most':>12} "
-        f"{'rounds':>7}"
-    )
-    is_kept = True
-    for flipping in FLIP_RATES:
-        for points, promised in PROMISED.items():
-            results = run(
-                points, chains=args.chains, length=args.checkpoints, flipping=flipping, seed=args.seed,
-                parallel=args.parallel, likelihood=args.likelihood,
-            )  # fmt: skip
-            if not results:
-                print(f"{points:>5} {flipping:>6.0%}   the endpoints of no series show the loss; give more --chains")
-                is_kept = False
-                continue
-            right = sum(result.is_right for result in results) / len(results)
-            samples = sum(result.samples for result in results) / len(results)
-            is_kept &= (right >= promised or flipping > MOST_PROMISED_FLIPS) and samples <= linear / 10
-            print(
-                f"{points:>5} {flipping:>6.0%} {right:>7.1%} {samples:>8.0f} "
-                f"{max(result.samples for result in results):>6} {'1/' + format(linear / samples, '.1f'):>10} "
-                f"{max(result.loads for result in results):>12} "
-                f"{sum(result.rounds for result in results) / len(results):>7.1f}"
-            )
-    is_kept &= print_surveyed(chains=args.chains, length=args.checkpoints, seed=args.seed)
+    print("| history | lost | flips | step right | range right | its steps, median | wrong | dip named | not shown | "
+          "samples, mean | most | loads | rounds |")  # fmt: skip
+    print("|" + "---|" * 13)
+    is_kept, everything = True, []
+    for kind in args.histories:
+        for points in POINTS:
+            for flipping in FLIP_RATES:
+                results = run(
+                    kind, points, chains=args.chains, length=args.checkpoints, flipping=flipping, seed=args.seed,
+                    parallel=args.parallel, likelihood=args.likelihood, confidence=args.confidence,
+                )  # fmt: skip
+                is_kept &= print_cell(kind, points, flipping, results) or args.confidence < CONFIDENCE
+                everything += results
+    is_kept &= print_calibration(everything)
+    if not args.no_survey:
+        is_kept &= print_surveyed(chains=args.chains, length=args.checkpoints, seed=args.seed)
     return 0 if is_kept else 1
 
 

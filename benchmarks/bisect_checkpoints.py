@@ -1,4 +1,4 @@
-"""Measure how often `python -m ci.bisect` names the right step, and its cost, on real calibration checkpoints.
+"""Measure how often `longctx bisect` names the right step, and its cost, on real calibration checkpoints.
 
     python -m benchmarks.bisect_checkpoints --chains 20 --work out/chains
 
@@ -9,7 +9,7 @@ before its edge and bad from there on. The real command searches every series in
 All series share one journal to save time: a checkpoint would give the same answers again in the next series. The cost
 of a search is therefore counted from its reports, which say how many samples a comparison used, and not from computed
 tokens. Comparisons use samples in one fixed order, so a checkpoint needs as many samples as its longest comparison,
-and those on which the endpoints differ if it is screened by them.
+and the telling samples that it answered.
 With a journal of its own, a search would load a checkpoint's weights for every comparison that uses more samples than
 those before it. A single series (`--chains 1 --points 30` and a new --work) has such a journal.
 
@@ -28,16 +28,16 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from ci.suite_process import read_report
-from fixtures.atomic_files import write_file
-from fixtures.calibration import cached, parse_spec
-from fixtures.installation import SUITE as REPOSITORY
+from longctx.ci.suite_process import read_report
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.calibration import cached, parse_spec
+from longctx.fixtures.installation import SUITE as REPOSITORY
+from longctx.fixtures.records.report import JsonReport
 
 CASE = "test_ruler[niah_single_2-512]"
 LENGTH = "512"
@@ -55,7 +55,9 @@ class Usage:
     """The cost of one checkpoint in a search."""
 
     samples: int = 0
-    """Samples of its longest comparison, and those that screened it."""
+    """Samples of its longest comparison on samples drawn from all."""
+    telling: int = 0
+    """Telling samples that it answered; a longer comparison on them includes the shorter ones."""
     likelihoods: int = 0
     """Samples whose gold answers were scored."""
     loads: int = 0
@@ -67,9 +69,11 @@ class Usage:
             return self
         return replace(self, likelihoods=samples, loads=self.loads + 1)
 
-    def with_screening(self, samples: int) -> Usage:
-        """Return the usage after a comparison on samples of their own, counted as if no other had them."""
-        return replace(self, samples=self.samples + samples, loads=self.loads + 1)
+    def with_telling(self, samples: int) -> Usage:
+        """Return the usage after a comparison on telling samples, counted as if no other comparison had them."""
+        if samples <= self.telling:
+            return self
+        return replace(self, telling=samples, loads=self.loads + 1)
 
     def with_comparison(self, samples: int) -> Usage:
         """Return the usage after one more comparison over the first `samples` samples."""
@@ -104,20 +108,22 @@ class SearchResult:
     """Runs of the suite."""
 
 
-def usage_by_checkpoint(reports: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:
+def usage_by_checkpoint(reports: Iterable[JsonReport]) -> dict[str, Usage]:
     """Return the usage of every checkpoint by fingerprint, from the reports of a search's comparisons."""
     usage: dict[str, Usage] = {}
-    for report in sorted(reports, key=lambda report: str(report["run"]["started"])):
-        both = (report["model"]["fingerprint"], report["regression"]["baseline"]["fingerprint"])
-        if report.get("likelihood"):
-            scored = sum(panel["samples"] for panel in report["likelihood"]["panels"])
+    for report in sorted(reports, key=lambda report: report.run.started):
+        both = [
+            model.fingerprint for model in (report.model, report.regression and report.regression.baseline) if model
+        ]
+        if report.likelihood:
+            scored = sum(panel.samples for panel in report.likelihood.panels)
             usage |= {fingerprint: usage.get(fingerprint, Usage()).with_likelihoods(scored) for fingerprint in both}
             continue
-        samples = sum(case["samples"] for case in report["cases"])
-        if report["run"]["options"]["only_samples"]:
+        samples = sum(case.samples for case in report.cases)
+        if report.run.options["only_samples"]:
             # The endpoint that it is compared with has answered these samples before.
-            fingerprint = report["model"]["fingerprint"]
-            usage[fingerprint] = usage.get(fingerprint, Usage()).with_screening(samples)
+            fingerprint = report.model.fingerprint
+            usage[fingerprint] = usage.get(fingerprint, Usage()).with_telling(samples)
             continue
         for fingerprint in both:
             usage[fingerprint] = usage.get(fingerprint, Usage()).with_comparison(samples)
@@ -141,7 +147,8 @@ def search_chain(work: Path, points: int, number: int, *, checkpoints: int, samp
     out = chain / "out"
     link_checkpoints(chain, work / "pool", PLANTED[points][0], checkpoints=checkpoints, edge=edge)
     command = [
-        sys.executable, "-m", "ci.bisect", "--good", f"{chain}/step-0001", "--bad", f"{chain}/step-{checkpoints:04}",
+        sys.executable, "-m", "longctx", "bisect",
+        "--good", f"{chain}/step-0001", "--bad", f"{chain}/step-{checkpoints:04}",
         "--checkpoints", f"{chain}/step-*", "--case", CASE, "--out", str(out), "--samples", str(samples),
         "--suite", "ruler", "--lengths", LENGTH, "--journal", f"{work}/journal",
     ]  # fmt: skip
@@ -158,8 +165,8 @@ def search_chain(work: Path, points: int, number: int, *, checkpoints: int, samp
         edge=edge,
         named=result["first_bad"],
         right=(result["last_good"], result["first_bad"]) == (edge - 1, edge),
-        lost=result["lost"],
-        samples=sum(usage.samples + usage.likelihoods for usage in usages),
+        lost=result["loss"],
+        samples=sum(usage.samples + usage.telling + usage.likelihoods for usage in usages),
         checkpoints=len(usages),
         loads=max(usage.loads for usage in usages),
         processes=len(reports),

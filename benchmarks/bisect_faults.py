@@ -22,13 +22,13 @@ from pathlib import Path
 import torch
 
 from benchmarks.bisect_checkpoints import usage_by_checkpoint
-from ci.suite_process import read_report
-from fixtures.atomic_files import write_file
-from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from fixtures.faults.fault import CheckpointContent, CheckpointFault
-from fixtures.faults.inject import write_faulty
-from fixtures.faults.registry import CHECKPOINT_FAULTS
-from fixtures.installation import SUITE as REPOSITORY
+from longctx.ci.suite_process import read_report
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from longctx.fixtures.faults.checkpoint_faults import CHECKPOINT_FAULTS
+from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
+from longctx.fixtures.faults.inject import write_faulty
+from longctx.fixtures.installation import SUITE as REPOSITORY
 
 TASK = "niah_multikey_1"
 NOISE = 1e-3
@@ -89,7 +89,7 @@ def search(checkpoint: Checkpoint, work: Path, row: str, options: argparse.Names
     chain = link_chain(checkpoint, work, row, edge=edge, steps=options.checkpoints)
     out = work / "out" / fault
     command = [
-        sys.executable, "-m", "ci.bisect", "--good", f"{chain}/step-0001", "--bad",
+        sys.executable, "-m", "longctx", "bisect", "--good", f"{chain}/step-0001", "--bad",
         f"{chain}/step-{options.checkpoints:04}", "--checkpoints", f"{chain}/step-*", "--case",
         f"test_ruler[{TASK}-{options.length}]", "--out", str(out), "--samples", str(options.samples), "--suite",
         "ruler", "--lengths", options.length, "--batch-size", "32", "--journal", str(work / f"journal-{fault}"),
@@ -103,7 +103,7 @@ def search(checkpoint: Checkpoint, work: Path, row: str, options: argparse.Names
     usages = usage_by_checkpoint(reports)
     return FoundStep(
         fault=row, edge=edge, named=result.get("first_bad"), checkpoints=options.checkpoints, measured=len(usages),
-        samples=sum(usage.samples + usage.likelihoods for usage in usages.values()),
+        samples=sum(usage.samples + usage.telling + usage.likelihoods for usage in usages.values()),
     )  # fmt: skip
 
 

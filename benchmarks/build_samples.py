@@ -33,14 +33,14 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from fixtures.calibration.tokenizer import train_tokenizer
-from fixtures.corpora import Corpora
-from fixtures.corpora.synthetic.prose import sentence
-from fixtures.corpora.words import vocabulary
-from fixtures.lengths import format_length, parse_length
-from fixtures.tasks import TASKS
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.calibration.tokenizer import train_tokenizer
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.corpora.published.ruler import vocabulary
+from longctx.fixtures.corpora.synthetic.prose import sentence
+from longctx.fixtures.lengths import format_length, parse_length
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 
 RULER = [name for name, task in TASKS.items() if task.suite == "ruler"]
 LLAMA3 = (

@@ -2,7 +2,7 @@
 
     python -m benchmarks.catch_matrix CKPT --work out/catches --rows rope_theta:1,decode_roll,=sharded
 
-A row is a fault of `python -m fixtures.faults list`, with a strength, or a harmless change (`=NAME`, see
+A row is a fault of `longctx faults list`, with a strength, or a harmless change (`=NAME`, see
 `benchmarks.harmless_changes`). Each row runs the real commands on the checkpoint, the cheapest first: the load check
 (`--plan`), `--preflight` and `--invariance`, until one catches it; and always the paired gate against the sound
 checkpoint's report, with up to --samples pairs if nothing caught it and --caught-samples if invariance did. Beside
@@ -19,17 +19,17 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.harmless_changes import EXECUTIONS, FILE_CHANGES, write_changed
-from ci.suite_process import read_report
-from fixtures.atomic_files import write_file
-from fixtures.installation import SUITE as REPOSITORY
+from longctx.ci.suite_process import read_report
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.installation import SUITE as REPOSITORY
+from longctx.fixtures.records.report import JsonReport
 
 CHECKS = ("load", "preflight", "invariance")
 SCORE = "score"
@@ -43,7 +43,7 @@ GATES = """
 drop = 2
 """
 TEMPLATE_FAULTS = ("template_lost", "double_bos", "prompt_cut")
-PLUGIN = ("-p", "fixtures.faults.plugin", "--inject-fault")
+PLUGIN = ("-p", "longctx.fixtures.faults.plugin", "--inject-fault")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,8 @@ def prepare(checkpoint: Path, row: str, work: Path) -> Subject:
         out = work / "models" / name
         out.parent.mkdir(parents=True, exist_ok=True)
         return Subject(model=out if out.is_dir() else write_changed(checkpoint, out, name))
-    from fixtures.faults.registry import CHECKPOINT_FAULTS, find_fault
+    from longctx.fixtures.faults.checkpoint_faults import CHECKPOINT_FAULTS
+    from longctx.fixtures.faults.inject import find_fault
 
     name, _, strength = row.partition(":")
     fault = find_fault(name)
@@ -119,7 +120,17 @@ def prepare(checkpoint: Path, row: str, work: Path) -> Subject:
     out = work / "models" / row.replace(":", "-")
     if not (out / "fault.json").is_file():
         more = ["--strength", strength] if strength else []
-        command = [sys.executable, "-m", "fixtures.faults", "inject", str(checkpoint), str(out), "--fault", name, *more]
+        command = [
+            sys.executable,
+            "-m",
+            "longctx.fixtures.faults",
+            "inject",
+            str(checkpoint),
+            str(out),
+            "--fault",
+            name,
+            *more,
+        ]
         subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
     # Without a template --chat auto would quietly use none.
     return Subject(model=out, options=("--chat", "on") if name in TEMPLATE_FAULTS else ())
@@ -163,18 +174,18 @@ class Matrix:
         report = None
         if self.has_score and caught_by not in ("load", "preflight"):
             report = self._compare(subject, row, self.samples if caught_by is None else self.caught_samples)
-        gate = None if report is None else next(gate for gate in report["gates"] if gate["kind"] == "regression")
-        if caught_by is None and gate is not None and gate["verdict"] == "fail":
-            caught_by, line = SCORE, gate["reason"]
+        gate = None if report is None else next(gate for gate in report.gates if gate.kind == "regression")
+        if caught_by is None and gate is not None and gate.verdict == "fail":
+            caught_by, line = SCORE, gate.reason
         return Result(
             checkpoint=self.checkpoint.name,
             row=row,
             tried=tuple(tried),
             caught_by=caught_by,
             line=line,
-            verdict=None if gate is None else gate["verdict"],
-            reason="" if gate is None else gate["reason"],
-            pairs=0 if report is None else sum(case["samples"] for case in report["cases"]),
+            verdict=None if gate is None else gate.verdict,
+            reason="" if gate is None else gate.reason,
+            pairs=0 if report is None else sum(case.samples for case in report.cases),
             practice=None if report is None else self._practice(report),
             cpu_seconds=round(_cpu_seconds() - before, 1),
         )
@@ -202,7 +213,7 @@ class Matrix:
             ended = pytest(*model, *self.selection, *subject.options, *only)
         return next((line.strip() for line in ended.lines if _is_alarm(line, failed=ended.code != 0)), "")
 
-    def _compare(self, subject: Subject, row: str, samples: int) -> Mapping[str, Any] | None:
+    def _compare(self, subject: Subject, row: str, samples: int) -> JsonReport | None:
         """Return the report of a row that was compared with the sound checkpoint's."""
         sound = self._report("sound", Subject(model=self.checkpoint), self.samples, "--full")
         return read_report(self._report(row, subject, samples, "--baseline", str(sound)))
@@ -221,14 +232,14 @@ class Matrix:
                 raise RuntimeError(f"{name}: no report; {' '.join(ended.lines[-3:])}")
         return path
 
-    def _practice(self, report: Mapping[str, Any]) -> float | None:
+    def _practice(self, report: JsonReport) -> float | None:
         """Return the share of pairs of means over 50 samples each, of scores 0 and 1, that differ by the tolerance."""
         sound = read_report(self.work / "reports" / "sound.json")
-        cases = [one["cases"][0] for one in (sound, report) if one is not None and one["cases"]]
-        if len(cases) < 2 or not all(case["samples"] for case in cases):
+        cases = [one.cases[0] for one in (sound, report) if one is not None and one.cases]
+        if len(cases) < 2 or not all(case.samples for case in cases):
             return None
         draw = np.random.default_rng(0)
-        shares = [case["score"] / 100 for case in cases]
+        shares = [(case.score or 0.0) / 100 for case in cases]
         before, after = (draw.binomial(PRACTICE_SAMPLES, share, REPLICATIONS) / PRACTICE_SAMPLES for share in shares)
         return round(float(np.mean(100 * (before - after) >= PRACTICE_POINTS)), 3)
 

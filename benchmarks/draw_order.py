@@ -13,9 +13,8 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from benchmarks.simulated_panels import SIZES, Floats, profile_panel, unequal_panel
-from plugins.gates.draw_rates import draw_rates
-from plugins.gates.statistics import Decision, decide_level
-from plugins.gates.strata import Strata
+from longctx.plugins.evidence.e_process import Strata, draw_rates
+from longctx.plugins.evidence.statistics import Decision, decide_level
 
 ALPHA = 0.01
 LENGTHS = 6

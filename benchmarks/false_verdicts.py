@@ -26,8 +26,9 @@ import numpy as np
 
 from benchmarks.draw_order import decide, one_step_off, samples_near_the_threshold
 from benchmarks.figures import Figure
-from benchmarks.haystack_verdicts import HAYSTACK_SECTIONS
+from benchmarks.haystack_verdicts import HAYSTACK_SECTIONS, NAMING_SECTIONS
 from benchmarks.phase_verdicts import PHASE_SECTIONS
+from benchmarks.screen_verdicts import SCREEN_SECTIONS
 from benchmarks.simulated_panels import (
     PARTS,
     SAMPLES,
@@ -38,7 +39,8 @@ from benchmarks.simulated_panels import (
     pair_flips,
     panel,
 )
-from plugins.gates.statistics import Decision, decide_paired
+from benchmarks.unequal_panels import UNEQUAL_SECTIONS
+from longctx.plugins.evidence.statistics import Decision, decide_paired
 
 SEED = 20240409
 ALPHA = 0.01
@@ -229,7 +231,9 @@ def main() -> int:
             samples_near_the_threshold,
             options.orders,
         ),
-    } | {title: (section, options.orders) for title, section in (HAYSTACK_SECTIONS | PHASE_SECTIONS).items()}
+    }
+    others = HAYSTACK_SECTIONS | PHASE_SECTIONS | NAMING_SECTIONS | SCREEN_SECTIONS | UNEQUAL_SECTIONS
+    sections |= {title: (section, options.orders) for title, section in others.items()}
     figures: list[Figure] = []
     for number, (title, (section, orders)) in enumerate(sections.items()):
         if options.section not in (None, number):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from fixtures.corpora.words import vocabulary
-from fixtures.records import Sample
-from fixtures.tasks import TASKS
+from longctx.fixtures.corpora.published.ruler import vocabulary
+from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks import TASKS
 
 ANSWER_WORDS = 40
 Reader = Callable[[Sample], str]

@@ -37,13 +37,13 @@ from typing import Any
 os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 
 from benchmarks.frontier_readers import BLIND, from_last_quarter, guess_for, perfect
-from fixtures.corpora import Corpora
-from fixtures.lengths import format_length, parse_length
-from fixtures.preflight import depth_problems, fill_ratio, sample_problems
-from fixtures.records import Prompt, Sample
-from fixtures.tasks import TASKS
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.lengths import format_length, parse_length
+from longctx.fixtures.preflight import depth_problems, fill_ratio, sample_problems
+from longctx.fixtures.records import Prompt, Sample
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.frontier_recounts import evidence_depths, gives_answer_once
 from tests.helpers.tiny_tokenizers import byte_level
 

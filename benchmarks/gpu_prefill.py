@@ -22,9 +22,14 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import import_utils
 
-from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.engines.hf.prefill import CachedForward
-from fixtures.memory.estimate import default_chunk_tokens, estimate_peak_memory
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.engines.hf.prefill import CachedForward
+from longctx.fixtures.memory.estimate import (
+    chunk_tokens_for,
+    estimate_peak_memory,
+    largest_chunk_tokens,
+    least_chunk_tokens,
+)
 
 LLAMA_8B = {
     "vocab_size": 128256,
@@ -52,8 +57,8 @@ class Row:
 
     attention: str
     length_tokens: int
-    chunk_tokens: int | None
-    """Tokens of a prefill chunk; None if the prompt is read whole."""
+    chunk_tokens: int
+    """Tokens of a prefill chunk."""
     tokens_per_second: float
     ceiling_share: float
     """Achieved FLOP/s divided by the ceiling, 0 to 1."""
@@ -113,7 +118,7 @@ def line(row: Row) -> str:
     """Return one row of the table."""
     peak = "-" if row.peak_bytes is None else f"{row.peak_bytes / 2**30:.2f}"
     return (
-        f"{row.attention:<18} {row.length_tokens:>7} {row.chunk_tokens or 'whole':>6} {row.tokens_per_second:>9,.0f} "
+        f"{row.attention:<18} {row.length_tokens:>7} {row.chunk_tokens:>6} {row.tokens_per_second:>9,.0f} "
         f"{row.ceiling_share:>8.1%} {peak:>9} {row.estimated_bytes / 2**30:>9.2f}"
         + ("" if row.is_as_estimated else "  not within 10 %")
     )
@@ -137,7 +142,8 @@ def measure_ceiling(device: torch.device, size: int) -> float:
 def measure(model: Any, attention: str, length: int, repeats: int, ceiling: float) -> Row:
     """Measure the median of `repeats` prefills after a warm-up, with the code that the engine uses."""
     model.set_attn_implementation(attention)
-    forward, chunk, device = CachedForward(model), default_chunk_tokens(attention, sliding=False), model.device
+    forward, device, largest = CachedForward(model), model.device, largest_chunk_tokens(attention)
+    chunk = chunk_tokens_for(length, least=min(least_chunk_tokens(device.type), largest), largest=largest)
     ids = torch.randint(0, model.config.vocab_size, (1, length), device=device)
     forward.prefill(ids, chunk_tokens=chunk)
     if device.type == "cuda":
@@ -146,9 +152,7 @@ def measure(model: Any, attention: str, length: int, repeats: int, ceiling: floa
     seconds = statistics.median(
         seconds_of(lambda: forward.prefill(ids, chunk_tokens=chunk), device) for _ in range(repeats)
     )
-    estimate = estimate_peak_memory(
-        checkpoint_of(model), length, attention=attention, prefill="whole" if chunk is None else str(chunk)
-    )
+    estimate = estimate_peak_memory(checkpoint_of(model), length, attention=attention, prefill=str(chunk))
     return Row(
         attention=attention,
         length_tokens=length,

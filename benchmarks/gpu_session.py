@@ -35,8 +35,8 @@ from benchmarks.gpu_prefill import (
     measure_ceiling,
     seconds_of,
 )
-from fixtures.atomic_files import write_file
-from fixtures.engines.hf.prefill import CachedForward
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.engines.hf.prefill import CachedForward
 
 Row = dict[str, Any]
 REPOSITORY = Path(__file__).parents[1]
@@ -170,7 +170,7 @@ class Session:
             command = [sys.executable, "-m", "pytest", "--model", str(self.checkpoint), "--suite", "ruler", "-q"]
             command += ["--lengths", "1k" if self.scale is TINY else "8k", "-k", "niah_multikey_1", "--samples", "64"]
             ended = subprocess.run(
-                [*command, "--full", "-p", "fixtures.faults.plugin", "--inject-fault", fault],
+                [*command, "--full", "-p", "longctx.fixtures.faults.plugin", "--inject-fault", fault],
                 cwd=REPOSITORY, capture_output=True, text=True, check=False,
             )  # fmt: skip
             lines = [line for line in ended.stdout.splitlines() if line.startswith("ruler")]

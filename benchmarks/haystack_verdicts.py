@@ -7,32 +7,37 @@ for its haystack. So two samples on a haystack correlate by rho, and every score
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
 from benchmarks.figures import Figure
 from benchmarks.simulated_panels import DISCORDANT, PARTS, Floats, task_accuracies
-from fixtures.records import Case
-from plugins.gates.clusters import ClusteredQueue
-from plugins.gates.diagnoses import worse_cases
-from plugins.gates.haystacks import Haystacks, Ints, model_interval, votes
-from plugins.gates.panels import Panel
-from plugins.gates.sequential import NonInferiority, decide_pairs
-from plugins.gates.statistics import Decision, decide_paired
+from longctx.fixtures.records import HAYSTACKS, Case
+from longctx.plugins.evidence.clusters import ClusteredQueue
+from longctx.plugins.evidence.haystacks import Haystacks, Ints, model_interval, votes
+from longctx.plugins.evidence.sequential import NonInferiority, _decide_pairs
+from longctx.plugins.evidence.statistics import Decision, decide_paired, e_bh, log_evidence_of_drop
+from longctx.plugins.verdicts.diagnoses import _worse_cases
+from longctx.plugins.verdicts.panels import Panel
 
 ALPHA = 0.01
 DROP, CLEAR = 0.02, 0.01
 CORRELATIONS = (0.0, 0.1, 0.2, 0.3)
 TASKS = len(PARTS)
-# 32 haystacks a task, as in 500 samples.
-HAYSTACKS, BLOCK = 32, 16
+# 16 samples on each of a task's haystacks.
+SAMPLES = 512
+# The samples on one haystack.
+BLOCK = SAMPLES // HAYSTACKS
 # A third of that for intervals, which take longest; a narrower interval misses no more often.
-FEWER_HAYSTACKS = 12
+FEWER_SAMPLES = 192
 LENGTHS = 3
 FALSE_DISCOVERIES = 0.05
 # The number of pairs of a case at the earlier look.
 EARLY_LOOK = 128
+# The other cases of a run in which one case is named.
+OTHERS_FLIP, OTHERS_CORRELATION = 0.05, 0.1
+LOSSES, NAMED_CORRELATION = (0.05, 0.1, 0.15, 0.2), 0.3
 # Most cases of a run have no vote where so few answers flip.
 RARE = 0.001
 FLIPS = (0.005, 0.01, 0.02, 0.05)
@@ -50,16 +55,18 @@ def on_haystacks(rng: np.random.Generator, draw: Draw, tasks: Ints, of_cluster: 
     return scores
 
 
+def case_of(number: int, samples: int) -> Case:
+    """Return a case whose samples share haystacks."""
+    return Case(
+        id=f"test_ruler[task{number}-4k]", suite="ruler", category="retrieval", task=f"task{number}", length=4096,
+        samples=samples, source="archive", generation_tokens=1, shares_haystacks=True,
+    )  # fmt: skip
+
+
 @cache
-def queue_of(haystacks: int) -> ClusteredQueue:
-    """Return the queue of a panel of 13 tasks whose samples share haystacks by sixteens."""
-    cases = [
-        Case(
-            id=f"test_ruler[task{number}-4k]", suite="ruler", category="retrieval", task=f"task{number}", length=4096,
-            samples=haystacks * BLOCK, source="archive", generation_tokens=1, block=BLOCK,
-        )
-        for number in range(TASKS)
-    ]  # fmt: skip
+def queue_of(samples: int) -> ClusteredQueue:
+    """Return the queue of a panel of 13 tasks whose samples share haystacks."""
+    cases = [case_of(number, samples) for number in range(TASKS)]
     return Panel("ruler", 4096, cases, seed=0, hypotheses=()).queue({case.id for case in cases})
 
 
@@ -71,7 +78,7 @@ def changes(rng: np.random.Generator, loss: float, discordant: float = DISCORDAN
 
 def model_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
     """Measure the regression gate about the model, and for contrast a test that takes samples as independent."""
-    queue = queue_of(HAYSTACKS)
+    queue = queue_of(SAMPLES)
     hypothesis = NonInferiority(drop=DROP, clear=CLEAR, alpha=ALPHA)
     for correlation in CORRELATIONS:
         for loss, wrong in ((0.0, "fail"), (DROP, "pass")):
@@ -80,7 +87,7 @@ def model_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
             for _ in range(orders):
                 draw = changes(rng, loss)
                 scores = on_haystacks(rng, draw, queue.strata.stratum, queue.haystacks.of_cluster, correlation)
-                verdicts.append(decide_pairs(hypothesis, queue, scores))
+                verdicts.append(_decide_pairs(hypothesis, queue, scores))
                 independent.append(decide_paired(scores, drop=DROP, clear=CLEAR, alpha=ALPHA, min_observations=26))
             yield Figure(
                 name=f"correlation {correlation:g}, {'2 points worse' if loss else 'unchanged'}: {wrong}",
@@ -95,7 +102,7 @@ def planned_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
 
     It also shows how often it fails an unchanged model whose planned samples happen to be worse.
     """
-    queue = queue_of(HAYSTACKS)
+    queue = queue_of(SAMPLES)
     size = len(queue.clusters)
     for correlation in CORRELATIONS:
         for loss, step, wrong in ((CLEAR, 1, "fail"), (DROP, -1, "pass")):
@@ -124,24 +131,25 @@ def named_cases(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
 
     For contrast, the same test takes every sample as a vote.
     """
-    cases, samples = TASKS * LENGTHS, HAYSTACKS * BLOCK
-    own = np.tile(np.repeat(np.arange(HAYSTACKS), BLOCK), (cases, 1))
-    sizes = np.full(HAYSTACKS, BLOCK)
+    cases, samples = TASKS * LENGTHS, SAMPLES
+    of_case = np.array([case_of(0, samples).haystack(index) for index in range(samples)], dtype=np.intp)
+    own = np.tile(np.sort(of_case), (cases, 1))
+    sizes = np.bincount(of_case)
+    alone = Haystacks(of_cluster=np.arange(samples), sizes=np.ones(samples, dtype=np.intp))
     for correlation, share in (*((value, DISCORDANT) for value in CORRELATIONS), (0.0, RARE), (0.3, RARE)):
         at_end = at_any_look = as_samples = 0
         for _ in range(orders):
             haystacks = [Haystacks(of_cluster=order, sizes=sizes) for order in rng.permuted(own, axis=1)]
             draw = changes(rng, 0, share)
             differences = [
-                on_haystacks(rng, draw, np.zeros(samples, dtype=np.intp), of_case.of_cluster, correlation)
-                for of_case in haystacks
+                on_haystacks(rng, draw, np.zeros(samples, dtype=np.intp), each.of_cluster, correlation)
+                for each in haystacks
             ]
             early, named = (
-                _names([votes(values[:look], of_case) for values, of_case in zip(differences, haystacks, strict=True)])
-                for look in (EARLY_LOOK, samples)
+                bool(_names([values[:look] for values in differences], haystacks)) for look in (EARLY_LOOK, samples)
             )
             at_end, at_any_look = at_end + named, at_any_look + (early or named)
-            as_samples += _names([values[values != 0] for values in differences])
+            as_samples += bool(_names(differences, [alone] * cases))
         yield Figure(
             name=f"correlation {correlation:g}, {share:.1%} flip: names a case",
             value=at_end / orders,
@@ -150,9 +158,62 @@ def named_cases(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
         )
 
 
+def named_among_others(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
+    """Measure how often one case is named among 38 of an unchanged model: one that trades many small losses for few
+    large gains, and one that has lost."""
+    for share, gain in ((1 / 8, 0.02), (1 / 8, 0.0), (1 / 4, 0.0)):
+        named, by_votes = _named_shares(rng, orders, partial(_trade, rng, share, gain))
+        yield Figure(
+            name=f"{100 * gain:+g} points in the mean, better on {share:.0%} of haystacks",
+            value=named,
+            most=FALSE_DISCOVERIES,
+            note=f"by votes alone {by_votes:.1%}",
+        )
+    own = np.repeat(np.arange(HAYSTACKS), BLOCK)
+    zeros = np.zeros(own.size, dtype=np.intp)
+    for loss in LOSSES:
+        for both in (0.0, 0.05):
+            draw = changes(rng, loss, loss + both)
+            named, by_votes = _named_shares(
+                rng, orders, partial(on_haystacks, rng, draw, zeros, own, NAMED_CORRELATION)
+            )
+            yield Figure(
+                name=f"{100 * loss:g} points lost, {100 * (loss + both):g} % flip: named",
+                value=named,
+                note=f"by votes alone {by_votes:.1%}",
+            )
+
+
+def _named_shares(rng: np.random.Generator, orders: int, draw: Callable[[], Floats]) -> tuple[float, float]:
+    """Return how often a case with the drawn differences is named, and how often its votes alone would name it."""
+    own = np.repeat(np.arange(HAYSTACKS), BLOCK)
+    zeros, unchanged = np.zeros(own.size, dtype=np.intp), changes(rng, 0, OTHERS_FLIP)
+    named = by_votes = 0
+    for _ in range(orders):
+        cases = [draw()]
+        cases += [on_haystacks(rng, unchanged, zeros, own, OTHERS_CORRELATION) for _ in range(TASKS * LENGTHS - 1)]
+        queues = [rng.permutation(own.size) for _ in cases]
+        differences = [values[order] for values, order in zip(cases, queues, strict=True)]
+        haystacks = [Haystacks(of_cluster=own[order], sizes=np.full(HAYSTACKS, BLOCK)) for order in queues]
+        named += "0" in _names(differences, haystacks)
+        of_votes = [log_evidence_of_drop(votes(*each)) for each in zip(differences, haystacks, strict=True)]
+        by_votes += e_bh(of_votes, FALSE_DISCOVERIES)[0]
+    return named / orders, by_votes / orders
+
+
+def _trade(rng: np.random.Generator, share: float, gain: float) -> Floats:
+    """Return the differences of a case with this mean: a share of haystacks gains much, every other one loses once."""
+    expected = (BLOCK * gain + 1 - share) / share
+    gains = rng.random(HAYSTACKS) < share
+    counts = np.where(gains, np.floor(expected + rng.random(HAYSTACKS)), 1)
+    places = rng.permuted(np.tile(np.arange(BLOCK), (HAYSTACKS, 1)), axis=1)
+    differences = np.where(places < counts[:, np.newaxis], np.where(gains, 1.0, -1.0)[:, np.newaxis], 0.0)
+    return differences.ravel()
+
+
 def model_intervals(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
     """Measure how often the interval about the model misses its mean at any look: unequal tasks, fractional scores."""
-    queue = queue_of(FEWER_HAYSTACKS)
+    queue = queue_of(FEWER_SAMPLES)
     for correlation in CORRELATIONS:
         missed, widths = 0, []
         for _ in range(orders):
@@ -178,16 +239,18 @@ def model_intervals(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
 
 def unchanged_costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
     """Measure the pairs until an unchanged model passes, as shares of all planned pairs."""
-    size = TASKS * HAYSTACKS * BLOCK
+    size = TASKS * SAMPLES
     for lengths, drop in ((1, DROP), (6, DROP), (6, 0.03)):
         for share in FLIPS:
-            limit = _least_pairs(share, drop, ALPHA / lengths)
+            # A pass of every length may use the whole error probability of the run.
+            limit = _least_pairs(share, drop, ALPHA)
             decisions = [
                 decide_paired(
                     changes(rng, 0, share)(np.zeros(size, dtype=np.intp)),
                     drop=drop,
                     clear=drop / 2,
                     alpha=ALPHA / lengths,
+                    pass_alpha=ALPHA,
                     min_observations=26,
                     population=size,
                 )
@@ -218,9 +281,9 @@ def _planned(differences: Floats) -> Decision | None:
     )
 
 
-def _names(votes_of_cases: list[Floats]) -> bool:
-    by_case = {str(number): cast for number, cast in enumerate(votes_of_cases)}
-    return bool(worse_cases(by_case, FALSE_DISCOVERIES))
+def _names(differences: list[Floats], haystacks: list[Haystacks]) -> set[str]:
+    by_case = {str(number): each for number, each in enumerate(zip(differences, haystacks, strict=True))}
+    return _worse_cases(by_case, FALSE_DISCOVERIES)
 
 
 def _with_total(rng: np.random.Generator, differences: Floats, total: int) -> Floats:
@@ -242,10 +305,11 @@ def _share(verdicts: list[Decision | None], word: str | None) -> float:
     return sum((verdict.verdict if verdict else None) == word for verdict in verdicts) / len(verdicts)
 
 
+NAMING_SECTIONS = {"One case among 38 of an unchanged model, 32 haystacks of sixteen": named_among_others}
 HAYSTACK_SECTIONS = {
-    "Regression gate on the planned samples, 13 tasks, samples alike by sixteens": planned_gate,
-    "Regression gate on the model (population = false), 13 tasks, samples alike by sixteens": model_gate,
-    "Cases of an unchanged model that are named, 39 cases, samples alike by sixteens": named_cases,
-    "Interval about the model, 13 unequal tasks, fractional scores, samples alike by sixteens": model_intervals,
+    "Regression gate on the planned samples, 13 tasks, samples alike on 32 haystacks": planned_gate,
+    "Regression gate on the model (population = false), 13 tasks, samples alike on 32 haystacks": model_gate,
+    "Cases of an unchanged model that are named, 39 cases, samples alike on 32 haystacks": named_cases,
+    "Interval about the model, 13 unequal tasks, fractional scores, samples alike on 32 haystacks": model_intervals,
     "Pairs until an unchanged model passes, share of 6656": unchanged_costs,
 }

@@ -27,7 +27,7 @@ from benchmarks.file_requests import Requests
 from benchmarks.journal_claims import WANTED, renamed
 from benchmarks.journal_open import SUBJECT, random_entries
 from benchmarks.scale_costs import SAMPLES
-from plugins.journal import Entry, Heartbeat, Journal, Subject
+from longctx.plugins.journal import Entry, Heartbeat, Journal, Subject
 
 LENGTHS = 6
 CHECKPOINTS = 1000

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from benchmarks.file_requests import KINDS, Requests
 from benchmarks.journal_open import SUBJECT, random_entries
-from plugins.journal import Entry, Heartbeat, Journal
+from longctx.plugins.journal import Entry, Heartbeat, Journal
 
 SAMPLES_PER_WORKER = 16
 # So many samples are wanted at a time: a panel hands out those up to the soonest possible verdict.

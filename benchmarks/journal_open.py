@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count, cycle, islice
@@ -26,10 +26,9 @@ from random import Random
 
 from msgspec.structs import replace
 
-from fixtures.records import Excerpt, Generation, Outcome, Score
-from plugins.journal import Entry, Subject
-from plugins.journal.codec import encode_record
-from plugins.journal.lines import decode_line, encode_line, encode_subject
+from longctx.fixtures.records import Excerpt, Generation, Outcome, Score
+from longctx.plugins.journal import Entry, Subject
+from longctx.plugins.journal.lines import decode_line, encode_line, encode_subject
 
 REPOSITORY = Path(__file__).parents[1]
 MAX_RATIO = 1 / 3
@@ -38,15 +37,13 @@ CASES, REFERENCES = 26, 4
 DIFFERENT_ENTRIES = 10_000
 WORKERS = 64
 ANSWER_CHARACTERS, EXCERPT_CHARACTERS = 200, 160
-# Older clones call the heartbeat Presence.
 OPEN = """
 import json, resource, sys
 from pathlib import Path
-import plugins.journal as journal
+import longctx.plugins.journal as journal
 directory = Path(sys.argv[1])
 subject = journal.Subject(**json.loads(next(directory.glob("*/subject.json")).read_text()))
-heartbeat_class = getattr(journal, "Heartbeat", None) or journal.Presence
-with heartbeat_class(directory, "run") as heartbeat:
+with journal.Heartbeat(directory, "run") as heartbeat:
     opened = journal.Journal(directory, subject, heartbeat)
     samples = opened.refresh()
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -108,7 +105,7 @@ def many_entries(directory: Path | None, samples: int) -> Iterator[Entry]:
         )
 
 
-def write_journal(directory: Path, entries: Iterator[Entry], encode: Callable[[Entry], bytes]) -> None:
+def write_journal(directory: Path, entries: Iterator[Entry]) -> None:
     """Write a journal as many workers do, each with a file of its own."""
     folder = directory / SUBJECT.key
     folder.mkdir(parents=True)
@@ -117,12 +114,7 @@ def write_journal(directory: Path, entries: Iterator[Entry], encode: Callable[[E
         paths = [folder / f"host-{number}-00000000.jsonl" for number in range(1, WORKERS + 1)]
         files = cycle([stack.enter_context(path.open("wb")) for path in paths])
         for entry, file in zip(entries, files, strict=False):
-            file.write(encode(entry))
-
-
-def encode_without_checksum(entry: Entry) -> bytes:
-    """Return a line as version 0.1 wrote it, and as older clones read it."""
-    return encode_record(entry) + b"\n"
+            file.write(encode_line(entry))
 
 
 def open_journal(clone: Path, directory: Path, samples: int) -> Usage:
@@ -171,14 +163,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     now: list[Usage] = []
     before: list[Usage] = []
     with tempfile.TemporaryDirectory(prefix="journal-open-") as name:
-        new, old = Path(name, "new"), Path(name, "old")
-        write_journal(new, many_entries(args.journal, args.samples), encode_line)
-        if args.before:
-            write_journal(old, many_entries(args.journal, args.samples), encode_without_checksum)
+        directory = Path(name)
+        write_journal(directory, many_entries(args.journal, args.samples))
         for _ in range(args.runs):
-            now.append(open_journal(REPOSITORY, new, args.samples))
+            now.append(open_journal(REPOSITORY, directory, args.samples))
             if args.before:
-                before.append(open_journal(args.before.resolve(), old, args.samples))
+                before.append(open_journal(args.before.resolve(), directory, args.samples))
     ours, theirs = median(now), median(before) if before else None
     print("\n".join(table(ours, theirs)))
     if theirs is None:

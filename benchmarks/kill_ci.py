@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fixtures.calibration import build, parse_spec
-from fixtures.installation import SUITE as REPOSITORY
+from longctx.fixtures.calibration import build, parse_spec
+from longctx.fixtures.installation import SUITE as REPOSITORY
 
 CASE = "test_ruler[niah_single_2-512]"
 GATES = '[[gate]]\nname = "needles"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n'
 TIMEOUT_SECONDS = 900
-BISECT_KEYS = ("first_bad", "last_good", "lost", "looks", "edge", "flips", "ended")
+BISECT_KEYS = ("first_bad", "last_good", "loss", "steps", "edge", "flips", "ended")
 HISTORY_KEYS = ("step", "word", "failed", "baseline")
 
 
@@ -62,11 +62,11 @@ def targets(steps: Path, last: int, gates: Path, samples: int) -> list[Target]:
     def bisect(folder: Path) -> Sequence[str]:
         endpoints = ("--good", f"{steps}/step-1", "--bad", f"{steps}/step-{last}")
         folders = ("--out", f"{folder}/out", "--journal", f"{folder}/journal")
-        return ("ci.bisect", *endpoints, "--checkpoints", f"{steps}/step-*", "--case", CASE, *shared, *folders)
+        return ("longctx.ci.bisect", *endpoints, "--checkpoints", f"{steps}/step-*", "--case", CASE, *shared, *folders)
 
     def watch(folder: Path) -> Sequence[str]:
         folders = ("--out", f"{folder}/out", "--journal", f"{folder}/journal", "--thresholds", str(gates))
-        return ("ci.watch", str(steps), "--every", "1s", "--once", *shared, "-k", "single_2", *folders)
+        return ("longctx.ci.watch", str(steps), "--every", "1s", "--once", *shared, "-k", "single_2", *folders)
 
     def bisect_result(folder: Path) -> Any:
         document = json.loads((folder / "out" / "bisect.json").read_text())

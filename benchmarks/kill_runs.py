@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plugins.journal import Entry
-from plugins.journal.lines import decode_line
+from longctx.plugins.journal import Entry
+from longctx.plugins.journal.lines import decode_line
 
 REPOSITORY = Path(__file__).parents[1]
 TARGETS = ("worker", "controller", "all")

@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from fixtures.calibration import cached, parse_spec
-from fixtures.corpora.synthetic.prose import SENTENCES, sentence
-from fixtures.corpora.words import vocabulary
-from fixtures.installation import SUITE as REPOSITORY
-from fixtures.tasks.ruler.registry import PROMPTS
+from longctx.fixtures.calibration import cached, parse_spec
+from longctx.fixtures.corpora.published.ruler import vocabulary
+from longctx.fixtures.corpora.synthetic.prose import SENTENCES, sentence
+from longctx.fixtures.installation import SUITE as REPOSITORY
+from longctx.fixtures.tasks.ruler.suite import PROMPTS
 
 TASK, LENGTH = "niah_single_2", "256"
 FIRST = 10

@@ -28,14 +28,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.changed_weights import CHANGES, NORM, write_changed
-from ci.watch.screen import has_risen
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.installation import SUITE as REPOSITORY
-from plugins.gates.e_process import Floats, log_evidence
-from plugins.gates.likelihood import DIFFERENCE_CLIP, nll_of
-from plugins.gates.statistics import decide_paired
-from plugins.journal import Journal
-from plugins.journal.lines import decode_subject, likelihood_key
+from longctx.ci.watch.measure import _has_risen
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.installation import SUITE as REPOSITORY
+from longctx.plugins.evidence.e_process import Floats, log_evidence
+from longctx.plugins.evidence.likelihood import DIFFERENCE_CLIP
+from longctx.plugins.evidence.statistics import decide_paired
+from longctx.plugins.journal import Journal
+from longctx.plugins.journal.lines import decode_subject, likelihood_key
 
 ALPHA = 0.01
 # The shipped [regression] drop, and half of it.
@@ -117,8 +117,8 @@ def _paired(original: Journal, changed: Journal) -> Pairs:
     ]
     scores = [changed.entries[key].score - original.entries[key].score for key in sorted(keys)]
     rises = [
-        nll_of(changed.likelihoods[likelihood_key(key)].likelihood)
-        - nll_of(original.likelihoods[likelihood_key(key)].likelihood)
+        changed.likelihoods[likelihood_key(key)].likelihood.full.nll
+        - original.likelihoods[likelihood_key(key)].likelihood.full.nll
         for key in sorted(keys)
     ]
     return Pairs(scores=np.array(scores), rises=np.clip(np.array(rises), -DIFFERENCE_CLIP, DIFFERENCE_CLIP))
@@ -147,7 +147,7 @@ def _sees_loss(panel: Pairs, screen: int) -> bool:
     rises, scores = panel.rises[-screen:], panel.scores[-screen:]
     worse = decide_paired(scores, drop=DROP, clear=CLEAR, alpha=ALPHA, population=screen)
     error = float(rises.std(ddof=1) / screen**0.5)
-    return has_risen(float(rises.mean()), error) or (worse is not None and worse.verdict == "fail")
+    return _has_risen(float(rises.mean()), error) or (worse is not None and worse.verdict == "fail")
 
 
 def print_table(work: Path, checkpoint: Path, *, planned: int, replications: int, screen: int) -> bool:

@@ -1,12 +1,13 @@
 """Count the prompt tokens that are computed when the engine reads shared prefixes once.
 
-    python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--json FILE]
+    python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--run-samples 100] [--json FILE]
 
-The prompts are those of the project's own tasks: six queries about one object of keys and values, and the needle tasks
-on essays. The counts follow from the visiting order of the prompts' token ids; one run of a small model confirms that
-its engine computes exactly as many tokens. Limits: exit code 1 if the six queries take more than 0.2 of the tokens of
-reading them one by one, if the samples of a needle case in one call take more than 0.65, or if the engine computes
-another number of tokens.
+The prompts are those of the project's own tasks: six queries about one object of keys and values, the needle tasks on
+essays, and a full run of RULER at 1K in the order in which one worker claims its samples. The counts follow from the
+visiting order of the prompts' token ids and the chunks that the engine reads on a CPU; one run of a small model
+confirms that its engine computes exactly as many tokens. Limits: exit code 1 if the six queries take more than 0.2 of
+the tokens of reading them one by one, if the samples of a needle case in one call take more than 0.65, or if the engine
+computes another number of tokens.
 """
 
 from __future__ import annotations
@@ -16,31 +17,37 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fixtures.calibration import build, parse_spec
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.corpora import Corpora
-from fixtures.engines.hf.engine import load
-from fixtures.engines.prefix_order import PrefillTokens, prefill_token_counts, visiting_order
-from fixtures.lengths import parse_length
-from fixtures.records import Prompt
-from fixtures.tasks import TASKS
-from fixtures.tasks.ruler import niah
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.calibration import build, parse_spec
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.engines.hf.engine import load_hf_engine
+from longctx.fixtures.engines.prefix_order import visiting_order
+from longctx.fixtures.lengths import parse_length
+from longctx.fixtures.memory.estimate import chunk_tokens_for, largest_chunk_tokens, least_chunk_tokens
+from longctx.fixtures.records import HAYSTACKS, Generation, Prompt
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.ruler import niah
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.counts import PrefillTokens, prefill_token_counts
+from tests.helpers.workers import EmptyAnswerEngine, worker_of
 
 QUERIES = 6
+# As in a case of 500 samples.
+ON_A_HAYSTACK = 16
 MAX_QUERIES_RATIO = 0.2
 MAX_NEEDLES_RATIO = 0.65
 OBJECT_TASK = "niah_multikey_3"
 QUESTIONS = ("qa_1", "qa_2")
 REAL_LENGTH = 1024
+RULER_TASKS = 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +89,20 @@ def queries(formatter: PromptFormatter, length: int, many: int) -> list[Prompt]:
 
 
 def prompts_of(formatter: PromptFormatter, name: str, length: int, samples: int) -> list[Prompt]:
+    """Return the prompts of the first samples on one haystack, then of those on the next, `ON_A_HAYSTACK` of each."""
     corpora = Corpora()
+    places = [divmod(number, ON_A_HAYSTACK) for number in range(samples)]
     return [
-        TASKS[name].sample(length, index, seed=0, tokenizer=formatter, corpora=corpora).prompt
-        for index in range(samples)
+        TASKS[name].sample(length, haystack + HAYSTACKS * turn, seed=0, tokenizer=formatter, corpora=corpora).prompt
+        for haystack, turn in places
     ]
+
+
+def chunk_tokens(ids: Sequence[Sequence[int]]) -> int:
+    """Return the tokens of a chunk of these prompts on a CPU; raise ValueError if they differ in it."""
+    largest = largest_chunk_tokens("sdpa")
+    (size,) = {chunk_tokens_for(len(prompt), least=least_chunk_tokens("cpu"), largest=largest) for prompt in ids}
+    return size
 
 
 def calls(prompts: Sequence[Prompt], prompts_per_call: int) -> list[PrefillTokens]:
@@ -95,7 +111,7 @@ def calls(prompts: Sequence[Prompt], prompts_per_call: int) -> list[PrefillToken
     cached_ids: tuple[int, ...] = ()
     for start in range(0, len(prompts), prompts_per_call):
         ids = [prompt.token_ids for prompt in prompts[start : start + prompts_per_call]]
-        counts += prefill_token_counts(ids, cached_ids)
+        counts += prefill_token_counts(ids, cached_ids, chunk_tokens=chunk_tokens(ids))
         cached_ids = ids[visiting_order(ids, cached_ids)[-1]]
     return counts
 
@@ -104,7 +120,7 @@ def is_confirmed_by_engine(checkpoint: Path, tokenizer: Any, formatter: PromptFo
     """Return True if a model's engine computes and reuses exactly as many tokens as the visiting order predicts."""
     torch.set_num_threads(1)
     prompts = queries(formatter, REAL_LENGTH, QUERIES)
-    engine = load(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu")
+    engine = load_hf_engine(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu")
     generations = list(engine.generate(prompts))
     prompt_tokens = []
     for generation in generations:
@@ -115,7 +131,37 @@ def is_confirmed_by_engine(checkpoint: Path, tokenizer: Any, formatter: PromptFo
         assert generated is not None
         assert reused is not None
         prompt_tokens.append(PrefillTokens(computed - (generated - 1), reused))
-    return tuple(prompt_tokens) == prefill_token_counts([prompt.token_ids for prompt in prompts])
+    ids = [prompt.token_ids for prompt in prompts]
+    return tuple(prompt_tokens) == prefill_token_counts(ids, chunk_tokens=chunk_tokens(ids))
+
+
+class CountingEngine(EmptyAnswerEngine):
+    """An engine without a model that counts the tokens of its prompts as a prefix cache does."""
+
+    def __init__(self, batch_size: int) -> None:
+        super().__init__()
+        self.facts = replace(EmptyAnswerEngine.facts, batch_size=batch_size)
+        self.counts: list[PrefillTokens] = []
+        self._cached_ids: tuple[int, ...] = ()
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        ids = [prompt.token_ids for prompt in prompts]
+        self.counts += prefill_token_counts(ids, self._cached_ids, chunk_tokens=chunk_tokens(ids))
+        self._cached_ids = ids[visiting_order(ids, self._cached_ids)[-1]]
+        yield from super().generate(prompts)
+
+
+def full_run(checkpoint: Path, samples: int, batch_size: int) -> Row:
+    """Return the tokens of one worker that answers all samples of RULER's tasks."""
+    engine = CountingEngine(batch_size)
+    with (
+        tempfile.TemporaryDirectory() as journal,
+        worker_of(checkpoint, engine, Path(journal), cases=RULER_TASKS, lengths=(REAL_LENGTH,), samples=samples) as run,
+    ):
+        worker, case = run
+        worker.measure(case)
+    name = f"a full run, {samples} samples a task, {batch_size} a batch"
+    return row_of(name, len(engine.counts), engine.counts, None)
 
 
 def measure(formatter: PromptFormatter, length: int, samples: int) -> list[Row]:
@@ -141,6 +187,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--length", default="4k", type=parse_length)
     parser.add_argument("--samples", default=32, type=int)
+    parser.add_argument("--run-samples", default=100, type=int)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -148,13 +195,14 @@ def main() -> int:
         tokenizer: Any = load_tokenizer(str(checkpoint))
         formatter = PromptFormatter(tokenizer)
         rows = measure(formatter, args.length, args.samples)
+        rows += [full_run(checkpoint, args.run_samples, batch_size) for batch_size in (1, 8)]
         is_confirmed = is_confirmed_by_engine(checkpoint, tokenizer, formatter)
-    print(f"{'prompts':34} {'number':>6} {'alone':>9} {'computed':>9} {'ratio':>6} {'at most':>7}")
+    print(f"{'prompts':48} {'number':>6} {'alone':>9} {'computed':>9} {'ratio':>6} {'at most':>7}")
     for row in rows:
         required = "" if row.required is None else f"{row.required:.2f}"
         mark = "" if row.is_within_limit else "  NOT MET"
         print(
-            f"{row.name:34} {row.prompts:>6} {row.alone:>9,} {row.computed:>9,} {row.ratio:>6.3f} {required:>7}{mark}"
+            f"{row.name:48} {row.prompts:>6} {row.alone:>9,} {row.computed:>9,} {row.ratio:>6.3f} {required:>7}{mark}"
         )
     print(f"a model's engine computes the predicted number of tokens: {'yes' if is_confirmed else 'NO'}")
     report = {"length": args.length, "confirmed": is_confirmed, "rows": [asdict(row) for row in rows]}

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from fixtures.corpora import load_corpora
-from fixtures.corpora.synthetic.prose import sentence
+from longctx.fixtures.corpora import load_corpora
+from longctx.fixtures.corpora.synthetic.prose import sentence
 
 PASSAGES, DEPTHS = 1000, 6
 MAX_GROWTH_MEBIBYTES, MAX_OPEN_SECONDS = 300, 10.0

@@ -140,7 +140,7 @@ def measure(args: argparse.Namespace, workers: int) -> tuple[Work, float]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     samples = -(-args.slots * args.rounds // len(CASES))
     with tempfile.TemporaryDirectory(prefix="server-busy-") as folder:
-        build_command = [sys.executable, "-m", "fixtures.calibration", "--window=512", f"{folder}/model"]
+        build_command = [sys.executable, "-m", "longctx.fixtures.calibration", "--window=512", f"{folder}/model"]
         subprocess.run(build_command, cwd=REPOSITORY, check=True, capture_output=True)
         settings = [str(value) for value in (args.slots, args.seconds, args.spread)]
         serve_command = [sys.executable, __file__, "--serve", f"{folder}/model", *settings]

@@ -6,8 +6,8 @@ with the right total; and 500 scores for every task with exactly that total, in 
 asks for. The baseline of a panel has the same scores in every task, half of them in another order.
 
 Panels for the order of draws have the profile of RULER's reference model instead, its scores by aspect, shifted on the
-logit scale with a standard deviation of 0.5 per task. `unequal_panel` has tasks of different sizes, whose samples come
-in blocks of 16 on one haystack with an intra-cluster correlation of 0.3.
+logit scale with a standard deviation of 0.5 per task. `unequal_panel` has tasks of different sizes, whose samples share
+haystacks as those of a case do, with an intra-cluster correlation of 0.3.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from longctx.fixtures.records import HAYSTACKS, haystack_and_turn
+
 SAMPLES = 500
 # Parts of a sample's answer: eight needle tasks, tracing, two aggregation tasks, two QA tasks.
 PARTS = (1, 1, 1, 1, 1, 1, 4, 4, 5, 10, 3, 1, 1)
@@ -27,7 +29,6 @@ PARTS = (1, 1, 1, 1, 1, 1, 4, 4, 5, 10, 3, 1, 1)
 PROFILE = (*[0.969] * 8, 0.897, *[0.848] * 2, *[0.497] * 2)
 # Sizes of 13 tasks that differ by a factor of eight.
 SIZES = (160, 160, 128, 128, 96, 96, 80, 64, 48, 48, 32, 32, 20)
-BLOCK = 16
 CORRELATION = 0.3
 TABLE = Path(__file__).parents[1] / "tests" / "tables" / "ruler_table03.json"
 # Share of the samples on which a model and its baseline differ.
@@ -79,14 +80,15 @@ def profile_panel(rng: np.random.Generator, mean: float, noise: float = 0.5) -> 
 def unequal_panel(rng: np.random.Generator, mean: float) -> list[Floats]:
     """Return the scores of 13 tasks of different sizes, whose mean of means is the given one to within rounding.
 
-    Scores are shares of a task's parts. The accuracy of a block is drawn from a beta distribution, which correlates
+    Scores are shares of a task's parts. The accuracy on a haystack is drawn from a beta distribution, which correlates
     its samples.
     """
     scores: list[Floats] = []
     for accuracy, size, parts in zip(profile_accuracies(rng, mean), SIZES, PARTS, strict=True):
         spread = (1 - CORRELATION) / CORRELATION
-        blocks = rng.beta(accuracy * spread, (1 - accuracy) * spread, -(-size // BLOCK)).repeat(BLOCK)[:size]
-        scores.append(rng.binomial(parts, blocks) / parts)
+        on_haystacks = rng.beta(accuracy * spread, (1 - accuracy) * spread, HAYSTACKS)
+        own = [haystack_and_turn(index)[0] for index in range(size)]
+        scores.append(rng.binomial(parts, on_haystacks[own]) / parts)
     return scores
 
 

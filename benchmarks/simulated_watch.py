@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.simulated_panels import task_accuracies
-from ci.suite_process import SuiteRun
-from fixtures.records import Case, CaseResult, Generation, Outcome, Score
-from fixtures.tasks import FAMILIES, TASKS
-from plugins.gates.clusters import SampleRef
-from plugins.gates.evaluate import GateEvaluator, Measured, blocks
-from plugins.gates.hypotheses import Scope, build_panels
-from plugins.gates.panels import ModelRole
-from plugins.gates.regression import regression_verdicts
-from plugins.gates.thresholds import Thresholds
+from longctx.ci.suite_process import SuiteRun
+from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score
+from longctx.fixtures.tasks import FAMILIES, TASKS
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.thresholds.records import Thresholds
+from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured, blocks
+from longctx.plugins.verdicts.hypotheses import Scope, build_panels
+from longctx.plugins.verdicts.panels import ModelRole
+from longctx.plugins.verdicts.regression import regression_verdicts
+from tests.helpers.report_records import report_of
 
 LENGTH = 4096
 MEAN = 0.88
@@ -39,17 +39,22 @@ class SimulatedRun:
 
     def __init__(self, *, samples: int, flips: float, correlation: float, loss: Callable[[int], float], seed: int):
         self.rng = np.random.default_rng(seed)
-        block = TASKS["niah_single_1"].block
         self.cases = [
             Case(
                 id=f"test_ruler[{task}-4k]", suite="ruler", category=category, task=task, length=LENGTH,
-                samples=samples, source="archive", generation_tokens=32, block=block,
+                samples=samples, source="archive", generation_tokens=32, shares_haystacks=TASKS[task].shares_haystacks,
             )
             for task, category in RULER.items()
         ]  # fmt: skip
         self.refs = [SampleRef(case.id, index) for case in self.cases for index in range(samples)]
+        # The number of its haystack by sample.
+        numbers: dict[tuple[str, int], int] = {}
         self.haystacks = np.array(
-            [number // block + 10_000 * case for case in range(len(self.cases)) for number in range(samples)]
+            [
+                numbers.setdefault((case.id, case.haystack(index)), len(numbers))
+                for case in self.cases
+                for index in range(samples)
+            ]
         )
         accuracies = task_accuracies(self.rng, MEAN, len(self.cases)).repeat(samples)
         self.solved: Bools = self.rng.random(len(self.refs)) < accuracies
@@ -62,8 +67,7 @@ class SimulatedRun:
         if step not in self._scores:
             solved = self.solved.copy()
             solved[self.losing[: round(self.loss(step) / 100 * solved.size)]] = False
-            _, numbers = np.unique(self.haystacks, return_inverse=True)
-            together = self.rng.random(numbers.max() + 1)[numbers]
+            together = self.rng.random(self.haystacks.max() + 1)[self.haystacks]
             draws = np.where(self.rng.random(solved.size) < self.shared, together, self.rng.random(solved.size))
             self._scores[step] = dict(
                 zip(self.refs, (solved ^ (draws < self.flips)).astype(float).tolist(), strict=True)
@@ -88,21 +92,18 @@ class SimulatedSuite:
     def __call__(self, arguments: Sequence[str], *, report: Path, **_: Any) -> SuiteRun:
         self.runs += 1
         option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
-        verdict = replace(
-            self.thresholds.verdict, confidence=float(option.get("--confidence", self.thresholds.verdict.confidence))
-        )
-        thresholds = replace(self.thresholds, verdict=verdict)
         baseline = _step(option["--baseline"]) if "--baseline" in option else None
-        written = self._report(_step(option["--model"]), baseline, thresholds, full="--full" in arguments)
+        written = self._report(_step(option["--model"]), baseline, series=int(option["--series"]))
         report.parent.mkdir(parents=True, exist_ok=True)
         report.touch()
         failed = any(gate["fails"] for gate in written["gates"])
-        return SuiteRun(exit_code=int(failed), report=written)
+        return SuiteRun(exit_code=int(failed), report=report_of(written))
 
-    def _report(self, step: int, baseline: int | None, thresholds: Thresholds, *, full: bool) -> dict[str, Any]:
+    def _report(self, step: int, baseline: int | None, *, series: int) -> dict[str, Any]:
+        thresholds = self.thresholds
         scope = Scope(
             lengths=(LENGTH,), cases=self.training.cases, reference=thresholds.references["base"], ruler_aspects=RULER,
-            claimed_length=LENGTH, has_baseline=baseline is not None, full=full, task_families=FAMILIES,
+            claimed_length=LENGTH, has_baseline=baseline is not None, series=series, task_families=FAMILIES,
         )  # fmt: skip
         (panel,) = build_panels(thresholds, scope).values()
         steps: dict[ModelRole, int] = {"model": step}
@@ -156,7 +157,7 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
                 "id": case.id, "suite": case.suite, "category": case.category, "task": case.task, "length": case.length,
                 "score": result.score and 100 * result.score, "verdict": "pass", "decided_by": "", "error": None,
                 "fails": False,
-                "haystacks": len({outcome.index // case.haystack_samples for outcome in result.outcomes}),
+                "haystacks": len({case.haystack(outcome.index) for outcome in result.outcomes}),
             }
             for case, result in ((result.case, result) for result in results.values())
         ],

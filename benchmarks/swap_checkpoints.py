@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.checkpoint_changes import CHANGES
-from fixtures.calibration import build, parse_spec
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.installation import SUITE as REPOSITORY
+from longctx.fixtures.calibration import build, parse_spec
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.installation import SUITE as REPOSITORY
 
 SMALL = (
     "--lengths", "512", "--samples", "30", "--full", "-k", "single_2", "--batch-size", "1", "-p", "no:cacheprovider",
@@ -75,7 +75,7 @@ def commands(good: Path, options: Sequence[str]) -> list[Command]:
 
     def watch(checkpoint: Path, folder: Path) -> Sequence[str]:
         folders = ("--out", f"{folder}/out", "--journal", f"{folder}/journal", "--thresholds", "ci/demo.toml")
-        return ("ci.watch", str(checkpoint.parent), "--every", "1s", "--once", *options, *folders)
+        return ("longctx.ci.watch", str(checkpoint.parent), "--every", "1s", "--once", *options, *folders)
 
     return [
         Command(name="-n 0", arguments=suite("-n", "0")),

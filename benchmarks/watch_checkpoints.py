@@ -3,7 +3,7 @@
     python -m benchmarks.watch_checkpoints --histories 20
 
 Each history is a directory of calibration checkpoints, whose scores are known by construction, and each is watched by
-`python -m ci.watch DIR --once` with the shipped thresholds: two needle tasks at one length.
+`longctx watch DIR --once` with the shipped thresholds: two needle tasks at one length.
 All steps have different weights. A loss makes a checkpoint blind to a share of all keys; how many of the planned
 samples that hits depends on the history's seed. Unchanged checkpoints are blind to 4.5 to 5.5 % of all keys, another
 share at every step: their answers flip, and their mean stays.
@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ci.watch.history import History
-from fixtures.calibration.recipe import Spec, build
+from longctx.ci.watch.history import History
+from longctx.fixtures.calibration.recipe import Spec, build
 from tests.helpers.preloaded import preloaded, start_server
 
 EDGES = range(2, 5)
@@ -88,7 +88,7 @@ def watch(kind: str, seed: int, *, samples: int, length: str) -> Watched:
         folder = Path(name)
         (folder / "run").mkdir()
         arguments = [
-            "-m", "ci.watch", str(folder / "run"), "--once", "--every=1s", f"--out={folder / 'out'}",
+            "-m", "longctx", "watch", str(folder / "run"), "--once", "--every=1s", f"--out={folder / 'out'}",
             "--suite=ruler", "-k", TASKS, "--lengths", length, "--samples", str(samples), "--seed", str(seed),
             "--batch-size=32", f"--journal={folder / 'journal'}",
         ]  # fmt: skip

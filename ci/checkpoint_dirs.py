@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
-from fixtures.checkpoints.source import Source, read_source
-from fixtures.checkpoints.steps import step_of
-from fixtures.outside_files import absolute, expanded
+from longctx.fixtures.checkpoints.checkpoint import CheckpointSource, read_checkpoint, read_source, step_of
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.outside_files import absolute, expanded
 
 
 class CheckpointsError(ValueError):
@@ -44,11 +43,11 @@ def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:
 
     That is an adapter or a raw checkpoint. Raises CheckpointError.
     """
-    source = source_of(path, options)
+    source = source_in(path, options)
     return read_checkpoint(str(path), option=option).fingerprint if source is None else source.fingerprint
 
 
-def source_of(path: Path, options: Sequence[str]) -> Source | None:
+def source_in(path: Path, options: Sequence[str]) -> CheckpointSource | None:
     """Return the adapter or raw checkpoint in a directory, as a run with `options` reads it; None for all others."""
     try:
         return read_source(path, converts=any(word.partition("=")[0] == "--convert" for word in options))
@@ -66,7 +65,15 @@ def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
         raise CheckpointsError(
             f"--good is step {first.number} and --bad step {last.number}; give a good one that came before the bad one"
         )
-    matching = {step.path: step for pattern in patterns for step in _matching(pattern)}
+    matching: dict[Path, Step] = {}
+    for pattern in patterns:
+        paths = [Path(name) for name in glob.glob(str(expanded(pattern)))]
+        if not paths:
+            raise CheckpointsError(
+                f"--checkpoints: nothing matches {pattern!r}; quote a pattern such as 'runs/a/step-*'"
+            )
+        found = [read_step(path, option="--checkpoints") for path in paths if path.is_dir()]
+        matching |= {step.path: step for step in found}
     steps = [step for step in matching.values() if first.number < step.number < last.number]
     ordered = (first, *sorted(steps, key=lambda step: step.number), last)
     for one, other in itertools.pairwise(ordered):
@@ -79,10 +86,3 @@ def _read_endpoint(path: Path, option: str) -> Step:
     if not os.path.isdir(expanded(path)):
         raise CheckpointsError(f"{option}: no such directory {str(path)!r}; give a checkpoint of the run")
     return read_step(path, option=option)
-
-
-def _matching(pattern: str) -> list[Step]:
-    paths = [Path(name) for name in glob.glob(str(expanded(pattern)))]
-    if not paths:
-        raise CheckpointsError(f"--checkpoints: nothing matches {pattern!r}; quote a pattern such as 'runs/a/step-*'")
-    return [read_step(path, option="--checkpoints") for path in paths if path.is_dir()]

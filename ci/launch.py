@@ -19,12 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 
-from ci.suite_process import POLL_SECONDS, Cancelled, Ended, start, stop
-from fixtures.atomic_files import write_file
+from longctx.ci.suite_process import POLL_SECONDS, Cancelled, Ended, Executor, LocalProcesses, start, stop
+from longctx.fixtures.atomic_files import write_file
 
 LAUNCHED_JOB = Path(__file__).with_name("launched_job.py")
 FIELD = re.compile(r"\{(\w+)\}")
@@ -41,7 +43,7 @@ VISIBLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchTemplate:
+class _LaunchTemplate:
     """The words of --launch."""
 
     words: tuple[str, ...]
@@ -59,7 +61,7 @@ class LaunchTemplate:
         return filled
 
 
-def read_template(text: str) -> LaunchTemplate:
+def _read_template(text: str) -> _LaunchTemplate:
     """Return the template of --launch; raise ValueError with one line for one that cannot be used."""
     try:
         words = shlex.split(re.sub(r"(?<!\S)\{command\}(?!\S)", WORDS, text))
@@ -78,14 +80,14 @@ def read_template(text: str) -> LaunchTemplate:
             raise ValueError(f"--launch: {option} takes the command as one word; write {option} '{{command}}', quoted")
     if words[0] != WORDS and shutil.which(words[0]) is None:
         raise ValueError(f"--launch: no program {words[0]!r} on this machine; run this where jobs can be submitted")
-    return LaunchTemplate(words=tuple(words))
+    return _LaunchTemplate(words=tuple(words))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedJobs:
+class _LaunchedJobs:
     """Runs commands as jobs of a scheduler."""
 
-    template: LaunchTemplate
+    template: _LaunchTemplate
     show: Callable[[str], None]
     """Prints a line about a job."""
     cancelled: threading.Event
@@ -110,10 +112,15 @@ class LaunchedJobs:
             if state.get("state") == "ended":
                 return Ended(exit_code=state["exit_code"])
             # srun ends with 0 too when the node of its job has crashed.
-            has_not_waited = exit_code == 0 and not waited
-            reason = _why_not_waited(log) if has_not_waited else _why_lost(state, exit_code, log)
-            if has_not_waited:
+            if exit_code == 0 and not waited:
+                reason = (
+                    f"the launching command ended with code 0 before its job; it must wait for the job's end, as in "
+                    f"'sbatch --wait', and the job must see {log.parent} (last line: {_last_line(log)})"
+                )
                 break
+            where = f"on {state['machine']}{_scheduler_id(state)} " if state else ""
+            happened = "was stopped" if state.get("state") == "stopped" else "was lost" if state else "did not begin"
+            reason = f"the job {where}{happened}, code {exit_code}: {_last_line(log)}"
             if number < MAX_LAUNCHES:
                 self.show(f"{report.stem}: {reason}; launching it again ({number} of {MAX_LAUNCHES - 1})")
                 if self.cancelled.wait(LAUNCH_AGAIN_SECONDS[min(number, len(LAUNCH_AGAIN_SECONDS)) - 1]):
@@ -125,7 +132,7 @@ class LaunchedJobs:
 class _Job:
     """One launch: the job file that keeps the job alive, and the state that the job writes beside it."""
 
-    jobs: LaunchedJobs
+    jobs: _LaunchedJobs
     subject: str
     """The name in lines about the job."""
     file: Path
@@ -144,12 +151,19 @@ class _Job:
         write_file(self.file, json.dumps(job).encode())
         run_file = [sys.executable, "-P", str(LAUNCHED_JOB), str(self.file), self.id]
         with _launch_log(log).open("ab") as output:
-            words = self.jobs.template.fill(run_file, _job_name(self.subject, self.id))
+            # A name that every scheduler accepts: lower-case letters, digits and hyphens, at most 63.
+            name = re.sub(r"[^a-z0-9]+", "-", self.subject.lower())[:NAME_CHARACTERS].strip("-")
+            words = self.jobs.template.fill(run_file, f"longctx-{name}-{self.id}")
             launcher = start(words, output.fileno(), environment)
             try:
                 shown = ""
                 while launcher.poll() is None:
-                    shown = self._show_change(shown)
+                    state = self._read_state()
+                    if state.get("state") == "running":
+                        running = f"running on {state['machine']}{_scheduler_id(state)}"
+                        if running != shown:
+                            self.jobs.show(f"{self.subject}: {running}")
+                        shown = running
                     if self.jobs.cancelled.wait(POLL_SECONDS):
                         raise Cancelled
             except BaseException:
@@ -157,7 +171,12 @@ class _Job:
                 self.remove()
                 stop(launcher, first=signal.SIGTERM)
                 raise
-        return self._last_state(), launcher.returncode, bool(shown)
+        # Wait for the end of the job to become visible.
+        deadline = time.monotonic() + VISIBLE_SECONDS
+        while (state := self._read_state()).get("state") in (None, "running") and time.monotonic() < deadline:
+            if self.jobs.cancelled.wait(POLL_SECONDS):
+                raise Cancelled
+        return state, launcher.returncode, bool(shown)
 
     def remove(self) -> None:
         """Delete the job file, so that no job with its id begins or goes on."""
@@ -168,34 +187,12 @@ class _Job:
     def _state_file(self) -> Path:
         return self.file.with_name(f"{self.file.name}.{self.id}")
 
-    def _show_change(self, shown: str) -> str:
-        """Print where the job runs, if that has changed; return it."""
-        state = self._read_state()
-        running = f"running on {state['machine']}{_scheduler_id(state)}" if state.get("state") == "running" else shown
-        if running != shown:
-            self.jobs.show(f"{self.subject}: {running}")
-        return running
-
-    def _last_state(self) -> Mapping[str, Any]:
-        """Return the job's state; wait for its end to become visible."""
-        deadline = time.monotonic() + VISIBLE_SECONDS
-        while (state := self._read_state()).get("state") in (None, "running") and time.monotonic() < deadline:
-            if self.jobs.cancelled.wait(POLL_SECONDS):
-                raise Cancelled
-        return state
-
     def _read_state(self) -> Mapping[str, Any]:
         """Return what the job has written, empty if it has written nothing."""
         with contextlib.suppress(OSError, ValueError):
             state: dict[str, Any] = json.loads(self._state_file.read_bytes())
             return state
         return {}
-
-
-def _job_name(subject: str, job_id: str) -> str:
-    """Return a name that every scheduler accepts: lower-case letters, digits and hyphens, at most 63."""
-    name = re.sub(r"[^a-z0-9]+", "-", subject.lower())[:NAME_CHARACTERS].strip("-")
-    return f"longctx-{name}-{job_id}"
 
 
 def _launch_log(log: Path) -> Path:
@@ -212,15 +209,49 @@ def _last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line), "no output")
 
 
-def _why_not_waited(log: Path) -> str:
-    return (
-        f"the launching command ended with code 0 before its job; it must wait for the job's end, as in "
-        f"'sbatch --wait', and the job must see {log.parent} (last line: {_last_line(log)})"
-    )
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
-def _why_lost(state: Mapping[str, Any], exit_code: int, log: Path) -> str:
-    """Return one line that says what happened to a job that has no end."""
-    where = f"on {state['machine']}{_scheduler_id(state)} " if state else ""
-    happened = "was stopped" if state.get("state") == "stopped" else "was lost" if state else "did not begin"
-    return f"the job {where}{happened}, code {exit_code}: {_last_line(log)}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Runs functions that wait for the suite, up to `parallel` at a time; a context manager."""
+
+    parallel: int = 1
+    executor: Executor = field(default_factory=LocalProcesses)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    """The event of the executor: it stops everything that runs."""
+    _threads: list[ThreadPoolExecutor] = field(default_factory=list)
+
+    def __enter__(self) -> Execution:
+        if self.parallel > 1:
+            self._threads.append(ThreadPoolExecutor(self.parallel))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Wait for everything that runs; stop it first if an exception ends the block."""
+        if kind is not None:
+            self.cancelled.set()
+        for threads in self._threads:
+            threads.shutdown(cancel_futures=True)
+
+    def submit(
+        self, function: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs
+    ) -> Future[Result]:
+        """Call the function in a thread or, one at a time, in this one, which signals reach directly."""
+        if self._threads:
+            return self._threads[0].submit(function, *arguments, **options)
+        future: Future[Result] = Future()
+        future.set_result(function(*arguments, **options))
+        return future
+
+
+def read_execution(launch: str | None, parallel: int, show: Callable[[str], None]) -> Execution:
+    """Return the execution that the two options describe; raise ValueError with one line for an unusable template."""
+    cancelled = threading.Event()
+    executor: Executor = LocalProcesses(cancelled=cancelled)
+    if launch is not None:
+        executor = _LaunchedJobs(template=_read_template(launch), show=show, cancelled=cancelled)
+    return Execution(parallel=parallel, executor=executor, cancelled=cancelled)

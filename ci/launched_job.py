@@ -48,15 +48,23 @@ def main(job_file: str, job_id: str) -> int:
         sys.stderr.write(f"{job_file}: the job was cancelled, or this machine does not see that directory\n")
         return CANCELLED
     _write_state(job_file, job_id, state="running")
+    # The kernel ends the command if this process is killed, where it can.
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    end_with_parent = None if libc is None else lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     with open(job["log"], "ab") as output:
         child = subprocess.Popen(
             job["command"], cwd=job["directory"], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=_die_with_parent(),
+            start_new_session=True, preexec_fn=end_with_parent,
         )  # fmt: skip
         threading.Thread(target=_watch, args=(job_file, job_id, stopping), daemon=True).start()
         while child.poll() is None and not stopping.wait(0.1):
             pass
-        _stop(child)
+        # Interrupt the command's process group, and kill it if it does not end.
+        for number in (signal.SIGINT, signal.SIGKILL):
+            if child.poll() is None:
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(child.pid, number)
+                    child.wait(STOP_SECONDS)
     if stopping.is_set() or child.returncode < 0:
         if received or child.returncode < 0:
             _write_state(job_file, job_id, state="stopped")
@@ -99,15 +107,6 @@ def _watch(job_file: str, job_id: str, stopping: threading.Event) -> None:
     stopping.set()
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    """Interrupt the command's process group, and kill it if it does not end."""
-    for number in (signal.SIGINT, signal.SIGKILL):
-        if child.poll() is None:
-            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(child.pid, number)
-                child.wait(STOP_SECONDS)
-
-
 def _write_state(job_file: str, job_id: str, **state: Any) -> None:
     """Write the state of the job for the process that launched it."""
     number = next((os.environ[name] for name in SCHEDULER_IDS if name in os.environ), "")
@@ -120,14 +119,6 @@ def _write_state(job_file: str, job_id: str, **state: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-
-
-def _die_with_parent() -> Any:
-    """Return a function that has the kernel end the command if this process is killed; None where it cannot."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-    return lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import os
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from fixtures.cli import CommandParser, print_line
-from fixtures.installation import PATH_OPTIONS
-from fixtures.outside_files import absolute, read_outside
+from longctx.fixtures.cli import print_line
+from longctx.fixtures.outside_files import absolute, read_outside
+from longctx.plugins.config.options import OPTIONS, PATHS, RUN_OPTIONS, Caller, Option, declared_by
 
 NAME = "longctx.toml"
-REPORTS = {
-    "json": "--report-json", "html": "--report-html", "md": "--report-md", "junit": "--junitxml",
-    "samples": "--samples-jsonl", "inspect": "--inspect-log",
-    "tensorboard": "--tensorboard", "wandb": "--wandb",
-}  # fmt: skip
-RENAMED = {"workers": "-n", "select": "-k", "markers": "-m"}
-# Commands of their own, and the options that have a table.
-NOT_IN_A_FILE = ("--plan", "--preflight", "--help", "--config", *REPORTS.values())
-# A name that is no path stays as it is: a step, a model on a server or in the hub, calibration:4k.
-PERHAPS_PATHS = ("--tasks", "--model", "--baseline", "--base-model", "--anchor", "--yardstick")
-PATHS = (*PATH_OPTIONS, "--junitxml", "--checkpoints")
-TABLES = ("reports", "watch", "bisect")
-# The options that these commands set for every run of the suite.
-SET_BY_COMMAND = ("--model", "--baseline", "--step", "--confidence", *REPORTS.values())
+# All tables of a file but the top, which has no name.
+TABLES = tuple(dict.fromkeys(option.table for option in OPTIONS if option.table))
 
 
 class RunFileError(ValueError):
@@ -44,43 +31,41 @@ class RunFile:
     tables: Mapping[str, Mapping[str, Any]]
     """The tables by name; the keys outside of all tables are in the one without a name."""
 
-    def options(self, table: str, actions: Mapping[str, argparse.Action], leave_out: Collection[str] = ()) -> list[str]:
-        """Return a table as options of the command line; raise RunFileError for a key or value that is unknown."""
-        words: list[str] = []
+    def options(self, table: str, options: Iterable[Option]) -> Iterator[tuple[Option, list[str]]]:
+        """Yield the options that a table sets, each with its words of the command line.
+
+        Raises RunFileError for an unknown key or a value of another type.
+        """
+        known = {option.file_key: option for option in options if option.table == table and option.key is not None}
         for key, value in self.tables.get(table, {}).items():
-            if key not in actions:
-                raise self._unknown(table, key, actions)
-            option = actions[key].option_strings[-1]
-            if option not in leave_out:
-                words += self._words(f"[{table}] {key}" if table else key, actions[key], value)
-        return words
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+                raise RunFileError(f"{self.path}: unknown key {key!r}{f' in [{table}]' if table else ''}; {hint}")
+            yield known[key], self._words(known[key], value)
 
-    def _unknown(self, table: str, key: str, known: Iterable[str]) -> RunFileError:
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-        return RunFileError(f"{self.path}: unknown key {key!r}{f' in [{table}]' if table else ''}; {hint}")
-
-    def _words(self, place: str, action: argparse.Action, value: Any) -> list[str]:
-        option = action.option_strings[-1]
-        if action.nargs == 0:
+    def _words(self, option: Option, value: Any) -> list[str]:
+        if option.kind == "flag":
             if not isinstance(value, bool):
-                raise RunFileError(f"{self.path}: {place} is {value!r}; write true or false")
-            return [option] if value else []
+                raise RunFileError(f"{self.path}: {option.place} is {value!r}; write true or false")
+            return [option.flag] if value else []
         values = value if isinstance(value, list) else [value]
         if not values or not all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in values):
-            raise RunFileError(f"{self.path}: {place} is {value!r}; write a text, a number or a list of them")
-        texts = [self._located(option, action, str(part)) for part in values]
-        if action.nargs == "+":
-            return [option, *texts]
+            raise RunFileError(f"{self.path}: {option.place} is {value!r}; write a text, a number or a list of them")
+        texts = [str(part) for part in values]
+        if option.kind in PATHS:
+            paths = [path for text in texts for path in (text.split(",") if option.is_list else [text])]
+            texts = []
+            for path in paths:
+                located = Path(os.path.join(self.path.parent, os.path.expanduser(path)))
+                # A name that is no path stays as it is.
+                is_name = option.kind == "perhaps path" and not os.path.exists(located)
+                texts.append(path if is_name else str(located))
+        if option.takes_words:
+            return [option.flag, *texts]
         # One word, so that a value may begin with a dash.
-        return [f"{option}{'=' * option.startswith('--')}{','.join(texts)}"]
-
-    def _located(self, option: str, action: argparse.Action, text: str) -> str:
-        """Return a path relative to the file as an absolute one; any other value as it is."""
-        path = Path(os.path.join(self.path.parent, os.path.expanduser(text)))
-        if option in PERHAPS_PATHS:
-            return str(path) if os.path.exists(path) else text
-        return str(path) if option in PATHS or action.type is Path else text
+        start = f"{option.flag}=" if option.flag.startswith("--") else option.flag
+        return [f"{start}{text}" for text in (texts if option.repeats else [",".join(texts)])]
 
 
 def read_run_file(path: Path) -> RunFile:
@@ -100,32 +85,33 @@ def read_run_file(path: Path) -> RunFile:
     return RunFile(path=absolute(path), tables=tables)
 
 
-def run_options(file: RunFile, leave_out: Collection[str] = ()) -> list[str]:
-    """Return the options of the suite and of pytest in a file."""
-    from ci.suite_parser import suite_parser
-
-    actions = by_option(suite_parser("longctx run", ""))
-    known = {key: actions[option] for key, option in RENAMED.items()}
-    known |= {name[2:]: action for name, action in actions.items() if name[:2] == "--" and name not in NOT_IN_A_FILE}
-    reports = {key: actions[option] for key, option in REPORTS.items()}
-    return [*file.options("", known, leave_out), *file.options("reports", reports, leave_out)]
+def run_options(file: RunFile, command: Caller = "run") -> list[str]:
+    """Return the options of a file for the runs of a command, without those that it does not pass on."""
+    return [word for option, words in _of_a_run(file) if not option.refused_by(command) for word in words]
 
 
-def command_options(file: RunFile, command: str, parser: CommandParser) -> list[str]:
+def _unused_keys(file: RunFile, command: Caller) -> str:
+    """Return one line that names the keys that a command does not pass on, and what it uses instead; or nothing."""
+    refusals = {option.place: option.refused_by(command) for option, _ in _of_a_run(file)}
+    unused = [f"{place} ({no.remedy.removeprefix('and ')})" for place, no in refusals.items() if no]
+    return f"not used   {', '.join(unused)}" if unused else ""
+
+
+def _of_a_run(file: RunFile) -> Iterator[tuple[Option, list[str]]]:
+    for table in ("", "reports"):
+        yield from file.options(table, RUN_OPTIONS.values())
+
+
+def command_options(file: RunFile, command: Literal["watch", "bisect"]) -> list[str]:
     """Return the options of a watch or a bisection in its own table."""
-    own = {name[2:]: action for name, action in by_option(parser).items() if name not in NOT_IN_A_FILE}
-    return file.options(command, own)
+    return [word for _, words in file.options(command, declared_by(command)) for word in words]
 
 
-def by_option(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    """Return the options of a parser by their names."""
-    return {name: action for action in parser._actions for name in action.option_strings}
-
-
-def split_config(arguments: Sequence[str]) -> tuple[RunFile | None, list[str]]:
+def split_config(arguments: Sequence[str], command: Caller) -> tuple[RunFile | None, list[str]]:
     """Return the file that --config names, or longctx.toml of the current directory, and the other arguments.
 
-    Raises RunFileError. Says in one line that there is a file, because its options are not on the command line.
+    Raises RunFileError. Says in one line that there is a file, because its options are not on the command line, and in
+    another one which of them the command does not use.
     """
     others: list[str] = []
     given: str | None = None
@@ -140,4 +126,7 @@ def split_config(arguments: Sequence[str]) -> tuple[RunFile | None, list[str]]:
     if path is None or "-h" in others or "--help" in others:
         return None, others
     print_line(f"options    {path}")
-    return read_run_file(path), others
+    file = read_run_file(path)
+    if unused := _unused_keys(file, command):
+        print_line(unused)
+    return file, others

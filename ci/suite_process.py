@@ -12,11 +12,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from ci.report_form import parse_report
-from fixtures.installation import pytest_command
-from fixtures.outside_files import read_outside
+from longctx.fixtures.outside_files import read_outside
+from longctx.fixtures.records.report import JsonReport, parse_report
+from longctx.plugins.config.invocation import pytest_command
 
 PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 STOP_SECONDS = 60
@@ -32,7 +32,7 @@ class SuiteRun:
 
     exit_code: int
     """pytest's exit code; 0 if the report of an earlier run was reused."""
-    report: Mapping[str, Any] | None
+    report: JsonReport | None
     """The JSON report; None if the run did not complete."""
     reason: str = ""
     """One line that says why there is no report."""
@@ -104,12 +104,17 @@ def run_suite(
     written = read_report(partial) if exit_code in COMPLETE and not ended.reason else None
     if written is not None and not _is_about(written, fingerprints):
         partial.unlink()
-        return SuiteRun(exit_code=exit_code, report=None, reason=REPLACED.format(path=written["model"]["path"]))
-    if written is not None and not any(case["error"] for case in written["cases"]):
+        return SuiteRun(exit_code=exit_code, report=None, reason=REPLACED.format(path=written.model.path))
+    if written is not None and not any(case.error for case in written.cases):
         partial.replace(report)
-    return SuiteRun(
-        exit_code=exit_code, report=written, reason="" if written else ended.reason or _reason(log, exit_code)
-    )
+    if written is not None or ended.reason:
+        return SuiteRun(exit_code=exit_code, report=written, reason="" if written else ended.reason)
+    # pytest's last line that begins with ERROR, or else the last line of its output.
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    last = next((line for line in reversed(lines) if line), "no output")
+    reason = errors[-1] if errors else f"pytest ended with code {exit_code}: {last} (more in {log})"
+    return SuiteRun(exit_code=exit_code, report=None, reason=reason)
 
 
 def start(command: Sequence[str], output: int, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -168,7 +173,7 @@ def stop(process: subprocess.Popen[bytes], *, first: int = signal.SIGINT) -> Non
                 continue
 
 
-def read_report(path: Path) -> Mapping[str, Any] | None:
+def read_report(path: Path) -> JsonReport | None:
     """Return a JSON report of the suite, None for a file that is missing or anything else."""
     try:
         return parse_report(read_outside(path))
@@ -176,31 +181,10 @@ def read_report(path: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def journal_fingerprints(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fingerprints under which the journal has a report's checkpoints, by those of their directories.
-
-    They differ for adapters and raw checkpoints, which the run makes a model of.
-    """
-    models = (report["model"], (report.get("regression") or {}).get("baseline"))
-    return {_made_of(model) or model["fingerprint"]: model["fingerprint"] for model in models if model}
-
-
-def _is_about(report: Mapping[str, Any], fingerprints: Sequence[str]) -> bool:
-    """Return True if a report is about the checkpoints with these fingerprints."""
-    baseline = (report.get("regression") or {}).get("baseline") or {}
-    pairs = zip(fingerprints, (report["model"], baseline), strict=False)
-    return all(fingerprint in (model.get("fingerprint"), _made_of(model)) for fingerprint, model in pairs)
-
-
-def _made_of(model: Mapping[str, Any]) -> str | None:
-    """Return the fingerprint of the adapter or raw checkpoint that a model was made of; None for all others."""
-    source = model.get("source")
-    return source.get("fingerprint") if isinstance(source, dict) else None
-
-
-def _reason(log: Path, exit_code: int) -> str:
-    """Return pytest's last line that begins with ERROR, or else the last line of its output."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    last = next((line for line in reversed(lines) if line), "no output")
-    return errors[-1] if errors else f"pytest ended with code {exit_code}: {last} (more in {log})"
+def _is_about(report: JsonReport, fingerprints: Sequence[str]) -> bool:
+    """Return True if a report is about the checkpoints with these fingerprints, or about what was made of them."""
+    models = report.models
+    return len(fingerprints) <= len(models) and all(
+        fingerprint in (model.fingerprint, model.source and model.source.fingerprint)
+        for fingerprint, model in zip(fingerprints, models, strict=False)
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError, read_checkpoint
-from fixtures.checkpoints.steps import step_of
-from fixtures.cli import CommandParser, print_line, report_wrong_use
-from fixtures.lengths import format_length
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint, step_of
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
+from longctx.fixtures.lengths import format_length
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,15 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         checkpoint = read_checkpoint(options.checkpoint, option="CKPT", trust_remote_code=options.trust_remote_code)
     except CheckpointError as error:
         return report_wrong_use(str(error))
-    for name, value in facts(checkpoint).items():
-        print_line(f"{name:<13}{value}")
-    return 0
-
-
-def facts(checkpoint: Checkpoint) -> dict[str, str]:
-    """Return the facts by name, in the order to print them."""
     claimed, step = checkpoint.claimed_length, step_of(checkpoint.path)
-    shown = {
+    facts = {
         "checkpoint": checkpoint.path,
         "architecture": checkpoint.architecture,
         "weights": f"{checkpoint.parameters:,} in {checkpoint.dtype}, {checkpoint.weight_bytes / 1e9:.2f} GB",
@@ -39,4 +32,6 @@ def facts(checkpoint: Checkpoint) -> dict[str, str]:
         "step": "none in the path" if step is None else str(step),
         "fingerprint": checkpoint.fingerprint,
     }
-    return shown | ({"warning": checkpoint.warning} if checkpoint.warning else {})
+    for name, value in (facts | ({"warning": checkpoint.warning} if checkpoint.warning else {})).items():
+        print_line(f"{name:<13}{value}")
+    return 0

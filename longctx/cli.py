@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
-from fixtures.cli import print_line, report_wrong_use
+from longctx.fixtures.cli import print_line, report_wrong_use
 
+HELP, VERSION = ("-h", "--help"), ("-V", "--version")
 BROKEN_PIPE = 141  # the exit code of a shell's command that SIGPIPE ended
 
 
@@ -18,7 +21,7 @@ class Command:
     """A subcommand."""
 
     module: str
-    """The module whose `main` runs it."""
+    """The module below `longctx` whose `main` runs it."""
     summary: str
     """One line for the list of commands."""
     first: tuple[str, ...] = ()
@@ -26,14 +29,17 @@ class Command:
 
 
 COMMANDS = {
-    "run": Command(module="longctx.run", summary="measure a checkpoint and evaluate its gates", first=("run",)),
-    "plan": Command(module="longctx.run", summary="print cases, tokens and memory of a run", first=("plan",)),
+    "run": Command(module="run", summary="measure a checkpoint and evaluate its gates", first=("run",)),
+    "plan": Command(module="run", summary="print cases, tokens and memory of a run", first=("plan",)),
     "preflight": Command(
-        module="longctx.run", summary="check all samples of a run without loading a model", first=("preflight",)
+        module="run", summary="check all samples of a run without loading a model", first=("preflight",)
     ),
     "watch": Command(module="ci.watch.__main__", summary="measure every checkpoint while training writes it"),
     "bisect": Command(module="ci.bisect.__main__", summary="find the step at which a training run became worse"),
-    "calibrate": Command(module="ci.calibrate", summary="propose thresholds from reports of accepted checkpoints"),
+    "thresholds": Command(
+        module="ci.propose_thresholds",
+        summary="propose thresholds from reports of accepted checkpoints (alias: calibrate)",
+    ),
     "history": Command(
         module="plugins.report.__main__", summary="draw reports over training steps", first=("history",)
     ),
@@ -41,9 +47,9 @@ COMMANDS = {
         module="plugins.report.__main__", summary="correlate scores over many checkpoints", first=("analysis",)
     ),
     "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
-    "tasks": Command(module="longctx.tasks", summary="list all tasks with their lengths and metrics"),
-    "checkpoint": Command(module="longctx.checkpoint", summary="show what the suite reads from a checkpoint"),
-    "validate": Command(module="longctx.validate", summary="check a file that describes a run"),
+    "tasks": Command(module="tasks", summary="list all tasks with their lengths and metrics"),
+    "checkpoint": Command(module="checkpoint", summary="show what the suite reads from a checkpoint"),
+    "validate": Command(module="run", first=("validate",), summary="check a file that describes a run"),
     "convert": Command(
         module="fixtures.conversion.__main__",
         summary="turn a torch distributed checkpoint into a directory to measure",
@@ -53,25 +59,31 @@ COMMANDS = {
     ),
     "faults": Command(module="fixtures.faults.__main__", summary="write a checkpoint with a known fault"),
     "fetch": Command(module="fixtures.corpora.__main__", summary="download published data", first=("fetch",)),
-    "completion": Command(module="longctx.completion", summary="print a script that completes commands and options"),
+    "completion": Command(module="completion", summary="print a script that completes commands and options"),
     "prompts": Command(
-        module="fixtures.corpora.__main__", summary="read a benchmark's own prompts from a clone", first=("prompts",)
+        module="fixtures.corpora.__main__",
+        summary="read a benchmark's own prompts from a clone",
+        first=("prompts",),
     ),
 }
+ALIASES = {"calibrate": "thresholds"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code: 0, or 4 with one line for a command that does not exist."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
-        for line in help_lines():
+    if words and words[0] in VERSION:
+        print_line(f"longctx {importlib.metadata.version('longctx-gates')}")
+        return 0
+    if not words or words[0] in HELP:
+        for line in _help_lines():
             print_line(line)
         return 0
-    command = COMMANDS.get(words[0])
+    command = COMMANDS.get(ALIASES.get(words[0], words[0]))
     if command is None:
         return report_wrong_use(f"unknown command {words[0]!r}; known are {', '.join(COMMANDS)}")
     try:
-        exit_code: int = importlib.import_module(command.module).main([*command.first, *words[1:]])
+        exit_code: int = import_command(command.module).main([*command.first, *words[1:]])
     except BrokenPipeError:
         # The reader of the output, such as `head`, has ended. Python would fail again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -79,7 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code
 
 
-def help_lines() -> list[str]:
+def import_command(module: str) -> ModuleType:
+    """Import the module of a command, which has a name below `longctx`."""
+    return importlib.import_module(f"longctx.{module}")
+
+
+def _help_lines() -> list[str]:
     """Return the list of all commands."""
     return [
         "usage: longctx COMMAND [OPTIONS]",
@@ -88,7 +105,7 @@ def help_lines() -> list[str]:
         "",
         *(f"  {name:<13}{command.summary}" for name, command in COMMANDS.items()),
         "",
-        "longctx COMMAND --help lists the options of a command. Begin with:",
+        "longctx --version (-V) prints the version, and longctx COMMAND --help the options of a command. Begin with:",
         "",
         "  longctx run --model path/to/checkpoint --lengths 4k,8k -n 2",
     ]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import re
 from collections.abc import Mapping, Sequence
 
-from fixtures.cli import CommandParser, print_line
+from longctx.cli import COMMANDS, HELP, VERSION, import_command
+from longctx.fixtures.cli import CommandParser, print_line
+from longctx.plugins.config.options import RUN_OPTIONS
 
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
+# A line of a help text that begins with an option.
+OPTION = re.compile(r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z-]*[a-z])", re.MULTILINE)
 INSTALL = {
     "bash": 'eval "$(longctx completion bash)" in ~/.bashrc',
     "zsh": 'eval "$(longctx completion zsh)" in ~/.zshrc',
@@ -46,14 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def options_by_command() -> dict[str, tuple[str, ...]]:
-    """Return the options in the help text of every command."""
-    from longctx.cli import COMMANDS
-
-    return {
-        name: tuple(dict.fromkeys(OPTION.findall(_help(command.module, command.first))))
-        for name, command in COMMANDS.items()
-        if command.module != __name__
-    }
+    """Return the options that every command takes."""
+    options = {}
+    for name, command in COMMANDS.items():
+        if command.module == "completion":
+            continue
+        # A command's own options, which its help text lists, and the ones that it passes on.
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            import_command(command.module).main([*command.first, "--help"])
+        found = OPTION.findall(printed.getvalue())
+        for passing_on in ("watch", "bisect"):
+            if name == passing_on:
+                taken = (flag for flag, option in RUN_OPTIONS.items() if not option.refused_by(passing_on))
+                found += (flag for flag in taken if flag.startswith("--"))
+        options[name] = tuple(dict.fromkeys(found))
+    return options
 
 
 def script(shell: str, options: Mapping[str, Sequence[str]]) -> str:
@@ -61,18 +71,15 @@ def script(shell: str, options: Mapping[str, Sequence[str]]) -> str:
     if shell == "fish":
         names = " ".join(options)
         lines = [f"complete -c longctx -n __fish_use_subcommand -f -a '{names}'"]
+        lines += [
+            f"complete -c longctx -n __fish_use_subcommand -s {short[1:]} -l {long[2:]}"
+            for short, long in (HELP, VERSION)
+        ]
         for name, found in options.items():
             lines += [
                 f"complete -c longctx -n '__fish_seen_subcommand_from {name}' -l {option[2:]}" for option in found
             ]
         return "\n".join(lines)
+    first = " ".join((*options, HELP[-1], VERSION[-1]))
     cases = "\n".join(f'        {name}) options="{" ".join(found)}" ;;' for name, found in options.items())
-    return (ZSH if shell == "zsh" else "") + BASH % (cases, " ".join(options))
-
-
-def _help(module: str, first: Sequence[str]) -> str:
-    """Return the help text that a command prints."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        importlib.import_module(module).main([*first, "--help"])
-    return printed.getvalue()
+    return (ZSH if shell == "zsh" else "") + BASH % (cases, first)

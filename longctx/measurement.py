@@ -1,61 +1,55 @@
-"""One measurement in this process: the run that options describe, its worker, and the evaluation."""
+"""One measurement in this process: the run that options describe, its worker, and the evaluation.
+
+The model is a checkpoint, or a model of transformers that is in memory.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from argparse import Namespace
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
-from ci.run_file import RunFile, RunFileError, run_options
-from ci.suite_parser import suite_parser
-from fixtures.engines import Engine, EngineError, execution_settings
-from fixtures.installation import SUITE
-from fixtures.records import Case
-from longctx.measuring import Report
-from plugins.config.check_values import check_values
-from plugins.config.invocation import Invocation
-from plugins.config.materials import Materials, load_materials
-from plugins.config.models import load_formatter, resolve_model
-from plugins.config.resolve import (
-    complete_options,
-    length_tasks,
-    list_cases,
+from longctx.ci.run_file import RunFile, RunFileError, run_options
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint, claimed_length
+from longctx.fixtures.engines import Engine, EngineError, execution_settings
+from longctx.fixtures.installation import SUITE
+from longctx.fixtures.records import Case
+from longctx.fixtures.records.report import report_data
+from longctx.plugins.config.invocation import Invocation
+from longctx.plugins.config.materials import Materials
+from longctx.plugins.config.models import load_formatter
+from longctx.plugins.config.options import RUN_OPTIONS, run_parser
+from longctx.plugins.config.resolve import (
+    check_values,
+    describe_run,
     prepare,
-    read_options,
-    read_thresholds,
 )
-from plugins.config.run import Run
-from plugins.config.tasks_files import check_suite
-from plugins.gates.diagnoses import case_blocks
-from plugins.gates.evaluate import blocks
-from plugins.gates.evaluation import Evaluation, evaluate
-from plugins.journal import Heartbeat, Journal, JournalError
-from plugins.report.document import RunSummary, document
-from plugins.report.samples_jsonl import sample_lines
-from plugins.runner.batches import ModelUnderTest
-from plugins.runner.build_samples import SampleBuilder
-from plugins.runner.case_report import CaseReport
-from plugins.runner.read_journals import read_measured, subject_of
-from plugins.runner.worker import Worker
+from longctx.plugins.config.run import Run
+from longctx.plugins.journal import Heartbeat, Journal, JournalError
+from longctx.plugins.report.document import document
+from longctx.plugins.report.sample_files import sample_lines
+from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.runner.batches import ModelUnderTest
+from longctx.plugins.runner.results import CaseReport, journal_subject, read_measured
+from longctx.plugins.runner.samples import SampleBuilder
+from longctx.plugins.runner.worker import Worker
+from longctx.plugins.verdicts.diagnoses import case_blocks
+from longctx.plugins.verdicts.evaluate import blocks
+from longctx.plugins.verdicts.evaluation import evaluate
 
-# What only a run of pytest can do: other models beside this one, servers, workers, reports.
-NOT_HERE = frozenset((
-    "model", "baseline", "engine", "base-url", "serve", "served-model", "api", "request-timeout", "gpus-per-worker",
-    "judge-model", "judge-url", "nli-model", "invariance", "tensorboard", "wandb", "workers", "select", "markers",
-))  # fmt: skip
-# A model in memory is where it is, and as it is.
-OF_A_CHECKPOINT = frozenset(("device", "dtype", "attention", "trust-remote-code", "base-model", "convert"))
+# Of every weight, evenly spaced; training changes all of them.
+SAMPLED_ELEMENTS = 4096
 
 
-class Measurement:
+class ModelMeasurement:
     """A model with the options of its run, and the directories that last as long as this object."""
 
     def __init__(
@@ -76,15 +70,14 @@ class Measurement:
             is_narrowed=tasks is not None,
             add_cleanup=self._stack.callback,
         )
+        self._checkpoint: Checkpoint | None = None
         if self._in_memory:
-            from longctx.in_memory import save_description
-
-            self._checkpoint = save_description(model, tokenizer, self._scratch / "model", name=name)
+            self._checkpoint = _save_description(model, tokenizer, self._scratch / "model", name=name)
             self.arguments.journal = self.arguments.journal or str(self._scratch / "journal")
         elif tokenizer is not None:
             raise TypeError("tokenizer: the checkpoint has its own; leave it out, or give a model in memory")
 
-    def __enter__(self) -> Measurement:
+    def __enter__(self) -> ModelMeasurement:
         return self
 
     def __exit__(
@@ -92,32 +85,41 @@ class Measurement:
     ) -> None:
         self._stack.close()
 
-    def run(self) -> Report:
-        """Measure the cases of the tasks, or all that the options select, and evaluate the run."""
+    def run(self) -> dict[str, Any]:
+        """Measure the cases of the tasks, or all that the options select, and return the fields of the report."""
         tasks = self._tasks
         check_values(self.arguments)
-        options = read_options(self.invocation)
-        thresholds, materials = read_thresholds(options), load_materials(options)
-        checkpoint = self._checkpoint if self._in_memory else resolve_model(self.invocation)
-        check_suite(options, materials)
-        options = complete_options(options, checkpoint, length_tasks(options, materials))
-        if self._in_memory:
-            from longctx.in_memory import as_loaded
-
-            options = replace(options, **as_loaded(self._model))
-        run = list_cases(options, checkpoint, materials, thresholds)
-        _check_names(run, tasks)
-        if options.budget_minutes is not None:
-            run = replace(run, deadline=time.time() + 60 * options.budget_minutes)
+        loaded = _as_loaded(self._model) if self._checkpoint else None
+        run, materials = describe_run(self.invocation, self._checkpoint, loaded)
+        missing = sorted(set(tasks or ()) - {case.task for case in run.available})
+        if missing:
+            raise ValueError(f"task_names: no case of {missing[0]!r} in this run; longctx tasks lists all")
         run = prepare(run, materials, self.invocation)
         selected = tuple(case for case in run.available if tasks is None or case.task in tasks)
         reports = self._measure(run, materials, selected)
         evaluation = evaluate(run.thresholds, read_measured(run, selected, reports))
-        return self._report(run, evaluation, reports)
+        started, clock = self._started
+        executions = next((report.executions for report in reports.values() if report.executions), {})
+        summary = RunSummary(
+            run=run,
+            evaluation=evaluation,
+            facts=next((report.facts for report in reports.values() if report.facts), None),
+            execution=execution_settings(run.checkpoint, **run.engine_settings("model")),
+            baseline_execution=executions.get("baseline"),
+            computed_samples=sum(report.computed_samples for report in reports.values()),
+            started=started,
+            seconds=time.monotonic() - clock,
+        )
+        narrowed = len(evaluation.measured.scope.cases) < len(run.available)
+        failed = any(blocks(verdict, run.thresholds, narrowed=narrowed) for verdict in evaluation.verdicts)
+        failed |= any(d.bad and case_blocks(d, run.thresholds) for d in evaluation.diagnoses.values())
+        failed |= any(result.error is not None for result in evaluation.measured.results.values())
+        samples = tuple(json.loads(line) for line in sample_lines(summary))
+        return {"document": report_data(document(summary)), "samples": samples, "passed": not failed}
 
     def _measure(self, run: Run, materials: Materials, selected: tuple[Case, ...]) -> dict[str, CaseReport]:
         directory = Path(run.options.journal)
-        journal = Journal(directory, subject_of(run), Heartbeat(directory, run.id), run=run.id)
+        journal = Journal(directory, journal_subject(run), Heartbeat(directory, run.id), run=run.id)
         worker = Worker(
             run,
             selected,
@@ -130,79 +132,97 @@ class Measurement:
             models={"model": ModelUnderTest(journal=journal, engine=lambda: self._engine(run))},
         )
         try:
-            cases = sorted(selected, key=lambda case: case.length)
-            return {case.id: _measured(worker, case) for case in cases}
+            reports = {}
+            for case in sorted(selected, key=lambda case: case.length):
+                try:
+                    misfit = run.misfits.get(case.id)
+                    reports[case.id] = worker.measure(case) if misfit is None else CaseReport(error=misfit)
+                except (EngineError, JournalError) as error:
+                    reports[case.id] = CaseReport(error=str(error))
+            return reports
         finally:
             worker.close()
 
     def _engine(self, run: Run) -> Engine:
         settings = run.engine_settings("model")
         if not self._in_memory:
-            from plugins.workers import open_engine
+            from longctx.plugins.runner.start_worker import open_engine
 
             return open_engine(run, run.checkpoint, settings)
-        from longctx.in_memory import engine_of
+        from longctx.fixtures.engines.hf.engine import HfEngine
+        from longctx.fixtures.engines.hf.loading import Loaded
 
-        return engine_of(self._model, self._tokenizer, run.checkpoint, self._stack, settings)
-
-    def _report(self, run: Run, evaluation: Evaluation, reports: Mapping[str, CaseReport]) -> Report:
-        started, clock = self._started
-        summary = RunSummary(
-            run=run,
-            evaluation=evaluation,
-            facts=next((report.facts for report in reports.values() if report.facts), None),
-            execution=execution_settings(run.checkpoint, **run.engine_settings("model")),
-            computed_samples=sum(report.computed_samples for report in reports.values()),
-            started=started,
-            seconds=time.monotonic() - clock,
-        )
-        narrowed = len(evaluation.measured.scope.cases) < len(run.available)
-        failed = any(blocks(verdict, run.thresholds, narrowed=narrowed) for verdict in evaluation.verdicts)
-        failed |= any(d.bad and case_blocks(d, run.thresholds) for d in evaluation.diagnoses.values())
-        failed |= any(result.error is not None for result in evaluation.measured.results.values())
-        return Report(
-            document=document(summary),
-            samples=tuple(json.loads(line) for line in sample_lines(summary)),
-            passed=not failed,
+        # In evaluation mode until the stack ends.
+        self._stack.callback(self._model.train, self._model.training)
+        self._model.eval()
+        described = _as_loaded(self._model)
+        dtype, attention = described["dtype"], described["attention"]
+        return HfEngine(
+            Loaded(model=self._model, device=self._model.device, dtype=dtype, attention=attention),
+            run.checkpoint,
+            tokenizer=self._tokenizer,
+            batch_size=settings["batch_size"],
+            prefill_chunk=settings["prefill_chunk"],
+            thinking_tokens=settings["thinking_tokens"],
         )
 
 
 def _arguments(model: str, options: Mapping[str, Any], *, in_memory: bool) -> Namespace:
     """Return the options as pytest would parse them; raise TypeError for one that is unknown or has no meaning here."""
     given = {name.replace("_", "-"): value for name, value in options.items() if value is not None}
-    refused = sorted(given.keys() & (NOT_HERE | OF_A_CHECKPOINT if in_memory else NOT_HERE))
-    if refused:
-        raise TypeError(f"{refused[0]}: has no meaning in longctx.measure{' of a model in memory' * in_memory}")
+    # Reports have keys of their own in a file.
+    by_key = {option.name if option.is_report else option.file_key: option for option in RUN_OPTIONS.values()}
+    for name in sorted(given.keys() & by_key.keys()):
+        if refusal := by_key[name].refused_by("in memory" if in_memory else "measure"):
+            raise TypeError(f"{name}: {refusal.reason}; {refusal.remedy}")
     try:
         words = run_options(RunFile(path=Path.cwd() / "longctx.measure", tables={"": given}))
     except RunFileError as error:
         raise TypeError(str(error).partition(": ")[2]) from None
-    parsed = suite_parser("longctx.measure", "").parse_args(words)
+    parsed = run_parser("longctx.measure").parse_args(words)
     parsed.model, parsed.collectonly = model, False
     return parsed
 
 
-def _check_names(run: Run, names: Collection[str] | None) -> None:
-    """Raise ValueError for a task without a case in the run."""
-    missing = sorted(set(names or ()) - {case.task for case in run.available})
-    if missing:
-        raise ValueError(f"task_names: no case of {missing[0]!r} in this run; longctx tasks lists all")
+def _save_description(model: Any, tokenizer: Any, folder: Path, *, name: str) -> Checkpoint:
+    """Save config and tokenizer of a model, from which prompts are made, and return its checkpoint record.
 
-
-def _measured(worker: Worker, case: Case) -> CaseReport:
-    """Measure a case, and return its report; an error is in the report."""
-    if case.id in worker.run.misfits:
-        return CaseReport(error=worker.run.misfits[case.id])
-    before = worker.computed_samples
-    try:
-        end = worker.measure(case)
-    except (EngineError, JournalError) as error:
-        return CaseReport(error=str(error))
-    return CaseReport(
-        error=end.error,
-        samples=end.samples,
-        likelihoods=end.likelihoods,
-        computed_samples=worker.computed_samples - before,
-        executions={role: model.journal.subject.execution for role, model in worker.models.items()},
-        facts=worker.facts,
+    Raises TypeError for a model or a tokenizer that is none of transformers.
+    """
+    if not hasattr(model, "config") or not hasattr(model, "generate"):
+        raise TypeError(f"model: {type(model).__name__} is no causal language model of transformers, and no path")
+    if not hasattr(tokenizer, "save_pretrained"):
+        raise TypeError("tokenizer: a model in memory needs its tokenizer, as AutoTokenizer returns it")
+    folder.mkdir()
+    model.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    # A hash of config, tokenizer and a sample of every weight.
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(folder.iterdir()):
+        digest.update(f"{file.name}\n".encode() + file.read_bytes())
+    for weight_name, weight in model.named_parameters():
+        flat = weight.detach().flatten()
+        sample = flat[:: max(1, flat.numel() // SAMPLED_ELEMENTS)].float().cpu()
+        digest.update(f"{weight_name} {[*weight.shape]}\n".encode() + sample.numpy().tobytes())
+    weights = list(model.parameters())
+    config = model.config.to_dict()
+    return Checkpoint(
+        name=name,
+        path=str(folder),
+        architecture=type(model).__name__,
+        model_type=str(config.get("model_type", "unknown")),
+        claimed_length=claimed_length(config),
+        dtype=str(model.dtype).removeprefix("torch."),
+        parameters=sum(weight.numel() for weight in weights),
+        weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        fingerprint=digest.hexdigest(),
+        config=config,
+        calibration=None,
     )
+
+
+def _as_loaded(model: Any) -> dict[str, str]:
+    """Return the options that describe how the model was loaded."""
+    attention = getattr(model.config.get_text_config(decoder=True), "_attn_implementation", None)
+    dtype = str(model.dtype).removeprefix("torch.")
+    return {"device": str(model.device), "dtype": dtype, "attention": attention or "auto"}

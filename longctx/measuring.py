@@ -37,9 +37,10 @@ class Report:
     @property
     def metrics(self) -> dict[str, float]:
         """All measured numbers by the names that dashboards get, such as `task/niah_single_2/4k`."""
-        from plugins.report.scalars import scalars
+        from longctx.fixtures.records.report import report_from
+        from longctx.plugins.report.scalars import scalars
 
-        return scalars(self.document)
+        return scalars(report_from(self.document))
 
     def write(self, path: str | Path) -> None:
         """Write the report as JSON."""
@@ -64,7 +65,7 @@ def measure(
     process. Raises ValueError or RuntimeError with one line, as the command line prints it, for a model or an option
     that cannot be used, and TypeError for an option that is unknown or has no meaning here.
     """
-    from longctx.measurement import Measurement
+    from longctx.measurement import ModelMeasurement
 
-    with Measurement(model, tokenizer, name=name, tasks=task_names, options=options) as measurement:
-        return measurement.run()
+    with ModelMeasurement(model, tokenizer, name=name, tasks=task_names, options=options) as measurement:
+        return Report(**measurement.run())

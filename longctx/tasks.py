@@ -7,15 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fixtures.cli import CommandParser, print_line, report_wrong_use
-from fixtures.corpora.rows import QuestionsError
-from fixtures.lengths import format_length
-from fixtures.tasks import SUITES, TASKS, find_tasks_files
-from fixtures.tasks.questions.load import STANDARD_LENGTHS
-from fixtures.tasks.questions.question_set import QuestionSet
-from fixtures.tasks.questions.read_tasks import Definition, read_tasks, shipped_suites
-from fixtures.tasks.task import Task
-from fixtures.versions import sample_version
+from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
+from longctx.fixtures.corpora.rows import QuestionsError
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.tasks import SUITES, TASKS, find_tasks_files
+from longctx.fixtures.tasks.questions.load import STANDARD_LENGTHS
+from longctx.fixtures.tasks.questions.question_set import FileQuestionSet
+from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites
+from longctx.fixtures.versions import sample_version
 
 COLUMNS = ("suite", "category", "task", "metric", "version", "questions", "source", "lengths")
 # Left out in a narrow terminal, this one first; a file or a pipe has all columns.
@@ -31,10 +30,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tasks", metavar="FILE", help="list the tasks of these files only")
     options = parser.parse_args(arguments)
     try:
-        rows = [] if options.tasks else [_row(task) for task in TASKS.values()]
+        rows: list[tuple[str, ...]] = []
+        for task in () if options.tasks else TASKS.values():
+            lengths = ",".join(map(format_length, task.lengths))
+            version = sample_version(task.name, task.metric)
+            size = UNLIMITED if task.max_questions is None else str(task.max_questions)
+            rows.append((task.suite, task.category, task.name, task.metric, version, size, "this project", lengths))
         files = options.tasks if options.tasks else ",".join(shipped_suites())
         paths = [Path(path) for path in find_tasks_files(files, Path.cwd())]
-        rows += [_question_row(definition) for path in paths for definition in read_tasks(path)]
+        for definition in (definition for path in paths for definition in read_tasks(path)):
+            file, dataset = definition.file, definition.dataset
+            lengths = ",".join(dataset.lengths or map(format_length, STANDARD_LENGTHS))
+            questions = FileQuestionSet(definition, data_dir=None)
+            # The number of questions, if the files are here or the definition tells it.
+            is_here = questions.files.missing() is None
+            size = str(len(questions) if is_here else dataset.size or dataset.source.rows or UNKNOWN)
+            version, source = str(dataset.version), file.source or str(definition.path)
+            metric = dataset.metric.name
+            rows.append((file.suite, dataset.category, dataset.name, metric, version, size, source, lengths))
     except QuestionsError as error:
         return report_wrong_use(str(error))
     table = [COLUMNS, *(row for row in rows if options.suite in (None, row[0]))]
@@ -59,26 +72,3 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _row(task: Task) -> tuple[str, ...]:
-    lengths = ",".join(format_length(length) for length in task.lengths)
-    version = sample_version(task.name, task.metric)
-    questions = UNLIMITED if task.max_questions is None else str(task.max_questions)
-    return (task.suite, task.category, task.name, task.metric, version, questions, "this project", lengths)
-
-
-def _question_row(definition: Definition) -> tuple[str, ...]:
-    file, dataset = definition.file, definition.dataset
-    lengths = ",".join(dataset.lengths or map(format_length, STANDARD_LENGTHS))
-    size, source = _size(definition), file.source or str(definition.path)
-    version = str(dataset.version)
-    return (file.suite, dataset.category, dataset.name, dataset.metric.name, version, size, source, lengths)
-
-
-def _size(definition: Definition) -> str:
-    """Return the number of questions, if the files are here or the definition tells it."""
-    questions = QuestionSet(definition, data_dir=None)
-    if questions.files.missing() is None:
-        return str(len(questions))
-    return str(definition.dataset.size or definition.dataset.source.rows or UNKNOWN)

@@ -1,30 +1,141 @@
-"""Log every gate as a test: the terminal counts it, JUnit lists it and the exit code follows it."""
+"""Gates as tests: the ids that are printed select them, and each is logged when all cases have been measured.
+
+The terminal counts them, JUnit lists them and the exit code follows them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from fixtures.records import Verdict
-from fixtures.shown_text import visible_line
-from plugins.config.run import Run
-from plugins.controller import CONTROLLER, EVALUATION, INVARIANCE
-from plugins.gates.diagnoses import Diagnosis, case_blocks
-from plugins.gates.evaluate import blocks
-from plugins.gates.evaluation import Evaluation
-from plugins.gates.findings import shown_verdict
-from plugins.gates.thresholds import Thresholds
-from plugins.options import RUN
+from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.fixtures.records import Verdict
+from longctx.fixtures.shown_text import visible_line
+from longctx.plugins.config.invocation import CONFTEST
+from longctx.plugins.options import is_thresholds_file, parameter_id, usage_error
+from longctx.plugins.stash import (
+    COLLECTED_TESTS,
+    CONTROLLER,
+    EVALUATION,
+    GATE_WORD,
+    INVARIANCE,
+    LISTED_GATES,
+    RUN,
+    SELECTED_GATES,
+    CollectedTests,
+)
+from longctx.plugins.thresholds.records import Thresholds
+from longctx.plugins.verdicts.diagnoses import Diagnosis, case_blocks
+from longctx.plugins.verdicts.evaluate import blocks, shown_verdict
+from longctx.plugins.verdicts.evaluation import Evaluation
+from longctx.plugins.verdicts.selection import (
+    NamedGate,
+    SelectionError,
+    choose,
+    named_gates,
+    read_keyword,
+    required_cases,
+    restrict,
+)
 
 REPORTED_ONLY = "reported only: "
-GATE_WORD = "longctx_gate"
-"""The attribute of a report with the word for a gate's verdict; `reported` if it cannot fail the run."""
 TestReports = tuple[pytest.TestReport, pytest.TestReport]
 """The reports of a test's call and of its teardown; JUnit takes the properties of a test from its teardown."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if RUN not in config.stash:
+        return
+    if not hasattr(config, "workerinput"):
+        try:
+            config.stash[COLLECTED_TESTS] = _select(config)
+        except SelectionError as error:
+            raise usage_error(error) from error
+    tests = config.stash[COLLECTED_TESTS]
+    config.option.keyword = tests.keyword
+    # With the directory, a case is found from any working directory.
+    ids = (f"{config.rootpath / CASES_DIRECTORY / case.partition('[')[0]}.py::{case}" for case in tests.cases)
+    config.args[:] = [*tests.paths, *ids]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """Add the gates to the list of --collect-only. In a run they are logged when all cases have been measured."""
+    yield
+    if config.option.collectonly and RUN in config.stash:
+        path = Path(config.stash[RUN].options.thresholds)
+        # The id of a gate begins with the file's name, wherever it is. pytest gives these characters a meaning there.
+        file: _GateFile = _GateFile.from_parent(session, path=path, nodeid=re.sub(r"[\[\]:]", "_", path.name))
+        gates = list(file.collect())
+        items.extend(gates)
+        config.stash[LISTED_GATES] = len(gates)
+
+
+class _GateFile(pytest.File):
+    """The thresholds file as --collect-only lists it."""
+
+    def collect(self) -> Iterator[_GateItem]:
+        """Yield one item for every gate of the run."""
+        for name in _named_gates(self.config):
+            yield _GateItem.from_parent(self, name=f"gate[{name}]")
+
+
+class _GateItem(pytest.Item):
+    """A gate as --collect-only lists it."""
+
+    def runtest(self) -> None:
+        raise NotImplementedError("gates are evaluated when all cases have been measured")
+
+
+def _named_gates(config: pytest.Config) -> Mapping[str, NamedGate]:
+    run = config.stash[RUN]
+    return named_gates(run.thresholds, run.scope(run.available))
+
+
+def _select(config: pytest.Config) -> CollectedTests:
+    """Drop the gates that are not selected, and return the tests that the others need."""
+    named = _named_gates(config)
+    keyword = read_keyword(config.option.keyword, named)
+    ids = [argument for argument in config.args if is_thresholds_file(config, argument)]
+    selected: list[NamedGate] = []
+    cases: list[str] = []
+    # An id such as "thresholds.toml::gate[mean at 4k]"; the file alone means all of its gates.
+    for name in (printed.partition("::")[2] for printed in ids):
+        if not name:
+            selected += named.values()
+        elif match := re.fullmatch(r"case\[(.*)\]", name):
+            cases += [case.id for case in config.stash[RUN].available if parameter_id(case) == match[1]]
+        else:
+            selected += choose(named, [name])
+    paths = [argument for argument in config.args if argument not in ids and Path(argument).name != CONFTEST]
+    if keyword is not None and not keyword.is_negated:
+        selected += keyword.gates
+        # The directory of all cases is collected by default; -k narrows it.
+        paths = [path for path in paths if "::" in path]
+    deselected = keyword.gates if keyword is not None and keyword.is_negated else ()
+    # Like pytest, --deselect takes the beginning of an id too.
+    prefixes, place = tuple(config.option.deselect or ()), Path(config.stash[RUN].options.thresholds).name
+    chosen = [
+        gate
+        for gate in selected or named.values()
+        if gate not in deselected and not f"{place}::gate[{gate.name}]".startswith(prefixes)
+    ]
+    if len(chosen) < len(named):
+        run = config.stash[RUN]
+        config.stash[RUN] = replace(run, thresholds=restrict(run.thresholds, chosen))
+        config.stash[SELECTED_GATES] = frozenset(gate.name for gate in chosen)
+    return CollectedTests(
+        keyword=config.option.keyword if keyword is None else "",
+        paths=tuple(paths),
+        cases=(*required_cases(selected), *cases),
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -35,16 +146,24 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         controller = config.stash[CONTROLLER]
         if controller.selected and not controller.run.options.preflight:
             config.stash[EVALUATION] = controller.evaluate()
-            log_gates(session, config.stash[EVALUATION])
+            _log_gates(session, config.stash[EVALUATION])
         elif INVARIANCE in config.stash:
             # A run of --invariance alone has reports, and no gates.
             config.stash[EVALUATION] = replace(controller.evaluate(), verdicts=())
     yield
 
 
-def log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
-    """Log the gates and the bad cases as tests, and fail the run if one of them or any case fails it."""
-    tests = gate_tests(session.config.stash[RUN], evaluation)
+def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
+    """Log as tests every gate and every case that is below its floor or worse than the baseline.
+
+    Fail the run if one of them or any case fails it.
+    """
+    run = session.config.stash[RUN]
+    narrowed = evaluation.is_narrowed(run.available)
+    place = visible_line(Path(run.options.thresholds).name)
+    tests = [_gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in evaluation.verdicts]
+    bad = sorted(case for case, diagnosis in evaluation.diagnoses.items() if diagnosis.bad)
+    tests += [_case_reports(case, evaluation.diagnoses[case], run.thresholds, place=place) for case in bad]
     for reports in tests:
         # One by one, so that the percentage under -v never falls.
         session.testscollected += 1
@@ -59,17 +178,7 @@ def log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def gate_tests(run: Run, evaluation: Evaluation) -> list[TestReports]:
-    """Return the reports of every gate and of every case that is below its floor or worse than the baseline."""
-    narrowed = evaluation.is_narrowed(run.available)
-    place = visible_line(Path(run.options.thresholds).name)
-    gates = [gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in evaluation.verdicts]
-    bad = sorted(case for case, diagnosis in evaluation.diagnoses.items() if diagnosis.bad)
-    cases = [case_reports(case, evaluation.diagnoses[case], run.thresholds, place=place) for case in bad]
-    return [*gates, *cases]
-
-
-def case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str) -> TestReports:
+def _case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str) -> TestReports:
     """Return the reports of a case that is below its floor or worse than the baseline."""
     reasons = []
     if diagnosis.below:
@@ -91,10 +200,14 @@ def case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, pla
     return _named(report, teardown, "fail" if report.failed else "reported (fail)")
 
 
-def gate_reports(verdict: Verdict, thresholds: Thresholds, *, place: str, narrowed: bool) -> TestReports:
+def _gate_reports(verdict: Verdict, thresholds: Thresholds, *, place: str, narrowed: bool) -> TestReports:
     """Return the reports of a gate's test in the file `place`: failed, passed, or skipped if it was not measured."""
     line = f"{verdict.name}: {verdict.verdict}: {verdict.reason}"
-    name, properties = f"gate[{verdict.name}]", _properties(verdict)
+    name = f"gate[{verdict.name}]"
+    names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking", "reason")
+    properties = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
+    pairs = {name: getattr(verdict, name) for name in ("interval", "model_interval", "haystack_correlation")}
+    properties += [(name, "{} {}".format(*pair)) for name, pair in pairs.items() if pair is not None]
     report, teardown = (
         passed_report(name, place, "call", properties),
         passed_report(name, place, "teardown", properties),
@@ -129,10 +242,3 @@ def passed_report(
         when=when,
         user_properties=list(properties),
     )
-
-
-def _properties(verdict: Verdict) -> list[tuple[str, object]]:
-    names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking", "reason")
-    properties = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
-    pairs = {name: getattr(verdict, name) for name in ("interval", "model_interval", "haystack_correlation")}
-    return properties + [(name, "{} {}".format(*pair)) for name, pair in pairs.items() if pair is not None]

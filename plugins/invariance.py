@@ -11,19 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from fixtures.engines import EngineError
-from fixtures.engines.verified import VerifiedEngine
-from fixtures.installation import CASES_DIRECTORY
-from fixtures.invariance import Finding
-from fixtures.records import Sample
-from fixtures.tasks.fit_to_length import CannotFit
-from plugins.controller import INVARIANCE
-from plugins.gate_tests import passed_report
-from plugins.journal import JournalError
-from plugins.measure import worker_of
-from plugins.options import RUN
-from plugins.runner.build_samples import SampleBuilder
-from plugins.workers import load_engine
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.verified import VerifiedEngine
+from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.fixtures.records import PropertyFinding, Sample
+from longctx.fixtures.tasks.task import CannotFit
+from longctx.plugins.gate_tests import passed_report
+from longctx.plugins.journal import JournalError
+from longctx.plugins.measure import engines_of, worker_of
+from longctx.plugins.runner.samples import SampleBuilder
+from longctx.plugins.stash import INVARIANCE, PROPERTY_WORD, RUN
 
 TEST_FILE = "test_invariance.py"
 PLACE = f"{CASES_DIRECTORY}/{TEST_FILE}"
@@ -32,14 +29,7 @@ TASK = "niah_single_2"
 SERVER_QUESTIONS = 3
 # The first of these that holds the question; small vocabularies need more tokens for it.
 LENGTHS = (1024, 2048, 4096)
-FINDINGS = pytest.StashKey[tuple[Finding, ...]]()
-PROPERTY_WORD = "longctx_property"
-"""The attribute of a report with the word for a property of the engine: pass, fail or skipped."""
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    add = parser.getgroup("longctx").addoption
-    add("--invariance", action="store_true", help="check first that caches, chunks and batches change no answer")
+_FINDINGS = pytest.StashKey[tuple[PropertyFinding, ...]]()
 
 
 @pytest.hookimpl(trylast=True)
@@ -82,7 +72,7 @@ def check_invariance(request: pytest.FixtureRequest) -> Callable[[], None]:
     def check() -> None:
         problem = ""
         try:
-            request.node.stash[FINDINGS] = tuple(_findings(request.session))
+            request.node.stash[_FINDINGS] = tuple(_findings(request.session))
         except (JournalError, EngineError, CannotFit) as error:
             problem = str(error)
         # Fail outside of the except block: pytest would show the exception and its traceback too.
@@ -96,7 +86,7 @@ def check_invariance(request: pytest.FixtureRequest) -> Callable[[], None]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attach the findings to pytest's report of the test, which xdist sends to the controller."""
     report = yield
-    findings = item.stash.get(FINDINGS, None)
+    findings = item.stash.get(_FINDINGS, None)
     if findings is not None and report.when == "call":
         report.longctx_invariance = json.dumps(msgspec.to_builtins(findings))  # type: ignore[attr-defined]  # reports take any attribute
     return report
@@ -108,53 +98,44 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     findings = session.config.stash.get(INVARIANCE, ())
     for finding in findings:
         session.testscollected += 1
-        for report in property_reports(finding):
-            session.config.hook.pytest_runtest_logreport(report=report)
+        facts: dict[str, Any] = msgspec.to_builtins(finding)
+        properties = [(key, value) for key, value in facts.items() if value is not None]
+        name = f"invariance[{finding.name}]"
+        report, teardown = (passed_report(name, PLACE, when, properties) for when in ("call", "teardown"))
+        if finding.verdict == "fail":
+            report.outcome, report.longrepr = "failed", finding.line
+        elif finding.verdict == "skipped":
+            report.outcome, report.longrepr = "skipped", (PLACE, 1, f"Skipped: {finding.reason}")
+        for phase in (report, teardown):
+            setattr(phase, PROPERTY_WORD, finding.verdict)
+            session.config.hook.pytest_runtest_logreport(report=phase)
     failed = any(finding.verdict == "fail" for finding in findings)
     if session.exitstatus == pytest.ExitCode.OK and failed:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     yield
 
 
-def property_reports(finding: Finding) -> tuple[pytest.TestReport, pytest.TestReport]:
-    """Return the reports of a property's test: failed, passed, or skipped if it was not checked."""
-    name = f"invariance[{finding.name}]"
-    facts: dict[str, Any] = msgspec.to_builtins(finding)
-    properties = [(key, value) for key, value in facts.items() if value is not None]
-    report, teardown = (passed_report(name, PLACE, when, properties) for when in ("call", "teardown"))
-    if finding.verdict == "fail":
-        report.outcome, report.longrepr = "failed", finding.line
-    elif finding.verdict == "skipped":
-        report.outcome, report.longrepr = "skipped", (PLACE, 1, f"Skipped: {finding.reason}")
-    for phase in (report, teardown):
-        setattr(phase, PROPERTY_WORD, finding.verdict)
-    return report, teardown
-
-
-def _findings(session: pytest.Session) -> Iterator[Finding]:
+def _findings(session: pytest.Session) -> Iterator[PropertyFinding]:
     builder, run = worker_of(session).builder, session.config.stash[RUN]
-    engine = load_engine(session.config)
+    engine = engines_of(session.config).load("model")
     if run.engine_settings("model")["engine"] != "hf":
-        return _server_findings(engine, builder)
-    from fixtures.invariance.hf_check import Question, check_hf_engine
+        from longctx.fixtures.invariance.server_check import ServerQuestion, check_server_engine
+
+        # The server's cache may hold every question that an earlier run has asked.
+        first_seed = time.time_ns() % 2**31
+        pairs = [_samples(builder, first_seed + number) for number in range(2 * SERVER_QUESTIONS)]
+        asked = [
+            ServerQuestion(name=f"{_name(one)} of --seed {one.seed}", prompt=one.prompt, other=other.prompt)
+            for one, other in pairs
+        ]
+        server: Any = engine
+        return check_server_engine(server, asked[:SERVER_QUESTIONS], asked[SERVER_QUESTIONS:])
+    from longctx.fixtures.invariance.hf_check import EngineQuestion, check_hf_engine
 
     inner: Any = engine.engine if isinstance(engine, VerifiedEngine) else engine
     samples = _samples(builder, builder.seed)
-    questions = [Question(name=_name(sample), ids=sample.prompt.token_ids) for sample in samples]
+    questions = [EngineQuestion(name=_name(sample), ids=sample.prompt.token_ids) for sample in samples]
     return check_hf_engine(inner, *questions, trust_remote_code=run.options.trust_remote_code)
-
-
-def _server_findings(engine: Any, builder: SampleBuilder) -> Iterator[Finding]:
-    from fixtures.invariance.server_check import ServerQuestion, check_server
-
-    # The server's cache may hold every question that an earlier run has asked.
-    first_seed = time.time_ns() % 2**31
-    pairs = [_samples(builder, first_seed + number) for number in range(2 * SERVER_QUESTIONS)]
-    questions = [
-        ServerQuestion(name=f"{_name(one)} of --seed {one.seed}", prompt=one.prompt, other=other.prompt)
-        for one, other in pairs
-    ]
-    return check_server(engine, questions[:SERVER_QUESTIONS], questions[SERVER_QUESTIONS:])
 
 
 def _name(sample: Sample) -> str:

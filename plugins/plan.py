@@ -1,31 +1,39 @@
-"""--plan: print the cases, tokens and memory of a run without running it."""
+"""Print what a run costs and can detect before a model is loaded; under --plan, all of its cases and nothing else."""
 
 from __future__ import annotations
 
 import gc
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fixtures.cases import max_case_tokens
-from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.lengths import format_length
-from fixtures.memory.fit import estimated_memory
-from fixtures.memory.hardware import GIB, gpu_memory_bytes
-from fixtures.records import Case
-from fixtures.shown_text import visible_line
-from fixtures.tasks import TASKS
-from plugins.baseline_power import power_lines
-from plugins.config.assistants import judge_cost
-from plugins.config.run import Run
-from plugins.controller import CONTROLLER
-from plugins.journal.rates import last_rate
-from plugins.options import PLANNED_WORKERS, RUN, cases_of
+from longctx.fixtures.cases import max_case_tokens
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.memory.fit import GIB, estimated_memory, gpu_memory_bytes
+from longctx.fixtures.records import Case
+from longctx.fixtures.shown_text import visible_line
+from longctx.fixtures.tasks import TASKS
+from longctx.plugins.config.materials import judge_cost
+from longctx.plugins.config.run import Baseline, Run, finished_journal
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.points import to_points
+from longctx.plugins.evidence.sequential import can_rule_out, detectable_case_loss, detectable_panel_loss, fewest_units
+from longctx.plugins.journal import JournalError
+from longctx.plugins.journal.subjects import last_rate
+from longctx.plugins.options import cases_of
+from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
+from longctx.plugins.verdicts.hypotheses import RULER, build_panels
+from longctx.plugins.verdicts.panels import Panel
 
+_PRINTED = pytest.StashKey[bool]()
 INDENT = 11
+# A comparison that can only show a larger loss of a panel's mean, 0 to 1, shows too little.
+LARGE_LOSS = 0.2
 # The memory of a current data-center GPU, assumed if this machine has none.
 DEFAULT_GPU_BYTES = 80 * GIB
 
@@ -40,11 +48,12 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Print the most that judging can cost before the first request to the judge."""
+    """Print the most that judging can cost before the first request to the judge, and what a comparison can detect."""
     config = session.config
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if RUN not in config.stash or hasattr(config, "workerinput") or reporter is None or config.option.collectonly:
+    if CONTROLLER not in config.stash or reporter is None or config.option.collectonly:
         return
     run = config.stash[RUN]
     cases = cases_of(run, [item.nodeid for item in session.items]) or run.available
@@ -52,41 +61,72 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     cost = judge_cost(run.options, [case for case in cases if case.task in TASKS], TASKS)
     if cost is not None:
         reporter.write_line(visible_line(str(cost)))
+    _print_power(config)
+
+
+@pytest.hookimpl(trylast=True, optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """Print what a comparison can detect when the cases are known, which with workers only they collect."""
+    _print_power(node.config)
+
+
+def _print_power(config: pytest.Config) -> None:
+    option, reporter = config.option, config.pluginmanager.get_plugin("terminalreporter")
+    # Under --plan the lines are part of the plan.
+    cases = config.stash[CONTROLLER].selected if CONTROLLER in config.stash else ()
+    is_only_listed = option.plan or option.collectonly or option.preflight
+    if cases and not is_only_listed and reporter is not None and _PRINTED not in config.stash:
+        config.stash[_PRINTED] = True
+        for line in _power_lines(config.stash[RUN], cases):
+            reporter.write_line(line)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.option.plan and RUN in config.stash:
         run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
         terminalreporter.section("plan")
-        for line in plan_lines(run, selected, config.stash.get(PLANNED_WORKERS, 1)):
-            for part in _wrapped(visible_line(line)) if terminalreporter.isatty else [visible_line(line)]:
+        columns = shutil.get_terminal_size().columns
+        for line in map(visible_line, _plan_lines(run, selected, config.stash.get(PLANNED_WORKERS, 1))):
+            parts = [line]
+            # A log, which has no width, gets whole lines.
+            if terminalreporter.isatty:
+                parts = textwrap.wrap(line, columns, subsequent_indent=" " * INDENT)
+            for part in parts:
                 terminalreporter.write_line(part)
 
 
-def _wrapped(line: str) -> list[str]:
-    """Return a line in parts that fit the terminal; a log, which has no width, gets whole lines."""
-    return textwrap.wrap(line, shutil.get_terminal_size().columns, subsequent_indent=" " * INDENT)
-
-
-def plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
+def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
     """Return the plan as lines: the model, a table with a row per length, the time, and the cases that cannot run."""
     fitting = [case for case in cases if case.id not in run.misfits]
     reasons = dict.fromkeys(run.misfits[case.id] for case in cases if case.id in run.misfits)
     server = run.options.base_url or run.options.serve
+    checkpoint = f"{run.checkpoint.architecture}, {run.checkpoint.parameters / 1e6:,.1f}M parameters"
+    rows = []
+    for length in sorted({case.length for case in cases}):
+        tested = [case for case in fitting if case.length == length]
+        row = f"{format_length(length):>8} {len(tested):>6} {_samples(tested):>8} {_tokens(tested):>14,}"
+        # The workers load the model unless it is on a server.
+        rows.append(row if server else f"{row}   {_memory(run, length)}")
     memory_title = "" if server else "   estimated peak memory for one prompt"
+    claimed, warnings = run.checkpoint.claimed_length, []
+    if claimed is not None and (beyond := sorted({case.length for case in cases if case.length > claimed})):
+        lengths = ", ".join(map(format_length, beyond))
+        warnings = [
+            f"warning    {lengths}: above the {format_length(claimed)} tokens that the checkpoint claims to support"
+        ]
     return [
-        f"model      {run.options.model} ({f'on a server: {server}' if server else _description(run.checkpoint)})",
+        f"model      {run.options.model} ({f'on a server: {server}' if server else checkpoint})",
         f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}{memory_title}",
-        *(_row(run, fitting, length) for length in sorted({case.length for case in cases})),
+        *rows,
         f"{'all':>8} {len(cases):>6} {_samples(cases):>8} {_tokens(fitting):>14,}",
-        time_line(run, _tokens(fitting), workers),
-        *_beyond_claim(run, cases),
-        *power_lines(run, cases),
+        _time_line(run, _tokens(fitting), workers),
+        *warnings,
+        *_power_lines(run, cases),
         *(f"cannot run: {reason}" for reason in reasons),
     ]
 
 
-def time_line(run: Run, tokens: int, workers: int) -> str:
+def _time_line(run: Run, tokens: int, workers: int) -> str:
     """Return the most time that the tokens take at the last rate of this checkpoint in the journal."""
     if run.options.base_url or run.options.serve:
         return "time       unknown: requests to a server overlap; a run shows its rate and the time left"
@@ -109,35 +149,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _beyond_claim(run: Run, cases: Sequence[Case]) -> list[str]:
-    """Return a warning about lengths that the checkpoint does not claim to support."""
-    claimed = run.checkpoint.claimed_length
-    beyond = sorted({case.length for case in cases if claimed is not None and case.length > claimed})
-    if not beyond or claimed is None:
-        return []
-    lengths = ", ".join(map(format_length, beyond))
-    return [f"warning    {lengths}: above the {format_length(claimed)} tokens that the checkpoint claims to support"]
-
-
-def _row(run: Run, fitting: Sequence[Case], length: int) -> str:
-    """Return the row of one length; the memory column is only for models that the workers load."""
-    cases = [case for case in fitting if case.length == length]
-    row = f"{format_length(length):>8} {len(cases):>6} {_samples(cases):>8} {_tokens(cases):>14,}"
-    return row if run.options.base_url or run.options.serve else f"{row}   {_memory(run, length)}"
-
-
-def _samples(cases: Sequence[Case]) -> int:
-    return sum(len(case.planned) for case in cases)
-
-
-def _tokens(cases: Sequence[Case]) -> int:
-    return sum(map(max_case_tokens, cases))
-
-
-def _description(checkpoint: Checkpoint) -> str:
-    return f"{checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters"
-
-
 def _memory(run: Run, length: int) -> str:
     """Return the estimated memory of one prompt, and the number of GPUs per worker that it needs."""
     memory = estimated_memory(run.options, run.checkpoint, length)
@@ -149,3 +160,84 @@ def _memory(run: Run, length: int) -> str:
     gpus = -(-memory.total_bytes * 11 // (10 * gpu_bytes))
     needs = f"; --gpus-per-worker {gpus} with {gpu_bytes / GIB:.0f} GiB each" if gpus > 1 else ""
     return f"{memory.total_bytes / GIB:.2f} GiB ({parts}: weights, cache, activations{needs})"
+
+
+def _samples(cases: Sequence[Case]) -> int:
+    return sum(len(case.planned) for case in cases)
+
+
+def _tokens(cases: Sequence[Case]) -> int:
+    return sum(map(max_case_tokens, cases))
+
+
+def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
+    """Return the lines about the comparison of these cases; none for a run without a baseline.
+
+    Lengths that can detect the same loss share a line.
+    """
+    baseline = run.baseline
+    if baseline is None:
+        return []
+    head = f"{baseline.name}"
+    if baseline.limit:
+        head = f"the report of {baseline.name} cannot be extended: {baseline.limit}"
+    elif baseline.path is not None:
+        extended = "its checkpoint answers the samples that are missing" if baseline.checkpoint else "it is complete"
+        head = f"the report of {baseline.name}; {extended}"
+    panels = build_panels(run.thresholds, run.scope(cases)).values()
+    compared = [panel for panel in panels if panel.non_inferiority is not None]
+    names: dict[str, list[str]] = {}
+    for panel in compared:
+        family = "" if panel.family == RULER else f"{panel.family} "
+        names.setdefault(_detects(run, panel, baseline), []).append(f"{family}{format_length(panel.length)}")
+    lines = [f"{', '.join(places)}: {text}" for text, places in names.items()]
+    return [f"{'baseline':<{INDENT}}{head}", *(f"{'':<{INDENT}}{line}" for line in lines)]
+
+
+def _detects(run: Run, panel: Panel, baseline: Baseline) -> str:
+    """Return the number of pairs of one panel, and the losses that they detect."""
+    assert panel.non_inferiority is not None
+    queue = panel.queue(panel.cases)
+    planned = len(queue.clusters)
+    known = planned if baseline.path is None else _known_pairs(run, panel, baseline)
+    available = known if baseline.checkpoint is None else planned
+    loss = detectable_panel_loss(panel.non_inferiority, queue, available)
+    refs = queue.refs[: queue.sample_count(available)]
+    # The case with the fewest haystacks in pairs decides which loss of one case is detected.
+    haystacks = {(ref.case_id, panel.cases[ref.case_id].haystack(ref.sample_index)) for ref in refs}
+    counts = Counter(case_id for case_id, _ in haystacks)
+    pairs = min((counts[case_id] for case_id in panel.cases), default=0)
+    cases = len(run.scope(run.measurable).cases)
+    case_loss = detectable_case_loss(pairs, cases=cases, false_discoveries=run.thresholds.regression.false_discoveries)
+    losses = f"{_loss(loss, 'of the mean')}, {_loss(case_loss, 'of one case')}"
+    text = f"{available:,} of {planned:,} pairs detect {losses}"
+    if available < planned and not can_rule_out(panel.non_inferiority, queue, available):
+        return f"underpowered for a loss of {run.thresholds.regression.drop:g} points: {text}"
+    confirmation, haystacks_in_all = panel.non_inferiority.confirmation, queue.unit_count(available)
+    if confirmation is not None and (loss is None or loss > LARGE_LOSS):
+        below = f"below {to_points(loss):.0f} points " if loss else ""
+        samples = -(-fewest_units(confirmation) // len(panel.cases))
+        return (
+            f"TOO FEW: on {haystacks_in_all} haystacks no loss {below}can be shown for the model; "
+            f"give --samples {max(samples, 2 * max(case.samples for case in panel.cases.values()))}"
+        )
+    return text if known == available else f"{text}; {known:,} are known"
+
+
+def _known_pairs(run: Run, panel: Panel, baseline: Baseline) -> int:
+    """Return the number of clusters at the start of the queue on which the report's journal has results."""
+    journal = finished_journal(baseline)
+    try:
+        journal.refresh()
+    except JournalError:
+        return 0
+    scores: Mapping[SampleRef, float] = {
+        ref: entry.score
+        for ref in panel.order
+        if (entry := journal.entries.get(run.key(panel.cases[ref.case_id], ref.sample_index))) is not None
+    }
+    return len(panel.queue(panel.cases).weighted_means(scores))
+
+
+def _loss(loss: float | None, of: str) -> str:
+    return f"no loss {of}" if loss is None else f"a loss of {to_points(loss):.1f} {of}"

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from fixtures.engines import EngineError
-from fixtures.lengths import format_length
-from fixtures.shown_text import visible_line
-from plugins.controller import CONTROLLER
-from plugins.gates.clusters import SampleRef
-from plugins.gates.hypotheses import RULER, PanelKey
-from plugins.gates.panels import Panel, PanelStatus
-from plugins.gates.points import to_points
-from plugins.gates.sequential import Hypothesis
-from plugins.gates.statistics import stratified_interval
-from plugins.journal import JournalError
-from plugins.options import RUN
-from plugins.plan import duration
-from plugins.runner.panel_state import PanelState
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.shown_text import visible_line
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.points import to_points
+from longctx.plugins.evidence.statistics import stratified_interval
+from longctx.plugins.journal import JournalError
+from longctx.plugins.plan import duration
+from longctx.plugins.runner.panel_state import PanelState
+from longctx.plugins.stash import CONTROLLER, RUN
+from longctx.plugins.verdicts.hypotheses import RULER, PanelKey
+from longctx.plugins.verdicts.panels import Panel, PanelStatus
 
 TERMINAL_SECONDS = 1.0
 # A log keeps every line, so it gets fewer.
@@ -33,7 +31,7 @@ LOG_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class _Pace:
     """The results added to a panel during this run, their computed tokens, and the time they took."""
 
     samples: int = 0
@@ -41,10 +39,10 @@ class Pace:
     seconds: float = 0.0
 
 
-def panel_line(
-    panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], pace: Pace, baseline: int | None = None
+def _panel_line(
+    panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], pace: _Pace, baseline: int | None = None
 ) -> str:
-    """Return one line: length, finished samples, the longest remaining time, speed, mean and verdicts.
+    """Return one line: length, finished samples, the longest remaining time, speed, mean, 99 % interval and verdicts.
 
     `baseline` is the number of samples that a baseline has answered; None if none is measured in this run.
     """
@@ -59,7 +57,12 @@ def panel_line(
         parts.append(f"baseline {baseline:,}")
     tests = [hypothesis for hypothesis in panel.hypotheses if hypothesis.threshold is not None]
     if tests:
-        parts += _mean(panel, tests[0], status, scores)
+        queue = panel.queue(tests[0].case_ids)
+        values = queue.weighted_means(scores, status.analyses[tests[0]].clusters)
+        if len(values):
+            low, high = (to_points(queue.scale * end) for end in stratified_interval(values, queue.strata, alpha=0.01))
+            mean = to_points(queue.scale * float(values.mean()))
+            parts.append(f"{mean:.1f} [{low:.1f}, {min(100, high):.1f}]")
         decisions = [status.analyses[hypothesis].decision for hypothesis in tests]
         parts.append("/".join(decision.verdict if decision else "undecided" for decision in decisions))
     if status.comparison is not None:
@@ -68,19 +71,8 @@ def panel_line(
     return "  ".join(parts)
 
 
-def _mean(panel: Panel, hypothesis: Hypothesis, status: PanelStatus, scores: Mapping[SampleRef, float]) -> list[str]:
-    """Return the mean with its 99 % interval, in points; nothing without a finished cluster."""
-    queue = panel.queue(hypothesis.case_ids)
-    values = queue.weighted_means(scores, status.analyses[hypothesis].clusters)
-    if not len(values):
-        return []
-    ends = stratified_interval(values, queue.strata, alpha=0.01)
-    low, high = (to_points(queue.scale * end) for end in ends)
-    return [f"{to_points(queue.scale * float(values.mean())):.1f} [{low:.1f}, {min(100, high):.1f}]"]
-
-
 @dataclass(slots=True)
-class Growth:
+class _Growth:
     """The growth of a panel since the watcher first read it."""
 
     first: tuple[int, int]
@@ -96,19 +88,21 @@ class Growth:
     """The time at which work on the panel began; None as long as it has not grown."""
 
 
-class Watcher:
+class _Watcher:
     """Describe the progress of a run from its journals."""
 
     def __init__(self, panel_state: PanelState, clock: Callable[[], float] = time.monotonic):
         self.panel_state = panel_state
         self.clock = clock
         self._open = dict(panel_state.panels)
-        self._growth: dict[PanelKey, Growth] = {}
+        self._growth: dict[PanelKey, _Growth] = {}
         self._last_seconds = clock()
 
     def look(self) -> Iterator[tuple[str, bool]]:
         """Yield the line of every panel that has finished, with True, then that of the panel that grew last."""
         self.panel_state.refresh()
+        own, other = self.panel_state.journals["model"], self.panel_state.journals.get("baseline")
+        measures_baseline = other is not None and other is not own and not self.panel_state.baseline_is_final
         unfinished: list[tuple[float, str]] = []
         shortest: int | None = None
         for key, panel in tuple(self._open.items()):
@@ -116,10 +110,10 @@ class Watcher:
             if shortest is not None and panel.length > shortest:
                 break
             scores = self.panel_state.scores(panel)
-            baseline = self._baseline_samples(panel)
-            last_seconds, pace = self._pace(key, len(scores) + (baseline or 0), self._tokens(panel))
+            baseline = len(self.panel_state.scores(panel, "baseline")) if measures_baseline else None
+            last_seconds, pace = self._pace(key, panel, len(scores) + (baseline or 0))
             status = self.panel_state.status(panel)
-            line = panel_line(panel, status, scores, pace, baseline)
+            line = _panel_line(panel, status, scores, pace, baseline)
             if not status.next_samples:
                 del self._open[key]
                 yield line, True
@@ -130,15 +124,20 @@ class Watcher:
         if unfinished:
             yield max(unfinished, key=lambda timed_line: timed_line[0])[1], False
 
-    def _pace(self, key: PanelKey, samples: int, tokens: int) -> tuple[float, Pace]:
+    def _pace(self, key: PanelKey, panel: Panel, samples: int) -> tuple[float, _Pace]:
         """Return when the panel last grew, and its pace since the panel before it grew for the last time."""
-        growth = self._growth.setdefault(key, Growth(first=(samples, tokens), samples=samples))
+        keys = self.panel_state.keys(panel).values()
+        # A model that is its own baseline has one journal.
+        journals = {id(journal): journal for journal in self.panel_state.journals.values()}.values()
+        found = (journal.entries[key] for journal in journals for key in keys if key in journal.entries)
+        tokens = sum(entry.computed_tokens or 0 for entry in found)
+        growth = self._growth.setdefault(key, _Growth(first=(samples, tokens), samples=samples))
         if samples > growth.samples:
             growth.began_seconds = self._last_seconds if growth.began_seconds is None else growth.began_seconds
             growth.samples, growth.last_seconds = samples, self.clock()
             self._last_seconds = growth.last_seconds
         seconds = 0.0 if growth.began_seconds is None else self.clock() - growth.began_seconds
-        pace = Pace(samples=samples - growth.first[0], tokens=tokens - growth.first[1], seconds=seconds)
+        pace = _Pace(samples=samples - growth.first[0], tokens=tokens - growth.first[1], seconds=seconds)
         return growth.last_seconds, pace
 
     @property
@@ -146,23 +145,8 @@ class Watcher:
         """True once a result has come since the watcher first read the journals."""
         return any(growth.began_seconds is not None for growth in self._growth.values())
 
-    def _tokens(self, panel: Panel) -> int:
-        keys = self.panel_state.keys(panel).values()
-        # A model that is its own baseline has one journal.
-        journals = {id(journal): journal for journal in self.panel_state.journals.values()}.values()
-        found = (journal.entries[key] for journal in journals for key in keys if key in journal.entries)
-        return sum(entry.computed_tokens or 0 for entry in found)
 
-    def _baseline_samples(self, panel: Panel) -> int | None:
-        """Return how many samples the baseline has answered; None if no worker measures one."""
-        state = self.panel_state
-        journal = state.journals.get("baseline")
-        if journal is None or state.baseline_is_final or journal is state.journals["model"]:
-            return None
-        return len(state.scores(panel, "baseline"))
-
-
-class Progress:
+class _Progress:
     """Write the watcher's lines between those of pytest: in place on a terminal, once a minute in a log."""
 
     def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter) -> None:
@@ -210,7 +194,7 @@ class Progress:
             pass
         # Journals that cannot be read fail the cases with the reason.
         with suppress(JournalError, EngineError):
-            watcher = Watcher(controller.open_journals())
+            watcher = _Watcher(controller.open_journals())
             written = time.monotonic()
             while True:
                 ended = self._ended.wait(TERMINAL_SECONDS)
@@ -263,4 +247,4 @@ def pytest_configure(config: pytest.Config) -> None:
     if RUN not in config.stash or reporter is None or hasattr(config, "workerinput") or config.get_verbosity() < 0:
         return
     if not (config.option.plan or config.option.collectonly or config.stash[RUN].options.preflight):
-        config.pluginmanager.register(Progress(config, reporter), "longctx-progress")
+        config.pluginmanager.register(_Progress(config, reporter), "longctx-progress")

@@ -12,61 +12,44 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
+from msgspec import structs
 
-from fixtures.atomic_files import write_file
-from fixtures.shown_text import visible, visible_data, visible_line
-from plugins.controller import CONTROLLER, EVALUATION, INVARIANCE
-from plugins.options import RUN, usage_error
-from plugins.report.details import details
-from plugins.report.document import RunSummary, document
-from plugins.report.inspect_log import inspect_logs
-from plugins.report.markdown import markdown
-from plugins.report.samples_jsonl import sample_lines
-from plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
-from plugins.report.terminal import summary_lines
-from plugins.report.terminal_checks import inspection_lines, invariance_lines
-from plugins.report.terminal_lines import COLUMNS
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.shown_text import visible, visible_data, visible_line
+from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, Option
+from longctx.plugins.options import usage_error
+from longctx.plugins.report.document import document
+from longctx.plugins.report.formats import COLUMNS
+from longctx.plugins.report.markdown import markdown
+from longctx.plugins.report.sample_files import inspect_logs, sample_lines
+from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
+from longctx.plugins.report.sections.invariance import invariance_lines
+from longctx.plugins.report.summary import RunSummary, details
+from longctx.plugins.report.terminal import inspection_lines, terminal_summary
+from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
 
 START = pytest.StashKey[tuple[str, float]]()
 """The start of the run: ISO 8601 in UTC, and the monotonic clock in seconds."""
 
-DOCUMENT = pytest.StashKey[Mapping[str, Any]]()
-"""The report as data, with the texts of models and files as they are."""
+DOCUMENT = pytest.StashKey[JsonReport]()
+"""The report, with the texts of models and files as they are."""
 
-SHOWN = pytest.StashKey[Mapping[str, Any]]()
+SHOWN = pytest.StashKey[JsonReport]()
 """The same report with all texts visible, for everything that people read."""
 
 WRITE_ERRORS = pytest.StashKey[dict[str, str]]()
 """One line for every report that could not be written, by option."""
 
-FILES = ("report_json", "report_html", "report_md", "samples_jsonl")
-FOLDERS = ("inspect_log", "tensorboard")
-ANSWERS = ("samples_jsonl", "inspect_log")
-"""The options that write the answers of samples."""
+# pytest itself writes the report of its own option.
+OPTIONS: Mapping[str, Option] = {one.attribute: one for one in REPORT_OPTIONS if one.declarer == "suite"}
+"""The options that write a report, by attribute."""
 
-DATA = {
-    "report_json": DOCUMENT, "report_html": SHOWN, "report_md": SHOWN, "samples_jsonl": DOCUMENT,
-    "inspect_log": DOCUMENT, "tensorboard": SHOWN, "wandb": SHOWN,
-}  # fmt: skip
-"""The form of the report that each option writes."""
-
-DASHBOARDS = ("tensorboard", "wandb")
 JUNIT_MODEL_FACTS = ("name", "fingerprint", "architecture", "dtype", "attention", "engine", "claimed_length")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    add = parser.getgroup("longctx").addoption
-    add("--report-json", metavar="FILE", help="write the report as JSON")
-    add("--report-html", metavar="FILE", help="write the report as one HTML page that works offline")
-    add("--report-md", metavar="FILE", help="write a short report in Markdown, for example for a pull request")
-    add("--samples-jsonl", metavar="FILE", help="write every measured sample as one line of JSON")
-    add("--inspect-log", metavar="DIR", help="write a log of every case there, in the format of inspect_ai")
-    add("--tensorboard", metavar="DIR", help="write the scores as TensorBoard scalars, by training step")
-    add("--wandb", metavar="PROJECT", help="log the scores to a Weights & Biases project, by training step")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[START] = (datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic())
     if RUN not in config.stash or config.option.plan or hasattr(config, "workerinput"):
         return
-    config.pluginmanager.register(VisibleTexts(), "longctx-visible-texts")
+    config.pluginmanager.register(_VisibleTexts(), "longctx-visible-texts")
     requested = _requested(config)
     if requested and config.option.preflight:
         raise usage_error(
@@ -82,14 +65,14 @@ def pytest_configure(config: pytest.Config) -> None:
             f"leave {'it' if len(requested) == 1 else 'them'} out, or leave --preflight out"
         )
     if config.stash[RUN].options.signal == "likelihood":
-        for option in ANSWERS:
-            if getattr(config.option, option):
+        for option, one in OPTIONS.items():
+            if one.writes == "answers" and getattr(config.option, option):
                 raise usage_error(
                     f"{_flag(option)}: holds answers, and --signal 'likelihood' asks for none; "
                     "use --signal both, or --report-json for the likelihoods"
                 )
-    for option in DASHBOARDS:
-        if getattr(config.option, option):
+    for option, one in OPTIONS.items():
+        if one.writes == "scores" and getattr(config.option, option):
             try:
                 check_extra(option)
             except ScalarsError as error:
@@ -105,16 +88,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if EVALUATION not in config.stash:
         return
     controller, (started, clock) = config.stash[CONTROLLER], config.stash[START]
+    command = shlex.join(["pytest", *map(str, config.invocation_params.args)])
+    # A user name and a password in an address are left out.
+    command = re.sub(r"(?<=://)[^/@\s]+@", "", command)
     summary = RunSummary(
         run=config.stash[RUN],
         evaluation=config.stash[EVALUATION],
         facts=controller.facts,
-        execution=controller.execution,
+        execution=controller.executions.get("model"),
+        baseline_execution=controller.executions.get("baseline"),
         computed_samples=controller.computed_samples,
         invariance=config.stash.get(INVARIANCE, None),
         started=started,
         seconds=time.monotonic() - clock,
-        command=_command(config),
+        command=command,
     )
     config.stash[DOCUMENT] = document(summary)
     config.stash[SHOWN] = visible_data(config.stash[DOCUMENT])
@@ -127,7 +114,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     findings = config.stash.get(INVARIANCE, ())
-    lines = [*invariance_lines(findings), *_terminal_lines(config)]
+    lines = invariance_lines(findings)
+    if SHOWN in config.stash:
+        # A log has no width of its own.
+        columns = min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
+        # A run of --invariance alone has no cases to sum up.
+        lines += terminal_summary(config.stash[SHOWN], columns) if config.stash[SHOWN].cases else []
+    elif CONTROLLER in config.stash and config.stash[RUN].options.preflight:
+        reports = config.stash[CONTROLLER].reports.values()
+        lines += inspection_lines([report.inspection for report in reports if report.inspection])
     if lines:
         terminalreporter.section("long context")
     for line, markup in lines:
@@ -143,7 +138,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")
 
 
-class VisibleTexts:
+class _VisibleTexts:
     """Clean the texts of every test before the terminal, JUnit and the log show them."""
 
     @pytest.hookimpl(tryfirst=True)
@@ -159,17 +154,9 @@ class VisibleTexts:
         report.user_properties = [(name, visible_data(value)) for name, value in report.user_properties]
 
 
-def case_properties(entry: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """Return a case's entry of the report as flat properties, without the values that were not measured."""
-    flat = {name: value for name, value in entry.items() if isinstance(value, str | int | float) and name != "id"}
-    if entry["interval"] is not None:
-        flat["interval"] = "{} {}".format(*entry["interval"])
-    return [*flat.items(), *((f"failures.{kind}", count) for kind, count in entry["failures"].items())]
-
-
-def write_json(target: Path, document: Mapping[str, Any]) -> None:
-    """Write a document as ASCII; raises ValueError for a number that JSON cannot represent."""
-    write(target, json.dumps(document, indent=1, allow_nan=False) + "\n")
+def _write_json(target: Path, document: JsonReport) -> None:
+    """Write a report as ASCII; raises ValueError for a number that JSON cannot represent."""
+    write(target, json.dumps(msgspec.to_builtins(document), indent=1, allow_nan=False) + "\n")
 
 
 def write(target: Path, text: str) -> None:
@@ -177,41 +164,19 @@ def write(target: Path, text: str) -> None:
     write_file(target, text.encode("utf-8", errors="replace"))
 
 
-def _terminal_lines(config: pytest.Config) -> list[tuple[str, dict[str, bool]]]:
-    """Return the summary of a measured run or of a preflight, as lines with their markup."""
-    if SHOWN in config.stash:
-        # A run of --invariance alone has no cases to sum up.
-        return summary_lines(config.stash[SHOWN], _columns()) if config.stash[SHOWN]["cases"] else []
-    if CONTROLLER in config.stash and config.stash[RUN].options.preflight:
-        reports = config.stash[CONTROLLER].reports.values()
-        return inspection_lines([report.inspection for report in reports if report.inspection])
-    return []
-
-
-def _command(config: pytest.Config) -> str:
-    """Return the command line of the run. A user name and a password in an address are left out."""
-    command = shlex.join(["pytest", *map(str, config.invocation_params.args)])
-    return re.sub(r"(?<=://)[^/@\s]+@", "", command)
-
-
-def _columns() -> int:
-    """Return the columns of the summary; a log has no width of its own."""
-    return min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
-
-
 def _requested(config: pytest.Config) -> list[str]:
     """Return the options of all requested reports, as on the command line."""
-    return [_flag(option) for option in (*FILES, *FOLDERS, "wandb") if getattr(config.option, option)]
+    return [_flag(option) for option in OPTIONS if getattr(config.option, option)]
 
 
 def _targets(config: pytest.Config) -> dict[str, Path]:
     """Return the requested files and TensorBoard's directory, by option."""
-    given = {option: getattr(config.option, option) for option in (*FILES, *FOLDERS)}
+    given = {option: getattr(config.option, option) for option, one in OPTIONS.items() if one.kind in PATHS}
     return {option: Path(config.invocation_params.dir, name) for option, name in given.items() if name}
 
 
 def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"
+    return OPTIONS[option].flag
 
 
 def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -> dict[str, str]:
@@ -222,7 +187,8 @@ def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -
     errors = {}
     for option, target in targets.items():
         try:
-            _write_report(option, target, summary, config.stash[DATA[option]], holds=holds)
+            has_answers = OPTIONS[option].writes in ("report", "answers")
+            _write_report(option, target, summary, config.stash[DOCUMENT if has_answers else SHOWN], holds=holds)
         except ScalarsError as error:
             errors[option] = str(error)
         except OSError as error:
@@ -233,17 +199,15 @@ def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -
     return errors
 
 
-def _write_report(
-    option: str, target: Path | str, summary: RunSummary, document: Mapping[str, Any], *, holds: bool
-) -> None:
+def _write_report(option: str, target: Path | str, summary: RunSummary, document: JsonReport, *, holds: bool) -> None:
     match option:
         case "report_json":
-            write_json(Path(target), document)
+            _write_json(Path(target), document)
         case "report_md":
             write(Path(target), markdown(document, holds=holds))
         case "report_html":
             # Importing its templates takes time that other runs need not spend.
-            from plugins.report.html.page import page
+            from longctx.plugins.report.html.page import page
 
             write(Path(target), page(document, details(summary)))
         case "samples_jsonl":
@@ -259,7 +223,7 @@ def _write_report(
 
 def _check_writable(option: str, target: Path) -> None:
     """Create the target's directory and a file in it; raises pytest.UsageError if that is impossible."""
-    is_folder = option in FOLDERS
+    is_folder = OPTIONS[option].kind == "folder"
     folder = target if is_folder else target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -275,33 +239,37 @@ def _check_writable(option: str, target: Path) -> None:
         ) from error
 
 
-def _describe_in_junit(config: pytest.Config, document: Mapping[str, Any]) -> None:
-    """Add the facts of the run and of every case to the JUnit report; workers know neither."""
-    from _pytest.junitxml import xml_key
+def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
+    """Add the facts of the run and of every case to the JUnit report; workers know neither.
+
+    The values that were not measured are left out.
+    """
+    from _pytest.junitxml import bin_xml_escape, xml_key
 
     xml = config.stash.get(xml_key, None)
     if xml is None:
         return
-    model, ruler = document["model"], document["ruler"]
+    model, ruler = document.model, document.ruler
     for name in JUNIT_MODEL_FACTS:
-        if model[name] is not None:
-            xml.add_global_property(f"model.{name}", str(model[name]))
-    if ruler["effective_length_label"] is not None:
-        xml.add_global_property("ruler.effective_length", ruler["effective_length_label"])
-    xml.add_global_property("run.partial", str(document["run"]["partial"]).lower())
+        if (fact := getattr(model, name)) is not None:
+            xml.add_global_property(f"model.{name}", str(fact))
+    if ruler.effective_length_label is not None:
+        xml.add_global_property("ruler.effective_length", ruler.effective_length_label)
+    xml.add_global_property("run.partial", str(document.run.partial).lower())
     # A test that its worker died over has no name; the worker that finished the case reports it under its name.
     xml.node_reporters_ordered = [node for node in xml.node_reporters_ordered if node.to_xml().get("name")]
-    entries = {entry["id"]: entry for entry in document["cases"]}
+    entries = {entry.id: entry for entry in document.cases}
     for test in (node.to_xml() for node in xml.node_reporters_ordered):
-        if test.get("name") in entries:
-            _add_properties(test, case_properties(entries[test.get("name")]))
-
-
-def _add_properties(test: ElementTree.Element, properties: list[tuple[str, object]]) -> None:
-    """Add properties to a finished JUnit test case; the schema wants them before everything else."""
-    from _pytest.junitxml import bin_xml_escape
-
-    parent = ElementTree.Element("properties")
-    for name, value in properties:
-        ElementTree.SubElement(parent, "property", name=name, value=bin_xml_escape(value))
-    test.insert(0, parent)
+        entry = entries.get(test.get("name", ""))
+        if entry is None:
+            continue
+        values = structs.asdict(entry).items()
+        flat = {name: value for name, value in values if isinstance(value, str | int | float) and name != "id"}
+        if entry.interval is not None:
+            flat["interval"] = "{} {}".format(*entry.interval)
+        flat |= {f"failures.{kind}": count for kind, count in entry.failures.items()}
+        properties = ElementTree.Element("properties")
+        for name, value in flat.items():
+            ElementTree.SubElement(properties, "property", name=name, value=bin_xml_escape(value))
+        # The schema wants the properties before everything else.
+        test.insert(0, properties)

@@ -4,6 +4,8 @@ pytest determines its root directory before it knows the options of this suite. 
 takes an existing /ckpt for a directory of tests, and finds neither the suite nor its options. In `pytest --model=/ckpt`
 it does not. pytest loads this module as an installed plugin (an entry point), early enough to start again with every
 path option in the second form.
+
+An installed package registers it too. There it must stay small, because pytest loads it in every project.
 """
 
 from __future__ import annotations
@@ -14,21 +16,26 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from fixtures.installation import PATH_OPTIONS, SUITE, join_path_options
+SUITE = Path(__file__).resolve().parents[1]
 
 
 def pytest_addoption() -> None:
     """Restart pytest if needed; this hook runs right after the plugin is loaded, before anything is collected."""
-    arguments = sys.argv[1:]
-    is_pytest_command = Path(sys.argv[0]).name in ("pytest", "py.test", "__main__.py")
-    if is_pytest_command and "--rootdir" not in arguments and moves_rootdir(arguments, Path.cwd()):
+    directory, arguments = Path.cwd(), sys.argv[1:]
+    if not directory.is_relative_to(SUITE) or "--rootdir" in arguments:
+        return
+    from longctx.plugins.config.invocation import join_path_options
+
+    if Path(sys.argv[0]).name in ("pytest", "py.test", "__main__.py") and _moves_rootdir(arguments, directory):
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *join_path_options(arguments)])
 
 
-def moves_rootdir(arguments: Sequence[str], directory: Path) -> bool:
+def _moves_rootdir(arguments: Sequence[str], directory: Path) -> bool:
     """Return True if pytest, run in a directory of this repository, would take a path option for a test directory."""
-    if directory != SUITE and SUITE not in directory.parents:
+    from longctx.plugins.config.options import PATH_OPTIONS
+
+    if not directory.is_relative_to(SUITE):
         return False
     values = [value for option, value in pairwise(arguments) if option in PATH_OPTIONS]
     paths = [Path(directory, value).resolve() for value in values]

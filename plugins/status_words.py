@@ -1,18 +1,17 @@
-"""Show cases and gates in words of their own: cases are measured; gates pass, fail, are undecided or only reported."""
+"""The words of the terminal: cases are measured; gates pass, fail, are undecided or only reported.
+
+An interrupted run ends with the number of samples that the journal has, and without a traceback.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import pytest
 
-from plugins.controller import CONTROLLER
-from plugins.gate_tests import GATE_WORD
-from plugins.interrupted import INTERRUPTION
-from plugins.invariance import PROPERTY_WORD
-from plugins.options import RUN
-from plugins.select_gates import LISTED_GATES, gate_count
+from longctx.plugins.stash import CONTROLLER, GATE_WORD, LISTED_GATES, PROPERTY_WORD, RUN
+from longctx.plugins.verdicts.selection import named_gates
 
 Status = tuple[str, str, str | tuple[str, Mapping[str, bool]]]
 """The key under which the terminal counts a report, its letter, and its word under -v."""
@@ -24,6 +23,9 @@ CASE_COLOURS = {
     "measured": "green", "checked": "green", "without a score": "red", "with problems": "red",
     "not measured": "yellow", "retried": "yellow",
 }  # fmt: skip
+INTERRUPTION = pytest.StashKey[str]()
+"""The statement about an interrupted run; not set for any other run."""
+
 GROUPS = {"gates": GATE_WORD, "properties": PROPERTY_WORD}
 """The attribute of the reports of each group that holds their word."""
 
@@ -35,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if RUN in config.stash and reporter is not None and not hasattr(config, "workerinput"):
         pytests_line = reporter.build_summary_stats_line
         # pytest shows keys that it does not know in yellow, as if they were warnings.
-        reporter.build_summary_stats_line = lambda: last_line(reporter, *pytests_line())
+        reporter.build_summary_stats_line = lambda: _last_line(reporter, *pytests_line())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,100 +48,105 @@ def pytest_report_teststatus(report: Any, config: pytest.Config) -> Status | Non
     for group, attribute in GROUPS.items():
         word = getattr(report, attribute, None)
         if word is not None:
-            return _grouped(report, group, word, config) if report.when == "call" else ("", "", "")
+            if report.when != "call":
+                return "", "", ""
+            # It has no letter: its line is in the summary that follows.
+            colour = "red" if report.failed else "green" if report.passed else "yellow"
+            shown = word.upper() if config.get_verbosity() > 0 else ""
+            return f"{group}: {word.partition(' (')[0]}", "", (shown, {colour: True}) if shown else ""
     if hasattr(report, "longctx_invariance"):
         return "", ".", "CHECKED"
-    return _case(report, preflight=config.stash[RUN].options.preflight) if hasattr(report, "longctx") else None
-
-
-def _grouped(report: Any, group: str, word: str, config: pytest.Config) -> Status:
-    """Return the status of a gate or a property. It has no letter: its line is in the summary that follows."""
-    colour = "red" if report.failed else "green" if report.passed else "yellow"
-    shown = word.upper() if config.get_verbosity() > 0 else ""
-    return f"{group}: {word.partition(' (')[0]}", "", (shown, {colour: True}) if shown else ""
-
-
-def _case(report: Any, *, preflight: bool) -> Status | None:
-    """Return the status of a case; None for an unexpected exception, whose traceback pytest shows."""
-    if report.passed:
-        return ("checked", ".", "CHECKED") if preflight else ("measured", ".", "MEASURED")
+    # pytest shows the traceback of an unexpected exception.
+    if not hasattr(report, "longctx") or (report.failed and getattr(report, "longctx_unexpected", False)):
+        return None
     if report.skipped:
         return "not measured", "-", "NOT MEASURED"
-    if getattr(report, "longctx_unexpected", False):
-        return None
-    return ("with problems", "P", "PROBLEMS") if preflight else ("without a score", "E", "ERROR")
+    if config.stash[RUN].options.preflight:
+        return ("checked", ".", "CHECKED") if report.passed else ("with problems", "P", "PROBLEMS")
+    return ("measured", ".", "MEASURED") if report.passed else ("without a score", "E", "ERROR")
 
 
-def last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) -> tuple[list[Part], str]:
+def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) -> tuple[list[Part], str]:
     """Return the parts of the terminal's last line and its colour, from those that pytest would show."""
     config = reporter.config
     if config.option.collectonly:
-        return _listed(config, pytests_parts), pytests_colour
+        listed = f"{len(config.stash[CONTROLLER].selected)} cases and {config.stash.get(LISTED_GATES, 0)} gates"
+        return [(listed, pytests_parts[0][1]), *pytests_parts[1:]], pytests_colour
     if config.option.plan:
         return [("nothing was measured: --plan", {"yellow": True})], "yellow"
-    counts = {key: len(reports) for key, reports in reporter.stats.items() if _is_own(key)}
+    counts = {
+        key: len(reports)
+        for key, reports in reporter.stats.items()
+        if key in CASE_COLOURS or key.partition(": ")[0] in GROUPS
+    }
     own = {f"{count} {key}" for key, count in counts.items()}
     others = [part for part in pytests_parts if part[0] not in own and not part[0].startswith("no tests")]
     cases = [_part(f"{counts[key]} {key}", colour) for key, colour in CASE_COLOURS.items() if key in counts]
-    groups = [_part(text, colour) for group in GROUPS for text, colour in _group_parts(reporter.stats, group)]
-    parts = [*_interruption(config), *cases, *others, *groups]
+    groups: list[Part] = []
+    for group in GROUPS:
+        # The first count of a group begins with the group's name.
+        title = prefix = f"{group}: "
+        for key, reports in reporter.stats.items():
+            if key.startswith(prefix) and key != prefix:
+                word = key.removeprefix(prefix)
+                any_failed = any(report.failed for report in reports)
+                colour = "red" if any_failed else "green" if word == "pass" else "yellow"
+                groups.append(_part(f"{title}{len(reports)} {word}", colour))
+                title = ""
+    interruption = [_part(config.stash[INTERRUPTION], "yellow")] if INTERRUPTION in config.stash else []
+    parts = [*interruption, *cases, *others, *groups]
     if not parts:
         return [("nothing was measured", {"yellow": True})], "yellow"
     colours = [colour for _, markup in parts for colour in ("red", "green", "yellow") if markup.get(colour)]
-    colour = "red" if "red" in colours else "green" if "green" in colours and not _is_open(counts) else "yellow"
+    is_open = "gates: undecided" in counts or "gates: underpowered" in counts
+    colour = "red" if "red" in colours else "green" if "green" in colours and not is_open else "yellow"
     return [(text, markup | {"bold": colour in markup}) for text, markup in parts], colour
-
-
-def _is_own(key: str) -> bool:
-    return key in CASE_COLOURS or key.partition(": ")[0] in GROUPS
-
-
-def _is_open(counts: Mapping[str, int]) -> bool:
-    return "gates: undecided" in counts or "gates: underpowered" in counts
 
 
 def _part(text: str, colour: str) -> Part:
     return text, {colour: True}
 
 
-def _group_parts(stats: Mapping[str, list[Any]], group: str) -> list[tuple[str, str]]:
-    """Return the counts of a group with their colours; the first one begins with the group's name."""
-    parts = []
-    for key, reports in stats.items():
-        name, _, word = key.partition(": ")
-        if name == group and word:
-            any_failed = any(report.failed for report in reports)
-            colour = "red" if any_failed else "green" if word == "pass" else "yellow"
-            parts.append((f"{len(reports)} {word}", colour))
-    return [(f"{group}: {text}" if not place else text, colour) for place, (text, colour) in enumerate(parts)]
-
-
-def _listed(config: pytest.Config, pytests_parts: list[Part]) -> list[Part]:
-    """Return the parts for --collect-only: the number of cases and gates, then what pytest says besides."""
-    cases, gates = len(config.stash[CONTROLLER].selected), config.stash.get(LISTED_GATES, 0)
-    return [(f"{cases} cases and {gates} gates", pytests_parts[0][1]), *pytests_parts[1:]]
-
-
-def _interruption(config: pytest.Config) -> list[Part]:
-    text = config.stash.get(INTERRUPTION, "")
-    return [(text, {"yellow": True})] if text else []
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     """Explain a run that selected nothing."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and RUN in config.stash:
-        terminalreporter.write_line(nothing_selected(config), yellow=True)
+        given = [
+            f"{flag} {getattr(config.option, name)!r}"
+            for flag, name in (("-k", "keyword"), ("-m", "markexpr"))
+            if getattr(config.option, name)
+        ]
+        run = config.stash[RUN]
+        cases, gates = len(run.available), len(named_gates(run.thresholds, run.scope(run.available)))
+        terminalreporter.write_line(
+            f"nothing selected: {' and '.join(given) or 'the command line'} matches none of the {cases} cases and "
+            f"{gates} gates; add --collect-only -q to list their ids",
+            yellow=True,
+        )
 
 
-def nothing_selected(config: pytest.Config) -> str:
-    """Return why no case was selected, and how to list the ids of cases and gates."""
-    given = [
-        f"{flag} {getattr(config.option, name)!r}"
-        for flag, name in (("-k", "keyword"), ("-m", "markexpr"))
-        if getattr(config.option, name)
-    ]
-    cases, gates = len(config.stash[RUN].available), gate_count(config)
-    return (
-        f"nothing selected: {' and '.join(given) or 'the command line'} matches none of the {cases} cases and "
-        f"{gates} gates; add --collect-only -q to list their ids"
-    )
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """End the run without the place in the code at which Ctrl-C reached it, unless --full-trace asks for it."""
+    config = session.config
+    try:
+        return (yield)
+    except KeyboardInterrupt as interrupt:
+        # With another message, pytest-xdist stops after -x or --maxfail.
+        is_from_keyboard = type(interrupt) is KeyboardInterrupt or "keyboard-interrupt" in str(interrupt)
+        if CONTROLLER not in config.stash or not is_from_keyboard:
+            raise
+        config.stash[CONTROLLER].is_interrupted = True
+        if config.option.fulltrace:
+            raise
+    pytest.exit("Ctrl-C", returncode=int(pytest.ExitCode.INTERRUPTED))
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """State how many samples the journal has, after the run has been evaluated."""
+    yield
+    controller = session.config.stash.get(CONTROLLER, None)
+    if controller is not None and controller.is_interrupted:
+        stored, planned = controller.stored_samples()
+        kept = f"{stored:,} of {planned:,} samples kept" if planned else "before the first sample"
+        session.config.stash[INTERRUPTION] = f"interrupted: {kept}; the same command continues"

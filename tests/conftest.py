@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 # Modules that load models, start whole runs or simulate thousands of panels: several seconds each.
 SLOW_MODULES = frozenset((
     "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",
-    "unit/checkpoints/test_load_check.py",
+    "unit/checkpoints/test_consistency.py",
     "unit/conversion/test_adapter.py", "unit/conversion/test_convert.py",
     "unit/corpora/test_published_real.py", "unit/corpora/test_synthetic_documents.py",
     "unit/corpora/test_synthetic_passage_questions.py", "unit/corpora/test_synthetic_world.py",
@@ -25,9 +25,7 @@ SLOW_MODULES = frozenset((
     "unit/engines/test_openai_options.py", "unit/engines/test_openai_probe.py",
     "unit/engines/test_openai_requests.py", "unit/engines/test_openai_thinking.py",
     "unit/faults/test_faults.py",
-    "unit/gates/test_evaluate_early.py", "unit/gates/test_likelihood.py",
-    "unit/gates/test_panels.py", "unit/gates/test_panels_ahead.py",
-    "unit/gates/test_regression.py", "unit/invariance/test_invariance.py",
+    "unit/invariance/test_invariance.py",
     "unit/invariance/test_server_invariance.py",
     "unit/longctx/test_measure.py",
     "unit/memory/test_estimate.py", "unit/memory/test_fit.py",
@@ -41,6 +39,9 @@ SLOW_MODULES = frozenset((
     "unit/tasks/test_tasks_slots.py",
     "unit/test_cases.py", "unit/test_versions.py", "unit/tokenization/test_incremental.py",
     "unit/tokenization/test_load.py",
+    "unit/verdicts/test_evaluate_early.py", "unit/verdicts/test_likelihood_gates.py",
+    "unit/verdicts/test_panels.py", "unit/verdicts/test_panels_ahead.py",
+    "unit/verdicts/test_regression.py",
 ))  # fmt: skip
 
 
@@ -71,6 +72,16 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect() -> None:
+    """Collect the garbage of the modules before, and keep the collector away from what they left in caches.
+
+    Engines collect garbage when memory runs out; over the texts of a thousand tests that takes seconds each time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def runs_these_tests(config: pytest.Config) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fixtures.records import Case
+from longctx.fixtures.records import Case
 
 pytestmark = pytest.mark.helmet
 

@@ -2,13 +2,15 @@
 
     longctx bisect --good runs/a/step-2000 --bad runs/a/step-9000 --checkpoints 'runs/a/step-*'
 
-A binary search over the checkpoints on one case: the case that lost most, or the one of --case or --gate. Every step
-is compared with the good endpoint sample by sample, only until the verdict is certain. All other options are pytest's:
---lengths, -k, -n, ... The same command continues a search that was stopped.
+A noisy binary search over the checkpoints on one case: the case that lost most, or the one of --case or --gate. Steps
+answer samples on which the endpoints differ, and more of them where answers flip. The result is a step or a range of
+steps, with the probability that the run became worse there. All other options are pytest's: --lengths, -k, -n, ... The
+same command continues a search that was stopped.
 
-Exit codes: 0 the first bad step was found; 1 the endpoints show no loss; 2 the first bad step may also be a step that
-could not be measured; 3 the endpoints could not be compared; 4 wrong use. With --test, the codes of `git bisect run`:
-0 good, 1 bad, 125 cannot be tested, 128 stop, for everything that says nothing about the checkpoint.
+Exit codes: 0 the first bad step, or a range of steps with it, was found; 1 no loss is shown; 2 the first bad step may
+also be a step that could not be measured; 3 the endpoints could not be compared; 4 wrong use. With --test, the codes
+of `git bisect run`: 0 good, 1 bad, 125 cannot be tested, 128 stop, for everything that says nothing about the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -16,40 +18,31 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, as_completed, wait
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ci.bisect.bisection import Bisection
-from ci.bisect.compare import Suite, compare_step, search_bounds
-from ci.bisect.confirm import confirm
-from ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure_endpoints
-from ci.bisect.report import BisectLog, step_line
-from ci.bisect.search import StepVerdict, max_measurements, search
-from ci.checkpoint_dirs import CheckpointsError, Step, between, fingerprint_of
-from ci.parallel import Execution, add_execution_options, read_execution
-from ci.run_file import SET_BY_COMMAND, RunFileError, command_options, run_options, split_config
-from ci.suite_thresholds import suite_thresholds
-from fixtures.checkpoints.checkpoint import CheckpointError
-from fixtures.cli import CommandParser, print_line, report_wrong_use
-from fixtures.outside_files import absolute
-from plugins.gates.thresholds import SHIPPED, Gate, ThresholdsError
+from longctx.ci.bisect.compare import Suite, compare_step, search_bounds
+from longctx.ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, hints_at_loss, measure_endpoints
+from longctx.ci.bisect.measurements import Bisection, confirm
+from longctx.ci.bisect.posterior import Posterior
+from longctx.ci.bisect.report import BisectLog, step_line
+from longctx.ci.bisect.search import StepResult, expected_measurements, search
+from longctx.ci.checkpoint_dirs import CheckpointsError, Step, between, fingerprint_of
+from longctx.ci.launch import Execution, read_execution
+from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
+from longctx.ci.suite_options import suite_thresholds
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
+from longctx.fixtures.outside_files import absolute
+from longctx.plugins.config.options import add_own_options, check_own_values, refused_option
+from longctx.plugins.thresholds.records import SHIPPED, Gate, ThresholdsError
 
 CANNOT_TEST, STOP_GIT = 125, 128
 INTERRUPTED = 130
-Measurement = Callable[[int], StepVerdict]
-# Options of pytest that a search sets for every run or that would apply to each of them anew, with what to use instead.
-# A file with options for all commands may have them.
-NOT_PASSED_ON = {
-    **dict.fromkeys(SET_BY_COMMAND, "its results are in --out"),
-    **dict.fromkeys(("--model", "--baseline", "--step"), "use --good, --bad and --checkpoints"),
-    "--invariance": "and check the engine once with pytest --model CKPT --invariance",
-    **dict.fromkeys(("--plan", "--preflight"), "and use pytest itself"),
-}
-# `git bisect run` does not say how many commits it has; a search of as many steps has these bounds.
-GIT_STEPS = 1000
+# `git bisect run` does not say how many commits it has. So many tests, enough for 1000, share the probability of error.
+GIT_MEASUREMENTS = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,77 +92,41 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def bisect_parser() -> CommandParser:
-    """Return the parser of the bisection's own options."""
+def _parse(arguments: list[str]) -> Arguments:
     parser = CommandParser(
         prog="longctx bisect", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add = parser.add_argument
-    add("--good", type=Path, required=True, metavar="CKPT", help="a checkpoint before the loss")
-    add("--bad", type=Path, required=True, metavar="CKPT", help="a checkpoint after it")
-    add(
-        "--checkpoints", nargs="+", default=[], metavar="PATTERN",
-        help="the checkpoints between the two; the last number of a name is its step",
-    )  # fmt: skip
-    selection = parser.add_mutually_exclusive_group()
-    selection.add_argument(
-        "--case", metavar="ID", help="search on this case, such as 'test_ruler[niah_single_2-8k]' (default: the worst)"
-    )
-    selection.add_argument(
-        "--gate", metavar="NAME", help="search on the mean over this gate's cases, at the length that lost most"
-    )
-    add("--test", type=Path, metavar="CKPT", help="only test whether this checkpoint is good, for git bisect run")
-    add("--samples", type=int, default=500, metavar="N", help="most samples of a case (default: 500)")
-    add(
-        "--confidence", type=float, default=0.99, metavar="P",
-        help="probability that the step is right (default: 0.99)",
-    )  # fmt: skip
-    add(
-        "--thresholds", type=Path, default=SHIPPED, metavar="FILE",
-        help="the file that defines the gate of --gate (default: thresholds.toml of the suite)",
-    )  # fmt: skip
-    add(
-        "--out", type=Path, default=Path("out/bisect"), metavar="DIR",
-        help="folder for reports, bisect.html, bisect.json and bisect.svg (default: out/bisect)",
-    )  # fmt: skip
-    add_execution_options(parser, parallel="steps to measure at a time; they cut the range into N + 1 parts")
-    add("--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)")
-    return parser
-
-
-def _parse(arguments: list[str]) -> Arguments:
-    parser = bisect_parser()
-    file, words = split_config(arguments)
-    from_file = [] if file is None else [*run_options(file, NOT_PASSED_ON), *command_options(file, "bisect", parser)]
+    add_own_options(parser, "bisect")
+    file, words = split_config(arguments, "bisect")
+    from_file = [] if file is None else [*run_options(file, "bisect"), *command_options(file, "bisect")]
     parsed, options = parser.parse_known_args([*from_file, *words])
-    for option in options:
-        if (name := option.partition("=")[0]) in NOT_PASSED_ON:
-            raise CheckpointsError(f"{name}: not for the runs of a search; leave it out, {NOT_PASSED_ON[name]}")
-    if not 0.5 <= parsed.confidence <= 0.999 or parsed.samples < 1:
-        raise CheckpointsError("--confidence must be 0.5 to 0.999, and --samples at least 1")
+    if refused := refused_option(options, "bisect"):
+        raise CheckpointsError(refused)
     try:
+        check_own_values(parsed, "bisect")
         execution = read_execution(parsed.launch, parsed.parallel, print_line)
     except ValueError as error:
         raise CheckpointsError(str(error)) from error
+    gate = None
+    if parsed.gate is not None:
+        thresholds = parsed.thresholds or SHIPPED
+        gates = {known.name: known for known in suite_thresholds(thresholds, options).gates}
+        if parsed.gate not in gates:
+            known_names = ", ".join(gates) or "none"
+            raise ThresholdsError(f"--gate: no gate {parsed.gate!r} in {thresholds}; known gates: {known_names}")
+        gate = gates[parsed.gate]
     return Arguments(
         good=parsed.good,
         bad=parsed.bad,
         checkpoints=tuple(parsed.checkpoints),
         case=parsed.case,
-        gate=None if parsed.gate is None else _load_gate(parsed.gate, parsed.thresholds, options),
+        gate=gate,
         test=parsed.test,
         confidence=parsed.confidence,
         suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, execution=execution),
         execution=execution,
     )
-
-
-def _load_gate(name: str, thresholds: Path, options: Sequence[str]) -> Gate:
-    gates = {gate.name: gate for gate in suite_thresholds(thresholds, options).gates}
-    if name not in gates:
-        raise ThresholdsError(f"--gate: no gate {name!r} in {thresholds}; known gates: {', '.join(gates) or 'none'}")
-    return gates[name]
 
 
 def _endpoints(arguments: Arguments, good: Step, bad: Step) -> Endpoints:
@@ -185,45 +142,32 @@ def _search(arguments: Arguments) -> int:
     good, bad, last = steps[0], steps[-1], len(steps) - 1
     print_line(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
     endpoints = _endpoints(arguments, good, bad)
-    print_line(f"endpoints  {endpoints.summary}")
     execution = arguments.execution
-    bisection = Bisection(
-        suite=arguments.suite, steps=steps, endpoints=endpoints, confidence=arguments.confidence,
-        parallel=execution.parallel,
-    )  # fmt: skip
-    if last > 1 and bisection.telling.values:
+    bisection = Bisection(arguments.suite, steps, endpoints, confidence=arguments.confidence)
+    votes = bisection.votes
+    if endpoints.doubt and not hints_at_loss(votes.worse, votes.better):
+        raise EndpointsError(1, endpoints.doubt)
+    print_line(f"endpoints  {endpoints.summary}")
+    if last > 1 and bisection.telling:
         # Measured before several threads ask for it.
         print_line(f"screening  {bisection.rise_between_endpoints.line}")
     log = BisectLog(bisection=bisection)
-    most = max_measurements(last, parallel=execution.parallel)
+    most = expected_measurements(last, parallel=execution.parallel)
     print_line(f"searching  {last - 1} steps between them, about {most} to measure")
 
-    def measure(positions: Sequence[int], how: Measurement = bisection.measure) -> list[StepVerdict]:
-        measuring = {execution.submit(how, position): position for position in positions}
-        for future in as_completed(measuring):
-            verdict = future.result()
-            print_line(step_line(steps[measuring[future]], verdict))
-            log.add(measuring[future], verdict)
-        return [future.result() for future in measuring]
+    def note(results: Mapping[int, StepResult], posterior: Posterior, measured: Sequence[int]) -> None:
+        verdicts = log.note(results, posterior)
+        for position in measured:
+            print_line(step_line(steps[position], verdicts[position]))
 
-    def screen(positions: Sequence[int]) -> list[StepVerdict]:
-        return measure(positions, bisection.screen)
-
-    early: list[Future[StepVerdict]] = []
-
-    def confirm_early(last_good: int, first_bad: int) -> None:
-        # The report of this comparison is read again by `confirm`, unless the edge turns out to be a dip.
-        if execution.parallel > 1:
-            early.append(execution.submit(bisection.compare, first_bad, last_good))
-
-    edge = search(
-        last, measure, screen=screen if bisection.telling.values else None, parallel=execution.parallel,
-        on_edge=confirm_early,
-    )  # fmt: skip
-    wait(early)
-    for line in log.finish(edge, confirm(bisection, edge)):
+    bisection.note = note
+    edge = search(last, bisection, confidence=arguments.confidence, parallel=execution.parallel)
+    is_shown = edge.is_shown or not endpoints.doubt
+    for line in log.finish(edge, confirm(bisection, edge) if is_shown else None):
         print_line(line)
-    return 2 if edge.skipped else 0
+    if not is_shown:
+        return 1
+    return 2 if edge.is_step and edge.skipped else 0
 
 
 def _test(arguments: Arguments) -> int:
@@ -235,8 +179,10 @@ def _test(arguments: Arguments) -> int:
         # The suite would name its own options in an error about them.
         fingerprint_of(endpoint.path, option=option, options=arguments.suite.options)
     endpoints = _endpoints(arguments, good, bad)
+    if endpoints.doubt:
+        raise EndpointsError(1, endpoints.doubt)
     print_line(f"endpoints  {endpoints.summary}")
-    bounds = search_bounds(endpoints.loss_points, alpha=(1 - arguments.confidence) / max_measurements(GIT_STEPS))
+    bounds = search_bounds(endpoints.loss_points, alpha=(1 - arguments.confidence) / GIT_MEASUREMENTS)
     result = compare_step(arguments.suite, arguments.test.resolve(), good.path, bounds, endpoints.cases)
     print_line(
         f"{arguments.test}: {result.verdict}"

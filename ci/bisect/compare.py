@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from ci.bisect.search import StepVerdict
-from ci.checkpoint_dirs import fingerprint_of
-from ci.parallel import Execution
-from ci.suite_process import SuiteRun, journal_fingerprints, run_suite
-from fixtures.atomic_files import write_file
-from fixtures.checkpoints.checkpoint import CheckpointError
-from fixtures.installation import CASES_DIRECTORY
-from fixtures.seeding import stable_hash
+from longctx.ci.checkpoint_dirs import fingerprint_of
+from longctx.ci.launch import Execution
+from longctx.ci.suite_process import SuiteRun, run_suite
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.fixtures.records.report import JsonReport, ReportGate
+from longctx.fixtures.seeding import stable_hash
 
 # Shares of the loss between the endpoints: up to the first a step is still good, from the second on it is bad.
 CLEAR_SHARE, DROP_SHARE = 0.25, 0.75
-# The probability of error of a screening. An error costs time and nothing else, because the edge is measured as well.
-SCREEN_ALPHA = 0.01
 # The distance between the seed of the survey and that of the search. Few users have two seeds at this distance.
 SURVEY_SEED_DISTANCE = 1_000_003
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The result of comparing a checkpoint with a good one."""
+
+    verdict: Literal["good", "bad", "skipped"]
+    difference: float | None = None
+    """Mean score of the checkpoint minus that of the good one, in points; None if they were not compared."""
+    interval: tuple[float, float] | None = None
+    """Confidence interval of the difference, in points; None if they were not compared."""
+    pairs: int = 0
+    """Number of samples that both checkpoints answered."""
+    reason: str = ""
+    """One line that says why they could not be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +56,12 @@ class Bounds:
         clear = "" if self.clear_points is None else f"clear = {self.clear_points!r}\n"
         return (
             f"[verdict]\nconfidence = {self.confidence!r}\n\n[regression]\ndrop = {self.drop_points!r}\n{clear}"
-            f'population = {str(self.population).lower()}\ncases = "report"\nblocking = false\n'
+            f'population = {str(self.population).lower()}\nlost_here = "fail"\ncases = "report"\nblocking = false\n'
         )
 
 
 def search_bounds(loss_points: float, *, alpha: float) -> Bounds:
-    """Return the bounds for a step of a search for a loss, wrong with probability `alpha` at most."""
+    """Return the bounds for a step that may have a loss, wrong with probability `alpha` at most."""
     return Bounds(
         confidence=1 - alpha,
         drop_points=DROP_SHARE * loss_points,
@@ -91,7 +104,8 @@ class Suite:
         Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. A survey
         has samples of its own; `only` are values of `--only-samples`; with `likelihood`, gold answers are scored and
         none are generated. The same comparison runs once: its report is read afterwards. If several runs are allowed at
-        a time, they share a full comparison through the journal, and one that is `shared`. Raises CheckpointError.
+        a time, they share a full comparison of all samples through the journal, and one that is `shared`. Raises
+        CheckpointError.
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
@@ -107,7 +121,7 @@ class Suite:
         write_file(thresholds_path, thresholds.encode())
         arguments = [*selection, "--model", str(model), "--baseline", str(baseline)]
         arguments += ["--thresholds", str(thresholds_path)]
-        if not (full or shared) or self._report(name).exists():
+        if only or not (full or shared) or self._report(name).exists():
             return self._run(arguments, name, fingerprints)
         parts = [name, *(f"{name}.{number}" for number in range(2, self.execution.parallel + 1))]
         running = [self.execution.submit(self._run, arguments, part, fingerprints) for part in parts]
@@ -122,7 +136,7 @@ class Suite:
             fingerprints=fingerprints,
             executor=self.execution.executor,
         )
-        self._journal_fingerprints.update(journal_fingerprints(run.report) if run.report else {})
+        self._journal_fingerprints.update(_journal_fingerprints(run.report) if run.report else {})
         return run
 
     def _report(self, name: str) -> Path:
@@ -144,37 +158,92 @@ class Suite:
         return self._journal_fingerprints.get(fingerprint, fingerprint)
 
 
-def compare_step(
-    suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str], only: Sequence[str] = ()
-) -> StepVerdict:
+def compare_step(suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str]) -> Comparison:
     """Compare a checkpoint with a good one; a checkpoint that cannot be measured is skipped with the reason."""
     try:
-        run = suite.compare(model, baseline, bounds, cases=cases, only=only)
+        run = suite.compare(model, baseline, bounds, cases=cases)
     except CheckpointError as error:
-        return StepVerdict(verdict="skipped", reason=str(error))
-    return step_verdict(run, bounds)
-
-
-def step_verdict(run: SuiteRun, bounds: Bounds) -> StepVerdict:
-    """Return the verdict of a finished comparison."""
+        return Comparison(verdict="skipped", reason=str(error))
     gate = regression_gate(run.report)
     if gate is None:
-        return StepVerdict(verdict="skipped", reason=run.reason or "the run compared nothing")
-    if gate["measured"] is None:
-        return StepVerdict(verdict="skipped", reason=gate["reason"])
+        return Comparison(verdict="skipped", reason=run.reason or "the run compared nothing")
+    if gate.measured is None or gate.interval is None:
+        return Comparison(verdict="skipped", reason=gate.reason)
     assert bounds.clear_points is not None
     # A run that stops early on a time budget may leave the gate inconclusive: the nearer bound then decides.
     half_way = -(bounds.drop_points + bounds.clear_points) / 2
-    is_bad = {"fail": True, "pass": False}.get(gate["verdict"], gate["measured"] <= half_way)
-    return StepVerdict(
+    is_bad = {"fail": True, "pass": False}.get(gate.verdict, gate.measured <= half_way)
+    return Comparison(
         verdict="bad" if is_bad else "good",
-        difference=gate["measured"],
-        interval=(gate["interval"][0], gate["interval"][1]),
-        pairs=gate["samples"],
+        difference=gate.measured,
+        interval=gate.interval,
+        pairs=gate.samples,
     )
 
 
-def regression_gate(report: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def regression_gate(report: JsonReport | None) -> ReportGate | None:
     """Return the report's only regression gate, None if it has no such gate."""
-    gates = report["gates"] if report else []
-    return next((gate for gate in gates if gate["kind"] == "regression"), None)
+    gates = report.gates if report else []
+    return next((gate for gate in gates if gate.kind == "regression"), None)
+
+
+# In 4000 draws from measured pairs, one sample was enough to separate good steps from bad ones; more of them guard
+# against one whose gold answer is unusual.
+CONTEXTS = 3
+# A difference between the endpoints that a step without a loss can have by chance.
+LEAST_RISE_NATS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRise:
+    """The loss of a checkpoint on the gold answers, less that of the good endpoint."""
+
+    nats: float | None
+    """Nats a token; None if it was not measured."""
+    pairs: int = 0
+    """Samples of both checkpoints."""
+    reason: str = ""
+    """One line that says why it was not measured."""
+
+    @property
+    def tells(self) -> bool:
+        """Return True for a bad endpoint whose steps can be told apart by it."""
+        return self.nats is not None and self.nats >= LEAST_RISE_NATS
+
+    @property
+    def line(self) -> str:
+        """What a bad endpoint with this rise means for the screening of steps."""
+        if self.nats is None:
+            return f"by answers, because likelihoods were not measured: {self.reason}"
+        lost = f"gold answers lose {self.nats:.2f} nats a token between the endpoints"
+        return f"by likelihood: {lost}" if self.tells else f"by answers: {lost}, less than {LEAST_RISE_NATS:g}"
+
+
+def rise_of_loss(run: SuiteRun) -> LossRise:
+    """Return the rise over the baseline's loss that a run measured."""
+    likelihood = run.report.likelihood if run.report else None
+    changes = [panel.change for panel in likelihood.panels if panel.change] if likelihood else []
+    known = [(change.pairs, change.nll.mean) for change in changes if change.nll]
+    pairs = sum(count for count, _ in known)
+    if not pairs:
+        return LossRise(nats=None, reason=run.reason or "no samples of both checkpoints")
+    nats = sum(count * mean for count, mean in known) / pairs
+    return LossRise(nats=nats, pairs=pairs)
+
+
+def verdict_by_rise(rise: float, between_endpoints: float) -> Literal["good", "bad"] | None:
+    """Return the verdict of a step whose loss rose by so many nats; None if that lies between the thresholds."""
+    share = rise / between_endpoints
+    if share <= CLEAR_SHARE:
+        return "good"
+    return "bad" if share >= DROP_SHARE else None
+
+
+def _journal_fingerprints(report: JsonReport) -> dict[str, str]:
+    """Return the fingerprints under which the journal has a report's checkpoints, by those of their directories.
+
+    They differ for adapters and raw checkpoints, which the run makes a model of.
+    """
+    return {
+        model.source.fingerprint if model.source else model.fingerprint: model.fingerprint for model in report.models
+    }

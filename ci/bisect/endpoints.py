@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from ci.bisect.compare import Bounds, Suite, regression_gate
-from ci.checkpoint_dirs import Step
-from plugins.gates.thresholds import Gate
-
-Report = Mapping[str, Any]
+from longctx.ci.bisect.compare import Bounds, Suite, regression_gate
+from longctx.ci.checkpoint_dirs import Step
+from longctx.fixtures.records.report import JsonReport
+from longctx.plugins.thresholds.records import Gate
 
 # Enough samples to see which case lost most. Other samples then measure its loss: of many cases, the one that lost most
 # has probably lost less on other samples, and may have lost nothing.
@@ -19,6 +17,9 @@ SURVEY_SAMPLES = 50
 # The comparison that stops early has this part of the search's probability of error. With less certainty it would stop
 # so soon that the size of the loss, to which all steps are compared, is a guess.
 EARLY_SHARE = 0.1
+# Endpoints that show no loss are searched nevertheless if they have one with this much confidence: other steps on their
+# two sides may show it. Of endpoints without a loss, the search then says that none is shown.
+HINT_ALPHA = 0.1
 
 
 class EndpointsError(Exception):
@@ -31,22 +32,24 @@ class EndpointsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """The loss between a good and a bad checkpoint, shown on samples of the searched cases."""
+    """The loss between a good and a bad checkpoint on samples of the searched cases."""
 
     cases: tuple[str, ...]
     """Ids of the searched cases."""
     loss_points: float
     interval: tuple[float, float]
-    """Confidence interval of the difference bad minus good, in points; both ends are negative."""
+    """Confidence interval of the difference bad minus good, in points; both ends are negative if a loss is shown."""
     pairs: int
     """Number of samples that both checkpoints answered."""
     score_good: float
     """Mean score of the good checkpoint, 0 to 100."""
     score_bad: float
     """Mean score of the bad checkpoint, 0 to 100."""
-    report: Report
+    report: JsonReport
     """The suite's report on this comparison."""
-    survey: Report | None = None
+    doubt: str = ""
+    """One line that says why no loss is shown; empty if one is."""
+    survey: JsonReport | None = None
     """The suite's report on the short run that chose the cases; None if the user named the case."""
 
     @property
@@ -54,19 +57,19 @@ class Endpoints:
         """The cases, both scores and the difference in one line."""
         low, high = self.interval
         return (
-            f"{describe_cases(self.cases)}: {self.score_good:.1f} to {self.score_bad:.1f}, "
+            f"{_describe_cases(self.cases)}: {self.score_good:.1f} to {self.score_bad:.1f}, "
             f"{-self.loss_points:+.1f} [{low:+.1f}, {high:+.1f}] over {self.pairs} pairs"
         )
 
 
-def describe_cases(cases: Sequence[str]) -> str:
+def _describe_cases(cases: Sequence[str]) -> str:
     """Return the id of the only case, or the number of cases and the first id."""
     return cases[0] if len(cases) == 1 else f"{len(cases)} cases, {cases[0]} and others"
 
 
 def choose_cases(
     suite: Suite, good: Step, bad: Step, gate: Gate | None, confidence: float
-) -> tuple[tuple[str, ...], Report]:
+) -> tuple[tuple[str, ...], JsonReport]:
     """Return the cases to search on, and the report of the short run over all cases that chose them.
 
     These are the case that lost most or, with a gate, its cases at the length that lost most. Raises EndpointsError if
@@ -76,19 +79,30 @@ def choose_cases(
     run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), samples=samples, full=True, is_survey=True)
     if run.report is None:
         raise EndpointsError(4 if run.exit_code == 4 else 3, f"the endpoints cannot be compared: {run.reason}")
-    compared = (run.report["regression"] or {"cases": {}})["cases"]
-    differences = {name: case["difference"] for name, case in compared.items() if case["difference"] is not None}
+    compared = run.report.regression.cases if run.report.regression else {}
+    differences = {name: case.difference for name, case in compared.items() if case.difference is not None}
     if not differences:
         raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(run.report)}")
     if gate is None:
         return (min(differences, key=lambda name: (differences[name], name)),), run.report
-    return _worst_length(run.report, gate, differences), run.report
+    by_length: dict[int, list[str]] = {}
+    suite_name, category = ("ruler", gate.aspect) if gate.category is None else ("helmet", gate.category)
+    for case in run.report.cases:
+        is_of_gate = case.suite == suite_name and category in (None, case.category)
+        if gate.tasks:
+            is_of_gate = case.task in gate.tasks
+        if is_of_gate and case.id in differences and (not gate.lengths or case.length in gate.lengths):
+            by_length.setdefault(case.length, []).append(case.id)
+    if not by_length:
+        raise EndpointsError(4, f"--gate: no case of {gate.name!r} was run; see --lengths, --suite and -k")
+    worst = min(by_length.values(), key=lambda names: sum(differences[name] for name in names) / len(names))
+    return tuple(worst), run.report
 
 
 def measure_endpoints(
-    suite: Suite, good: Step, bad: Step, cases: tuple[str, ...], confidence: float, survey: Report | None
+    suite: Suite, good: Step, bad: Step, cases: tuple[str, ...], confidence: float, survey: JsonReport | None
 ) -> Endpoints:
-    """Compare the endpoints; raise EndpointsError unless the bad one is shown to be worse.
+    """Compare the endpoints; raise EndpointsError if they cannot be compared.
 
     The comparison stops once a loss on the planned samples is certain, if it is then also shown for the models behind
     them; else all samples decide.
@@ -101,65 +115,76 @@ def measure_endpoints(
     if run.report is None:
         raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"the endpoints cannot be compared: {run.reason}")
     gate = regression_gate(run.report)
-    if gate is None or gate["measured"] is None:
-        raise EndpointsError(3, f"the endpoints cannot be compared: {gate['reason'] if gate else 'no case was run'}")
-    scores = [case["score"] for case in run.report["cases"] if case["score"] is not None]
+    if gate is None or gate.measured is None or gate.interval is None:
+        raise EndpointsError(3, f"the endpoints cannot be compared: {gate.reason if gate else 'no case was run'}")
+    scores = [case.score for case in run.report.cases if case.score is not None]
     if not scores:
         raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(run.report)}")
     score_bad = sum(scores) / len(scores)
     endpoints = Endpoints(
         cases=cases,
-        loss_points=-gate["measured"],
-        interval=(gate["interval"][0], min(gate["interval"][1], 0.0) if is_shown else gate["interval"][1]),
-        pairs=gate["samples"],
-        score_good=score_bad - gate["measured"],
+        loss_points=-gate.measured,
+        interval=(gate.interval[0], min(gate.interval[1], 0.0) if is_shown else gate.interval[1]),
+        pairs=gate.samples,
+        score_good=score_bad - gate.measured,
         score_bad=score_bad,
         report=run.report,
         survey=survey,
     )
-    if not is_shown and (fault := _fault(endpoints, good, bad)):
-        raise EndpointsError(1, fault)
-    return endpoints
+    return endpoints if is_shown else replace(endpoints, doubt=_doubt(endpoints, good, bad))
 
 
-def _is_shown(report: Report | None, confidence: float) -> bool:
+def extended(endpoints: Endpoints, suite: Suite, good: Step, bad: Step, confidence: float) -> Endpoints | None:
+    """Return the comparison of the endpoints on twice as many samples; None if all are measured or it failed."""
+    cases = len(endpoints.cases)
+    per_case = -(-endpoints.pairs // cases)
+    if per_case >= suite.samples:
+        return None
+    samples, bounds = min(suite.samples, 2 * per_case), Bounds(confidence=confidence)
+    run = suite.compare(bad.path, good.path, bounds, cases=endpoints.cases, samples=samples, full=True)
+    gate = regression_gate(run.report)
+    if run.report is None or gate is None or gate.measured is None or gate.interval is None:
+        return None
+    scores = [case.score for case in run.report.cases if case.score is not None]
+    score_bad = sum(scores) / max(1, len(scores))
+    return replace(
+        endpoints, loss_points=-gate.measured, interval=gate.interval, pairs=max(gate.samples, endpoints.pairs + 1),
+        score_good=score_bad - gate.measured, score_bad=score_bad, report=run.report,
+    )  # fmt: skip
+
+
+def hints_at_loss(worse: int, better: int) -> bool:
+    """Return True if votes that show no loss leave enough hope that other steps show one."""
+    return _is_loss(worse, better, 1 - 2 * HINT_ALPHA)
+
+
+def _is_shown(report: JsonReport | None, confidence: float) -> bool:
     """Return True if a comparison that stopped early shows a loss of the models, not only on the planned samples.
 
     The haystacks on which the scores differ are counted, and a sign test decides.
     """
     gate = regression_gate(report)
-    if report is None or gate is None or gate["verdict"] != "fail":
+    if report is None or gate is None or gate.verdict != "fail":
         return False
-    compared = report["regression"]["cases"].values()
-    worse, better = (sum(case[f"haystacks_{word}"] for case in compared) for word in ("worse", "better"))
-    return is_loss(worse, better, confidence)
+    assert report.regression is not None, "a regression gate belongs to a comparison"
+    compared = report.regression.cases.values()
+    worse, better = sum(case.haystacks_worse for case in compared), sum(case.haystacks_better for case in compared)
+    return _is_loss(worse, better, confidence)
 
 
-def is_loss(worse: int, better: int, confidence: float) -> bool:
+def _is_loss(worse: int, better: int, confidence: float) -> bool:
     """Return True if a sign test shows that more haystacks become worse than better."""
     tail = sum(math.comb(worse + better, count) for count in range(worse, worse + better + 1))
     return tail <= (1 - confidence) / 2 * float(2 ** (worse + better))
 
 
-def _worst_length(report: Report, gate: Gate, differences: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the gate's cases at the length whose mean difference is the lowest."""
-    by_length: dict[int, list[str]] = {}
-    for case in report["cases"]:
-        if case["id"] in differences and _is_in_gate(gate, case):
-            by_length.setdefault(case["length"], []).append(case["id"])
-    if not by_length:
-        raise EndpointsError(4, f"--gate: no case of {gate.name!r} was run; see --lengths, --suite and -k")
-    worst = min(by_length.values(), key=lambda names: sum(differences[name] for name in names) / len(names))
-    return tuple(worst)
-
-
-def _fault(endpoints: Endpoints, good: Step, bad: Step) -> str | None:
-    """Return one line if the endpoints show no loss, else None."""
+def _doubt(endpoints: Endpoints, good: Step, bad: Step) -> str:
+    """Return one line if the endpoints show no loss, else an empty one."""
     low, high = endpoints.interval
     if high < 0:
-        return None
+        return ""
     evidence = (
-        f"{describe_cases(endpoints.cases)}: {endpoints.score_good:.1f} to {endpoints.score_bad:.1f}, "
+        f"{_describe_cases(endpoints.cases)}: {endpoints.score_good:.1f} to {endpoints.score_bad:.1f}, "
         f"{-endpoints.loss_points:+.1f} [{low:+.1f}, {high:+.1f}]"
     )
     if low > 0:
@@ -171,14 +196,5 @@ def _fault(endpoints: Endpoints, good: Step, bad: Step) -> str | None:
     return f"{fault}; nothing to search"
 
 
-def _is_in_gate(gate: Gate, case: Mapping[str, Any]) -> bool:
-    if gate.lengths and case["length"] not in gate.lengths:
-        return False
-    if gate.tasks:
-        return case["task"] in gate.tasks
-    suite, category = ("ruler", gate.aspect) if gate.category is None else ("helmet", gate.category)
-    return bool(case["suite"] == suite and category in (None, case["category"]))
-
-
-def _first_error(report: Report) -> str:
-    return next((f"{case['id']}: {case['error']}" for case in report["cases"] if case["error"]), "no case has a pair")
+def _first_error(report: JsonReport) -> str:
+    return next((f"{case.id}: {case.error}" for case in report.cases if case.error), "no case has a pair")

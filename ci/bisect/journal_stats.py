@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from plugins.journal import Entry, IndexedEntry, Journal, likelihood_key, sample_key
-from plugins.journal.lines import decode_subject
+from longctx.fixtures.records.report import JsonReport
+from longctx.plugins.journal import Entry, IndexedEntry, Journal, likelihood_key, sample_key
+from longctx.plugins.journal.lines import decode_subject
 
 ANSWER_CHARACTERS = 200
+
+SampleScores = Mapping[tuple[str, int], float]
+"""Scores, 0 to 1, by case id and index of the sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +60,14 @@ class JournalStats:
     A checkpoint's entries are read once, so entries written later are missing.
     """
 
-    def __init__(self, report: Mapping[str, Any], samples: int):
+    def __init__(self, report: JsonReport, samples: int):
         self._report = report
         self._samples = samples
-        self._directory = Path(report["run"]["options"]["journal"])
+        self._directory = Path(report.run.journal)
         self._journals: dict[str, Journal | None] = {}
         """The journal of each fingerprint; None if it has no results."""
 
-    def of(self, report: Mapping[str, Any]) -> JournalStats:
+    def of(self, report: JsonReport) -> JournalStats:
         """Return the same statistics for the cases of another report."""
         return JournalStats(report, self._samples)
 
@@ -79,15 +82,11 @@ class JournalStats:
             likelihood_tokens=sum(likelihoods[key].likelihood.computed_tokens for key in keys),
         )
 
-    def difference(self, before: str, after: str, cases: Sequence[str]) -> float:
-        """Return the mean score of `after` minus that of `before`, in points, over the samples of both; 0 for none."""
-        scores_before = {entry.key: entry.score for entry in self._entries(before, cases)}
-        differences = [
-            entry.score - scores_before[entry.key]
-            for entry in self._entries(after, cases)
-            if entry.key in scores_before
-        ]
-        return 100 * sum(differences) / len(differences) if differences else 0.0
+    def scores(self, fingerprint: str, cases: Sequence[str]) -> SampleScores:
+        """Return the scores of all samples of these cases that a checkpoint answered."""
+        journal = self._journal(fingerprint)
+        entries = {} if journal is None else journal.entries
+        return {sample: entries[key].score for sample, key in self._keys(cases) if key in entries}
 
     def flips(self, before: str, after: str, cases: Sequence[str]) -> tuple[Flip, ...]:
         """Return the samples that both checkpoints answered and that have different scores."""
@@ -111,33 +110,33 @@ class JournalStats:
 
     def _names(self, cases: Sequence[str]) -> Iterator[str]:
         """Return the keys of all samples of these cases."""
-        run = self._report["run"]
+        return (key for _, key in self._keys(cases))
+
+    def _keys(self, cases: Sequence[str]) -> Iterator[tuple[tuple[str, int], str]]:
+        """Return the case ids and indices of all samples of these cases, with their keys."""
+        run = self._report.run
         return (
-            sample_key(run["samples"], case.get("version", ""), run["seed"], case["task"], case["length"], index)
-            for case in self._report["cases"]
-            if case["id"] in cases
-            for index in range(max(self._samples, case["planned"]))
+            ((case.id, index), sample_key(run.samples, case.version, run.seed, case.task, case.length, index))
+            for case in self._report.cases
+            if case.id in cases
+            for index in range(max(self._samples, case.planned))
         )
 
     def _journal(self, fingerprint: str) -> Journal | None:
-        if fingerprint not in self._journals:
-            self._journals[fingerprint] = self._read(fingerprint)
-        return self._journals[fingerprint]
-
-    def _read(self, fingerprint: str) -> Journal | None:
         """Read the checkpoint's results, computed as the report's model if there are such, else in any other way."""
+        if fingerprint in self._journals:
+            return self._journals[fingerprint]
         subjects = [
             subject
             for file in sorted(self._directory.glob("*/subject.json"))
             if (subject := decode_subject(file.read_bytes())) is not None and subject.fingerprint == fingerprint
         ]
-        same_execution = [
-            subject for subject in subjects if dict(subject.execution) == self._report["model"]["execution"]
-        ]
-        if not subjects:
-            return None
-        journal = Journal(self._directory, (same_execution or subjects)[0])
-        journal.refresh()
+        same_execution = [subject for subject in subjects if dict(subject.execution) == self._report.model.execution]
+        journal = None
+        if subjects:
+            journal = Journal(self._directory, (same_execution or subjects)[0])
+            journal.refresh()
+        self._journals[fingerprint] = journal
         return journal
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ci.bisect.bisection import Bisection
-from ci.bisect.confirm import Confirmation
-from ci.bisect.journal_stats import Cost, Flip
-from ci.bisect.page import bisect_page
-from ci.bisect.search import Edge, StepVerdict
-from ci.checkpoint_dirs import Step
-from fixtures.atomic_files import write_file
-from plugins.report.charts.differences import StepDifference, difference_svg
+from markupsafe import Markup
+
+from longctx.ci.bisect.journal_stats import Cost
+from longctx.ci.bisect.measurements import Bisection, Confirmation
+from longctx.ci.bisect.posterior import Posterior
+from longctx.ci.bisect.search import Edge, StepResult, Verdict
+from longctx.ci.checkpoint_dirs import Step
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.shown_text import visible_data
+from longctx.plugins.report.charts.differences import StepDifference, difference_svg
+from longctx.plugins.report.html.page import render
 
 SCHEMA = "longctx-bisect/1"
 MAX_FLIPS_SHOWN = 5
+# No model of histories is as certain as its own formulas.
+MOST_CERTAIN = 0.999
 SHOWN_CHARACTERS = 60
 CHART_CAPTION = (
     "points of difference from the good endpoint, with intervals, over training steps; "
@@ -26,26 +32,107 @@ CHART_CAPTION = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepVerdict:
+    """One step as reports show it: its result, and what all answers together say of it."""
+
+    verdict: Verdict
+    """Bad if more than half of the loss has probably happened there."""
+    bad_probability: float | None = None
+    """Probability that more than half of the loss has happened; None for a step that answered no telling sample."""
+    difference: float | None = None
+    """Points lost since the good endpoint, negative for a loss; None for a skipped step."""
+    interval: tuple[float, float] | None = None
+    """Interval of the difference, which holds it with the search's confidence; None if it is not known."""
+    result: StepResult
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict under the keys of `bisect.json`."""
+        return {
+            "verdict": self.verdict,
+            "bad_probability": self.bad_probability,
+            "difference": self.difference,
+            "interval": self.interval,
+            "pairs": self.result.pairs,
+            "reason": self.result.reason,
+            "screened": self.result.reading is None and self.result.screened is not None,
+            "rise_of_loss": self.result.rise_of_loss,
+        }
+
+
+def step_verdict(bisection: Bisection, position: int, result: StepResult, posterior: Posterior) -> StepVerdict:
+    """Return what is known of a step after some measurements."""
+    loss = bisection.endpoints.loss_points
+    if result.reason:
+        return StepVerdict(verdict="skipped", result=result)
+    if result.reading is None:
+        assert result.rise_of_loss is not None
+        assert result.screened is not None
+        # A gold answer may be less likely still than at the bad endpoint, which says nothing about points.
+        share = min(1.0, max(0.0, result.rise_of_loss / (bisection.rise_between_endpoints.nats or 1.0)))
+        return StepVerdict(verdict=result.screened, difference=0.0 - loss * share, result=result)
+    mean, low, high = posterior.share(position, bisection.confidence)
+    probability = float(posterior.lost[position])
+    return StepVerdict(
+        verdict="bad" if probability > 0.5 else "good", bad_probability=round(probability, 6),
+        difference=-loss * mean, interval=(-loss * high, -loss * low), result=result,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BisectLog:
-    """The files of one search, written again after every step, so that a killed search leaves its results."""
+    """The files of one search, written again after every round, so that a killed search leaves its results."""
 
     bisection: Bisection
-    verdicts: dict[int, StepVerdict] = field(default_factory=dict)
-    """Verdicts of all steps so far by position, in the order of the search."""
 
-    def add(self, position: int, verdict: StepVerdict) -> None:
-        """Record a step's verdict and write all files."""
-        self.verdicts[position] = verdict
-        self._write(is_finished=False)
+    def note(self, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
+        """Write all files after a round; return the verdicts of all steps so far, in the order of the search."""
+        verdicts = self._verdicts(results, posterior)
+        self._write(verdicts, is_finished=False)
+        return verdicts
 
-    def finish(self, edge: Edge, confirmation: Confirmation) -> list[str]:
-        """Write all files for the last time, and return the final lines for the terminal."""
-        lines = final_lines(self.bisection, edge, confirmation)
-        more = _final_facts(self.bisection, edge, confirmation) | {"words": lines}
-        self._write(is_finished=True, edge=edge, more=more)
+    def finish(self, edge: Edge, confirmation: Confirmation | None) -> list[str]:
+        """Write all files for the last time, and return the final lines for the terminal.
+
+        Without a confirmation nothing is shown.
+        """
+        steps = self.bisection.steps
+        more: dict[str, Any] = {
+            "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None,
+            "not_measured": _unmeasured_count(self.bisection, edge),
+        }  # fmt: skip
+        if confirmation is None:
+            lines = [f"nothing shown: {self.bisection.endpoints.doubt}", f"written: {_files(self.bisection)}"]
+        else:
+            lines = _final_lines(self.bisection, edge, confirmation)
+            ends = steps[edge.last_good].number, steps[edge.first_bad].number
+            more |= {
+                "first_bad": ends[1],
+                "last_good": ends[0],
+                "probability": _stated(edge.probability),
+                "range": None if edge.is_step else list(ends),
+                "most_likely": steps[edge.likeliest].number,
+                "monotone": not edge.dips,
+                "dips": [[steps[position].number for position in dip] for dip in edge.dips],
+                "skipped": [steps[position].number for position in edge.skipped],
+                "edge": None if confirmation.edge.difference is None else asdict(confirmation.edge),
+                "flips": [asdict(flip) for flip in confirmation.flips],
+                "cost": asdict(confirmation.cost),
+                "linear_scan": asdict(confirmation.linear_scan),
+                "survey": None if confirmation.survey_cost is None else asdict(confirmation.survey_cost),
+            }
+        verdicts = self._verdicts(edge.results, edge.posterior)
+        self._write(verdicts, is_finished=True, edge=edge if confirmation else None, more=more | {"words": lines})
         return lines
 
-    def _write(self, *, is_finished: bool, edge: Edge | None = None, more: Mapping[str, Any] | None = None) -> None:
+    def _verdicts(self, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
+        return {
+            position: step_verdict(self.bisection, position, result, posterior) for position, result in results.items()
+        }
+
+    def _write(
+        self, verdicts: Mapping[int, StepVerdict], *, is_finished: bool, edge: Edge | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         bisection = self.bisection
         document = {
             "schema": SCHEMA,
@@ -53,20 +140,20 @@ class BisectLog:
             "good": str(bisection.steps[0].path),
             "bad": str(bisection.steps[-1].path),
             "cases": list(bisection.endpoints.cases),
-            "lost": bisection.endpoints.loss_points,
+            "loss": bisection.endpoints.loss_points,
             "confidence": bisection.confidence,
-            "looks": [
+            "steps": [
                 {"step": bisection.steps[position].number, "checkpoint": str(bisection.steps[position].path)}
                 | verdict.as_json()
-                for position, verdict in self.verdicts.items()
+                for position, verdict in verdicts.items()
             ],
         }
         document |= dict(more or {})
-        chart = _chart(bisection, self.verdicts, edge)
+        chart = _chart(bisection, verdicts, edge)
         texts = {
             "bisect.json": f"{json.dumps(document, indent=1)}\n",
             "bisect.svg": chart,
-            "bisect.html": bisect_page(document, chart),
+            "bisect.html": _page(document, chart),
         }
         for name, text in texts.items():
             write_file(bisection.suite.folder / name, text.encode("utf-8", errors="replace"))
@@ -74,114 +161,104 @@ class BisectLog:
 
 def step_line(step: Step, verdict: StepVerdict) -> str:
     """Return one step's verdict as a line."""
+    result = verdict.result
     if verdict.difference is None:
-        return f"step {step.number:<8} skipped  {verdict.reason}"
-    if verdict.rise_of_loss is not None:
-        loss = f"loss of the gold answers {verdict.rise_of_loss:+.2f} nats"
-        return f"step {step.number:<8} {verdict.verdict:<7} {loss}  {verdict.pairs} telling pairs"
-    low, high = verdict.interval or (-100.0, 100.0)
-    kind = "telling pairs" if verdict.is_screened else "pairs"
-    difference = f"{verdict.difference:+6.1f} [{low:+.1f}, {high:+.1f}]"
-    return f"step {step.number:<8} {verdict.verdict:<7} {difference}  {verdict.pairs} {kind}"
+        return f"step {step.number:<8} skipped  {result.reason}"
+    if result.reading is None:
+        loss = f"loss of the gold answers {result.rise_of_loss:+.2f} nats"
+        return f"step {step.number:<8} {verdict.verdict:<7} {loss}  {result.pairs} telling pairs"
+    assert verdict.bad_probability is not None
+    probability = max(verdict.bad_probability, 1 - verdict.bad_probability)
+    lost = sum(result.reading.losses)
+    return (
+        f"step {step.number:<8} {verdict.verdict:<7} {_percent(probability):>6}  lost {lost:g} of {result.pairs} "
+        "telling pairs"
+    )
 
 
-def final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
+def _stated(probability: float) -> float:
+    """Return a probability as it is stated: rounded down, and never as more certain than the model can be."""
+    return min(MOST_CERTAIN, math.floor(10_000 * probability + 1e-6) / 10_000)
+
+
+def _percent(probability: float) -> str:
+    """Return a stated probability in percent, rounded down, so that 99 % is not shown for less."""
+    return f"{math.floor(1000 * _stated(probability) + 1e-9) / 10:g} %"
+
+
+def _files(bisection: Bisection) -> str:
+    return f"{bisection.suite.folder}/bisect.html, bisect.json, bisect.svg"
+
+
+def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
     """Return the lines that end a search: its result first, then what qualifies it, then its cost."""
-    return [
-        _result_line(bisection, edge),
-        *_dip_lines(bisection, edge),
-        _edge_line(bisection, confirmation.edge),
-        *_other_drop_lines(confirmation),
-        *_flip_lines(confirmation.flips),
-        *_skipped_lines(bisection, edge),
-        *_unmeasured_lines(bisection, edge),
-        *_screening_lines(bisection, edge),
-        *cost_lines(confirmation),
-        f"written: {bisection.suite.folder}/bisect.html, bisect.json, bisect.svg",
-    ]
-
-
-def _result_line(bisection: Bisection, edge: Edge) -> str:
-    good, bad = bisection.steps[edge.last_good].number, bisection.steps[edge.first_bad].number
-    confidence = f"{100 * bisection.confidence:g} %"
-    if not edge.skipped:
-        return f"first bad step {bad} (last good {good}), {confidence}"
-    skipped = ", ".join(str(bisection.steps[position].number) for position in edge.skipped)
-    return f"first bad step {bad}, or one of the skipped steps before it: {skipped} (last good {good}), {confidence}"
-
-
-def _dip_lines(bisection: Bisection, edge: Edge) -> list[str]:
-    steps = bisection.steps
-    return [
+    steps, verdict = bisection.steps, confirmation.edge
+    lines = [_result_line(bisection, edge)]
+    lines += (
         f"not monotone: bad from {steps[dip.first_bad].number} on (good at {steps[dip.last_good].number}), "
         f"good again at {steps[dip.good_again].number}; the loss of {steps[-1].name} begins later"
         for dip in edge.dips
-    ]
-
-
-def _edge_line(bisection: Bisection, verdict: StepVerdict) -> str:
+    )
     if verdict.difference is None or verdict.interval is None:
-        return f"the two steps were not compared: {verdict.reason}"
-    low, high = verdict.interval
-    loss = f"{verdict.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {verdict.pairs} pairs"
-    return f"between them {loss}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints"
-
-
-def _other_drop_lines(confirmation: Confirmation) -> list[str]:
-    return [
+        lines.append(f"the two steps were not compared: {verdict.reason}")
+    else:
+        low, high = verdict.interval
+        loss = f"{verdict.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {verdict.pairs} pairs"
+        lines.append(f"between them {loss}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
+    lines += (
         f"two drops: from step {drop.before.number} to {drop.after.number} another {drop.difference:+.1f} "
         f"[{drop.interval[0]:+.1f}, {drop.interval[1]:+.1f}]; search it with --good {drop.before.path} "
         f"--bad {drop.after.path}"
         for drop in confirmation.other_drops
-    ]
-
-
-def _flip_lines(flips: Sequence[Flip]) -> list[str]:
-    if not flips:
-        return []
-    worse = [flip for flip in flips if flip.after < flip.before]
-    lines = [f"flipped samples: {len(worse)} worse, {len(flips) - len(worse)} better, for example"]
+    )
+    worse = [flip for flip in confirmation.flips if flip.after < flip.before]
+    if confirmation.flips:
+        better = len(confirmation.flips) - len(worse)
+        lines.append(f"flipped samples: {len(worse)} worse, {better} better, for example")
     for flip in worse[:MAX_FLIPS_SHOWN]:
         depth = "" if flip.depth is None else f" at depth {flip.depth:.2f}"
         expected, answer = ", ".join(flip.expected)[:SHOWN_CHARACTERS], flip.answer_after[:SHOWN_CHARACTERS]
         lines.append(f"    {flip.case} sample {flip.index}{depth}: expected {expected!r}, now {answer!r}")
-    return lines
-
-
-def _skipped_lines(bisection: Bisection, edge: Edge) -> list[str]:
-    return [
-        f"skipped step {bisection.steps[position].number}: {verdict.reason}"
-        for position, verdict in sorted(edge.verdicts.items())
-        if not verdict.pairs
-    ]
+    lines += (
+        f"skipped step {steps[position].number}: {result.reason}"
+        for position, result in sorted(edge.results.items())
+        if result.reason
+    )
+    if unmeasured := _unmeasured_count(bisection, edge):
+        lines.append(f"not measured: {unmeasured} of {len(steps)} steps; a dip among them goes unnoticed")
+    lines += [*_screening_lines(bisection, edge), *_cost_lines(confirmation)]
+    return [*lines, f"written: {_files(bisection)}"]
 
 
 def _unmeasured_count(bisection: Bisection, edge: Edge) -> int:
-    return len(bisection.steps) - 2 - len(edge.verdicts)
+    return len(bisection.steps) - 2 - len(edge.results)
 
 
-def _unmeasured_lines(bisection: Bisection, edge: Edge) -> list[str]:
-    count = _unmeasured_count(bisection, edge)
-    return [f"not measured: {count} of {len(bisection.steps)} steps; a dip among them goes unnoticed"] if count else []
+def _result_line(bisection: Bisection, edge: Edge) -> str:
+    """Return the line that says at which step the loss began, and with which probability."""
+    steps = bisection.steps
+    good, bad = steps[edge.last_good].number, steps[edge.first_bad].number
+    if edge.is_step:
+        skipped = ", ".join(str(steps[position].number) for position in edge.skipped)
+        doubt = f", or one of the skipped steps before it: {skipped}" if skipped else ""
+        return f"first bad step {bad}{doubt} (last good {good}), {_percent(edge.probability)}"
+    first = steps[edge.last_good + 1].number
+    likeliest = f"most likely {steps[edge.likeliest].number}"
+    return f"first bad step between {first} and {bad} (last good {good}), {_percent(edge.probability)}; {likeliest}"
 
 
 def _screening_lines(bisection: Bisection, edge: Edge) -> list[str]:
-    """Return what the screening saved, and what it would have said alone."""
-    screened = [verdict.pairs for verdict in edge.verdicts.values() if verdict.is_screened]
-    measured = [verdict.pairs for verdict in edge.verdicts.values() if verdict.pairs and not verdict.is_screened]
-    if edge.screened is None or not screened:
+    """Return how many steps only the likelihood of gold answers told apart."""
+    screened = sum(result.reading is None and result.screened is not None for result in edge.results.values())
+    if not screened:
         return []
-    by_loss = sum(verdict.rise_of_loss is not None for verdict in edge.verdicts.values())
-    by_likelihood = f", {by_loss} of them by the likelihood of gold answers" if by_loss else ""
-    alone = "the same step" if edge.screened == edge.first_bad else f"step {bisection.steps[edge.screened].number}"
-    saved = round(len(screened) * sum(measured) / max(1, len(measured))) - sum(screened)
     return [
-        f"screened: {len(screened)} step{'s' * (len(screened) != 1)} only on samples on which the endpoints differ"
-        f"{by_likelihood}, which saved about {max(0, saved)} samples; alone that would have named {alone}"
+        f"screened: {screened} step{'s' * (screened != 1)} only by the likelihood of gold answers, which chose where "
+        "to look and is no part of the probability"
     ]
 
 
-def cost_lines(confirmation: Confirmation) -> list[str]:
+def _cost_lines(confirmation: Confirmation) -> list[str]:
     """Return the cost of a search, beside that of all samples on every checkpoint."""
     cost, linear = confirmation.cost, confirmation.linear_scan
     share = f" (1/{linear.samples / cost.samples:.1f})" if cost.samples else ""
@@ -195,25 +272,6 @@ def _cost(cost: Cost) -> str:
     """Return samples and tokens; a server need not say how many tokens it computed."""
     likelihoods = f", {cost.likelihood_tokens:,} more for likelihoods" if cost.likelihood_tokens else ""
     return f"{cost.samples:,} samples" + (f", {cost.tokens:,} tokens" if cost.tokens else "") + likelihoods
-
-
-def _final_facts(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> dict[str, Any]:
-    """Return the keys of `bisect.json` that a finished search adds."""
-    steps, edge_verdict = bisection.steps, confirmation.edge
-    return {
-        "first_bad": steps[edge.first_bad].number,
-        "last_good": steps[edge.last_good].number,
-        "screening_alone": None if edge.screened is None else steps[edge.screened].number,
-        "monotone": not edge.dips,
-        "dips": [[steps[position].number for position in dip] for dip in edge.dips],
-        "skipped": [steps[position].number for position in edge.skipped],
-        "not_looked_at": _unmeasured_count(bisection, edge),
-        "edge": None if edge_verdict.difference is None else edge_verdict.as_json(),
-        "flips": [asdict(flip) for flip in confirmation.flips],
-        "cost": asdict(confirmation.cost),
-        "linear_scan": asdict(confirmation.linear_scan),
-        "survey": None if confirmation.survey_cost is None else asdict(confirmation.survey_cost),
-    }
 
 
 def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict], edge: Edge | None) -> str:
@@ -239,4 +297,59 @@ def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict], edge: Edge
         caption=CHART_CAPTION,
         dashed=-endpoints.loss_points / 2,
         shaded_steps=None if edge is None else (steps[edge.last_good].number, steps[edge.first_bad].number),
+    )
+
+
+MOST_FLIPS = 200
+LEFT_OUT = ("    ", "flipped samples", "written: ")
+"""The beginnings of lines for the terminal that the page shows in another way."""
+
+
+def _page(document: Mapping[str, Any], chart: str) -> str:
+    """Return the page of the contents of `bisect.json` and of the chart in `bisect.svg`."""
+    search = visible_data(document)
+    first_bad, last_good = search.get("first_bad"), search.get("last_good")
+    is_step = search.get("range") is None
+    names = ("last good", "first bad") if is_step else ("good", "bad")
+    marks = {} if first_bad is None else dict(zip((last_good, first_bad), names, strict=True))
+    rows = []
+    for step in sorted(search["steps"], key=lambda step: step["step"]):
+        low, high = step["interval"] or (None, None)
+        rise = step.get("rise_of_loss")
+        by_likelihood, nats = ("", "") if not step["screened"] else (", by likelihood", f"{rise:+.2f} nats, ")
+        bad = step["bad_probability"]
+        rows.append(
+            {
+                "step": step["step"],
+                "mark": marks.get(step["step"], ""),
+                "verdict": step["verdict"] + by_likelihood,
+                "probability": "-" if bad is None else _percent(max(bad, 1 - bad)),
+                "difference": "-" if step["difference"] is None else f"{step['difference']:+.1f}",
+                "interval": "-" if low is None else f"{low:+.1f} to {high:+.1f}",
+                "pairs": step["pairs"],
+                "note": step["reason"] or f"{nats}{step['checkpoint']}",
+            }
+        )
+    return render(
+        "bisect.html.j2",
+        title=f"Bisection: {search['cases'][0]}",
+        search=search,
+        is_finished=bool(marks),
+        is_shown=not search["ended"] or bool(marks),
+        probability="" if not marks else _percent(search["probability"]),
+        lines=[line for line in search.get("words", ()) if not line.startswith(LEFT_OUT)],
+        # Drawn by this program from numbers and escaped texts.
+        chart=Markup(chart),
+        steps=rows,
+        flips=[
+            {
+                "name": f"{flip['case']} sample {flip['index']}",
+                "direction": "worse" if flip["after"] < flip["before"] else "better",
+                "expected": ", ".join(flip["expected"]),
+                "before": flip["answer_before"] or "(empty)",
+                "after": flip["answer_after"] or "(empty)",
+            }
+            for flip in search.get("flips", ())[:MOST_FLIPS]
+        ],
+        more_flips=max(0, len(search.get("flips", ())) - MOST_FLIPS),
     )

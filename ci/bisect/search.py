@@ -1,53 +1,64 @@
-"""Search for the step at which a training run became worse. Pure: a callback measures the steps.
+"""Search for the step at which a training run became worse. Pure: callbacks measure the steps.
 
-One step at a time, this is a binary search. With `parallel` steps at a time, they cut the range into that many parts
-and one, of equal size.
+This is a noisy binary search. Each round measures the step that splits the probability of the edge in halves or, with
+`parallel` steps at a time, in that many parts and one. A step first answers a few telling samples; it answers more of
+them where the search comes back to it because they did not tell. The search ends once one step is certain, or once no
+telling sample that could change the result is left: then it names a range.
 
-Histories need not be monotone. In any history, such a search ends between a good and a bad neighbour, but if there
-are several such edges, it cannot know which one it has reached. So the search measures one more step behind the edge,
-in the middle of the widest range that was only assumed to be bad. If that step is good, the edge belongs to a dip, and
-the search continues behind it.
+Histories need not be one step. Once a step is certain, the search measures some steps before it and behind it. Where
+these show that the loss was a dip, it goes on behind the dip.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from longctx.ci.bisect.posterior import EndpointVotes, Floats, Posterior, Reading
 
 Verdict = Literal["good", "bad", "skipped"]
 
+# Telling samples that a step answers first; each time that they do not tell, their number doubles.
+FIRST_SAMPLES = 12
+# A step is measured further while it is neither good nor bad but for this share of the search's probability of error.
+OPEN_SHARE = 0.25
+# Where all telling samples of so many steps do not tell, a range is the result.
+MOST_EXHAUSTED = 5
+# A cheap screen, such as the likelihood of gold answers, is taken to be wrong this often. It chooses where to look.
+SCREEN_ERROR = 0.03
+# A step at which the run surely fell is the result if the loss of the bad endpoint began there, not only a dip.
+FINAL_PROBABILITY = 0.9
+# Without a loss between the endpoints in so many of a hundred histories, nothing is left to search.
+NO_LOSS_PROBABILITY = 0.97
+PROBES_BEFORE = 3
+# The narrowest range in which the run fell by just enough would often be one in which it fell by slightly less. So
+# a range is chosen by a larger fall than the one that is stated.
+RANGE_SHARE = 0.4
+# For a range of so few steps, the endpoints are not measured on more samples.
+NARROW_STEPS = 3
+# Bounds the rounds of a search where telling samples do not tell.
+MAX_ROUNDS_PER_HALVING, MORE_ROUNDS = 4, 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepVerdict:
-    """The result of one step's comparison with a good checkpoint."""
+class StepResult:
+    """One measurement of a step."""
 
-    verdict: Verdict
-    difference: float | None = None
-    """Mean score of the step minus that of the good checkpoint, in points; None if they were not compared."""
-    interval: tuple[float, float] | None = None
-    """Confidence interval of the difference, in points; None if they were not compared."""
-    pairs: int = 0
-    """Number of samples that both checkpoints answered."""
-    reason: str = ""
-    """One line that says why the step was skipped."""
-    is_screened: bool = False
-    """True if the pairs are the samples on which the endpoints differ, and nothing else was measured."""
+    reading: Reading | None = None
+    """All its answers to telling samples so far; None if it was only screened or could not be measured."""
+    screened: Literal["good", "bad"] | None = None
+    """The verdict of the screen; None if it did not tell or was not asked."""
     rise_of_loss: float | None = None
-    """Nats a token by which the loss of the gold answers exceeds the good endpoint's, if it decided; else None."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict under the keys of `bisect.json`."""
-        return {
-            "word": self.verdict,
-            "difference": self.difference,
-            "interval": self.interval,
-            "pairs": self.pairs,
-            "reason": self.reason,
-            "screened": self.is_screened,
-            "rise_of_loss": self.rise_of_loss,
-        }
+    """Nats a token by which the loss of the gold answers exceeds the good endpoint's, if that screened the step."""
+    pairs: int = 0
+    """Number of samples that the step and the good endpoint both answered."""
+    reason: str = ""
+    """One line that says why the step cannot be measured; empty if it can."""
 
 
 class Dip(NamedTuple):
@@ -60,161 +71,277 @@ class Dip(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """The result of a search: a good step, and a bad one behind it with only skipped ones between them."""
+    """The result of a search: the run became worse after one position, and at another one behind it at the latest."""
 
     last_good: int
-    """Position of the good step in the series."""
+    """Position of the step before the loss."""
     first_bad: int
-    """Position of the bad step in the series."""
-    verdicts: Mapping[int, StepVerdict]
-    """Verdicts of all measured or skipped steps by position, in the order of the search."""
+    """Position of the step behind the loss."""
+    probability: float
+    """Probability that the run became worse between the two."""
+    likeliest: int
+    """Position of the step at which it became worse most probably."""
+    is_shown: bool
+    """False if not even the endpoints differ with enough probability."""
+    results: Mapping[int, StepResult]
+    """All measured or skipped steps by position, in the order of the search."""
+    posterior: Posterior
+    """What all answers together say."""
     dips: tuple[Dip, ...] = ()
     """Earlier edges that turned out to be temporary."""
-    screened: int | None = None
-    """Position of the bad step that the screen alone would have named; None for a search without a screen."""
 
     @property
     def skipped(self) -> tuple[int, ...]:
-        """Positions between the two steps; none of them could be measured."""
-        return tuple(range(self.last_good + 1, self.first_bad))
+        """Positions between the two steps that could not be measured."""
+        return tuple(
+            position
+            for position in range(self.last_good + 1, self.first_bad)
+            if position in self.results and self.results[position].reason
+        )
+
+    @property
+    def is_step(self) -> bool:
+        """True if no step that could be measured lies between the two."""
+        return len(self.skipped) == self.first_bad - self.last_good - 1
 
 
-# Returns the verdicts of some positions, in their order.
-Measure = Callable[[Sequence[int]], Sequence[StepVerdict]]
+class Request(NamedTuple):
+    """One step to measure."""
+
+    position: int
+    samples: int
+    """Telling samples that it answers in all; 0 to screen it."""
 
 
-def search(
-    last: int,
-    measure: Measure,
-    *,
-    screen: Measure | None = None,
-    parallel: int = 1,
-    on_edge: Callable[[int, int], None] = lambda *_: None,
-) -> Edge:
-    """Return an edge between position 0, which is good, and position `last`, which is bad.
+class Steps(Protocol):
+    """The interface through which a search measures steps."""
 
-    `measure` gets up to `parallel` positions between the two at a time, and each position once. `on_edge` gets the two
-    positions of each edge before the step that may show it to be a dip is measured.
+    @property
+    def votes(self) -> EndpointVotes:
+        """Contexts on which the endpoints differ."""
 
-    `screen` is a cheaper measurement that may be wrong. It chooses where to look; the positions of the edge and of its
-    dips are then measured too. Once the two disagree, the search starts again from what was measured, without screen.
+    @property
+    def telling(self) -> int:
+        """Telling samples that a step can answer."""
+
+    @property
+    def has_screen(self) -> bool:
+        """True if steps can be screened."""
+
+    def measure(self, requests: Sequence[Request]) -> Sequence[StepResult]:
+        """Measure or screen some steps, at the same time if possible; return the results in the same order."""
+
+    @property
+    def can_extend(self) -> bool:
+        """True if the endpoints can be measured on more samples."""
+
+    def extend(self) -> bool:
+        """Measure the endpoints on more samples to find more telling ones; return False if there are no more."""
+
+    @property
+    def note(self) -> Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]:
+        """Shows what is known after a round that measured some positions."""
+
+
+def search(last: int, steps: Steps, *, confidence: float, parallel: int = 1) -> Edge:
+    """Return where a run became worse between position 0, the good endpoint, and position `last`, the bad one.
+
+    A step is named if it is right with the probability `confidence`; else the narrowest range with that probability.
     """
-    state = _Search(measure, parallel, screen)
-    low, high = 0, last
-    while True:
-        low, high = state.narrow(low, high)
-        state.note_screened(high)
-        if not state.confirm([low, high, *(position for dip in state.dips for position in dip)]):
-            low, high = state.restart(last)
-            continue
-        doubtful = _widest_unmeasured_middle(high, last, state.verdicts)
-        if doubtful is None:
-            break
-        on_edge(low, high)
-        state.measure([doubtful])
-        if state.verdicts[doubtful].verdict != "good":
-            break
-        if not state.confirm([doubtful]):
-            low, high = state.restart(last)
-            continue
-        state.dips.append(Dip(low, high, doubtful))
-        low = doubtful
-        high = min(position for position in (*_positions(state.verdicts, "bad"), last) if position > doubtful)
-    return Edge(last_good=low, first_bad=high, verdicts=state.verdicts, dips=tuple(state.dips), screened=state.screened)
+    return _Search(last, steps, confidence, parallel).run()
 
 
-def max_measurements(last: int, *, parallel: int = 1) -> int:
-    """Return the most steps that `search` measures in a monotone history without skipped steps."""
+def expected_measurements(last: int, *, parallel: int = 1) -> int:
+    """Return about how many steps `search` measures in a history with one clear loss."""
     unmeasured, measurements = last - 1, 0
     while unmeasured > 0:
-        cuts = _cuts(unmeasured, parallel)
-        measurements += len(cuts)
-        unmeasured = max(after - before - 1 for before, after in itertools.pairwise((-1, *cuts, unmeasured)))
-    return measurements + 1 if last > 1 else 0
+        cuts = len({unmeasured * number // (parallel + 1) for number in range(1, parallel + 1)})
+        measurements += cuts
+        unmeasured = unmeasured - 1 - (unmeasured - 1) // 2 if cuts == 1 else -(-(unmeasured - cuts) // (cuts + 1))
+    return min(last - 1, measurements + PROBES_BEFORE) if last > 1 else 0
 
 
 class _Search:
-    """The verdicts of a search and the dips that they show."""
+    """The results of a search so far, and what they say."""
 
-    def __init__(self, measure: Measure, parallel: int, screen: Measure | None):
-        self._measure = measure
-        self._screen = screen
+    def __init__(self, last: int, steps: Steps, confidence: float, parallel: int):
+        self._last = last
+        self._steps = steps
+        self._confidence = confidence
         self._parallel = parallel
-        self._screened: set[int] = set()
-        self.verdicts: dict[int, StepVerdict] = {}
-        self.dips: list[Dip] = []
-        self.screened: int | None = None
+        self._rounds_left = MAX_ROUNDS_PER_HALVING * math.ceil(math.log2(last + 1)) + MORE_ROUNDS
+        self._probed: set[int] = set()
+        self._asked: dict[int, int] = {}
+        self.results: dict[int, StepResult] = {}
+        self.posterior = self._posterior()
 
-    def note_screened(self, first_bad: int) -> None:
-        """Remember the last edge that the screen found."""
-        if self._screen is not None:
-            self.screened = first_bad
+    def run(self) -> Edge:
+        """Measure until one step is certain and probed, or until nothing is left to measure."""
+        while self._rounds_left > 0:
+            edge = self._certain_edge()
+            requests = self._bisecting() if edge is None else self._probing(*edge)
+            if requests:
+                self._measure(requests)
+            elif edge is None and not self._is_narrow() and self._steps.extend():
+                self.posterior = self._posterior()
+            else:
+                break
+        return self._edge()
 
-    def measure(self, positions: Sequence[int]) -> None:
-        """Get the verdicts of some positions, from the screen as long as it was never wrong."""
-        self.verdicts.update(zip(positions, (self._screen or self._measure)(positions), strict=True))
-        if self._screen is not None:
-            self._screened.update(position for position in positions if self.verdicts[position].verdict != "skipped")
+    def _is_narrow(self) -> bool:
+        """Return True if a range of so few steps is certain that more samples of the endpoints are not worth it."""
+        low, high = self._range()
+        return high - low <= NARROW_STEPS < self._last and self.posterior.fell(low, high) >= self._confidence
 
-    def confirm(self, positions: Sequence[int]) -> bool:
-        """Measure those of the positions that were only screened; return False if a verdict changes."""
-        unsure = sorted(self._screened.intersection(positions))
-        if not unsure:
-            return True
-        screened = [self.verdicts[position].verdict for position in unsure]
-        self.verdicts.update(zip(unsure, self._measure(unsure), strict=True))
-        self._screened.difference_update(unsure)
-        return screened == [self.verdicts[position].verdict for position in unsure]
+    def _measure(self, requests: Sequence[Request]) -> None:
+        self._rounds_left -= 1
+        for request, result in zip(requests, self._steps.measure(requests), strict=True):
+            before = self.results.get(request.position)
+            if before is not None and result.screened is None and not result.reason:
+                result = replace(result, screened=before.screened)
+            self.results[request.position] = result
+            answered = result.reading.samples if result.reading else 0
+            self._asked[request.position] = max(request.samples, answered)
+        self.posterior = self._posterior()
+        self._steps.note(self.results, self.posterior, [request.position for request in requests])
 
-    def restart(self, last: int) -> tuple[int, int]:
-        """Forget what was only screened, and screen no more; return the range that the measured verdicts leave."""
-        for position in self._screened:
-            del self.verdicts[position]
-        self._screened.clear()
-        self._screen = None
-        self.dips.clear()
-        return self._last_edge(0, sorted(self.verdicts), last)
+    def _posterior(self) -> Posterior:
+        readings = {position: result.reading for position, result in self.results.items() if result.reading}
+        return Posterior(self._last, readings, self._steps.votes)
 
-    def narrow(self, low: int, high: int) -> tuple[int, int]:
-        """Narrow the range between a good and a bad position until all positions inside it have verdicts."""
-        while unmeasured := [position for position in range(low + 1, high) if position not in self.verdicts]:
-            measured = [unmeasured[cut] for cut in _cuts(len(unmeasured), self._parallel)]
-            self.measure(measured)
-            low, high = self._last_edge(low, measured, high)
-        return low, high
+    def _is_without_loss(self) -> bool:
+        return self.posterior.loss < 1 - NO_LOSS_PROBABILITY
 
-    def _last_edge(self, low: int, measured: Sequence[int], high: int) -> tuple[int, int]:
-        """Return the last good position, and the bad one behind it; every bad one before it began a dip."""
-        first_bad: int | None = None
-        for position in measured:
-            verdict = self.verdicts[position].verdict
-            if verdict == "bad" and first_bad is None:
-                first_bad = position
-            elif verdict == "good":
-                if first_bad is not None:
-                    self.dips.append(Dip(low, first_bad, position))
-                low, first_bad = position, None
-        return low, high if first_bad is None else first_bad
+    def _begins(self, *, screened: bool) -> Floats:
+        """Return for each position the probability that the loss of the bad endpoint had begun there, without end.
 
+        `screened` includes what screens say.
+        """
+        begun = np.minimum.accumulate(self.posterior.lost[::-1])[::-1]
+        begun[0], begun[-1] = 0.0, 1.0
+        weights = np.diff(begun, prepend=0.0).clip(min=0.0)
+        if screened:
+            for position, result in self.results.items():
+                if result.screened is not None and result.reading is None:
+                    contradicts = slice(0, position + 1) if result.screened == "good" else slice(position + 1, None)
+                    weights[contradicts] *= SCREEN_ERROR
+        begins: Floats = weights / weights.sum()
+        return begins
 
-def _cuts(length: int, parallel: int) -> list[int]:
-    """Return up to `parallel` indices that cut a sequence of this length into parts of equal size."""
-    return sorted({length * number // (parallel + 1) for number in range(1, parallel + 1)})
+    def _certain_edge(self) -> tuple[int, int] | None:
+        """Return the positions before and behind the step at which the loss surely began, None if there is none.
 
+        Only skipped steps lie between them.
+        """
+        falls = self.posterior.falls
+        begins = self._begins(screened=False)
+        measurable = [position for position in range(self._last + 1) if not self._is_skipped(position)]
+        for low, high in itertools.pairwise(measurable):
+            if begins[low + 1 : high + 1].sum() >= FINAL_PROBABILITY:
+                fell = falls[high] if high - low == 1 else self.posterior.fell(low, high)
+                return (low, high) if fell >= self._confidence else None
+        return None
 
-def _widest_unmeasured_middle(edge: int, last: int, verdicts: Mapping[int, StepVerdict]) -> int | None:
-    """Return the middle of the widest unmeasured range behind the edge, None if there is no such range.
+    def _bisecting(self) -> list[Request]:
+        """Return the steps whose measurement splits the probability of the edge best.
 
-    Both ends of such a range are known to be bad; the positions between them are assumed to be.
-    """
-    bad = sorted({edge, last, *(position for position in _positions(verdicts, "bad") if position >= edge)})
-    ranges = [
-        [position for position in range(low + 1, high) if position not in verdicts]
-        for low, high in itertools.pairwise(bad)
-    ]
-    widest = max(ranges, key=len, default=[])
-    return widest[len(widest) // 2] if widest else None
+        None are returned if nothing would tell, or if the endpoints must give more telling samples first.
+        """
+        if self._is_without_loss():
+            return []
+        begun = np.cumsum(self._begins(screened=True))
+        open_share = (1 - self._confidence) * OPEN_SHARE
+        requests: dict[int, Request] = {}
+        for number in range(1, self._parallel + 1):
+            target = number / (self._parallel + 1)
+            exhausted = 0
+            for position in sorted(range(1, self._last), key=lambda position: abs(begun[position] - target)):
+                if position in requests:
+                    continue
+                if not open_share < begun[position] < 1 - open_share or (exhausted and self._steps.can_extend):
+                    break
+                samples = self._next_samples(position)
+                if samples is not None and (exhausted <= MOST_EXHAUSTED or position in self.results):
+                    requests[position] = Request(position, samples)
+                    break
+                exhausted += not self._is_skipped(position)
+        return list(requests.values()) or self._sharpening()
 
+    def _sharpening(self) -> list[Request]:
+        """Return the two steps of the likeliest edge, as far as they can answer more telling samples."""
+        likeliest = int(np.argmax(self.posterior.falls))
+        return self._requests(position for position in (likeliest - 1, likeliest) if 0 < position < self._last)
 
-def _positions(verdicts: Mapping[int, StepVerdict], wanted: Verdict) -> list[int]:
-    return [position for position, verdict in verdicts.items() if verdict.verdict == wanted]
+    def _requests(self, positions: Iterable[int]) -> list[Request]:
+        """Return requests for those of the positions that can answer more telling samples."""
+        samples = {position: self._next_samples(position) for position in positions}
+        return [Request(position, count) for position, count in samples.items() if count is not None]
+
+    def _is_skipped(self, position: int) -> bool:
+        return position in self.results and bool(self.results[position].reason)
+
+    def _probing(self, last_good: int, first_bad: int) -> list[Request]:
+        """Return steps around a certain edge that show whether the history is one step; none once all are measured."""
+        known = {0, self._last, *self.results}
+        wanted = []
+        before = sorted(position for position in known if position <= last_good)
+        gaps = sorted(itertools.pairwise(before), key=lambda gap: gap[0] - gap[1])
+        wanted += [(low + high) // 2 for low, high in gaps[: PROBES_BEFORE - len(self._probed)] if high - low > 1]
+        distance = 2
+        while first_bad + distance < self._last:
+            if not any(0.7 * distance <= position - first_bad <= 1.4 * distance for position in known):
+                wanted.append(first_bad + distance)
+            distance *= 2
+        self._probed.update(position for position in wanted if position < first_bad)
+        return self._requests(wanted)
+
+    def _next_samples(self, position: int) -> int | None:
+        """Return how many telling samples a step should have answered after its next measurement, 0 for a screen.
+
+        None means that it cannot answer more.
+        """
+        result = self.results.get(position)
+        if result is None:
+            return 0 if self._steps.has_screen else min(FIRST_SAMPLES, self._steps.telling)
+        if result.reason:
+            return None
+        asked = self._asked[position]
+        wanted = min(max(FIRST_SAMPLES, 2 * asked), self._steps.telling)
+        return wanted if wanted > asked else None
+
+    def _edge(self) -> Edge:
+        """Return the certain step, or the narrowest range that is certain."""
+        low, high = self._certain_edge() or self._range()
+        probability = self.posterior.fell(low, high)
+        falls = self.posterior.falls
+        likeliest = low + 1 + int(np.argmax(falls[low + 1 : high + 1]))
+        return Edge(
+            last_good=low, first_bad=high, probability=probability, likeliest=likeliest,
+            is_shown=probability >= self._confidence,
+            results=self.results, posterior=self.posterior, dips=tuple(self._dips(low)),
+        )  # fmt: skip
+
+    def _range(self) -> tuple[int, int]:
+        """Return the narrowest range between measured steps that is certain; the whole series if there is none."""
+        known = sorted({0, self._last, *(position for position, result in self.results.items() if result.reading)})
+        begins = self._begins(screened=False)
+        pairs = sorted(
+            itertools.combinations(known, 2),
+            key=lambda pair: (pair[1] - pair[0], -begins[pair[0] + 1 : pair[1] + 1].sum()),
+        )
+        certain = (pair for pair in pairs if self.posterior.fell(*pair, RANGE_SHARE) >= self._confidence)
+        return next(certain, (0, self._last))
+
+    def _dips(self, last_good: int) -> Iterator[Dip]:
+        """Return the losses before a good step that the run surely recovered from."""
+        lost = self.posterior.lost
+        good, bad = 0, None
+        for position in sorted(position for position, result in self.results.items() if result.reading):
+            if position > last_good:
+                break
+            if lost[position] > FINAL_PROBABILITY and bad is None:
+                bad = position
+            elif lost[position] < 1 - FINAL_PROBABILITY:
+                if bad is not None:
+                    yield Dip(good, bad, position)
+                good, bad = position, None

@@ -1,6 +1,6 @@
 """Run the suite's workers as tasks of a Ray cluster that share one journal, then read the verdict from it.
 
-    python -m ci.ray --workers 8 --gpus-per-worker 1 -- --model /shared/ckpt --lengths 32k --journal /shared/journal
+    python -m longctx.ci.ray --workers 8 --gpus-per-worker 1 -- --model /shared/ckpt --lengths 32k --journal /shared/j
 
 Everything after `--` are options of `longctx run`. A task that dies, or whose node is lost, is tried again and goes on
 from the journal. When all tasks have ended, a last one evaluates the gates and writes the reports; it computes nothing,
@@ -76,7 +76,7 @@ def _answers(address: str) -> bool:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     """Return the arguments; exit with one line and code 4 for those that cannot be used."""
-    parser = _Parser(prog="python -m ci.ray", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = _Parser(prog="python -m longctx.ci.ray", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--workers", type=int, required=True, metavar="N", help="workers, each a task of Ray")
     parser.add_argument(
         "--gpus-per-worker", type=float, default=1.0, metavar="N",
@@ -90,22 +90,11 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("options", nargs=argparse.REMAINDER, metavar="-- OPTIONS", help="options of longctx run")
     args = parser.parse_args(words)
     args.options = args.options[args.options[:1] == ["--"] :]
-    for problem in _problems(args):
-        parser.error(problem)
-    return args
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that reports wrong use in one line, as all commands of the suite do."""
-
-    def error(self, message: str) -> Any:
-        sys.exit(_report(message))
-
-
-def _problems(args: argparse.Namespace) -> list[str]:
-    """Return what makes the arguments unusable, most important first."""
-    journal = _value(args.options, "--journal")
-    found = {
+    journals = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    journals.add_argument("--journal")
+    journal: str | None = journals.parse_known_args(args.options)[0].journal
+    # Most important first.
+    problems = {
         f"--workers: {args.workers}; give a number of at least 1": args.workers < 1,
         f"--gpus-per-worker: {args.gpus_per_worker:g}; give 0, a fraction of one GPU or a whole number": (
             args.gpus_per_worker < 0 or (args.gpus_per_worker > 1 and args.gpus_per_worker % 1 > 0)
@@ -116,15 +105,17 @@ def _problems(args: argparse.Namespace) -> list[str]:
             journal is not None and not os.path.isabs(journal)
         ),
     }
-    return [problem for problem, is_there in found.items() if is_there]
+    for problem, is_there in problems.items():
+        if is_there:
+            parser.error(problem)
+    return args
 
 
-def _value(options: Sequence[str], name: str) -> str | None:
-    """Return the value of an option of the suite, None if it is not given."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(name, dest="value")
-    value: str | None = parser.parse_known_args(options)[0].value
-    return value
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports wrong use in one line, as all commands of the suite do."""
+
+    def error(self, message: str) -> Any:
+        sys.exit(_report(message))
 
 
 def without_reports(options: Sequence[str]) -> list[str]:
@@ -169,7 +160,11 @@ def _measure(ray: Any, args: argparse.Namespace) -> int:
     except ray.exceptions.RayError as error:
         return _report(f"gates: {_last_line(error)}", INTERNAL_ERROR)
     finally:
-        _cancel(ray, list(running))
+        # Interrupt tasks that have not ended, and wait until they have released their samples.
+        for unfinished in running:
+            ray.cancel(unfinished)
+        if running:
+            ray.wait(list(running), num_returns=len(running), timeout=STOP_SECONDS)
     # Ray prints what it has collected of the workers, so that the verdict comes last.
     ray.shutdown()
     sys.stdout.write(printed)
@@ -190,14 +185,6 @@ def _end_of_worker(ray: Any, ended: Any, name: str) -> int | None:
     errors = [line for line in lines if line.upper().startswith("ERROR")]
     why = (errors or lines or ["no output"])[-1].removeprefix("ERROR: ")
     return _report(f"{name} ended with code {code}: {why}", code)
-
-
-def _cancel(ray: Any, running: Sequence[Any]) -> None:
-    """Interrupt tasks that have not ended, and wait until they have released their samples."""
-    for task in running:
-        ray.cancel(task)
-    if running:
-        ray.wait(list(running), num_returns=len(running), timeout=STOP_SECONDS)
 
 
 def _run_suite(
@@ -226,7 +213,12 @@ def _run_suite(
     try:
         printed = _follow(child, shows=shows)
     finally:
-        _stop(child)
+        # Interrupt the suite, so that it releases its samples, and kill it if it does not end.
+        for number in (signal.SIGINT, signal.SIGKILL):
+            if child.poll() is None:
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(child.pid, number)
+                    child.wait(STOP_SECONDS)
     if child.returncode < 0:
         raise ChildProcessError(f"the suite was ended by {signal.Signals(-child.returncode).name}")
     return child.returncode, printed
@@ -266,15 +258,6 @@ def _follow(child: subprocess.Popen[str], *, shows: bool) -> str:
         time.sleep(POLL_SECONDS)
     reader.join()
     return "".join(lines)
-
-
-def _stop(child: subprocess.Popen[str]) -> None:
-    """Interrupt the suite, so that it releases its samples, and kill it if it does not end."""
-    for number in (signal.SIGINT, signal.SIGKILL):
-        if child.poll() is None:
-            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(child.pid, number)
-                child.wait(STOP_SECONDS)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -21,17 +21,17 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from ci.parallel import add_execution_options, read_execution
-from ci.run_file import SET_BY_COMMAND, command_options, run_options, split_config
-from ci.watch.baselines import check_anchor
-from ci.watch.loop import Watch, WatchSettings, print_timed
-from ci.watch.notify import Notifier
-from ci.watch.on_failure import check_command
-from ci.watch.screen import SCREEN_OPTIONS
-from ci.watch.suite_options import check_suite_options, read_suite_options
-from ci.watch.webhook import check_webhook
-from fixtures.cli import CommandParser, report_wrong_use
-from fixtures.outside_files import absolute
+from longctx.ci.launch import read_execution
+from longctx.ci.run_file import command_options, run_options, split_config
+from longctx.ci.suite_options import check_suite_options, read_suite_options
+from longctx.ci.watch.baselines import check_anchor
+from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
+from longctx.ci.watch.measure import SCREEN_OPTIONS
+from longctx.ci.watch.notify import Notifier, check_command
+from longctx.ci.watch.webhook import check_webhook
+from longctx.fixtures.cli import CommandParser, report_wrong_use
+from longctx.fixtures.outside_files import absolute
+from longctx.plugins.config.options import add_own_options, check_own_values
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -65,53 +65,19 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Stop
 
 
-def watch_parser() -> CommandParser:
-    """Return the parser of the watch's own options."""
+def _parse(arguments: list[str]) -> WatchSettings:
     parser = CommandParser(
         prog="longctx watch", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add = parser.add_argument
-    add("directory", type=Path, metavar="DIR", help="where training writes checkpoints such as step-3000")
-    add("--every", default="30s", metavar="30s", help="pause between two scans of DIR (default: 30s)")
-    add("--order", choices=("oldest", "newest"), default="oldest", help="the checkpoint to measure first")
-    add("--done-marker", metavar="FILE", help="a file that training writes last into every checkpoint")
-    add("--gpus", default="", metavar="0,1", help="GPUs to use, one worker for a GPU (default: all; pytest's -n)")
-    add("--gpu-budget", metavar="8h", help="end after this GPU time, summed over GPUs and checkpoints")
-    add(
-        "--on-failure", metavar="COMMAND",
-        help="a shell command to run for a failed checkpoint; LONGCTX_STEP, LONGCTX_REPORT, ... describe it",
-    )  # fmt: skip
-    add("--webhook", metavar="URL", help="post failures there as JSON, with a `text` as chat servers expect it")
-    add(
-        "--out", type=Path, default=Path("out/watch"), metavar="DIR",
-        help="folder for the history and reports (default: out/watch)",
-    )  # fmt: skip
-    add(
-        "--anchor", metavar="STEP|PATH",
-        help="step, checkpoint or report to compare all checkpoints with (default: the first accepted checkpoint)",
-    )  # fmt: skip
-    add(
-        "--horizon", type=int, default=100, metavar="N",
-        help="checkpoints that share the probability of a wrong failure (default: 100)",
-    )  # fmt: skip
-    add(
-        "--screen", type=int, metavar="N",
-        help="first compare N samples of every case by likelihood; measure at length only where these show a loss",
-    )  # fmt: skip
-    add("--once", action="store_true", help="end when every complete checkpoint is measured, for cron")
-    add_execution_options(parser, parallel="checkpoints to measure at a time; they share the GPUs of --gpus")
-    add("--config", metavar="FILE", help="a file with options, in TOML (default: longctx.toml, if there is one)")
-    return parser
-
-
-def _parse(arguments: list[str]) -> WatchSettings:
-    parser = watch_parser()
-    file, words = split_config(arguments)
-    own = [] if file is None else command_options(file, "watch", parser)
+    help_line = "where training writes checkpoints such as step-3000"
+    parser.add_argument("directory", type=Path, metavar="DIR", help=help_line)
+    add_own_options(parser, "watch")
+    file, words = split_config(arguments, "watch")
+    own = [] if file is None else command_options(file, "watch")
     parsed, options = parser.parse_known_args([*own, *words])
     # This parser would take a value with spaces for DIR.
-    options = [*([] if file is None else run_options(file, SET_BY_COMMAND)), *options]
+    options = [*([] if file is None else run_options(file, "watch")), *options]
     if not os.path.isdir(parsed.directory):
         raise ValueError(
             f"DIR: no such directory {str(parsed.directory)!r}; give the one training writes to, before all options"
@@ -120,10 +86,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
         check_webhook(parsed.webhook)
     if parsed.on_failure is not None:
         check_command(parsed.on_failure)
-    if parsed.horizon < 1:
-        raise ValueError(f"--horizon: {parsed.horizon}; give a number of checkpoints of at least 1")
-    if parsed.screen is not None and parsed.screen < 2:
-        raise ValueError(f"--screen: {parsed.screen}; give a number of samples of every case of at least 2")
+    check_own_values(parsed, "watch")
     if parsed.anchor is not None:
         check_anchor(parsed.anchor, parsed.directory, parsed.out, options)
     gpus = tuple(filter(None, parsed.gpus.split(",")))

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci.checkpoint_dirs import Step, fingerprint_of, read_step
-from ci.suite_process import read_report
-from ci.watch.history import History, Measurement
-from fixtures.checkpoints.checkpoint import CheckpointError
-from fixtures.outside_files import absolute, expanded
+from longctx.ci.checkpoint_dirs import Step, fingerprint_of, read_step
+from longctx.ci.suite_process import read_report
+from longctx.ci.watch.history import History, WatchedCheckpoint
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.outside_files import absolute, expanded
 
 ANCHOR, LAST_GOOD = "the anchor", "the last good step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class ComparedCheckpoint:
     """A checkpoint to compare with."""
 
     role: str
@@ -43,7 +43,7 @@ class Baselines:
         self._needs_checkpoint = needs_checkpoint
         """True if no report can be used, because every checkpoint has samples of its own."""
 
-    def of(self, step: Step, complete: Sequence[Step]) -> tuple[Baseline, ...]:
+    def of(self, step: Step, complete: Sequence[Step]) -> tuple[ComparedCheckpoint, ...]:
         """Return the baselines of a step, the anchor first; `complete` are the checkpoints in the directory."""
         anchor = self._anchor_of(step, complete)
         good = self.history.last_good(step.number)
@@ -52,7 +52,7 @@ class Baselines:
         last_good = self._measured(LAST_GOOD, good)
         return (last_good,) if anchor is None else (anchor, last_good)
 
-    def _anchor_of(self, step: Step, complete: Sequence[Step]) -> Baseline | None:
+    def _anchor_of(self, step: Step, complete: Sequence[Step]) -> ComparedCheckpoint | None:
         if self._anchor is None:
             first = self.history.first_accepted
             return self._measured(ANCHOR, first) if first is not None and first.step < step.number else None
@@ -60,7 +60,7 @@ class Baselines:
             path = absolute(self._anchor)
             if path == step.path:
                 return None
-            return Baseline(role=ANCHOR, name=path.name, step=None, argument=str(path))
+            return ComparedCheckpoint(role=ANCHOR, name=path.name, step=None, argument=str(path))
         number = int(self._anchor)
         measured = self.history.latest(number)
         if number == step.number:
@@ -68,13 +68,15 @@ class Baselines:
         if measured is not None:
             return self._measured(ANCHOR, measured)
         paths = [other.path for other in complete if other.number == number]
-        return Baseline(role=ANCHOR, name=f"step {number}", step=number, argument=str(paths[0]) if paths else None)
+        return ComparedCheckpoint(
+            role=ANCHOR, name=f"step {number}", step=number, argument=str(paths[0]) if paths else None
+        )
 
-    def _measured(self, role: str, measurement: Measurement) -> Baseline:
+    def _measured(self, role: str, measurement: WatchedCheckpoint) -> ComparedCheckpoint:
         """Return a measured checkpoint: by its report, which knows its answers, or else by its directory."""
         checkpoint = measurement.checkpoint if os.path.isdir(measurement.checkpoint) else None
         report = None if self._needs_checkpoint or not os.path.isfile(measurement.report) else measurement.report
-        return Baseline(
+        return ComparedCheckpoint(
             role=role, name=f"step {measurement.step}", step=measurement.step, argument=report or checkpoint
         )
 
@@ -86,7 +88,9 @@ def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str]
     those of the suite.
     """
     if anchor.isdecimal():
-        steps = {read_step(path, option="DIR").number for path in directory.iterdir() if _is_checkpoint(path)}
+        visible = [path for path in directory.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        numbered = [path for path in visible if any(character.isdigit() for character in path.name)]
+        steps = {read_step(path, option="DIR").number for path in numbered}
         if int(anchor) not in steps and History(out).latest(int(anchor)) is None:
             raise ValueError(f"--anchor: no step {anchor} in {directory}; give a step that is there, or a path")
         return
@@ -99,7 +103,3 @@ def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str]
         fingerprint_of(path, option="--anchor", options=options)
     except CheckpointError as error:
         raise ValueError(str(error)) from error
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return path.is_dir() and not path.name.startswith(".") and any(character.isdigit() for character in path.name)

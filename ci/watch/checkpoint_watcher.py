@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ci.checkpoint_dirs import Step, read_step, source_of
-from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from longctx.ci.checkpoint_dirs import Step, read_step, source_in
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
 
 # Name, size, modification time, time of change and inode of every file below a directory.
 State = tuple[tuple[str, int, int, int, int], ...]
@@ -21,10 +22,6 @@ class CompleteCheckpoint:
 
     step: Step
     fingerprint: str
-    sampled_fingerprint: str
-    """The fingerprint in histories of version 0.1."""
-    last_change: float
-    """Time of the last change of its files, in Unix seconds."""
 
 
 @dataclass(slots=True)
@@ -48,23 +45,19 @@ class CheckpointWatcher:
     def scan(self) -> list[CompleteCheckpoint]:
         """Return the complete checkpoints by step; raise OSError if the directory itself cannot be read."""
         self.waiting.clear()
-        checkpoints = [self._check_or_wait(step) for step in self._steps()]
-        return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
-
-    def _steps(self) -> Sequence[Step]:
         numbered = (path for path in self.directory.iterdir() if NUMBERED.search(path.name))
         # Some writers use a hidden name until they rename the finished directory.
         visible = (path for path in numbered if path.is_dir() and not path.name.startswith("."))
-        return sorted((read_step(path, option="DIR") for path in visible), key=lambda step: step.number)
-
-    def _check_or_wait(self, step: Step) -> CompleteCheckpoint | None:
-        try:
-            return self._check(step)
-        except (OSError, CheckpointError) as error:
-            # Training may write or delete the files during the scan.
-            self._states.pop(step.path, None)
-            self.waiting[step.name] = str(error)
-            return None
+        steps = sorted((read_step(path, option="DIR") for path in visible), key=lambda step: step.number)
+        checkpoints = []
+        for step in steps:
+            try:
+                checkpoints.append(self._check(step))
+            except (OSError, CheckpointError) as error:
+                # Training may write or delete the files during the scan.
+                self._states.pop(step.path, None)
+                self.waiting[step.name] = str(error)
+        return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def _check(self, step: Step) -> CompleteCheckpoint | None:
         state = _state(step.path)
@@ -78,27 +71,14 @@ class CheckpointWatcher:
         if self.marker is None and last_state != state:
             self.waiting[step.name] = "it is new, or has changed since the last scan"
             return None
-        complete = self._read(step)
+        source = source_in(step.path, self.options)
+        fingerprint = read_checkpoint(str(step.path)).fingerprint if source is None else source.fingerprint
         if _state(step.path) != state:
             self.waiting[step.name] = "it changed while it was read"
             return None
+        complete = CompleteCheckpoint(step=step, fingerprint=fingerprint)
         self._complete[step.path] = (state, complete)
         return complete
-
-    def _read(self, step: Step) -> CompleteCheckpoint:
-        source = source_of(step.path, self.options)
-        if source is not None:
-            # Version 0.1 measured no such directory, so its fingerprint is in no history.
-            return CompleteCheckpoint(
-                step=step, fingerprint=source.fingerprint, sampled_fingerprint="", last_change=step.path.stat().st_mtime
-            )
-        checkpoint = read_checkpoint(str(step.path))
-        return CompleteCheckpoint(
-            step=step,
-            fingerprint=checkpoint.fingerprint,
-            sampled_fingerprint=checkpoint.sampled_fingerprint,
-            last_change=checkpoint.last_change,
-        )
 
 
 def _state(folder: Path) -> State:

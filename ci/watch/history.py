@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +27,8 @@ FIELDS = {key: name for name, key in JSON_KEYS.items()}
 class Screening:
     """The result of a screen by likelihood, which decides no gate."""
 
-    verdict: Literal["no loss", "loss", "not possible"]
-    """The word that the screen alone would have said about the checkpoint."""
+    verdict: Literal["no loss", "change", "loss", "not possible"]
+    """The word that the screen alone would have said about the checkpoint; a change is a gain that is no noise."""
     lines: tuple[str, ...]
     """One line for every family at every length, or the reasons why the screen was not possible."""
     tokens: int | None
@@ -34,7 +36,7 @@ class Screening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class WatchedCheckpoint:
     """One run of the gates on a checkpoint."""
 
     step: int
@@ -76,7 +78,7 @@ class Measurement:
 class History:
     """The file `history.jsonl` of a folder; a torn last line counts as not written."""
 
-    measurements: dict[Key, Measurement]
+    measurements: dict[Key, WatchedCheckpoint]
     """The last measurement of every checkpoint."""
     notified: set[Key]
     """Checkpoints whose last verdict was delivered to the user's command and webhook."""
@@ -92,17 +94,28 @@ class History:
         folder.mkdir(parents=True, exist_ok=True)
         text = self.path.read_bytes() if self.path.exists() else b""
         for line in text.split(b"\n"):
-            self._read(line)
+            # A line that is not a complete event is skipped.
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                data = json.loads(line)
+                event = data.pop("event")
+                if event == "measured":
+                    fields = {FIELDS.get(key, key): value for key, value in data.items()}
+                    measurement = msgspec.convert(fields, WatchedCheckpoint)
+                    self._remember(measurement)
+                    if measurement.verdict != "error":
+                        self._settled.add(measurement.key)
+                elif event == "told":
+                    self.notified.add((data["checkpoint"], data["fingerprint"]))
         # The next line must not be appended to a torn one.
         self._is_torn = bool(text) and not text.endswith(b"\n")
 
-    def add(self, measurement: Measurement) -> None:
+    def add(self, measurement: WatchedCheckpoint) -> None:
         """Append a measurement; its checkpoint is then settled until the next start."""
         self._append({"event": "measured", **measurement.as_json()})
         self._remember(measurement)
         self._settled.add(measurement.key)
 
-    def mark_notified(self, measurement: Measurement) -> None:
+    def mark_notified(self, measurement: WatchedCheckpoint) -> None:
         """Record that the user was notified of this failure."""
         self._append({"event": "told", "checkpoint": measurement.checkpoint, "fingerprint": measurement.fingerprint})
         self.notified.add(measurement.key)
@@ -111,32 +124,22 @@ class History:
         """Return True if the checkpoint need not be measured; errors are retried once after every start."""
         return (str(checkpoint), fingerprint) in self._settled
 
-    def was_settled_earlier(self, checkpoint: Path, sampled_fingerprint: str, last_change: float) -> bool:
-        """Return True if version 0.1 measured the checkpoint, and none of its files has changed since."""
-        key = (str(checkpoint), sampled_fingerprint)
-        if key not in self._settled:
-            return False
-        try:
-            return datetime.fromisoformat(self.measurements[key].ended).timestamp() >= last_change
-        except ValueError:
-            return False
-
     @property
-    def first_accepted(self) -> Measurement | None:
+    def first_accepted(self) -> WatchedCheckpoint | None:
         """The first checkpoint that passed, in the order of measurement."""
         return next((known for known in self.measurements.values() if known.verdict == "pass"), None)
 
-    def latest(self, step: int) -> Measurement | None:
+    def latest(self, step: int) -> WatchedCheckpoint | None:
         """Return the last measurement of a step that did not end in an error."""
         of_step = [known for known in self.measurements.values() if known.step == step and known.verdict != "error"]
         return of_step[-1] if of_step else None
 
     @property
-    def by_step(self) -> list[Measurement]:
+    def by_step(self) -> list[WatchedCheckpoint]:
         """The last measurements of all checkpoints in the order of their steps."""
         return sorted(self.measurements.values(), key=lambda measurement: measurement.step)
 
-    def last_good(self, before: int) -> Measurement | None:
+    def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""
         passed = [
             measurement
@@ -146,7 +149,7 @@ class History:
         return max(passed, key=lambda measurement: measurement.step, default=None)
 
     @property
-    def unnotified(self) -> list[Measurement]:
+    def unnotified(self) -> list[WatchedCheckpoint]:
         """Failures that were not delivered yet."""
         return [
             measurement
@@ -162,25 +165,42 @@ class History:
             os.fsync(file.fileno())
         self._is_torn = False
 
-    def _read(self, line: bytes) -> None:
-        """Read one line of the file; skip a line that is not a complete event."""
-        try:
-            data = json.loads(line)
-            event = data.pop("event")
-            if event == "measured":
-                measurement = msgspec.convert({FIELDS.get(key, key): value for key, value in data.items()}, Measurement)
-                self._remember(measurement)
-                if measurement.verdict != "error":
-                    self._settled.add(measurement.key)
-            elif event == "told":
-                self.notified.add((data["checkpoint"], data["fingerprint"]))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return
-
-    def _remember(self, measurement: Measurement) -> None:
+    def _remember(self, measurement: WatchedCheckpoint) -> None:
         last = self.measurements.get(measurement.key)
         if last is not None and last.verdict != measurement.verdict:
             # A notification of an error does not cover the failure that follows it.
             self.notified.discard(measurement.key)
         self.measurements[measurement.key] = measurement
         self.gpu_seconds += measurement.gpu_seconds
+
+
+# The noise is that of so many last steps; fewer than the second number show none.
+STEPS, MIN_STEPS = 8, 3
+
+
+def noise(scores: Sequence[float]) -> float | None:
+    """Return the standard deviation of a score, in points, from the differences of consecutive steps.
+
+    Differences leave out a slow trend, and vary twice as much as a score. Returns None for fewer than MIN_STEPS steps.
+    """
+    last = scores[-STEPS:]
+    if len(last) < MIN_STEPS:
+        return None
+    differences = [after - before for before, after in itertools.pairwise(last)]
+    return math.sqrt(math.fsum(difference**2 for difference in differences) / (2 * len(differences)))
+
+
+def steady_scores(measurements: Iterable[WatchedCheckpoint]) -> list[Mapping[str, float]]:
+    """Return the scores of the checkpoints that did not fail: a loss that was shown is no noise."""
+    return [measurement.scores for measurement in measurements if measurement.verdict != "fail"]
+
+
+def score_lines(scores: Mapping[str, float], earlier: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return a line for every score, with the noise over the earlier steps that have it."""
+    lines = []
+    for name, score in scores.items():
+        before = [known[name] for known in earlier if name in known][-STEPS:]
+        spread = noise(before)
+        beside = "" if spread is None else f", noise ±{spread:.1f} over the last {len(before)} steps"
+        lines.append(f"{name}: {score:.1f}{beside}")
+    return lines

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ci.parallel import Execution
-from ci.watch.baselines import ANCHOR, Baseline, Baselines
-from ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
-from ci.watch.history import ACCEPTED, History, Measurement
-from ci.watch.measure import CheckpointResult, SuiteRunner
-from ci.watch.noise import panel_scores, score_lines, steady_scores
-from ci.watch.notify import Deliveries, Notifier
-from ci.watch.pages import write_index
-from ci.watch.screen import screen_lines
-from ci.watch.suite_options import SuiteOptions
-from ci.watch.summary import summary_lines
-from fixtures.cli import print_line
+from longctx.ci.launch import Execution
+from longctx.ci.suite_options import SuiteOptions
+from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
+from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
+from longctx.ci.watch.history import ACCEPTED, History, WatchedCheckpoint, score_lines, steady_scores
+from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner, screen_lines, screen_summary
+from longctx.ci.watch.notify import Deliveries, Notifier
+from longctx.ci.watch.pages import write_index
+from longctx.fixtures.cli import print_line
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import family_of
+from longctx.fixtures.records.report import JsonReport
 
 # Many failures and a server that hangs must not keep the watch from measuring.
 MAX_NOTIFYING_SECONDS = 60.0
 # The first scan discovers a checkpoint, which may be about to be complete.
 NAMED_AT_SCAN = 2
+MAX_STEPS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class _Started:
     """A measurement in progress."""
 
     checkpoint: CompleteCheckpoint
-    baselines: tuple[Baseline, ...]
+    baselines: tuple[ComparedCheckpoint, ...]
     report: Path
     gpus: tuple[str, ...]
     seconds: float
@@ -99,11 +101,21 @@ class Watch:
             while True:
                 new = [checkpoint for checkpoint in self._scan() if checkpoint.step.path not in self._paths_in_progress]
                 idle_scans = 0 if new or self._in_progress else idle_scans + 1
-                if new and self._can_start():
+                # Without an anchor, the first measurements run one at a time.
+                has_anchor = self.settings.anchor is not None or self.history.first_accepted is not None
+                may_start = bool(self._free_gpus) and (has_anchor or not self._in_progress)
+                if new and may_start and not self._is_spent():
                     self._start(new[0])
                 elif self._in_progress:
-                    self._wait()
-                if self._record_finished() or self._in_progress:
+                    # Wait until a measurement ends; at most until the next scan if another one could start meanwhile.
+                    timeout = self.settings.interval_seconds if self._free_gpus else None
+                    wait(self._in_progress, timeout=timeout, return_when=FIRST_COMPLETED)
+                finished = [future for future in self._in_progress if future.done()]
+                for future in finished:
+                    started = self._in_progress.pop(future)
+                    self._free_gpus.append(started.gpus)
+                    self._record(started, future.result())
+                if finished or self._in_progress:
                     # A checkpoint that was written meanwhile may come first.
                     continue
                 self._notify()
@@ -136,32 +148,18 @@ class Watch:
         except OSError as error:
             self._print_changed("DIR", f"{self.settings.directory} cannot be read ({error.strerror})")
             return []
-        self._name_waiting()
-        new = [checkpoint for checkpoint in self._complete if not self._is_settled(checkpoint)]
-        return new[::-1] if self.settings.newest_first else new
-
-    def _is_settled(self, checkpoint: CompleteCheckpoint) -> bool:
-        path, sampled = checkpoint.step.path, checkpoint.sampled_fingerprint
-        return self.history.is_settled(path, checkpoint.fingerprint) or self.history.was_settled_earlier(
-            path, sampled, checkpoint.last_change
-        )
-
-    def _name_waiting(self) -> None:
-        """Print a line for every checkpoint that is incomplete in a second scan, once until it is complete."""
+        # An incomplete checkpoint is named once, in the second scan that finds it so.
         waiting = self.watcher.waiting
         self._waiting_scans = {name: self._waiting_scans.get(name, 0) + 1 for name in waiting}
         for name, scans in self._waiting_scans.items():
             if scans == NAMED_AT_SCAN:
                 print_timed(f"{name}: waiting: {waiting[name]}")
+        new = [one for one in self._complete if not self.history.is_settled(one.step.path, one.fingerprint)]
+        return new[::-1] if self.settings.newest_first else new
 
     @property
     def _paths_in_progress(self) -> set[Path]:
         return {started.checkpoint.step.path for started in self._in_progress.values()}
-
-    def _can_start(self) -> bool:
-        """Return True if another measurement may start; without an anchor, the first ones run one at a time."""
-        has_anchor = self.settings.anchor is not None or self.history.first_accepted is not None
-        return not self._is_spent() and bool(self._free_gpus) and (has_anchor or not self._in_progress)
 
     def _start(self, checkpoint: CompleteCheckpoint) -> None:
         step = checkpoint.step
@@ -179,26 +177,12 @@ class Watch:
         future = self.settings.execution.submit(runner.measure, checkpoint, baselines, started.report)
         self._in_progress[future] = started
 
-    def _wait(self) -> None:
-        """Wait until a measurement ends; at most until the next scan if another one could start meanwhile."""
-        timeout = self.settings.interval_seconds if self._free_gpus else None
-        wait(self._in_progress, timeout=timeout, return_when=FIRST_COMPLETED)
-
-    def _record_finished(self) -> bool:
-        """Add the measurements that have ended to the history; return True if there are any."""
-        finished = [future for future in self._in_progress if future.done()]
-        for future in finished:
-            started = self._in_progress.pop(future)
-            self._free_gpus.append(started.gpus)
-            self._record(started, future.result())
-        return bool(finished)
-
     def _record(self, started: _Started, result: CheckpointResult) -> None:
         step = started.checkpoint.step
         gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
         good = self.history.last_good(step.number)
         anchor = next((baseline for baseline in started.baselines if baseline.role == ANCHOR), None)
-        measurement = Measurement(
+        measurement = WatchedCheckpoint(
             step=step.number,
             checkpoint=str(step.path),
             fingerprint=started.checkpoint.fingerprint,
@@ -207,31 +191,44 @@ class Watch:
             failed=result.reasons,
             report=str(result.engine_check or started.report),
             baseline=good.step if good else None,
-            effective_length=result.report["ruler"]["effective_length_label"] if result.report else None,
+            effective_length=result.report.ruler.effective_length_label if result.report else None,
             gpu_seconds=round(gpu_seconds, 1),
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
             anchor=anchor.name if anchor else None,
-            scores=panel_scores(result.report) if result.report else {},
+            scores=_mean_scores(result.report) if result.report else {},
             screen=result.screen,
             tokens=result.tokens,
         )
         self.history.add(measurement)
-        self._report(measurement)
-        self._notify()
-
-    def _report(self, measurement: Measurement) -> None:
-        """Print the result of a checkpoint, its scores with their noise, and write the index page."""
         print_timed(f"step {measurement.step}: {measurement.verdict}")
         earlier = steady_scores(other for other in self.history.by_step if other.step < measurement.step)
         for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement.scores, earlier)):
             print_line(f"    {line}")
         write_index(self.settings.out, self.history.by_step, self._summary())
+        self._notify()
 
     def _summary(self) -> list[str]:
-        settings = self.settings
-        return summary_lines(
-            self.history.by_step, self.watcher.waiting, horizon=settings.horizon, confidence=settings.suite.confidence
-        )
+        """Return the summary of the measurements so far."""
+        measurements, settings = self.history.by_step, self.settings
+        steps: dict[str, list[int]] = {}
+        for measurement in measurements:
+            steps.setdefault(measurement.verdict, []).append(measurement.step)
+        counts = []
+        for verdict in (verdict for verdict in reversed(SEVERITY) if verdict in steps):
+            of_verdict = steps[verdict]
+            shown = ", ".join(map(str, of_verdict[:MAX_STEPS_SHOWN]))
+            more = f" and {len(of_verdict) - MAX_STEPS_SHOWN} more" if len(of_verdict) > MAX_STEPS_SHOWN else ""
+            counts.append(f"{len(of_verdict)} {verdict}" + ("" if verdict == "pass" else f" (step {shown}{more})"))
+        gpu_minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
+        mean = f", {gpu_minutes / len(measurements):.1f} GPU minutes a checkpoint" if measurements else ""
+        measured = f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}"
+        risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
+        return [
+            f"{measured}: {', '.join(counts) or 'nothing measured'}{mean}",
+            *screen_summary(measurements),
+            *(f"not measured: {name}: {reason}" for name, reason in self.watcher.waiting.items()),
+            f"a gate fails by mistake in at most {risk}",
+        ]
 
     def _notify(self) -> None:
         """Deliver the failures that were not delivered yet; stop for now when failed deliveries take too long."""
@@ -259,3 +256,13 @@ class Watch:
 def print_timed(line: str) -> None:
     """Print a line with the time of day."""
     print_line(f"{time.strftime('%H:%M:%S')} {line}")
+
+
+def _mean_scores(report: JsonReport) -> dict[str, float]:
+    """Return the mean score of every family at every length, 0 to 100, over the cases of a report."""
+    scores: dict[str, list[float]] = {}
+    for case in report.cases:
+        if case.score is not None:
+            name = f"{family_of(case.suite, case.category)} {format_length(case.length)}"
+            scores.setdefault(name, []).append(case.score)
+    return {name: math.fsum(values) / len(values) for name, values in scores.items()}

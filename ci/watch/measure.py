@@ -1,31 +1,30 @@
-"""Measure one checkpoint: run the gates, compare it with its baselines, and confirm what fails.
+"""Measure one checkpoint: run the gates and compare it with its baselines.
 
-A run of the gates has its own probability of error, and a watch makes many runs. So a failure of a run is confirmed at
-a confidence that holds over a whole number of checkpoints: the same run continues with that confidence, until its
-verdicts are as certain as that. A regression must also be shown for the model, not only on the planned samples, whose
-scores move by chance from checkpoint to checkpoint. Checkpoints that pass, which are most, cost nothing more. With
+A run of the gates has its own probability of error, and a watch makes many runs. So the runs of a watch are a series
+(`--series`), which shares that probability: a failure is shown for the model as surely as this takes, and scores that
+move by chance from checkpoint to checkpoint fail none. Checkpoints that pass, which are most, cost nothing more. With
 --screen, those that seem to have lost nothing against the anchor end with a few samples instead. With --invariance, a
 run of its own checks the engine first, and a checkpoint whose engine fails is not measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
-from ci.watch.baselines import ANCHOR, Baseline
-from ci.watch.checkpoint_watcher import CompleteCheckpoint
-from ci.watch.history import Screening, Verdict
-from ci.watch.screen import SCREEN, computed_tokens, read_screening, screen_options
-from ci.watch.shown_for_model import is_shown_for_model
-from ci.watch.suite_options import INVARIANCE, SuiteOptions
-from fixtures.installation import CASES_DIRECTORY
-from plugins.report.properties import failed_properties
+from longctx.ci.suite_options import INVARIANCE, SuiteOptions
+from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
+from longctx.ci.watch.baselines import ANCHOR, ComparedCheckpoint
+from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
+from longctx.ci.watch.history import Screening, Verdict, WatchedCheckpoint
+from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import family_of
+from longctx.fixtures.records.report import JsonReport, LikelihoodChanges, ReportCase, ReportGate
+from longctx.plugins.report.sections.invariance import failed_properties
 
-Gate = Mapping[str, Any]
+OPEN = ("inconclusive", "lost here")
 # The comparisons of a checkpoint share its probability of error.
 BASELINES = 2
 LAST_GOOD = "last-good"
@@ -44,7 +43,7 @@ class CheckpointResult:
     """One line for every reason why it is not a pass."""
     exit_code: int
     """pytest's exit code."""
-    report: Mapping[str, Any] | None
+    report: JsonReport | None
     """The report of the first comparison; None if it was not completed."""
     engine_check: Path | None = None
     """The report of a check that failed or could not be made, where it is written; None if there was a comparison."""
@@ -72,7 +71,9 @@ class SuiteRunner:
     """Runs pytest; a simulation has one that runs no model."""
     executor: Executor = field(default_factory=LocalProcesses)
 
-    def measure(self, checkpoint: CompleteCheckpoint, baselines: Sequence[Baseline], report: Path) -> CheckpointResult:
+    def measure(
+        self, checkpoint: CompleteCheckpoint, baselines: Sequence[ComparedCheckpoint], report: Path
+    ) -> CheckpointResult:
         """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
 
         Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks. A
@@ -82,7 +83,11 @@ class SuiteRunner:
         if failed is not None:
             return failed
         usable = [baseline for baseline in baselines if baseline.argument is not None]
-        screening = self._screen(checkpoint, usable, report)
+        screening = None
+        if self.screen_samples is not None and usable and usable[0].role == ANCHOR:
+            options = [*SCREEN_OPTIONS, "--samples", str(self.screen_samples)]
+            run = self._run(checkpoint, usable[0], report.parent / SCREEN / report.name, *options)
+            screening = _read_screening(run)
         if screening is not None and screening.verdict == "no loss":
             return CheckpointResult(verdict="screened", reasons=(), exit_code=0, report=None, screen=screening)
         result = self._compare(checkpoint, usable[0] if usable else None, report)
@@ -92,7 +97,9 @@ class SuiteRunner:
                 result = _worse(result, second)
         for baseline in baselines:
             if baseline.argument is None:
-                result = _worse(result, _not_compared(baseline))
+                gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
+                not_compared = CheckpointResult(verdict="underpowered", reasons=(gone,), exit_code=1, report=None)
+                result = _worse(result, not_compared)
         return replace(result, screen=screening)
 
     def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path) -> CheckpointResult | None:
@@ -113,34 +120,19 @@ class SuiteRunner:
             engine_check=file,
         )
 
-    def _screen(self, checkpoint: CompleteCheckpoint, baselines: Sequence[Baseline], report: Path) -> Screening | None:
-        """Screen a checkpoint against the anchor; None without --screen or an anchor to compare with."""
-        if self.screen_samples is None or not baselines or baselines[0].role != ANCHOR:
-            return None
-        options = screen_options(self.screen_samples)
-        return read_screening(self._run(checkpoint, baselines[0], report.parent / SCREEN / report.name, *options))
+    def _compare(
+        self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path
+    ) -> CheckpointResult:
+        return _result(self._run(checkpoint, baseline, report), baseline)
 
-    def _compare(self, checkpoint: CompleteCheckpoint, baseline: Baseline | None, report: Path) -> CheckpointResult:
-        run = self._run(checkpoint, baseline, report)
-        if verdict_of(run)[0] != "fail" or run.report is None:
-            return _result(run, baseline, None)
-        alpha = self._confirming_alpha(run.report)
-        for more in ([], ["--full"]):
-            run = self._run(checkpoint, baseline, report, "--confidence", repr(1 - alpha), *more)
-            if run.report is None or not _unshown(run.report, alpha):
-                break
-        return _result(run, baseline, alpha)
-
-    def _confirming_alpha(self, report: Mapping[str, Any]) -> float:
-        """Return the error probability at which all comparisons of `horizon` checkpoints share that of one run."""
-        comparisons = len([gate for gate in report["gates"] if gate["kind"] == "regression"])
-        return (1 - self.options.confidence) / (self.horizon * BASELINES * max(1, comparisons))
-
-    def _run(self, checkpoint: CompleteCheckpoint, baseline: Baseline | None, report: Path, *more: str) -> SuiteRun:
+    def _run(
+        self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, *more: str
+    ) -> SuiteRun:
         argument = None if baseline is None else baseline.argument
         return self.run(
             [
                 *self.options.for_step(checkpoint.step.number),
+                "--series", str(self.horizon * BASELINES),
                 *(["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []),
                 "--model", str(checkpoint.step.path), *(["--baseline", argument] if argument else []), *more,
                 "--junitxml", str(report.with_suffix(".xml")), "--report-html", str(report.with_suffix(".html")),
@@ -154,45 +146,29 @@ class SuiteRunner:
         )  # fmt: skip
 
 
-def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
+def _verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict of a finished run, and one line for every reason why it is not a pass."""
     if run.report is None:
         return "error", (run.reason,)
-    gates = [gate for gate in run.report["gates"] if gate["blocking"]]
+    gates = [gate for gate in run.report.gates if gate.blocking]
     if run.exit_code == 0:
-        return _accepted(gates)
-    cases = [case for case in run.report["cases"] if case["verdict"] in ("fail", "error")]
-    words = {result["verdict"] for result in _failed(run.report)}
+        # A checkpoint with an open comparison, or a loss that may be chance, must not become the last good step.
+        open_gates = [gate for gate in gates if gate.kind == "regression" and gate.verdict in OPEN]
+        doubts = [gate for gate in gates if gate.verdict == "near"]
+        reasons = tuple(f"{gate.name}: {gate.reason}" for gate in (*open_gates, *doubts))
+        return ("inconclusive" if open_gates else "pass"), reasons
+    cases = [case for case in run.report.cases if case.verdict in ("fail", "error")]
+    words = {result.verdict for result in _failed(run.report)}
     reasons = (
-        *(f"{gate['name']}: {gate['reason']}" for gate in gates if gate["fails"]),
-        *(f"{case['id']}: {case['error'] or case['decided_by']}" for case in cases),
+        *(f"{gate.name}: {gate.reason}" for gate in gates if gate.fails),
+        *(f"{case.id}: {case.error or case.decided_by}" for case in cases),
     )
     verdict: Verdict = "error" if "error" in words else "underpowered" if words == {"underpowered"} else "fail"
     return verdict, reasons or (f"pytest ended with code {run.exit_code}",)
 
 
-def _accepted(gates: Sequence[Gate]) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict of a run that did not fail: an open comparison must not become the last good step."""
-    undecided = [gate for gate in gates if gate["kind"] == "regression" and gate["verdict"] == "inconclusive"]
-    return ("inconclusive" if undecided else "pass"), tuple(f"{gate['name']}: {gate['reason']}" for gate in undecided)
-
-
-def _unshown(report: Mapping[str, Any], alpha: float) -> list[Gate]:
-    """Return the failed comparisons whose loss is shown on the planned samples only, not for the model."""
-    failed = [gate for gate in report["gates"] if gate["kind"] == "regression" and gate["verdict"] == "fail"]
-    return [gate for gate in failed if gate["blocking"] and not is_shown_for_model(report, gate, alpha)]
-
-
-def _result(run: SuiteRun, baseline: Baseline | None, alpha: float | None) -> CheckpointResult:
-    """Return the verdict of a run, which was confirmed at `alpha` or did not fail (None).
-
-    A loss that is not shown for the model is no failure, and no pass either.
-    """
-    verdict, reasons = verdict_of(run)
-    unshown = [] if run.report is None or alpha is None else _unshown(run.report, alpha)
-    if verdict == "fail" and run.report is not None and 0 < len(unshown) == len(_failed(run.report)):
-        verdict = "inconclusive"
-        reasons = tuple(f"{gate['name']}: {gate['reason']}; not shown for the model" for gate in unshown)
+def _result(run: SuiteRun, baseline: ComparedCheckpoint | None) -> CheckpointResult:
+    verdict, reasons = _verdict_of(run)
     against = f"against {baseline.role} ({baseline.name}): " if baseline else ""
     return CheckpointResult(
         verdict=verdict,
@@ -202,15 +178,9 @@ def _result(run: SuiteRun, baseline: Baseline | None, alpha: float | None) -> Ch
     )
 
 
-def _failed(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _failed(report: JsonReport) -> list[ReportGate | ReportCase]:
     """Return the gates and cases that failed a run."""
-    return [entry for entry in (*report["gates"], *report["cases"]) if entry["fails"]]
-
-
-def _not_compared(baseline: Baseline) -> CheckpointResult:
-    """Return the verdict on a comparison with a checkpoint of which nothing is left."""
-    gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
-    return CheckpointResult(verdict="underpowered", reasons=(gone,), exit_code=1, report=None)
+    return [*(gate for gate in report.gates if gate.fails), *(case for case in report.cases if case.fails)]
 
 
 def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResult:
@@ -222,3 +192,108 @@ def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResul
         exit_code=max(first.exit_code, second.exit_code),
         report=first.report,
     )
+
+
+SCREEN = "screen"
+SCREEN_OPTIONS = ("--signal", "both", "--full")
+# A screen sees no loss if the loss of the gold answers rose by no more than ERRORS standard errors, and if a rise of
+# LARGEST_RISE nats is more than ERRORS standard errors away. A fall is a change beyond GAIN_ERRORS of them: faults such
+# as scaled embeddings make gold answers likelier. An unchanged checkpoint is that far off in 1 of 740 panels.
+ERRORS = 2.0
+LARGEST_RISE = 0.05
+GAIN_ERRORS = 3.0
+NOT_COMPARED = ("error", "not measured", "underpowered")
+
+
+def _read_screening(run: SuiteRun) -> Screening:
+    """Return the result of a finished screen."""
+    report = run.report
+    if report is None:
+        return Screening(verdict="not possible", lines=(run.reason,), tokens=None)
+    errors = [f"{case.id}: {case.error}" for case in report.cases if case.error]
+    compared = [gate for gate in report.gates if gate.kind == "regression"]
+    errors += [f"{gate.name}: {gate.reason}" for gate in compared if gate.verdict in NOT_COMPARED]
+    known = () if report.likelihood is None else report.likelihood.panels
+    changes = {(panel.family, panel.length): panel.change for panel in known if panel.change and panel.change.nll}
+    panels = dict.fromkeys((family_of(case.suite, case.category), case.length) for case in report.cases)
+    unknown = [f"{_name(panel)}: no likelihoods of both checkpoints" for panel in panels if panel not in changes]
+    if errors or unknown:
+        return Screening(verdict="not possible", lines=(*errors, *unknown), tokens=computed_tokens(report))
+    # A screen need not show a loss for the model: the checkpoint is measured at length then.
+    worse = [gate for gate in compared if gate.verdict in ("fail", "lost here")]
+    has_loss = bool(worse) or any(_has_risen(_rise(change), change.nll_error) for change in changes.values())
+    has_gain = any(_has_fallen(_rise(change), change.nll_error) for change in changes.values())
+    lines = []
+    for panel in panels:
+        change = changes[panel]
+        margin = "" if change.nll_error is None else f" ± {ERRORS * change.nll_error:.3f}"
+        loss = f"loss of the gold answers {_rise(change):+.3f}{margin} nats"
+        lines.append(f"{_name(panel)}: {loss} on {change.pairs} pairs")
+    return Screening(
+        verdict="loss" if has_loss else "change" if has_gain else "no loss",
+        lines=(*lines, *(f"{gate.name}: {gate.reason}" for gate in worse)),
+        tokens=computed_tokens(report),
+    )
+
+
+def computed_tokens(report: JsonReport) -> int | None:
+    """Return the tokens that a checkpoint computed for the answers and likelihoods in a report; None if unknown."""
+    answers = report.run.tokens.computed
+    if answers is None or report.likelihood is None:
+        return answers
+    return answers + report.likelihood.tokens.computed
+
+
+def screen_lines(screening: Screening | None) -> list[str]:
+    """Return what a screen saw, and what it would have said alone."""
+    if screening is None:
+        return []
+    return [f"screen: {screening.verdict}", *(f"screen: {line}" for line in screening.lines)]
+
+
+def screen_summary(measurements: Sequence[WatchedCheckpoint]) -> list[str]:
+    """Return what the screens of a watch saw and saved; nothing without any."""
+    screened = [measurement for measurement in measurements if measurement.screen is not None]
+    if not screened:
+        return []
+    verdicts = [measurement.screen.verdict for measurement in screened if measurement.screen is not None]
+    failed = sum(
+        verdict == "loss" and measurement.verdict == "fail"
+        for verdict, measurement in zip(verdicts, screened, strict=True)
+    )
+    counts = f"{verdicts.count('no loss')} of {len(screened)} checkpoints without a loss"
+    alone = f"a loss at {verdicts.count('loss')}, which answers confirmed at {failed}"
+    if changes := verdicts.count("change"):
+        alone += f", likelier gold answers at {changes}"
+    at_length = [
+        measurement.tokens
+        for measurement in screened
+        if measurement.verdict != "screened" and measurement.tokens is not None
+    ]
+    saved = ""
+    if at_length:
+        # From the mean of the checkpoints that were measured at length.
+        screens = sum(measurement.screen.tokens or 0 for measurement in screened if measurement.screen is not None)
+        without = len(screened) * sum(at_length) / len(at_length)
+        saved = f"; {sum(at_length) + screens:,} tokens computed instead of about {without:,.0f}"
+    return [f"screen: {counts}, {alone}{saved}"]
+
+
+def _has_risen(rise: float, error: float | None) -> bool:
+    """Return True unless a mean rise of the loss, in nats, with this standard error is no loss."""
+    return error is None or rise > ERRORS * error or rise + ERRORS * error > LARGEST_RISE
+
+
+def _has_fallen(rise: float, error: float | None) -> bool:
+    """Return True if the loss has fallen by more than noise, so that the checkpoint is not the same."""
+    return error is not None and rise < -GAIN_ERRORS * error
+
+
+def _rise(change: LikelihoodChanges) -> float:
+    assert change.nll is not None, "only changes with a loss are compared"
+    return change.nll.mean
+
+
+def _name(panel: tuple[str, int]) -> str:
+    family, length = panel
+    return f"{family} {format_length(length)}"

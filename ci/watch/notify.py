@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ci.watch.history import Key, Measurement
-from ci.watch.on_failure import run_command
-from ci.watch.webhook import post
-from fixtures.shown_text import one_line, visible
+from longctx.ci.watch.history import Key, WatchedCheckpoint
+from longctx.ci.watch.webhook import post
+from longctx.fixtures.shown_text import one_line, visible
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 30.0, 3600.0
 # Chat servers cut or refuse long messages, and Linux refuses variables above 128 KiB.
@@ -30,11 +32,11 @@ class Notifier:
     """An http or https address."""
 
     @property
-    def recipients(self) -> Mapping[str, Callable[[Measurement], str | None]]:
+    def recipients(self) -> Mapping[str, Callable[[WatchedCheckpoint], str | None]]:
         """Return a function for each recipient, by option; it returns None, or one line with the problem."""
-        recipients: dict[str, Callable[[Measurement], str | None]] = {}
+        recipients: dict[str, Callable[[WatchedCheckpoint], str | None]] = {}
         if (command := self.command) is not None:
-            recipients["--on-failure"] = lambda measurement: run_command(command, facts(measurement))
+            recipients["--on-failure"] = lambda measurement: _run_command(command, facts(measurement))
         if (webhook := self.webhook) is not None:
             recipients["--webhook"] = lambda measurement: post(webhook, message(measurement))
         return recipients
@@ -58,12 +60,12 @@ class Deliveries:
     clock: Callable[[], float] = time.monotonic
     _deliveries: dict[tuple[Key, str], _Delivery] = field(default_factory=dict)
 
-    def is_due(self, measurement: Measurement) -> bool:
+    def is_due(self, measurement: WatchedCheckpoint) -> bool:
         """Return True unless a delivery failed so recently that it is not retried yet."""
         delivery = self._deliveries.get((measurement.key, measurement.verdict))
         return delivery is None or self.clock() >= delivery.due_seconds
 
-    def deliver(self, measurement: Measurement) -> str | None:
+    def deliver(self, measurement: WatchedCheckpoint) -> str | None:
         """Return None if every recipient has accepted the failure, else one line with the first problem."""
         delivery = self._deliveries.setdefault((measurement.key, measurement.verdict), _Delivery())
         problems = []
@@ -82,7 +84,7 @@ class Deliveries:
         return "; ".join(problems)
 
 
-def facts(measurement: Measurement) -> dict[str, str]:
+def facts(measurement: WatchedCheckpoint) -> dict[str, str]:
     """Return the facts of a failure as environment variables, which hold no NUL and are never too long to pass."""
     return {
         "LONGCTX_STEP": str(measurement.step),
@@ -93,7 +95,7 @@ def facts(measurement: Measurement) -> dict[str, str]:
     }
 
 
-def message(measurement: Measurement) -> dict[str, Any]:
+def message(measurement: WatchedCheckpoint) -> dict[str, Any]:
     """Return the facts of a failure as JSON data, with a `text` for chat servers."""
     failed = _shortened(measurement.failed)
     text = f"step {measurement.step}: {measurement.verdict}: {'; '.join(failed)}"
@@ -118,3 +120,62 @@ def _path(path: str) -> str:
     except UnicodeEncodeError:
         path = visible(path)
     return path.replace("\0", "\u2400")[:PATH_CHARACTERS]
+
+
+TIMEOUT_SECONDS = 60
+CHECK_SECONDS = 10
+SHOWN_CHARACTERS = 80
+# A first word without expansions, assignments or quotes: the name of a program, a builtin or a keyword.
+PLAIN_WORD = re.compile(r"\s*([\w./+-]+)(?=\s|;|$)")
+
+
+def check_command(command: str) -> None:
+    """Raise ValueError with one line if the shell cannot parse the command, or does not know its first program."""
+    if not command.strip():
+        raise ValueError("--on-failure: empty; give a shell command")
+    syntax = _shell("-n", "-c", command)
+    if syntax:
+        raise ValueError(f"--on-failure: {_shown(command)} is no shell command ({syntax}); correct it")
+    word = PLAIN_WORD.match(command)
+    if word and _shell("-c", 'command -v -- "$1" || echo "not found" >&2', "sh", word[1]):
+        raise ValueError(f"--on-failure: no program {_shown(word[1])}; give a shell command with programs of this PATH")
+
+
+def _run_command(command: str, facts: Mapping[str, str]) -> str | None:
+    """Run a command with facts in its environment; return None if it succeeds, else one line with the problem."""
+    try:
+        process = subprocess.Popen(
+            command, shell=True, env=os.environ | facts, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        return f"cannot start {_shown(command)} ({_reason(error)})"
+    try:
+        exit_code = process.wait(TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"{_shown(command)} took more than {TIMEOUT_SECONDS} s"
+    finally:
+        # The shell's own children too, and also where a signal ends the watch in the meantime.
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return f"{_shown(command)} ended with code {exit_code}" if exit_code else None
+
+
+def _shell(*arguments: str) -> str:
+    """Run the shell, and return the first line that it writes to stderr."""
+    try:
+        ended = subprocess.run(
+            ["/bin/sh", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=CHECK_SECONDS, check=False
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return _reason(error)
+    lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+    return one_line(lines[0], SHOWN_CHARACTERS) if lines else ""
+
+
+def _reason(error: Exception) -> str:
+    return one_line(getattr(error, "strerror", None) or type(error).__name__, SHOWN_CHARACTERS)
+
+
+def _shown(command: str) -> str:
+    return repr(one_line(command, SHOWN_CHARACTERS))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fixtures.shown_text import one_line
+from longctx.fixtures.shown_text import one_line
 
 # Of the whole request, however slowly the server replies.
 TIMEOUT_SECONDS = 60.0
@@ -29,7 +29,10 @@ def check_webhook(url: str) -> None:
         raise ValueError(f"--webhook: not an address ({_reason(error)}); correct it") from None
     if address.scheme not in ("http", "https"):
         raise ValueError("--webhook: not an address; give one that begins with https:// or http://")
-    if not _is_host(address.raw_host.decode("ascii")):
+    host = address.raw_host.decode("ascii")
+    labels = host.removesuffix(".").split(".")
+    # An IPv6 address, or a name or number whose labels have valid lengths and characters.
+    if ":" not in host and not all(HOST_LABEL.fullmatch(label) for label in labels):
         raise ValueError("--webhook: not an address; its host is no name or number")
     if address.port is not None and not 0 < address.port < 2**16:
         raise ValueError(f"--webhook: not an address; port {address.port} is not between 1 and 65535")
@@ -73,11 +76,6 @@ async def _status(url: str, body: bytes) -> int:
         client.stream("POST", url, content=body, headers=headers) as response,
     ):
         return response.status_code
-
-
-def _is_host(host: str) -> bool:
-    """Return True for an IPv6 address, and for a name or number whose labels have valid lengths and characters."""
-    return ":" in host or all(HOST_LABEL.fullmatch(label) for label in host.removesuffix(".").split("."))
 
 
 def _reason(error: Exception) -> str:

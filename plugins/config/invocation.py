@@ -1,14 +1,20 @@
-"""The command line of one pytest run as plain values, so that nothing here needs pytest."""
+"""The command line of one run: built for a new process of pytest, or parsed by one into plain values."""
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fixtures.installation import scratch_directory
-from fixtures.outside_files import absolute
+from longctx.fixtures.installation import CASES_DIRECTORY, IS_CLONE, SUITE, scratch_directory
+from longctx.fixtures.outside_files import absolute
+from longctx.plugins.config.options import PATH_OPTIONS
+
+CONFTEST = "conftest.py"
+# The word after these options of pytest is their value, even if it looks like the id of a test.
+TAKING_IDS = ("-k", "-m", "-p", "--deselect")
 
 
 class ConfigError(ValueError):
@@ -48,3 +54,40 @@ class Invocation:
     def path(self, given: str | None) -> str | None:
         """Return a path option as an absolute path; None if the option was not given."""
         return None if given is None else str(absolute(given, directory=self.directory))
+
+
+def pytest_command(arguments: Sequence[str]) -> list[str]:
+    """Return the command line of a process that runs the suite from any directory.
+
+    Ids of cases and gates are those that a run prints. All other paths start in the current directory. pytest would
+    load the conftest.py of a project around the value of a path option, unless the two are one word.
+    """
+    arguments = join_path_options(arguments)
+    words, has_case, has_gate = [], False, False
+    for before, word in zip(("", *arguments), arguments, strict=False):
+        is_case = word.partition("/")[0] == CASES_DIRECTORY
+        is_id = (is_case or ".toml::" in word) and before not in TAKING_IDS
+        # The id of a case gets the full path of its file; the id of a gate has none.
+        words.append(f"{SUITE}/{word}" if is_id and word.startswith(CASES_DIRECTORY) else word)
+        has_case, has_gate = has_case or (is_id and is_case), has_gate or (is_id and not is_case)
+    # pytest takes the suite's conftest.py, which has its options, for that of an existing path among the arguments.
+    missing = CONFTEST if has_gate else CASES_DIRECTORY
+    everything = [] if has_case else [str(SUITE / missing)]
+    # The import path of a clone would give the folders of an installed package a second name.
+    import_path = [] if IS_CLONE else ["--override-ini", "pythonpath="]
+    # Without -P, modules of the current directory could take the place of those of the suite.
+    return [
+        sys.executable, "-P", "-m", "pytest", "-c", str(SUITE / "pyproject.toml"), "--rootdir", str(SUITE),
+        *import_path, *words, *everything,
+    ]  # fmt: skip
+
+
+def join_path_options(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with every path option and its value joined by "="."""
+    words: list[str] = []
+    for argument in arguments:
+        if words and words[-1] in PATH_OPTIONS and not argument.startswith("-"):
+            words[-1] += f"={argument}"
+        else:
+            words.append(argument)
+    return words

@@ -1,18 +1,40 @@
-"""The tasks and texts that a run makes its samples from, and the scorers of its answers."""
+"""The tasks and texts that a run makes its samples from, and the scorers of its answers.
+
+Some answers on published texts are scored by a judge on a server, or by a local entailment model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fixtures.cases import samples_fingerprint
-from fixtures.corpora import Corpora, load_corpora
-from fixtures.records import Options
-from fixtures.seeding import stable_hash
-from fixtures.tasks import keyed_wording, load_tasks
-from fixtures.tasks.task import Task
-from fixtures.tokenization.prompts import PromptFormatter
-from plugins.config.assistants import scored_by
+from longctx.fixtures import versions
+from longctx.fixtures.cases import samples_fingerprint
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.corpora import Corpora, load_corpora
+from longctx.fixtures.http.retry import TimeBudget
+from longctx.fixtures.records import Case, Options
+from longctx.fixtures.scoring.judge import (
+    Judge,
+    JudgeCost,
+    Judged,
+    JudgedAnswer,
+    JudgedClaim,
+    JudgedSummary,
+    JudgeError,
+    JudgeSettings,
+    estimate,
+    fingerprint,
+)
+from longctx.fixtures.seeding import stable_hash
+from longctx.fixtures.tasks import keyed_wording, load_tasks
+from longctx.fixtures.tasks.task import Assistants, Task
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.journal import JudgeReplies
+
+# The size of a typical sample, from which the cost of judging is estimated.
+PASSAGE_WORDS, POINT_WORDS, POINTS, SENTENCES, SENTENCE_CHARACTERS = 300, 20, 10, 6, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +77,68 @@ def load_materials(options: Options, sweeps: Collection[str] = ()) -> Materials:
         corpora=load_run_corpora(options),
         scorers=scored_by(options),
     )
+
+
+def scored_by(options: Options) -> tuple[str, ...]:
+    """Return what decides a score besides the answer and the task's own code, as parts of a fingerprint.
+
+    Raises JudgeError for an unusable judge and CheckpointError for an unusable entailment model.
+    """
+    if options.judge_url and not options.judge_model:
+        raise JudgeError("--judge-url: no judge was named; give --judge-model too")
+    judge, entailment = _settings(options), ""
+    if options.nli_model is not None:
+        model = read_checkpoint(options.nli_model, option="--nli-model").fingerprint
+        entailment = f"entailment {versions.ENTAILMENT} {model}"
+    return (options.scoring, "" if judge is None else fingerprint(judge), entailment)
+
+
+def open_assistants(options: Options, replies: JudgeReplies, *, deadline: float | None = None) -> Assistants:
+    """Return the assistants that the options name; raise JudgeError.
+
+    `deadline` is the Unix time at which the run's budget ends. No request is sent and no model is loaded before an
+    assistant is needed.
+    """
+    settings = _settings(options)
+    judge = None if settings is None else Judge(settings, replies, TimeBudget(deadline))
+    if options.nli_model is not None:
+        from longctx.fixtures.scoring.nli import NliModel  # loads torch
+
+        return Assistants(judge=judge, entails=NliModel(options.nli_model, device="cpu").entails)
+    return Assistants(judge=judge, entails=None if judge is None else judge.entails)
+
+
+def _settings(options: Options) -> JudgeSettings | None:
+    return None if options.judge_model is None else JudgeSettings(model=options.judge_model, url=options.judge_url)
+
+
+def judge_cost(options: Options, cases: Sequence[Case], tasks: Mapping[str, Task]) -> JudgeCost | None:
+    """Return the most that judging all samples of these cases can cost; None if nothing is judged.
+
+    Answers are assumed to have their greatest length, and no reply to be stored already.
+    """
+    settings = _settings(options)
+    judged = [case for case in cases if tasks[case.task].needs_assistant(case.source)]
+    if options.nli_model is not None:
+        judged = [case for case in judged if tasks[case.task].assistant == "judge"]
+    if settings is None or not judged:
+        return None
+    costs = [(case.samples, estimate(settings, _typical(case, tasks[case.task]))) for case in judged]
+    return JudgeCost(
+        model=settings.model,
+        calls=sum(samples * cost.calls for samples, cost in costs),
+        prompt_tokens=sum(samples * cost.prompt_tokens for samples, cost in costs),
+        most_reply_tokens=sum(samples * cost.most_reply_tokens for samples, cost in costs),
+    )
+
+
+def _typical(case: Case, task: Task) -> list[Judged[Any]]:
+    """Return the items that a typical sample of a case submits to the judge."""
+    answer = "word " * case.generation_tokens
+    if task.assistant == "entailment":
+        # A sentence is judged with all of its up to three passages, with one of them alone, and without one of them.
+        return [JudgedClaim(premise="word " * PASSAGE_WORDS, claim=answer[:SENTENCE_CHARACTERS])] * (7 * SENTENCES)
+    if task.category == "summ":
+        points = ("word " * POINT_WORDS,) * POINTS
+        return [JudgedSummary(subject="a text", key_points=points, reference=answer, summary=answer)]
+    return [JudgedAnswer(question="word " * POINT_WORDS, references=("word",), answer=answer)]

@@ -1,4 +1,7 @@
-"""The checkpoint under test, its baseline, and the tokenizers of a run."""
+"""The checkpoint under test, its baseline, and the tokenizers of a run.
+
+A report given as baseline is extended: while its checkpoint exists, it answers the samples that are missing.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,29 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fixtures import calibration
-from fixtures.checkpoints.checkpoint import Checkpoint, CheckpointError, read_checkpoint
-from fixtures.checkpoints.source import read_source
-from fixtures.conversion import Converter, cached_snapshot, prepare
-from fixtures.engines.openai.endpoint import Endpoint
-from fixtures.records import Options
-from fixtures.tokenization.load import TokenizerError, load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
-from plugins.config.baseline import Baseline, BaselineError, read_baseline
-from plugins.config.invocation import ConfigError, Invocation
-from plugins.config.materials import Materials
-from plugins.config.servers import is_served, named_only
+from longctx.fixtures import calibration
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint, read_source
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.conversion import ConversionError, Converter, cached_snapshot, make_checkpoint
+from longctx.fixtures.engines import EngineError, execution_settings
+from longctx.fixtures.engines.openai.endpoint import Endpoint
+from longctx.fixtures.memory.fit import cases_over_memory
+from longctx.fixtures.records import Options
+from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.config.invocation import ConfigError, Invocation
+from longctx.plugins.config.materials import Materials
+from longctx.plugins.config.run import Baseline, BaselineError, Run, finished_journal, read_baseline
+from longctx.plugins.config.servers import is_served, named_only
+from longctx.plugins.journal import JournalError, likelihood_key
 
 CALIBRATION = "calibration:"
 # A fingerprint of as many bytes may take seconds to compute.
 ANNOUNCED_BYTES = 2**30
+
+
+class _CannotExtend(Exception):
+    """A baseline that answers no further samples; the message completes "it cannot be extended: "."""
 
 
 def resolve_model(invocation: Invocation) -> Checkpoint:
@@ -35,7 +45,7 @@ def resolve_model(invocation: Invocation) -> Checkpoint:
     path = _checkpoint_path(invocation, arguments.model, option="--model")
     if is_served(arguments) and not os.path.exists(path):
         return named_only(arguments.model, invocation.path(arguments.length_tokenizer))
-    return read_or_make(invocation, path, option="--model")
+    return _read_or_make(invocation, path, option="--model")
 
 
 def resolve_baseline(
@@ -57,7 +67,7 @@ def resolve_baseline(
     if given.endswith(".json"):
         return read_baseline(Path(str(invocation.path(given))), options, samples)
     path = _checkpoint_path(invocation, given, option="--baseline")
-    checkpoint = read_or_make(invocation, path, option="--baseline")
+    checkpoint = _read_or_make(invocation, path, option="--baseline")
     path = checkpoint.path
     if materials.samples_fingerprint(load_formatter(options, path, endpoint, option="--baseline")) != samples:
         raise BaselineError(
@@ -67,7 +77,7 @@ def resolve_baseline(
     return Baseline(name=given, fingerprint=checkpoint.fingerprint, journal=options.journal, checkpoint=checkpoint)
 
 
-def read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoint:
+def _read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoint:
     """Return the checkpoint in a directory, made first from an adapter or a raw checkpoint if it holds one.
 
     What is made is removed at the end of the run. Raises CheckpointError or ConversionError.
@@ -76,21 +86,17 @@ def read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoin
     try:
         source = read_source(path, converts=invocation.arguments.convert is not None)
         if source is None:
-            if (size := _weight_bytes(Path(path))) >= ANNOUNCED_BYTES:
+            # The fingerprint reads these files.
+            if (size := sum(file.stat().st_size for file in Path(path).glob("*.safetensors"))) >= ANNOUNCED_BYTES:
                 invocation.announce(f"reading {path}, {size / 1e9:,.1f} GB")
             return read_checkpoint(path, option=option, trust_remote_code=trusts)
         verb = "merging" if source.kind == "adapter" else "converting"
         invocation.announce(f"{verb} {source.path} ...")
-        folder = prepare(source, converter(invocation))
+        folder = make_checkpoint(source, converter(invocation))
     except OSError as error:
         raise CheckpointError(f"{option}: {error.filename or path}: {error.strerror or error}") from error
     invocation.add_cleanup(lambda: shutil.rmtree(folder.parent, ignore_errors=True))
     return replace(read_checkpoint(str(folder), option=option, trust_remote_code=trusts), source=source)
-
-
-def _weight_bytes(folder: Path) -> int:
-    """Return the size of the weight files, which the fingerprint reads."""
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
 def converter(invocation: Invocation) -> Converter:
@@ -138,3 +144,61 @@ def _checkpoint_path(invocation: Invocation, model: str, *, option: str) -> str:
             f"{option}: {model} cannot be built in {cache} ({error.strerror}); make room there, "
             "or write it elsewhere with longctx calibration"
         ) from error
+
+
+def extend_baseline(run: Run, invocation: Invocation) -> Run:
+    """Return the run with the checkpoint of the report that --baseline names, to be loaded if pairs are missing.
+
+    Nothing changes for a run without such a report, and for a report whose results are complete. If the checkpoint
+    cannot take part, `Baseline.limit` says why.
+    """
+    baseline = run.baseline
+    if baseline is None or baseline.checkpoint is not None or run.thresholds.regression.underpowered != "extend":
+        return run
+    if _is_complete(run, baseline):
+        return run
+    limit, checkpoint = "", None
+    try:
+        checkpoint = _usable_checkpoint(run, baseline, invocation)
+    except _CannotExtend as error:
+        limit = str(error)
+    return replace(run, baseline=replace(baseline, checkpoint=checkpoint, limit=limit))
+
+
+def _is_complete(run: Run, baseline: Baseline) -> bool:
+    """Return True if the baseline's journal has all that the run would measure of it."""
+    journal = finished_journal(baseline)
+    try:
+        journal.refresh()
+    except JournalError:
+        return False
+    signal = run.options.signal
+    keys = [(case, run.key(case, index)) for case in run.measurable for index in case.planned]
+    return all(signal == "likelihood" or key in journal.entries for _, key in keys) and all(
+        signal == "answers" or likelihood_key(key) in journal.likelihoods for case, key in keys if case.has_gold
+    )
+
+
+def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint:
+    """Return the checkpoint of the baseline's report; raise _CannotExtend if it is not as it was measured."""
+    if baseline.path is None or baseline.execution.get("engine") != "hf":
+        raise _CannotExtend("a server answered for it")
+    try:
+        checkpoint = _read_or_make(invocation, baseline.path, option="--baseline")
+    except (CheckpointError, ConversionError):
+        raise _CannotExtend(f"its checkpoint {baseline.path} is gone") from None
+    if checkpoint.fingerprint != baseline.fingerprint:
+        raise _CannotExtend(f"its checkpoint {baseline.path} has changed")
+    if Path(baseline.journal) != Path(run.options.journal):
+        raise _CannotExtend(f"its results are in another journal; give --journal {baseline.journal}")
+    try:
+        execution = execution_settings(checkpoint, **run.engine_settings("baseline"))
+    except EngineError:
+        execution = None
+    if execution != baseline.execution:
+        raise _CannotExtend("it was measured with other engine settings or on another kind of machine")
+    loaded = [checkpoint] if is_served(run.options) else [run.checkpoint, checkpoint]
+    workers = None if checkpoint.fingerprint == run.checkpoint.fingerprint else invocation.local_workers
+    if workers is not None and cases_over_memory(run.options, loaded, run.measurable, workers=workers):
+        raise _CannotExtend("the memory does not suffice for both models")
+    return checkpoint

@@ -1,20 +1,53 @@
-"""The record of one pytest run: everything that is measured, and with which settings."""
+"""The record of one run: everything that is measured, with which settings, and the baseline it is compared with."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.engines.openai.endpoint import Endpoint
-from fixtures.records import Case, Options
-from fixtures.tasks import FAMILIES, TASKS
-from plugins.config.baseline import Baseline
-from plugins.gates.hypotheses import Scope
-from plugins.gates.panels import ModelRole
-from plugins.gates.thresholds import Reference, Thresholds
-from plugins.journal import sample_key
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.engines.openai.endpoint import Endpoint
+from longctx.fixtures.outside_files import read_outside
+from longctx.fixtures.records import Case, Options
+from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
+from longctx.fixtures.tasks import FAMILIES, TASKS
+from longctx.plugins.journal import Journal, Subject, sample_key
+from longctx.plugins.thresholds.records import Reference, Thresholds
+from longctx.plugins.verdicts.hypotheses import Scope
+from longctx.plugins.verdicts.panels import ModelRole
+
+
+class BaselineError(ValueError):
+    """A baseline without samples to compare with; the message is one line with the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The model that a checkpoint is compared with."""
+
+    name: str
+
+    fingerprint: str
+    """The fingerprint of its checkpoint."""
+
+    journal: str
+    """The directory of the journal that has or gets its results."""
+
+    checkpoint: Checkpoint | None = None
+    """The checkpoint to run as far as pairs are needed; None if the journal has all results there will be."""
+
+    execution: Mapping[str, str] = field(default_factory=dict)
+    """The engine settings under which the journal has the results of a report; empty for a checkpoint."""
+
+    path: str | None = None
+    """The directory of the checkpoint that a report is about; None for a checkpoint."""
+
+    limit: str = ""
+    """The reason why nothing can be added to the results of a report; empty if something can, or need not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +142,12 @@ class Run:
         """Return the key of a sample in the journal; models that read the same samples share it."""
         return sample_key(self.samples, case.version, self.options.seed, case.task, case.length, index)
 
-    def scope(self, selected: Sequence[Case]) -> Scope:
-        """Return the facts about this run that its gates depend on, for the selected cases."""
+    def scope(self, selected: Sequence[Case], executions: Mapping[str, Mapping[str, str]] | None = None) -> Scope:
+        """Return the facts about this run that its gates depend on, for the selected cases.
+
+        `executions` has the settings under which the journals keep the results, by "model" and "baseline"; None before
+        they are known.
+        """
         categories: Mapping[str, str] = {name: task.category for name, task in TASKS.items() if task.suite == "ruler"}
         return Scope(
             lengths=self.options.lengths,
@@ -125,5 +162,80 @@ class Run:
             full=self.options.full,
             draw_rates=self.draw_rates,
             signal=self.options.signal,
+            series=self.options.series,
+            is_same_checkpoint=executions is not None and is_same_checkpoint(self, executions),
             task_families={**FAMILIES, **{case.task: case.family for case in self.cases}},
         )
+
+
+def is_same_checkpoint(run: Run, executions: Mapping[str, Mapping[str, str]]) -> bool:
+    """Return True if the model and its baseline are one checkpoint in one execution, so that no answer can differ.
+
+    `executions` has the settings under which the journals keep the results, by "model" and "baseline". It is False if a
+    server answers: its answers also depend on its load, and other weights may have the same name.
+    """
+    model, baseline = executions.get("model"), executions.get("baseline")
+    return (
+        run.baseline is not None
+        and run.baseline.fingerprint == run.checkpoint.fingerprint
+        and model is not None
+        and model == baseline
+        and model.get("engine") == "hf"
+    )
+
+
+def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
+    """Return the baseline that a JSON report describes; `samples` is the fingerprint of this run's samples.
+
+    Raises BaselineError if the report is of other samples, or its journal is missing.
+    """
+    report = _report(path)
+    model, run = report.model, report.run
+    if run.samples != samples or run.seed != options.seed:
+        raise BaselineError(
+            f"--baseline: {path} was measured on other samples (another seed, tokenizer, chat template, text, wording "
+            "or version of the tasks); measure it again with these options, or give the checkpoint instead"
+        )
+    execution = model.execution or {}
+    subject = Subject(model=model.name, fingerprint=model.fingerprint, execution=execution)
+    journals = [path for path in (run.journal, options.journal) if os.path.isdir(Path(path, subject.key))]
+    if not journals:
+        raise BaselineError(
+            f"--baseline: the journal of {path} is neither in {run.journal} nor in {options.journal}; "
+            "give its directory with --journal, or the checkpoint instead of the report"
+        )
+    return Baseline(
+        name=model.name,
+        fingerprint=model.fingerprint,
+        journal=journals[0],
+        execution=execution,
+        path=model.path,
+    )
+
+
+def finished_journal(baseline: Baseline) -> Journal:
+    """Return the journal of a baseline that is not run again, for reading only."""
+    subject = Subject(model=baseline.name, fingerprint=baseline.fingerprint, execution=baseline.execution)
+    return Journal(Path(baseline.journal), subject)
+
+
+def _report(path: Path) -> JsonReport:
+    """Read a JSON report; raise BaselineError if it is none or has no results."""
+    try:
+        data = read_outside(path)
+        content = json.loads(data)
+    except OSError as error:
+        raise BaselineError(
+            f"--baseline: cannot read {path} ({error.strerror}); give a JSON report or a checkpoint"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BaselineError(f"--baseline: {path} is not JSON ({error}); give a file of --report-json") from error
+    problem = "of a run that measured something"
+    try:
+        if content["schema"] == REPORT_SCHEMA and content["model"]["execution"] is not None:
+            return parse_report(data)
+    except (KeyError, TypeError, AttributeError):
+        pass
+    except ValueError as error:
+        problem = f"({error})"
+    raise BaselineError(f"--baseline: {path} is not a {REPORT_SCHEMA} {problem}; give a file of --report-json")

@@ -8,26 +8,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.engines import EngineError
-from fixtures.engines.openai.endpoint import Endpoint, StartedServer, connect, is_ready
-from fixtures.engines.openai.keys import contains_key, is_base_url
-from fixtures.engines.openai.probe import LONG, probe_endpoint
-from fixtures.engines.openai.retry import RetryPolicy
-from fixtures.engines.openai.score import require_log_probabilities
-from fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
-from fixtures.engines.openai.time_budget import TimeBudget
-from fixtures.engines.verified import load_unchanged
-from fixtures.records import Options
-from fixtures.seeding import stable_hash
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
+from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
+from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
+from longctx.fixtures.engines.verified import load_unchanged
+from longctx.fixtures.http.keys import contains_key, is_base_url
+from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
+from longctx.fixtures.records import Options
+from longctx.fixtures.seeding import stable_hash
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.config.options import SUITE_OPTIONS
 
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
-# The options of the `hf` engine that have no meaning for a server, with their defaults.
-HF_DEFAULTS = {"device": "auto", "dtype": "auto", "attention": "auto", "prefill_chunk": "auto", "gpus_per_worker": 1}
 
 
 def is_served(options: Options | Namespace) -> bool:
@@ -37,34 +34,23 @@ def is_served(options: Options | Namespace) -> bool:
 
 def check_server(arguments: Namespace) -> None:
     """Raise EngineError for server options without a server, a server without an address, or options of `hf`."""
-    if is_served(arguments):
-        _check_served(arguments)
-    else:
-        _check_not_served(arguments)
-
-
-def _check_not_served(arguments: Namespace) -> None:
-    for name in ("base_url", "serve", "served_model"):
-        if getattr(arguments, name) is not None:
-            raise EngineError(
-                f"--{name.replace('_', '-')}: is for a server; use --engine openai, not {arguments.engine}"
-            )
-    if arguments.api != "completions":
-        raise EngineError(f"--api: {arguments.api!r} is for a server; give --base-url or --serve")
-
-
-def _check_served(arguments: Namespace) -> None:
     url, baseline = arguments.base_url, arguments.baseline
+    given = {option: getattr(arguments, option.attribute) for option in SUITE_OPTIONS if option.engine}
+    changed = {option: value for option, value in given.items() if str(value) != str(option.default)}
+    if not is_served(arguments):
+        for option, value in changed.items():
+            if option.engine == "openai" and option.choices:
+                raise EngineError(f"{option.flag}: {value!r} is for a server; give --base-url or --serve")
+            if option.engine == "openai":
+                raise EngineError(f"{option.flag}: is for a server; use --engine openai, not {arguments.engine}")
+        return
     if url is None and arguments.serve is None:
         raise EngineError("--engine: openai needs a server; give its --base-url, or a --serve command that starts one")
     # The `hf` engine does run a baseline checkpoint, unless the baseline is a report.
     if not baseline or baseline.endswith(".json"):
-        for name, default in HF_DEFAULTS.items():
-            value = getattr(arguments, name)
-            if str(value) != str(default):
-                raise EngineError(
-                    f"--{name.replace('_', '-')}: {value} is for --engine hf; leave it out: the server decides"
-                )
+        for option, value in changed.items():
+            if option.engine == "hf":
+                raise EngineError(f"{option.flag}: {value} is for --engine hf; leave it out: the server decides")
     if url is not None and (not is_base_url(url) or contains_key(url)):
         raise EngineError(
             "--base-url: not of the form http(s)://host[:port]/path; give no user, password or query in it: "
@@ -120,11 +106,13 @@ def open_endpoint(
     url, started = options.base_url, None
     if options.serve is not None:
         url, started = _start_server(options, checkpoint, budget, logs, add_cleanup)
+    # Under these names a server may list the model, the most likely first.
+    names = (checkpoint.path, options.model, checkpoint.name) if is_on_disk(checkpoint) else (options.model,)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
         endpoint = probe_endpoint(
             connection,
-            names=_model_names(options, checkpoint),
+            names=tuple(dict.fromkeys(names)),
             served_name=options.served_model,
             api="chat" if options.api == "chat" else "completions",
             is_own_tokenizer=is_on_disk(checkpoint),
@@ -191,13 +179,6 @@ def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) 
             f"--lengths: {max(lengths)} tokens{thought} do not fit {endpoint.url}, which serves {endpoint.model!r} "
             f"with a context of {endpoint.context}; serve it with a longer one, or use shorter --lengths"
         )
-
-
-def _model_names(options: Options, checkpoint: Checkpoint) -> Sequence[str]:
-    """Return the names under which a server may list the model, the most likely first."""
-    if not is_on_disk(checkpoint):
-        return (options.model,)
-    return tuple(dict.fromkeys((checkpoint.path, options.model, checkpoint.name)))
 
 
 def _prompt_encoder(options: Options, checkpoint: Checkpoint) -> Callable[[str], Sequence[int]]:

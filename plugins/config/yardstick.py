@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fixtures.outside_files import read_outside
-from fixtures.tokenization.load import Tokenizer
-from plugins.config.invocation import ConfigError, Invocation
-from plugins.config.materials import Materials
-from plugins.config.run import Run
-from plugins.gates.thresholds import ASPECTS, Reference
+from longctx.fixtures.outside_files import read_outside
+from longctx.fixtures.tokenization.load import Tokenizer
+from longctx.plugins.config.invocation import ConfigError, Invocation
+from longctx.plugins.config.materials import Materials
+from longctx.plugins.config.run import Run
+from longctx.plugins.thresholds.records import ASPECTS, Reference
 
 KINDS = ("aligned", "base")
-FORMS = "auto, aligned, base, a score from 0 to 100, or a .toml file of longctx calibrate --yardstick"
+FORMS = "auto, aligned, base, a score from 0 to 100, or a .toml file of longctx thresholds --yardstick"
 ONLY_TEMPLATE = (
     "only the chat template says that this is an aligned model (no turn ends with the config's eos_token_id), so "
     "scores are compared with those of Llama2-7B-chat; for a base model use --yardstick base"
@@ -42,18 +42,18 @@ def yardstick_value(given: str, invocation: Invocation) -> str:
 
 def with_yardstick(run: Run, materials: Materials, tokenizer: Tokenizer) -> Run:
     """Return the run with its reference scores; raise ConfigError if --yardstick names others than fit."""
-    yardstick, warning = choose_yardstick(
+    yardstick, warning = _choose_yardstick(
         run.options.yardstick,
         run.thresholds.references,
         is_chat_api=run.options.api == "chat",
         tokenizer=tokenizer,
         config=run.checkpoint.config,
     )
-    check_texts(yardstick, f"{materials.corpora.fingerprint}.{materials.prompts_fingerprint}")
+    _check_texts(yardstick, f"{materials.corpora.fingerprint}.{materials.prompts_fingerprint}")
     return replace(run, yardstick=yardstick, yardstick_warning=warning)
 
 
-def choose_yardstick(
+def _choose_yardstick(
     given: str,
     references: Mapping[str, Reference],
     *,
@@ -74,13 +74,13 @@ def choose_yardstick(
         is_doubtful = has_template and not is_chat_api and not _ends_turns(tokenizer, config)
         return automatic, ONLY_TEMPLATE if is_doubtful else ""
     if given.endswith(".toml"):
-        return read_yardstick(Path(given)), ""
+        return _read_yardstick(Path(given)), ""
     scores = {**automatic.scores, "mean": _number(given)}
     return Reference(source=f"--yardstick {given}; for aspects: {automatic.source}", scores=scores), ""
 
 
-def read_yardstick(path: Path) -> Reference:
-    """Return the reference scores of a file that `longctx calibrate --yardstick` wrote; raise ConfigError."""
+def _read_yardstick(path: Path) -> Reference:
+    """Return the reference scores of a file that `longctx thresholds --yardstick` wrote; raise ConfigError."""
     try:
         table = tomllib.loads(read_outside(path).decode("utf-8"))["yardstick"]
         scores = {name: float(table[name]) for name in ("mean", *ASPECTS)}
@@ -88,13 +88,15 @@ def read_yardstick(path: Path) -> Reference:
     except OSError as error:
         raise ConfigError(f"--yardstick: cannot read {path} ({error.strerror}); give {FORMS}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"--yardstick: {path} is no yardstick ({error}); write one with longctx calibrate") from error
+        raise ConfigError(
+            f"--yardstick: {path} is no yardstick ({error}); write one with longctx thresholds"
+        ) from error
     if not all(0 <= score < 100 for score in scores.values()):
-        raise ConfigError(f"--yardstick: {path} has a score outside 0 to 100; write it with longctx calibrate again")
+        raise ConfigError(f"--yardstick: {path} has a score outside 0 to 100; write it with longctx thresholds again")
     return reference
 
 
-def check_texts(reference: Reference, texts: str) -> None:
+def _check_texts(reference: Reference, texts: str) -> None:
     """Raise ConfigError if an own yardstick was measured on other texts or prompts than those of the run."""
     if reference.samples and reference.samples != texts:
         raise ConfigError(
@@ -115,12 +117,9 @@ def _ends_turns(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
         return False
     end = text.rpartition(_ANSWER)[2]
     names = {number: name for name, number in tokenizer.get_added_vocab().items()}
-    return any(names.get(token, "\0") in end for token in _end_tokens(config))
-
-
-def _end_tokens(config: Mapping[str, Any]) -> Iterable[int]:
     value = config.get("eos_token_id")
-    return value if isinstance(value, list) else [value] if isinstance(value, int) else []
+    tokens = value if isinstance(value, list) else [value] if isinstance(value, int) else []
+    return any(names.get(token, "\0") in end for token in tokens)
 
 
 def _number(text: str) -> float:

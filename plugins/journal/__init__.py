@@ -16,21 +16,24 @@ Two workers may still answer the same sample, if one is stopped between that che
 stay in the files, and all readers choose the same one.
 
 A line is a JSON object whose last field, `crc32`, is a checksum (8 hex digits) of all bytes of the line before that
-field. A line with a wrong checksum is skipped. Lines without the field, as version 0.1 wrote them, are read too.
+field. A line with a wrong checksum, or without one, is skipped.
 
 `longctx journal DIR` lists the contents of a journal and deletes old results.
 """
 
-from plugins.journal.adoption import adopt_results
-from plugins.journal.earlier import EarlierScores, latest_scores
-from plugins.journal.errors import FileSystemFault, JournalError
-from plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
-from plugins.journal.judge_replies import JudgeReplies
-from plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
-from plugins.journal.probe import probe_file_system
-from plugins.journal.reading import IndexedEntry
-from plugins.journal.store import Journal
-from plugins.journal.visibility import POLL_SECONDS, VISIBLE_SECONDS
+from longctx.plugins.journal.file_system import (
+    POLL_SECONDS,
+    VISIBLE_SECONDS,
+    FileSystemFault,
+    JournalError,
+    probe_file_system,
+)
+from longctx.plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
+from longctx.plugins.journal.judge_replies import JudgeReplies
+from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
+from longctx.plugins.journal.reading import IndexedEntry
+from longctx.plugins.journal.store import Journal
+from longctx.plugins.journal.subjects import EarlierScores, latest_scores
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -47,7 +50,6 @@ __all__ = [
     "JudgeReplies",
     "LikelihoodEntry",
     "Subject",
-    "adopt_results",
     "latest_scores",
     "likelihood_key",
     "probe_file_system",

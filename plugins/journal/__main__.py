@@ -8,13 +8,13 @@ import shutil
 import sys
 from pathlib import Path
 
-from fixtures.cli import CommandParser, print_line, report_wrong_use
-from plugins.journal.errors import JournalError
-from plugins.journal.housekeeping import (
+from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
+from longctx.plugins.journal.file_system import JournalError
+from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead
+from longctx.plugins.journal.subjects import (
     SubjectDirectory,
     delete_subject,
     is_journal,
-    leftover_files,
     subject_directories,
 )
 
@@ -26,7 +26,7 @@ COLUMNS = (("model", 26), ("checkpoint", 10), ("engine", 16), ("cases", 5), ("sa
 LEAST_MODEL = 14
 
 
-class CommandError(ValueError):
+class _CommandError(ValueError):
     """Wrong use: one line with the argument, its value and a correct example."""
 
 
@@ -41,43 +41,36 @@ def main(arguments: list[str] | None = None) -> int:
     directory: Path = options.directory
     try:
         if options.dry_run and options.prune is None:
-            raise CommandError("--dry-run: has no effect without --prune; add --prune 30d")
-        least_seconds = None if options.prune is None else parse_age(options.prune)
+            raise _CommandError("--dry-run: has no effect without --prune; add --prune 30d")
+        least_seconds = None
+        if options.prune is not None:
+            age = re.fullmatch(r"([0-9]{1,6})([dh])", options.prune.strip().lower())
+            if age is None:
+                raise _CommandError(f"--prune: cannot read {options.prune!r}; write 30d or 12h, or 0d for everything")
+            least_seconds = int(age[1]) * UNIT_SECONDS[age[2]]
         if not os.path.isdir(directory):
-            raise CommandError(f"DIR: {directory} is not a directory; give the directory given to pytest as --journal")
+            raise _CommandError(f"DIR: {directory} is not a directory; give the directory given to pytest as --journal")
         if not is_journal(directory):
-            raise CommandError(f"DIR: {directory} is not a journal; give the directory given to pytest as --journal")
-        subjects = _of_model(subject_directories(directory), options.model)
+            raise _CommandError(f"DIR: {directory} is not a journal; give the directory given to pytest as --journal")
+        subjects = subject_directories(directory)
+        if options.model is not None:
+            models = ", ".join(sorted({_printable(item.subject.model) for item in subjects})) or "none"
+            subjects = [
+                item for item in subjects if options.model in (item.subject.model, Path(item.subject.model).name)
+            ]
+            if not subjects:
+                raise _CommandError(f"--model: no results of {options.model!r} here; the journal has: {models}")
         if least_seconds is None:
             _list(subjects)
         else:
             _prune(directory, subjects, least_seconds, dry_run=options.dry_run)
-    except (CommandError, JournalError) as error:
+    except (_CommandError, JournalError) as error:
         return report_wrong_use(str(error))
     except OSError as error:
         return report_wrong_use(
             f"DIR: cannot use {error.filename or directory} ({error.strerror}); check its permissions"
         )
     return 0
-
-
-def parse_age(text: str) -> int:
-    """Return the seconds of an age such as 30d or 12h; raises CommandError."""
-    match = re.fullmatch(r"([0-9]{1,6})([dh])", text.strip().lower())
-    if match is None:
-        raise CommandError(f"--prune: cannot read {text!r}; write 30d or 12h, or 0d for everything")
-    return int(match[1]) * UNIT_SECONDS[match[2]]
-
-
-def _of_model(subjects: list[SubjectDirectory], model: str | None) -> list[SubjectDirectory]:
-    """Return the subjects of one model, given by name or by the last part of its path; raises CommandError if none."""
-    if model is None:
-        return subjects
-    chosen = [item for item in subjects if model in (item.subject.model, Path(item.subject.model).name)]
-    if not chosen:
-        names = ", ".join(sorted({_printable(item.subject.model) for item in subjects})) or "none"
-        raise CommandError(f"--model: no results of {model!r} here; the journal has: {names}")
-    return chosen
 
 
 def _list(subjects: list[SubjectDirectory]) -> None:
@@ -88,10 +81,11 @@ def _list(subjects: list[SubjectDirectory]) -> None:
     rows = [tuple(name for name, _ in COLUMNS)]
     rows += [(*_cells(item), "in use" if item.busy else "") for item in subjects]
     for row in rows:
-        cells = [
-            _fit(cell, width, text=number < TEXT_COLUMNS)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=False))
-        ]
+        cells = []
+        for number, (cell, width) in enumerate(zip(row, widths, strict=False)):
+            # Text is on the left, numbers on the right. Long text keeps its end, where checkpoints differ.
+            text = cell if len(cell) <= width else ".." + cell[2 - width :]
+            cells.append(text.ljust(width) if number < TEXT_COLUMNS else cell.rjust(width))
         print_line("  ".join([*cells, *row[len(COLUMNS) :]]).rstrip())
     samples, size = sum(item.samples for item in subjects), sum(item.size_bytes for item in subjects)
     print_line(f"{_count(len(subjects), 'subject')}, {_count(samples, 'sample')}, {_size(size)}")
@@ -111,7 +105,10 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
         else:
             print_line(f"{'would delete' if dry_run else 'deleted'} {name}")
             freed_bytes += item.size_bytes
-    leftovers = leftover_files(directory)
+    # The files of dead workers, and temporary files of interrupted writes.
+    files = (directory / WORKERS).glob("*.json*") if (directory / WORKERS).is_dir() else ()
+    own = (file for file in files if WORKER_NAME.fullmatch(file.name.lstrip(".").partition(".json")[0]))
+    leftovers = [file for file in sorted(own) if file.is_file() and is_worker_dead(file, SILENT_SECONDS)]
     for file in leftovers if not dry_run else ():
         file.unlink(missing_ok=True)
     workers = f", {_count(len(leftovers), 'file')} of dead workers" if leftovers else ""
@@ -121,15 +118,14 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
 def _cells(item: SubjectDirectory) -> tuple[str, ...]:
     subject = item.subject
     engine = "/".join(subject.execution[key] for key in ("engine", "dtype") if key in subject.execution)
+    age = f"{max(0, int(item.idle_seconds))} s"
+    for unit, length in (("min", 60), ("h", 3_600), ("d", 86_400)):
+        if item.idle_seconds >= length:
+            age = f"{int(item.idle_seconds // length)} {unit}"
     return (
         _printable(subject.model), _printable(subject.fingerprint)[:10], _printable(engine), str(item.cases),
-        str(item.samples), _size(item.size_bytes), _age(item.idle_seconds),
+        str(item.samples), _size(item.size_bytes), age,
     )  # fmt: skip
-
-
-def _fit(cell: str, width: int, *, text: bool) -> str:
-    """Align a cell: text to the left, numbers to the right. Long text keeps its end, where checkpoints differ."""
-    return (cell if len(cell) <= width else ".." + cell[2 - width :]).ljust(width) if text else cell.rjust(width)
 
 
 def _printable(text: str) -> str:
@@ -142,13 +138,6 @@ def _size(size_bytes: int) -> str:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f} {unit}"
     return f"{size_bytes} B"
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit}"
-    return f"{max(0, int(seconds))} s"
 
 
 def _count(number: int, noun: str) -> str:

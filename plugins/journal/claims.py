@@ -7,14 +7,15 @@ import functools
 import os
 import secrets
 import stat
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fixtures.atomic_files import write_all
-from plugins.journal.heartbeat import Heartbeat
-from plugins.journal.visibility import created_elsewhere
+from longctx.fixtures.atomic_files import write_all
+from longctx.plugins.journal.file_system import NAME_EXISTS, POLL_SECONDS, VISIBLE_SECONDS
+from longctx.plugins.journal.heartbeat import Heartbeat
 
 CLAIMS = "claims"
 MOST_NAME_BYTES = 256
@@ -28,7 +29,7 @@ CHECKED_CLAIMS = 2
 CHECKED_CLAIMS_AT_END = 16
 
 
-class Claim(NamedTuple):
+class _ClaimContent(NamedTuple):
     """The content of a claim's file."""
 
     owner: str | None
@@ -71,7 +72,11 @@ class Claims:
         is_dead = functools.cache(self.heartbeat.is_dead)
         wanted = [key for key in keys if key not in self.held]
         others = [key for key in wanted if key in claimed]
-        checked = self._next_checked(others, CHECKED_CLAIMS if len(others) < len(wanted) else CHECKED_CLAIMS_AT_END)
+        # Each call continues where the last one ended, so that all of them are checked in the course of time.
+        count = CHECKED_CLAIMS if len(others) < len(wanted) else CHECKED_CLAIMS_AT_END
+        start = self._checked_claims % max(1, len(others))
+        self._checked_claims = start + count
+        checked = set([*others[start:], *others[:start]][:count])
         return (
             key
             for key in wanted
@@ -86,7 +91,7 @@ class Claims:
         except FileExistsError:
             return False
         except PermissionError as error:
-            if created_elsewhere(self.folder / key, error):
+            if _created_elsewhere(self.folder / key, error):
                 return False
             raise
         # Even if the name does not fit on the disk, the file is there and must be released.
@@ -105,7 +110,7 @@ class Claims:
         if key not in self.held:
             return False
         try:
-            return read_owner(self.folder / key) not in (self.heartbeat.name, None)
+            return read_claim(self.folder / key).owner not in (self.heartbeat.name, None)
         except FileNotFoundError:
             return None
 
@@ -177,17 +182,11 @@ class Claims:
         for key in tuple(self.held):
             self.release(key)
 
-    def _next_checked(self, others: Sequence[str], count: int) -> set[str]:
-        """Return the claims to be checked this time; in the course of time all of them are."""
-        start = self._checked_claims % max(1, len(others))
-        self._checked_claims = start + count
-        return set([*others[start:], *others[:start]][:count])
-
     def _remove_own(self, key: str) -> None:
         path = self.folder / key
         with contextlib.suppress(OSError):
             # If this worker was suspended for longer than a lease, another one may own the claim now.
-            if read_owner(path) in (self.heartbeat.name, None):
+            if read_claim(path).owner in (self.heartbeat.name, None):
                 path.unlink()
 
     def _remove(self, path: Path, owner: str | None) -> bool:
@@ -201,7 +200,7 @@ class Claims:
         except OSError:
             return False
         try:
-            if read_owner(removed) != owner:
+            if read_claim(removed).owner != owner:
                 # Another worker removed the claim and made its own before the rename: restore that one.
                 with contextlib.suppress(OSError):
                     os.link(removed, path)
@@ -214,16 +213,11 @@ class Claims:
         return True
 
 
-def read_claim(path: Path) -> Claim:
+def read_claim(path: Path) -> _ClaimContent:
     """Return the content of a claim; raises OSError if there is none."""
     with path.open("rb") as file:
         name, end, mark = file.read(MOST_NAME_BYTES).decode("ascii", errors="replace").partition("\n")
-    return Claim(owner=name if end else None, is_finished=mark == f"{FINISHED}\n")
-
-
-def read_owner(path: Path) -> str | None:
-    """Return the worker's name in a claim; None if it is not completely written. Raises OSError without a claim."""
-    return read_claim(path).owner
+    return _ClaimContent(owner=name if end else None, is_finished=mark == f"{FINISHED}\n")
 
 
 def _move_aside(path: Path) -> bool:
@@ -242,3 +236,13 @@ def _move_aside(path: Path) -> bool:
         else:
             aside.unlink()
     return True
+
+
+def _created_elsewhere(path: Path, error: OSError) -> bool:
+    """Return True if a file could not be created because another machine has just created it."""
+    if error.errno not in NAME_EXISTS:
+        return False
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return path.exists()

@@ -16,12 +16,10 @@ from typing import Annotated
 
 import msgspec
 
-from fixtures.atomic_files import write_file
-from fixtures.records import StoredRecord
-from plugins.journal.codec import decode_record, encode_record
-from plugins.journal.errors import journal_error
-from plugins.journal.processes import host_id, process_state
-from plugins.journal.visibility import make_directory
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.records import StoredRecord
+from longctx.plugins.journal.file_system import journal_error, make_directory
+from longctx.plugins.journal.lines import decode_record, encode_record
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
@@ -33,7 +31,7 @@ WORKERS = "workers"
 WORKER_NAME = re.compile(r"[0-9A-Za-z-]+-\d+-[0-9a-f]{8}")
 
 
-class WorkerRecord(StoredRecord, frozen=True, kw_only=True):
+class _WorkerRecord(StoredRecord, frozen=True, kw_only=True):
     """The content of a worker's file."""
 
     host: str
@@ -44,7 +42,7 @@ class WorkerRecord(StoredRecord, frozen=True, kw_only=True):
     run: str
 
 
-class Lease:
+class _Lease:
     """Measures how long states have stayed the same, by this process's own clock.
 
     Clocks of other machines are never compared with this one: only changes count.
@@ -90,7 +88,7 @@ class Heartbeat:
         self.run = run
         self.pid = os.getpid()
         self.name = f"{host}-{self.pid}-{secrets.token_hex(4)}"
-        self.lease = Lease(lease_seconds, clock)
+        self.lease = _Lease(lease_seconds, clock)
         self.when_last: list[Callable[[], None]] = []
         """Called after the worker's file was deleted if no living worker is left in the journal."""
         self._closing = threading.Event()
@@ -122,7 +120,7 @@ class Heartbeat:
             return True
         except OSError:
             return False
-        has_ended = worker is not None and has_exited(worker) is True
+        has_ended = worker is not None and _has_exited(worker) is True
         return has_ended or self.is_silent(name, touched)
 
     def is_silent(self, name: str, state: object) -> bool:
@@ -153,8 +151,9 @@ class Heartbeat:
         self._thread.join(HEARTBEAT_SECONDS)
         with contextlib.suppress(OSError):
             worker_file(self.directory, self.name).unlink()
+            others = (path for path in (self.directory / WORKERS).iterdir() if WORKER_NAME.fullmatch(path.stem))
             # Of workers that close at the same time, the last one sees that the others' files are gone.
-            if self._is_last():
+            if all(is_worker_dead(path, SILENT_SECONDS) for path in others):
                 for call in self.when_last:
                     call()
 
@@ -164,12 +163,8 @@ class Heartbeat:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _is_last(self) -> bool:
-        others = (path for path in (self.directory / WORKERS).iterdir() if WORKER_NAME.fullmatch(path.stem))
-        return all(is_worker_dead(path, SILENT_SECONDS) for path in others)
-
     def _write(self) -> None:
-        worker = WorkerRecord(host=host_id(), pid=self.pid, started=process_state(self.pid)[1], run=self.run)
+        worker = _WorkerRecord(host=_host_id(), pid=self.pid, started=_process_state(self.pid)[1], run=self.run)
         write_file(worker_file(self.directory, self.name), encode_record(worker))
 
     def _beat(self) -> None:
@@ -205,13 +200,13 @@ def is_worker_dead(path: Path, silent_seconds: float) -> bool:
         worker, touched = _read_worker_file(path)
     except FileNotFoundError:
         return True
-    exited = None if worker is None else has_exited(worker)
+    exited = None if worker is None else _has_exited(worker)
     return time.time() - touched / 1e9 >= silent_seconds if exited is None else exited
 
 
-def has_exited(worker: WorkerRecord) -> bool | None:
+def _has_exited(worker: _WorkerRecord) -> bool | None:
     """Return whether a worker's process has ended; None if only its heartbeat can show that."""
-    if worker.host != host_id():
+    if worker.host != _host_id():
         return None
     try:
         os.kill(worker.pid, 0)
@@ -220,7 +215,7 @@ def has_exited(worker: WorkerRecord) -> bool | None:
     except OSError:
         # The process exists, but belongs to another user.
         pass
-    state, started = process_state(worker.pid)
+    state, started = _process_state(worker.pid)
     if state in ("Z", "X"):
         return True
     if worker.started is None or started is None:
@@ -229,10 +224,31 @@ def has_exited(worker: WorkerRecord) -> bool | None:
     return started != worker.started
 
 
-def _read_worker_file(path: Path) -> tuple[WorkerRecord | None, int]:
+def _read_worker_file(path: Path) -> tuple[_WorkerRecord | None, int]:
     """Return the content of a worker's file (None if it is damaged) and when it was touched, in nanoseconds."""
     # A network file system asks its server for the current time of change only when a file is opened.
     with path.open("rb") as file:
         touched = os.fstat(file.fileno()).st_mtime_ns
         data = file.read()
-    return decode_record(data, WorkerRecord), touched
+    return decode_record(data, _WorkerRecord), touched
+
+
+def _host_id() -> str:
+    """Return the machine, boot and process namespace, which two processes share only if they can see one another."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        boot = namespace = ""
+    return f"{platform.node()} {boot} {namespace}".strip()
+
+
+def _process_state(pid: int) -> tuple[str | None, int | None]:
+    """Return state and start time of a process (proc(5), stat, fields 3 and 22); None if /proc does not show it."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        # The command's name is in parentheses and may contain spaces and parentheses itself.
+        fields = text.rpartition(")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None, None

@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from threading import Lock
 
-from fixtures.records import StoredRecord
-from plugins.journal.codec import decode_record, encode_record
-from plugins.journal.errors import journal_error
-from plugins.journal.line_file import LineFile, complete_lines
+from longctx.fixtures.records import StoredRecord
+from longctx.plugins.journal.file_system import journal_error
+from longctx.plugins.journal.lines import LineFile, complete_lines, decode_record, encode_record
 
 FOLDER = "judge"
 PREFIX, SUFFIX = "judge-", ".jsonl"
@@ -44,7 +43,14 @@ class JudgeReplies:
         """Return the reply for `key`; None if no process has written one yet."""
         with self._lock:
             if key not in self._replies:
-                self._refresh()
+                own = self._own_file.path if self._own_file is not None and self._own_file.is_open else None
+                try:
+                    with contextlib.suppress(FileNotFoundError):
+                        for path in sorted(self.folder.glob(f"{PREFIX}*{SUFFIX}")):
+                            if path != own:
+                                self._read(path)
+                except OSError as error:
+                    raise journal_error("read", self.folder, error) from error
             return self._replies.get(key)
 
     def put(self, key: str, reply: str) -> None:
@@ -64,16 +70,6 @@ class JudgeReplies:
         with self._lock:
             if self._own_file is not None:
                 self._own_file.close()
-
-    def _refresh(self) -> None:
-        own = self._own_file.path if self._own_file is not None and self._own_file.is_open else None
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                for path in sorted(self.folder.glob(f"{PREFIX}*{SUFFIX}")):
-                    if path != own:
-                        self._read(path)
-        except OSError as error:
-            raise journal_error("read", self.folder, error) from error
 
     def _read(self, path: Path) -> None:
         """Read the new lines of a file."""

@@ -1,28 +1,38 @@
-"""The lines of a journal: their content, and their encoding with a checksum."""
+"""The lines of a journal: their content, their encoding with a checksum, and the files that hold them.
+
+Records are stored as ASCII JSON, which is checked against the record's types when it is read.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
+import os
 import re
 import sys
 import zlib
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
-from fixtures.records import Likelihood, Outcome, StoredRecord
-from fixtures.seeding import stable_hash
-from fixtures.versions import LIKELIHOOD
-from plugins.journal.codec import decode_record, encode_record
+from longctx.fixtures.atomic_files import sync_directory, write_all
+from longctx.fixtures.records import Likelihood, Outcome, StoredRecord
+from longctx.fixtures.seeding import stable_hash
+from longctx.fixtures.versions import LIKELIHOOD
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+# Building a decoder takes longer than using it.
+_decoder = functools.cache(msgspec.json.Decoder)
 
 # A sample's key is the name of its claim's file.
 KEY = re.compile(r"[0-9A-Za-z_-]{1,128}")
 SampleKey = Annotated[str, msgspec.Meta(pattern=rf"\A{KEY.pattern}\Z")]
+SUBJECT = "subject.json"
 SUBJECT_KEY_BYTES = 12
-# Version 0.1 keyed results by a hash of the engine's source text; these are its hashes, by engine and version.
-UNVERSIONED_SOURCES = {("hf", "1"): "57f930e16f29e2a1", ("openai", "1"): "326c3d922483c0d2"}
 CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}')
 CHECKSUM_BYTES = len(',"crc32":"01234567"}')
 CHECKSUM_LINE = b',"crc32":"%08x"}\n'
@@ -40,7 +50,7 @@ EntryHead = tuple[str, str, str, float, int | None]
 def sample_key(samples: str, version: str, seed: int, task: str, length: int, index: int) -> str:
     """Return a sample's key in the journal.
 
-    `samples` is the fingerprint of everything samples are made from (`fixtures.cases.samples_fingerprint`), `version`
+    `samples` is the fingerprint of everything samples are made from (`samples_fingerprint`), `version`
     that of the sample's case (`Case.version`).
     """
     return f"{stable_hash(samples, version, seed, task, length, index):016x}"
@@ -67,21 +77,8 @@ class Subject(StoredRecord, frozen=True, kw_only=True):
         The model's name is not part of it. One checkpoint under two paths shares its results, and two checkpoints
         under one name do not.
         """
-        return _subject_key(self.fingerprint, self.execution)
-
-    @property
-    def unversioned_key(self) -> str | None:
-        """The key under which version 0.1 stored the same results; None if it had no such engine."""
-        source = UNVERSIONED_SOURCES.get((self.execution.get("engine", ""), self.execution.get("version", "")))
-        if source is None:
-            return None
-        execution = {name: value for name, value in self.execution.items() if name != "version"}
-        return _subject_key(self.fingerprint, {**execution, "code": source})
-
-
-def _subject_key(fingerprint: str, execution: Mapping[str, str]) -> str:
-    text = json.dumps([fingerprint, sorted(execution.items())])
-    return hashlib.blake2b(text.encode(), digest_size=SUBJECT_KEY_BYTES).hexdigest()
+        text = json.dumps([self.fingerprint, sorted(self.execution.items())])
+        return hashlib.blake2b(text.encode(), digest_size=SUBJECT_KEY_BYTES).hexdigest()
 
 
 class Entry(StoredRecord, frozen=True, kw_only=True, rename={"key": "element"}):
@@ -116,7 +113,7 @@ class Facts(StoredRecord, frozen=True, kw_only=True):
     facts: Mapping[str, Any]
 
 
-class Failure(StoredRecord, frozen=True, kw_only=True, rename={"case": "failed"}):
+class FailedCase(StoredRecord, frozen=True, kw_only=True, rename={"case": "failed"}):
     """A case that ended with an error in one run."""
 
     case: str
@@ -131,9 +128,9 @@ class LostClaim(StoredRecord, frozen=True, kw_only=True, rename={"key": "lost"})
     run: str
 
 
-Line = Entry | LikelihoodEntry | Facts | Failure | LostClaim
+Line = Entry | LikelihoodEntry | Facts | FailedCase | LostClaim
 # Almost all lines are entries, so these come first.
-KINDS: tuple[type[Line], ...] = (Entry, LikelihoodEntry, Facts, Failure, LostClaim)
+KINDS: tuple[type[Line], ...] = (Entry, LikelihoodEntry, Facts, FailedCase, LostClaim)
 
 
 def encode_line(line: Line) -> bytes:
@@ -144,10 +141,11 @@ def encode_line(line: Line) -> bytes:
 
 def decode_line(data: bytes) -> Line | None:
     """Return the content of a line; None if it is damaged or is no line of a journal."""
-    record = _without_checksum(data.removesuffix(b"\n"))
-    if record is None:
+    data = data.removesuffix(b"\n")
+    body, checksum = data[:-CHECKSUM_BYTES], CHECKSUM.fullmatch(data[-CHECKSUM_BYTES:])
+    if checksum is None or int(checksum[1], 16) != zlib.crc32(body):
         return None
-    return next((line for kind in KINDS if (line := decode_record(record, kind)) is not None), None)
+    return next((line for kind in KINDS if (line := decode_record(body + b"}", kind)) is not None), None)
 
 
 def decode_head(data: bytes) -> EntryHead | None:
@@ -173,15 +171,6 @@ def decode_head(data: bytes) -> EntryHead | None:
     )
 
 
-def _without_checksum(data: bytes) -> bytes | None:
-    """Return the record of a line; None if the checksum is wrong. Version 0.1 wrote lines without a checksum."""
-    body, end = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
-    checksum = CHECKSUM.fullmatch(end)
-    if checksum is None:
-        return data
-    return body + b"}" if int(checksum[1], 16) == zlib.crc32(body) else None
-
-
 def encode_subject(subject: Subject) -> bytes:
     """Return the content of `subject.json`."""
     return encode_record(subject, indent=1) + b"\n"
@@ -190,3 +179,93 @@ def encode_subject(subject: Subject) -> bytes:
 def decode_subject(data: bytes) -> Subject | None:
     """Return the subject that `encode_subject` wrote; None for any other bytes."""
     return decode_record(data, Subject)
+
+
+def encode_record(record: msgspec.Struct, *, indent: int | None = None) -> bytes:
+    """Return a record as JSON; raises ValueError for a field of the wrong type or out of range."""
+    content = msgspec.to_builtins(record)
+    # Construction checks nothing, and a reader would skip the record.
+    msgspec.convert(content, type(record))
+    separators = (",", ":") if indent is None else None
+    return json.dumps(content, allow_nan=False, indent=indent, separators=separators).encode("ascii")
+
+
+def decode_record(data: bytes, kind: type[_Record]) -> _Record | None:
+    """Return the record that `encode_record` wrote; None for any other bytes."""
+    if not data.isascii():
+        return None
+    try:
+        record: _Record = _decoder(kind).decode(data)
+        return record
+    except (msgspec.ValidationError, RecursionError):
+        return None
+    except msgspec.DecodeError:
+        # An answer may contain half of a surrogate pair. JSON can escape that, but msgspec's parser refuses it.
+        try:
+            return msgspec.convert(json.loads(data, parse_constant=_refuse), kind)
+        except (ValueError, RecursionError):
+            return None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+class LineFile:
+    """A file that only this process appends to; the first line creates it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._descriptor: int | None = None
+        self._torn = False
+        """True if the file may end in the middle of a line."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if lines were appended and the file has not been deleted since."""
+        return self._descriptor is not None and os.fstat(self._descriptor).st_nlink > 0
+
+    def append(self, line: bytes) -> int:
+        """Append a line so that it survives a power loss, and return its offset.
+
+        Raises OSError if the line cannot be written completely; no part of it is read as a line then.
+        """
+        if self._descriptor is not None and not self.is_open:
+            # Nobody would ever read the lines of a deleted file.
+            self.close()
+        if self._descriptor is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o666)
+            # An earlier process may have used the same name, and died while it wrote.
+            self._torn = os.fstat(self._descriptor).st_size > 0
+            sync_directory(self.path.parent)
+        descriptor = self._descriptor
+        end = os.fstat(descriptor).st_size
+        try:
+            # The newline separates the line from the rest of a failed write.
+            write_all(descriptor, b"\n" * self._torn + line)
+            os.fsync(descriptor)
+        except OSError:
+            # Remove the part that was written; if that fails too, the next line starts with a newline.
+            was_torn, self._torn = self._torn, True
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, end)
+                self._torn = was_torn or os.fstat(descriptor).st_size != end
+            raise
+        offset = end + self._torn
+        self._torn = False
+        return offset
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+
+
+def complete_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines from the current position on, except for a last line that is still being written."""
+    for line in file:
+        if not line.endswith(b"\n"):
+            return
+        yield line

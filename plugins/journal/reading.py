@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from plugins.journal.errors import JournalError, journal_error
-from plugins.journal.line_file import complete_lines
-from plugins.journal.lines import (
+from longctx.plugins.journal.file_system import JournalError, journal_error
+from longctx.plugins.journal.lines import (
     Entry,
     Facts,
-    Failure,
+    FailedCase,
     LikelihoodEntry,
     Line,
     LostClaim,
+    complete_lines,
     decode_head,
     decode_line,
 )
@@ -193,22 +193,18 @@ class SubjectReader:
                     shrank = True
                 state.stamp = stamp
                 for line in complete_lines(file):
-                    self._read_line(name, state, line)
+                    if (head := decode_head(line)) is not None:
+                        self._add_entry(state, IndexedEntry(*head, name, state.offset))
+                    elif (content := decode_line(line)) is not None:
+                        self._add(name, state, state.offset, content)
+                    elif line.strip():
+                        state.unreadable_lines += 1
                     state.offset += len(line)
         except OSError as error:
             # The file was deleted in the meantime, on this machine or on the file server.
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
         return shrank
-
-    def _read_line(self, name: str, state: _FileState, data: bytes) -> None:
-        head = decode_head(data)
-        if head is not None:
-            self._add_entry(state, IndexedEntry(*head, name, state.offset))
-        elif (line := decode_line(data)) is not None:
-            self._add(name, state, state.offset, line)
-        elif data.strip():
-            state.unreadable_lines += 1
 
     def _add(self, name: str, state: _FileState, offset: int, line: Line) -> None:
         match line:
@@ -223,7 +219,7 @@ class SubjectReader:
                 self._index_likelihood((name, offset), line)
             case Facts():
                 state.facts.append(dict(line.facts))
-            case Failure() if line.run == self.run:
+            case FailedCase() if line.run == self.run:
                 state.failures.setdefault(line.case, line.reason)
             case LostClaim() if line.run == self.run:
                 state.lost_claims[line.key] += 1

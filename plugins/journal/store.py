@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fixtures.atomic_files import sync_directory, write_file
-from plugins.journal.claims import CLAIMS, FINISHED_SECONDS, Claims
-from plugins.journal.errors import JournalError, journal_error
-from plugins.journal.heartbeat import Heartbeat
-from plugins.journal.line_file import LineFile
-from plugins.journal.lines import (
+from longctx.fixtures.atomic_files import sync_directory, write_file
+from longctx.plugins.journal.claims import CLAIMS, FINISHED_SECONDS, Claims
+from longctx.plugins.journal.file_system import JournalError, journal_error, make_directory
+from longctx.plugins.journal.heartbeat import Heartbeat
+from longctx.plugins.journal.lines import (
     KEY,
+    SUBJECT,
     Entry,
     Facts,
-    Failure,
+    FailedCase,
     LikelihoodEntry,
     Line,
+    LineFile,
     LostClaim,
     Subject,
     decode_line,
@@ -29,9 +30,7 @@ from plugins.journal.lines import (
     encode_line,
     encode_subject,
 )
-from plugins.journal.reading import SUFFIX, IndexedEntry, SubjectReader
-from plugins.journal.subject_folder import SUBJECT, subject_folder
-from plugins.journal.visibility import make_directory
+from longctx.plugins.journal.reading import SUFFIX, IndexedEntry, SubjectReader
 
 # A worker that claims samples has read the journal within this time.
 VIEW_SECONDS = FINISHED_SECONDS / 2
@@ -71,7 +70,7 @@ class Journal:
         self.directory = directory
         self.subject = subject
         self.heartbeat = heartbeat
-        self.folder = subject_folder(directory, subject, rename=heartbeat is not None)
+        self.folder = directory / subject.key
         self._facts_recorded = False
         self._viewed: float | None = None
         """The time at which the last refresh of all files began, by the heartbeat's clock."""
@@ -130,7 +129,6 @@ class Journal:
         `thorough` opens all files, even those that look unchanged: a network file system shows the last lines of
         another machine only to readers that open the file after they were written.
         """
-        self._find_folder()
         self._files_paid = 0
         viewed = None if self.heartbeat is None else self.heartbeat.lease.clock()
         new_samples = self._reader.refresh(thorough=thorough)
@@ -147,7 +145,6 @@ class Journal:
 
     def load(self, entries: Iterable[IndexedEntry]) -> list[Entry]:
         """Read finished samples in full, in the given order."""
-        self._find_folder()
         return self._reader.load(entries)
 
     def claim(self, keys: Sequence[str], at_most: int) -> list[str]:
@@ -162,7 +159,12 @@ class Journal:
             claims.remove_expired()
             if not self._has_current_view():
                 self.refresh()
-            free = self._free_keys([key for key in keys if not self._is_finished(key)])
+            wanted = [key for key in keys if not self._is_finished(key)]
+            try:
+                free = claims.free_keys(wanted, self._has_result)
+            except FileNotFoundError:
+                self._prepare()
+                free = claims.free_keys(wanted, self._has_result)
             while len(claimed) < at_most and (key := next(free, None)) is not None:
                 if claims.claim(key):
                     claimed.append(key)
@@ -177,11 +179,17 @@ class Journal:
     def append(self, entry: Entry | LikelihoodEntry) -> None:
         """Write a result so that it survives a power loss, and mark the sample's claim as finished.
 
-        Writes nothing if this worker was stopped for so long that another one has claimed the sample. Raises ValueError
-        for a field of the wrong type or out of range.
+        Writes nothing if this worker was stopped for so long that another one has claimed the sample, or has answered
+        it. Raises ValueError for a field of the wrong type or out of range.
         """
         claims = self._require_writer().claims
-        if self._is_superseded(entry.key):
+        with self._writing():
+            is_superseded = claims.is_lost(entry.key)
+            if is_superseded is None:
+                # Nobody holds the claim any more: another worker may have answered the sample, and closed.
+                self.refresh(thorough=True)
+                is_superseded = self._is_finished(entry.key)
+        if is_superseded:
             claims.release(entry.key)
         else:
             self._append(entry)
@@ -195,7 +203,7 @@ class Journal:
 
     def record_failure(self, case: str, reason: str) -> None:
         """Write that a case ended with an error in this run."""
-        self._append(Failure(case=case, reason=reason, run=self._require_writer().run))
+        self._append(FailedCase(case=case, reason=reason, run=self._require_writer().run))
 
     def release(self, key: str) -> None:
         """Remove this worker's claim without a result; does nothing if there is none."""
@@ -223,36 +231,14 @@ class Journal:
         clock = self._require_writer().claims.heartbeat.lease.clock
         return self._viewed is not None and clock() - self._viewed < VIEW_SECONDS
 
-    def _find_folder(self) -> None:
-        """Follow a worker that renamed the directory which version 0.1 used."""
-        if self._writer is None:
-            self.folder = self._reader.folder = subject_folder(self.directory, self.subject, rename=False)
-
     def _require_writer(self) -> _Writer:
         if self._writer is None or not self._writer.is_own_process:
             raise RuntimeError("Journal: read-only; only a process with a Heartbeat of its own may write")
         return self._writer
 
-    def _free_keys(self, keys: Sequence[str]) -> Iterator[str]:
-        claims = self._require_writer().claims
-        try:
-            return claims.free_keys(keys, self._has_result)
-        except FileNotFoundError:
-            self._prepare()
-            return claims.free_keys(keys, self._has_result)
-
     def _has_result(self, worker: str, key: str) -> bool:
         """Return True if a worker has finished a sample."""
         self._reader.read_file(worker + SUFFIX)
-        return self._is_finished(key)
-
-    def _is_superseded(self, key: str) -> bool:
-        """Return True if another worker has answered a sample that this worker had claimed, or is about to."""
-        with self._writing():
-            is_lost = self._require_writer().claims.is_lost(key)
-            if is_lost is not None:
-                return is_lost
-            self.refresh(thorough=True)
         return self._is_finished(key)
 
     def _record_lost_claim(self, key: str) -> None:

@@ -7,12 +7,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fixtures.cli import CommandParser, print_line, report_wrong_use
-from plugins.report.analysis import analyse
-from plugins.report.analysis_lines import analysis_lines
-from plugins.report.history import HistoryError, Report, history, read_documents, read_reports
-from plugins.report.html.analysis_page import analysis_page
-from plugins.report.html.step_curves import steps_page
+from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
+from longctx.plugins.report.analysis import analyse, analysis_lines, analysis_page
+from longctx.plugins.report.history import HistoryError, StepReport, history, read_documents, read_reports, steps_page
 
 # Errors that a report of another form causes wherever its parts are used.
 MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, RecursionError, ArithmeticError)
@@ -58,7 +55,7 @@ def _history(given: Namespace) -> int:
         page = _page(reports, skipped, target.parent)
         target.write_text(page, encoding="utf-8", errors="replace")
     except HistoryError as error:
-        return report_wrong_use(str(error))
+        return report_wrong_use(f"history: {error}")
     except OSError as error:
         return _cannot_write(target, error)
     for line in skipped:
@@ -71,7 +68,7 @@ def _cannot_write(file: Path, error: OSError) -> int:
     return report_wrong_use(f"--out: cannot write {file} ({error.strerror}); name a file that can be written")
 
 
-def _page(reports: Sequence[Report], skipped: Sequence[str], folder: Path) -> str:
+def _page(reports: Sequence[StepReport], skipped: Sequence[str], folder: Path) -> str:
     """Return the page; raise HistoryError that names the report which has not the form of one."""
     try:
         return steps_page(history(reports, skipped), folder)
@@ -81,11 +78,11 @@ def _page(reports: Sequence[Report], skipped: Sequence[str], folder: Path) -> st
                 steps_page(history([report]))
             except MALFORMED as error:
                 raise HistoryError(
-                    f"history: {report.path} has not the form of a report ({type(error).__name__}: {error}); "
+                    f"{report.path} has not the form of a report ({type(error).__name__}: {error}); "
                     "write it again with --report-json, or remove it"
                 ) from error
         raise HistoryError(
-            f"history: the reports do not fit together ({type(problem).__name__}: {problem}); "
+            f"the reports do not fit together ({type(problem).__name__}: {problem}); "
             "remove those that this version has not written"
         ) from problem
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-import msgspec
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.records.report import ReportSource
 
-from fixtures.checkpoints.checkpoint import Checkpoint
 
-
-def source_of(checkpoint: Checkpoint | None) -> dict[str, str] | None:
+def source_of(checkpoint: Checkpoint | None) -> ReportSource | None:
     """Return what a checkpoint was made of for this run; None for one on disk, and without a checkpoint."""
     if checkpoint is None or checkpoint.source is None:
         return None
-    made: dict[str, str] = msgspec.to_builtins(checkpoint.source)
-    return made
+    return ReportSource(**asdict(checkpoint.source))
 
 
 def quantization(config: Mapping[str, Any]) -> str | None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from fixtures.records import BaselineAnswer, Case, CaseResult, Excerpt, Outcome
-from fixtures.shown_text import visible
-from plugins.gates.points import to_points
+from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
+from longctx.fixtures.shown_text import visible
+from longctx.plugins.evidence.points import to_points
 
 BUDGET_BYTES = 5_000_000
 RIGHT_PER_CASE = 3
@@ -104,17 +104,13 @@ def _fitting(results: Sequence[CaseResult], budget_bytes: int) -> list[dict[str,
             if candidate is None:
                 continue
             row = _row(candidate)
-            left -= _size(row)
+            text = json.dumps(row, separators=(",", ":"))
+            # The page has a comma after the row, and a character of markup takes six bytes.
+            left -= len(text) + 5 * sum(map(text.count, "<>&")) + 1
             if left < 0:
                 return rows
             rows.append(row)
     return rows
-
-
-def _size(row: Mapping[str, Any]) -> int:
-    """Return the size of the row in the page in bytes; a character of markup takes six."""
-    text = json.dumps(row, separators=(",", ":"))
-    return len(text) + 5 * sum(map(text.count, "<>&")) + 1
 
 
 def _candidates(result: CaseResult) -> list[_Candidate]:
@@ -164,32 +160,28 @@ def _row(candidate: _Candidate) -> dict[str, Any]:
         "expected": [visible(reference, longest) for reference in references],
         "credits": [round(score.parts.get(reference, -1.0), 3) for reference in references],
         **_answer(outcome.generation.text, outcome.references),
-        **_depths(outcome.depths),
     }
+    if depths := [round(depth, 3) for depth in outcome.depths[:REFERENCES]]:
+        row["depth"] = depths[0]
+        if len(outcome.depths) > 1:
+            row["depths"] = depths
     if len(outcome.references) > REFERENCES:
         row["more_references"] = len(outcome.references) - REFERENCES
     if score.failure:
         row["failure"] = score.failure
     if outcome.excerpt is not None:
-        row["excerpt"] = _excerpt(outcome.excerpt)
+        row["excerpt"] = {
+            name: visible(text, EXCERPT_CHARACTERS)
+            for name in EXCERPT_FIELDS
+            if (text := getattr(outcome.excerpt, name))
+        }
     if candidate.is_flipped:
-        row["flip"] = _flip(candidate)
+        flip: dict[str, Any] = {"score": round(to_points(candidate.baseline_score or 0.0), 2)}
+        answer = candidate.baseline_answer
+        if answer is not None:
+            flip |= {**_answer(answer.text, outcome.references), "failure": answer.failure}
+        row["flip"] = flip
     return row
-
-
-def _depths(depths: Sequence[float]) -> dict[str, Any]:
-    """Return the first depth, and all of them if there are several."""
-    rounded = [round(depth, 3) for depth in depths[:REFERENCES]]
-    return {"depth": rounded[0]} | ({"depths": rounded} if len(depths) > 1 else {}) if rounded else {}
-
-
-def _flip(candidate: _Candidate) -> dict[str, Any]:
-    """Return the baseline's score, and its answer if the journal has it."""
-    flip: dict[str, Any] = {"score": round(to_points(candidate.baseline_score or 0.0), 2)}
-    answer = candidate.baseline_answer
-    if answer is not None:
-        flip |= {**_answer(answer.text, candidate.outcome.references), "failure": answer.failure}
-    return flip
 
 
 def _answer(text: str, references: Sequence[str]) -> dict[str, Any]:
@@ -217,7 +209,3 @@ def _position(text: str, references: Sequence[str]) -> int | None:
     alternatives = "|".join(re.escape(reference) for reference in references if reference)
     match = re.search(alternatives, text, re.IGNORECASE) if alternatives else None
     return match.start() if match else None
-
-
-def _excerpt(excerpt: Excerpt) -> dict[str, str]:
-    return {name: visible(text, EXCERPT_CHARACTERS) for name in EXCERPT_FIELDS if (text := getattr(excerpt, name))}

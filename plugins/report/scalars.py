@@ -6,13 +6,12 @@ Both packages are optional.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from fixtures.lengths import format_length
-from plugins.report.frontier_lines import frontier_means
-from plugins.report.question_sets import question_set_means
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records.report import JsonReport
+from longctx.plugins.report.sections.frontier import frontier_means
+from longctx.plugins.report.sections.question_sets import question_set_means
 
 MARKUP = str.maketrans("<>&", "\u2039\u203a+")
 SCALAR_NAMES = {name: name for name in ("nll", "gain", "recovery", "evidence", "greedy")} | {"margin": "gold_less_foil"}
@@ -32,78 +31,67 @@ def check_extra(name: str) -> None:
         raise ScalarsError(f"--{name}: {EXTRAS[name]} is not installed; pip install 'longctx-gates[{name}]'")
 
 
-def scalars(document: Mapping[str, Any]) -> dict[str, float]:
+def scalars(document: JsonReport) -> dict[str, float]:
     """Return all measured numbers by name: scores from 0 to 100, lengths in tokens, gates as 1 (pass) or 0 (fail)."""
-    ruler = document["ruler"]
+    ruler, helmet, likelihood = document.ruler, document.helmet, document.likelihood
     values: dict[str, float | None] = {
-        "ruler/effective_length": ruler["effective_length"],
-        "ruler/wavg_inc": ruler["wavg_inc"],
-        "ruler/wavg_dec": ruler["wavg_dec"],
-        "run/tokens_computed": document["run"]["tokens"]["computed"],
+        "ruler/effective_length": ruler.effective_length,
+        "ruler/wavg_inc": ruler.wavg_inc,
+        "ruler/wavg_dec": ruler.wavg_dec,
+        "run/tokens_computed": document.run.tokens.computed,
     }
-    if ruler["effective_length"] is None and ruler["effective_length_label"] is not None:
+    if ruler.effective_length is None and ruler.effective_length_label is not None:
         # Below the shortest tested length. A curve over steps should start at 0 there rather than have a gap.
         values["ruler/effective_length"] = 0
-    for name, scores in _means(document).items():
+    means = {"ruler/mean": ruler.scores} | {f"ruler/{name}": scores for name, scores in ruler.aspects.items()}
+    if helmet is not None:
+        means |= {f"helmet/{name}": scores for name, scores in helmet.categories.items()}
+        means["helmet/average"] = helmet.average
+    means |= {f"frontier/{name}": scores for name, scores in frontier_means(document).items()}
+    means |= {name.replace(" ", "/"): scores for name, scores in question_set_means(document).items()}
+    for name, scores in means.items():
         values |= {f"{name}/{format_length(int(length))}": score for length, score in scores.items()}
-    values |= {f"task/{case['task']}/{format_length(case['length'])}": case["score"] for case in document["cases"]}
-    values |= _likelihoods(document)
+    values |= {f"task/{case.task}/{format_length(case.length)}": case.score for case in document.cases}
     values |= {
-        f"gate/{gate['name']}": {"pass": 1.0, "fail": 0.0}[gate["verdict"]]
-        for gate in document["gates"]
-        if gate["verdict"] in ("pass", "fail")
+        f"likelihood/{panel.family}/{name}/{format_length(panel.length)}": estimate.mean
+        for panel in (likelihood.panels if likelihood else ())
+        for key, name in SCALAR_NAMES.items()
+        if (estimate := getattr(panel, key)) is not None
+    }
+    values |= {
+        f"gate/{gate.name}": {"pass": 1.0, "fail": 0.0}[gate.verdict]
+        for gate in document.gates
+        if gate.verdict in ("pass", "fail")
     }
     # Dashboards show the names of gates, some of them as markup.
     return {name.translate(MARKUP): float(value) for name, value in values.items() if value is not None}
 
 
-def _likelihoods(document: Mapping[str, Any]) -> dict[str, float]:
-    """Return the pooled likelihood measures by name; reports of older versions have none."""
-    panels = (document.get("likelihood") or {"panels": []})["panels"]
-    return {
-        f"likelihood/{panel['family']}/{name}/{format_length(panel['length'])}": panel[key]["mean"]
-        for panel in panels
-        for key, name in SCALAR_NAMES.items()
-        if panel[key] is not None
-    }
-
-
-def _means(document: Mapping[str, Any]) -> dict[str, Mapping[str, float | None]]:
-    """Return the mean scores by name and length."""
-    ruler, helmet = document["ruler"], document["helmet"]
-    means = {"ruler/mean": ruler["scores"]} | {f"ruler/{name}": scores for name, scores in ruler["aspects"].items()}
-    if helmet is not None:
-        means |= {f"helmet/{name}": scores for name, scores in helmet["categories"].items()}
-        means["helmet/average"] = helmet["average"]
-    means |= {f"frontier/{name}": scores for name, scores in frontier_means(document).items()}
-    return means | {name.replace(" ", "/"): scores for name, scores in question_set_means(document).items()}
-
-
-def write_tensorboard(folder: Path, document: Mapping[str, Any]) -> None:
+def write_tensorboard(folder: Path, document: JsonReport) -> None:
     """Add an event file to the folder, at the document's training step (0 if it has none)."""
     from tensorboard.summary import Writer
 
     writer = Writer(str(folder))
     for name, value in scalars(document).items():
-        writer.add_scalar(name, value, step=document["run"]["step"] or 0)
+        writer.add_scalar(name, value, step=document.run.step or 0)
     writer.close()
 
 
-def write_wandb(project: str, document: Mapping[str, Any]) -> None:
+def write_wandb(project: str, document: JsonReport) -> None:
     """Log the document as one run of the project, at its training step (0 if it has none).
 
     W&B's own settings, such as WANDB_MODE, decide where it goes. Raises ScalarsError with W&B's reason.
     """
     import wandb
 
-    model, run = document["model"], document["run"]
-    config = {"model": model["name"], "fingerprint": model["fingerprint"], "seed": run["seed"], "step": run["step"]}
+    model, run = document.model, document.run
+    config = {"model": model.name, "fingerprint": model.fingerprint, "seed": run.seed, "step": run.step}
     try:
         settings = wandb.Settings(silent=True)
         with wandb.init(
-            project=project, name=Path(model["path"]).name, job_type="longctx", config=config, settings=settings
+            project=project, name=Path(model.path).name, job_type="longctx", config=config, settings=settings
         ) as wandb_run:
-            wandb_run.log(scalars(document), step=run["step"] or 0)
+            wandb_run.log(scalars(document), step=run.step or 0)
     except wandb.Error as error:
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise ScalarsError(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from fixtures.engines import Engine
-from plugins.gates.clusters import SampleRef
-from plugins.gates.panels import Panel, PanelStatus
-from plugins.journal import Journal
-from plugins.runner.build_samples import Built
-from plugins.runner.score_answers import give_up
+from longctx.fixtures.engines import Engine, Prefetching
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.journal import Journal
+from longctx.plugins.runner.samples import Built, Job, give_up
+from longctx.plugins.verdicts.panels import Panel, PanelStatus
 
 # A sample over which this many workers died is not tried again: it would kill all of them.
 MOST_LOSSES = 3
@@ -64,44 +62,59 @@ class Batch:
         for key in self.samples:
             self.model.journal.release(key)
 
+    def prefetch(self) -> None:
+        """Send the prompts to an engine that computes elsewhere, so that it never waits for this worker."""
+        if isinstance(self.engine, Prefetching):
+            known = self.model.journal.entries_by_prompt
+            jobs = [job for job in self.built.result() if isinstance(job, Job) and job.prompt not in known]
+            self.engine.prefetch([job.sample.prompt for job in jobs])
+
+    def is_prefetched(self, job: Job) -> bool:
+        """Return True if the engine has answered the job ahead, or is answering it."""
+        return isinstance(self.engine, Prefetching) and self.engine.is_prefetched(job.sample.prompt)
+
+    def keep_prefetched(self) -> list[Job]:
+        """Return the jobs that the engine has answered ahead or is answering, and release all other claims."""
+        jobs = [job for job in self.built.result() if isinstance(job, Job) and self.is_prefetched(job)]
+        for key in self.samples.keys() - {job.key for job in jobs}:
+            self.model.journal.release(key)
+        return jobs
+
 
 def batch_size(engine: Engine, panel: Panel) -> int:
     """Return the number of the panel's samples that make a batch for this engine."""
     return engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
 
 
-def most_batches_ahead(wanted: int, batch_size: int, workers: int) -> int:
-    """Return how many batches a worker may claim in advance.
+def claim_samples(
+    journal: Journal,
+    engine: Engine,
+    panel: Panel,
+    wanted: Mapping[str, SampleRef],
+    *,
+    workers: int,
+    previous: Iterable[SampleRef] = (),
+) -> dict[str, SampleRef]:
+    """Claim the first free samples, and all that share a context with them, and return those to be computed.
 
-    `wanted` is the number of samples that the panel still needs, `workers` that of the known workers.
-    """
-    if wanted > FEW_SAMPLES_LEFT:
-        return MOST_BATCHES_AHEAD
-    batches_per_worker = wanted / (workers * batch_size) / UNKNOWN_WORKERS_FACTOR
-    return min(MOST_BATCHES_AHEAD, math.ceil(batches_per_worker) - 1)
+    A context that is split between workers would be read by each of them. Samples on one haystack come together, first
+    those on a haystack of the `previous` batch, because the engine still has the text that they share.
 
-
-def claim_batch(journal: Journal, panel: Panel, wanted: Mapping[str, SampleRef], batch_size: int) -> list[str]:
-    """Claim the first free samples, and all that share a context with them, and return their journal keys.
-
-    A context that is split between workers would be read by each of them. A sample that a worker died over is claimed
-    alone: if it kills this worker too, no other sample comes under suspicion.
+    A sample that a worker died over is claimed alone: if it kills this worker too, no other sample comes under
+    suspicion. One over which too many workers died fails its case; it is not even built again, because the workers may
+    have died of that.
     """
     lost = journal.lost_claims
-    if lost and (alone := journal.claim([key for key in wanted if lost[key]], 1)):
-        return alone
-    unsuspected = [key for key in wanted if not lost[key]]
-    first = journal.claim(unsuspected, batch_size)
-    clusters = {panel.cluster(wanted[key]) for key in first}
-    rest = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in first]
-    return [*first, *journal.claim(rest, len(rest))] if rest else first
-
-
-def give_up_lost(journal: Journal, samples: dict[str, SampleRef]) -> None:
-    """Remove the samples over which too many workers died, and fail their cases.
-
-    They are not even built again: the workers may have died of that.
-    """
+    claimed = journal.claim([key for key in wanted if lost[key]], 1) if lost else []
+    if not claimed:
+        # Few samples are wanted near a verdict, and all workers share them.
+        share = -(-len(wanted) // workers)
+        unsuspected = [key for key in _by_haystack(panel, wanted, previous) if not lost[key]]
+        claimed = journal.claim(unsuspected, min(batch_size(engine, panel), share))
+        clusters = {panel.cluster(wanted[key]) for key in claimed}
+        rest = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in claimed]
+        claimed = [*claimed, *journal.claim(rest, len(rest))] if rest else claimed
+    samples = {key: wanted[key] for key in claimed}
     for key in [key for key in samples if journal.lost_claims[key] >= MOST_LOSSES]:
         sample = samples.pop(key)
         reason = (
@@ -109,3 +122,12 @@ def give_up_lost(journal: Journal, samples: dict[str, SampleRef]) -> None:
             "(out of memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
         )
         give_up(journal, sample.case_id, key, reason)
+    return samples
+
+
+def _by_haystack(panel: Panel, wanted: Mapping[str, SampleRef], previous: Iterable[SampleRef]) -> list[str]:
+    """Return the keys in their order, but with those of one haystack together."""
+    places = {panel.haystack(ref): -1 for ref in previous}
+    for place, ref in enumerate(wanted.values()):
+        places.setdefault(panel.haystack(ref), place)
+    return sorted(wanted, key=lambda key: places[panel.haystack(wanted[key])])

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from fixtures.records import BaselineAnswer, Case, CaseResult, Likelihood, Outcome
-from plugins.config.run import Run
-from plugins.gates.clusters import SampleRef
-from plugins.gates.hypotheses import PanelKey, build_panels
-from plugins.gates.likelihood_gates import build_rules
-from plugins.gates.panels import ModelRole, Panel, PanelStatus
-from plugins.journal import Journal, likelihood_key
+from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Likelihood, Outcome
+from longctx.plugins.config.run import Run
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.journal import Journal, likelihood_key
+from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
+from longctx.plugins.verdicts.likelihood_gates import build_rules
+from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
 
 # The largest number of a case's samples whose answers are shown beside the baseline's because the scores differ.
 MOST_FLIPPED = 100
@@ -38,13 +38,13 @@ class PanelState:
         self.journals = journals
         self.baseline_is_final = baseline_is_final
         """True if nobody adds to the baseline's journal."""
-        scope = run.scope(selected)
+        scope = run.scope(selected, self.executions)
         self.panels = build_panels(run.thresholds, scope)
         self._likelihood_rules = build_rules(run.thresholds, scope, self.panels)
         self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         self._likelihood_keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         # A waiting worker calls `status` of every panel again and again, mostly without a new result in between.
-        self._statuses: dict[PanelKey, tuple[tuple[object, ...], PanelStatus]] = {}
+        self._statuses: dict[tuple[str, int, bool], tuple[tuple[object, ...], PanelStatus]] = {}
 
     @property
     def executions(self) -> dict[str, Mapping[str, str]]:
@@ -91,6 +91,16 @@ class PanelState:
         known = self.journals[role].likelihoods
         return {ref: known[key].likelihood for ref, key in self.likelihood_keys(panel).items() if key in known}
 
+    def all_likelihoods(self, role: ModelRole) -> dict[SampleRef, Likelihood]:
+        """Return the likelihoods of gold answers that are known, on all panels."""
+        return {ref: item for panel in self.panels.values() for ref, item in self.likelihoods(panel, role).items()}
+
+    def control_variate(self) -> dict[SampleRef, float] | None:
+        """Return all scores of a baseline that is not run again; None for any other baseline and without one."""
+        if not self.baseline_is_final:
+            return None
+        return {ref: score for panel in self.panels.values() for ref, score in self.scores(panel, "baseline").items()}
+
     def likelihood_counts(self, panel: Panel) -> Counter[str]:
         """Return how many likelihoods of the model are known, by case id."""
         return Counter(ref.case_id for ref in self.likelihoods(panel))
@@ -122,13 +132,36 @@ class PanelState:
 
         `failed` are the ids of cases to leave aside, by default those that failed according to the journal.
         """
+        return self._status(panel, failed, all_pairs=self._tests_all_panels)
+
+    def doubtful_panels(self) -> list[Panel]:
+        """Return the other panels whose pairs a loss of one panel still needs; empty if there is no such loss."""
+        if not self._tests_all_panels:
+            return []
+        return [panel for panel in self._compared if self.status(panel).next_samples]
+
+    @property
+    def _compared(self) -> list[Panel]:
+        return [panel for panel in self.panels.values() if panel.non_inferiority is not None]
+
+    @property
+    def _tests_all_panels(self) -> bool:
+        """True if the loss of one panel is to be tested on all panels together."""
+        compared = self._compared
+        if len(compared) < 2 or "baseline" not in self.journals:
+            return False
+        return any(self._status(panel, None, all_pairs=False).is_doubtful for panel in compared)
+
+    def _status(self, panel: Panel, failed: Collection[str] | None, *, all_pairs: bool) -> PanelStatus:
         left_aside = set(self.failures(panel) if failed is None else failed)
         scores = self.scores(panel)
         baseline = self.scores(panel, "baseline") if "baseline" in self.journals else None
-        place, inputs = (panel.family, panel.length), (scores, baseline, left_aside)
+        place, inputs = (panel.family, panel.length, all_pairs), (scores, baseline, left_aside)
         if place not in self._statuses or self._statuses[place][0] != inputs:
             control = baseline if self.baseline_is_final else None
-            status = panel.status(scores, baseline=baseline, control_variate=control, failed=left_aside)
+            status = panel.status(
+                scores, baseline=baseline, control_variate=control, failed=left_aside, all_pairs=all_pairs
+            )
             self._statuses[place] = inputs, status
         return self._statuses[place][1]
 
@@ -140,10 +173,23 @@ class PanelState:
         if paired := status.paired_counts.get(case.id, 0):
             scores = self.scores(panel, "baseline")
             baseline = tuple(scores[sample] for sample in queue[:paired])
-        flipped = self._flipped(panel, queue, outcomes, baseline)
+        # The first samples on which the two scores differ.
+        differing = [
+            sample
+            for sample, outcome, score in zip(queue, outcomes, baseline, strict=False)
+            if outcome.score.value != score
+        ][:MOST_FLIPPED]
+        others = self._outcomes("baseline", panel, differing)
+        flipped = {sample.sample_index: other for sample, other in zip(differing, others, strict=True)}
         return CaseResult(
             case=case,
-            outcomes=tuple(_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes),
+            # Most right answers are stored without an excerpt; the baseline's wrong answer to the same prompt has it.
+            outcomes=tuple(
+                msgspec.structs.replace(outcome, excerpt=flipped[outcome.index].excerpt)
+                if outcome.excerpt is None and outcome.index in flipped
+                else outcome
+                for outcome in outcomes
+            ),
             seconds=sum(outcome.generation.seconds for outcome in outcomes),
             baseline=baseline,
             flipped=tuple(
@@ -152,19 +198,6 @@ class PanelState:
             ),
         )
 
-    def _flipped(
-        self, panel: Panel, queue: Sequence[SampleRef], outcomes: Sequence[Outcome], baseline: Sequence[float]
-    ) -> dict[int, Outcome]:
-        """Return the baseline's outcomes of the first samples on which the two scores differ, by sample index."""
-        differing = [
-            sample
-            for sample, outcome, score in zip(queue, outcomes, baseline, strict=False)
-            if outcome.score.value != score
-        ]
-        shown = differing[:MOST_FLIPPED]
-        outcomes_shown = self._outcomes("baseline", panel, shown)
-        return {sample.sample_index: outcome for sample, outcome in zip(shown, outcomes_shown, strict=True)}
-
     def _outcomes(self, role: ModelRole, panel: Panel, samples: Sequence[SampleRef]) -> tuple[Outcome, ...]:
         """Read the outcomes of finished samples from a journal; raises JournalError."""
         if not samples:
@@ -172,13 +205,3 @@ class PanelState:
             return ()
         keys, journal = self.keys(panel), self.journals[role]
         return tuple(entry.outcome for entry in journal.load(journal.entries[keys[sample]] for sample in samples))
-
-
-def _with_excerpt(outcome: Outcome, baseline: Outcome | None) -> Outcome:
-    """Return the outcome with an excerpt of its prompt.
-
-    Most right answers are stored without one; the baseline's wrong answer to the same prompt has it.
-    """
-    if outcome.excerpt is not None or baseline is None:
-        return outcome
-    return msgspec.structs.replace(outcome, excerpt=baseline.excerpt)

@@ -1,34 +1,37 @@
-"""The work loop of one worker, which shares the queue of every panel with all other workers."""
+"""The work of one worker, which shares the queue of every panel with all other workers: answers and likelihoods."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
-from fixtures.engines import Engine, EngineError, EngineFacts, Prefetching, TimeUp
-from fixtures.records import Case, Generation
-from plugins.config.run import Run
-from plugins.gates.panels import ModelRole, Panel, PanelStatus
-from plugins.journal import JournalError
-from plugins.runner.batches import (
+import msgspec
+
+from longctx.fixtures.engines import Engine, EngineError, Prefetching, Scoring, TimeUp
+from longctx.fixtures.records import Case, EngineFacts, Generation
+from longctx.fixtures.tasks.task import gold_likelihood
+from longctx.plugins.config.run import Run
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.journal import Journal, JournalError, LikelihoodEntry
+from longctx.plugins.runner.batches import (
+    FEW_SAMPLES_LEFT,
     LONGEST_WAIT_SECONDS,
+    MOST_BATCHES_AHEAD,
+    UNKNOWN_WORKERS_FACTOR,
     WAIT_SECONDS,
     Batch,
     ModelUnderTest,
     batch_size,
-    claim_batch,
-    give_up_lost,
-    most_batches_ahead,
+    claim_samples,
 )
-from plugins.runner.build_samples import Built, Job, SampleBuilder
-from plugins.runner.case_report import CaseEnd
-from plugins.runner.likelihoods import LikelihoodWorker
-from plugins.runner.panel_state import PanelState
-from plugins.runner.prefetch import is_prefetched, prefetch_batch, prefetched_jobs
-from plugins.runner.score_answers import AnswerScorer, give_up
+from longctx.plugins.runner.panel_state import PanelState
+from longctx.plugins.runner.results import CaseReport
+from longctx.plugins.runner.samples import AnswerScorer, Built, Job, SampleBuilder, give_up
+from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
 
 
 class Stopped(RuntimeError):
@@ -68,9 +71,9 @@ class Worker:
         # Claimed batches that are next, in order. Prompts for a prefetching engine have been sent to it.
         self._ahead: deque[Batch] = deque()
         self._broken: JournalError | None = None
-        self.likelihoods = LikelihoodWorker(self.panel_state, builder, models, load=self._engine, workers=workers)
+        self.likelihoods = _LikelihoodWorker(self.panel_state, builder, models, load=self._engine, workers=workers)
 
-    def measure(self, case: Case) -> CaseEnd:
+    def measure(self, case: Case) -> CaseReport:
         """Work on the case's panel until its verdicts are final, the case has failed or the time is up.
 
         Raises JournalError, and the same again at every later call: a result that cannot be stored is not worth
@@ -78,12 +81,25 @@ class Worker:
         """
         if self._broken is not None:
             raise self._broken
+        computed_before = self.computed_samples
+        panel, signal = self.panel_state.panels[case.family, case.length], self.run.options.signal
+        samples, likelihoods, problem = 0, 0, None
         try:
-            panel = self.panel_state.panels[case.family, case.length]
-            if self.run.options.signal == "likelihood":
-                return self._with_likelihood(case, panel, CaseEnd(samples=0, error=None))
-            end = self._measured(case, panel)
-            return end if self.run.options.signal == "answers" else self._with_likelihood(case, panel, end)
+            if signal != "likelihood":
+                samples, problem = self._measured(case, panel)
+            if signal != "answers":
+                problem = problem or self.likelihoods.measure(case, panel, is_over=self._is_over)
+                likelihoods = self.panel_state.likelihood_counts(panel)[case.id]
+            # The facts of the engine that answered all samples before, if this worker had none to answer.
+            noted = self.models["model"].journal.facts
+            return CaseReport(
+                error=problem,
+                samples=samples,
+                likelihoods=likelihoods,
+                computed_samples=self.computed_samples - computed_before,
+                executions=self.panel_state.executions,
+                facts=self.facts or (msgspec.convert(noted[0], EngineFacts) if noted else None),
+            )
         except JournalError as error:
             self._broken = error
             raise
@@ -111,20 +127,24 @@ class Worker:
             if case is not None:
                 self.measure(case)
 
-    def _measured(self, case: Case, panel: Panel) -> CaseEnd:
+    def _measured(self, case: Case, panel: Panel) -> tuple[int, str | None]:
+        """Return how many samples of the case the panel's evidence rests on, and why the case failed, if it did."""
         wait_seconds = WAIT_SECONDS
         self.panel_state.refresh()
         while True:
             status = self.panel_state.status(panel)
             error = self.panel_state.failures(panel).get(case.id)
             if error is not None or not status.next_samples or self._is_late():
-                if not self._is_prefetching():
-                    return CaseEnd(samples=0 if error else status.evidence_counts.get(case.id, 0), error=error)
-                self._finish_ahead()
-                self.panel_state.refresh()
-                continue
+                if any(isinstance(batch.engine, Prefetching) for batch in self._ahead):
+                    self._finish_ahead()
+                    self.panel_state.refresh()
+                    continue
+                # A loss on this panel may need the pairs of other ones, whose tests may have ended.
+                awaited = [] if error or self._is_late() else self.panel_state.doubtful_panels()
+                if not any(map(self._is_safe, awaited)):
+                    return 0 if error else status.evidence_counts.get(case.id, 0), error
             self._check_parent()
-            if self._work(panel, status) or self._work_elsewhere(panel):
+            if (status.next_samples and self._work(panel, status)) or self._work_elsewhere(panel):
                 wait_seconds = WAIT_SECONDS
                 self.panel_state.catch_up()
             else:
@@ -133,68 +153,62 @@ class Worker:
                 wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
                 self.panel_state.refresh(thorough=True)
 
-    def _with_likelihood(self, case: Case, panel: Panel, end: CaseEnd) -> CaseEnd:
-        """Return the end of the case after its likelihoods were measured too."""
-        error = end.error or self.likelihoods.measure(case, panel, is_over=self._is_over)
-        return replace(end, error=error, likelihoods=self.panel_state.likelihood_counts(panel)[case.id])
-
     def _check_parent(self) -> None:
         if self._parent is not None and os.getppid() != self._parent:
             raise Stopped("the run that this worker belongs to has ended")
 
     def _work(self, panel: Panel, status: PanelStatus) -> bool:
         """Answer the next batch while the ones after it are built or sent; return False if no sample is free."""
-        batch = self._next_batch(panel, status)
+        batch = self._ahead.popleft() if self._ahead else None
+        if batch is not None and not (isinstance(batch.engine, Prefetching) or batch.is_wanted(panel, status)):
+            # A verdict has made the batch that was claimed ahead needless.
+            batch.release()
+            batch = None
+        if batch is None:
+            batch = self._claim(panel, status)
         if batch is None:
             return False
         built = batch.built.result()
-        prefetch_batch(batch)
+        batch.prefetch()
         self._claim_ahead(batch, panel, status)
         self._answer(batch, built)
         return True
 
     def _work_elsewhere(self, panel: Panel) -> bool:
-        """Work on another panel while other workers have the samples that this one needs.
-
-        A panel in which a worker died is left alone: another death would be blamed on the case of this test.
-        """
-        lost = {key for model in self.models.values() for key in model.journal.lost_claims}
-        others = (
-            other
-            for other in self.panel_state.panels.values()
-            if other is not panel and lost.isdisjoint(self.panel_state.keys(other).values())
-        )
+        """Work on another panel while other workers have the samples that this one needs."""
+        others = (other for other in self.panel_state.panels.values() if other is not panel and self._is_safe(other))
         return any(
             self._work(other, status) for other in others if (status := self.panel_state.status(other)).next_samples
         )
 
-    def _next_batch(self, panel: Panel, status: PanelStatus) -> Batch | None:
-        """Return the batch claimed ahead, unless a verdict has made it needless, else claim one."""
-        if self._ahead:
-            batch = self._ahead.popleft()
-            if isinstance(batch.engine, Prefetching) or batch.is_wanted(panel, status):
-                return batch
-            batch.release()
-        return self._claim(panel, status)
+    def _is_safe(self, panel: Panel) -> bool:
+        """Return True unless a worker died in the panel: another death would be blamed on the case of this test."""
+        lost = {key for model in self.models.values() for key in model.journal.lost_claims}
+        return lost.isdisjoint(self.panel_state.keys(panel).values())
 
     def _claim_ahead(self, current: Batch, panel: Panel, status: PanelStatus) -> None:
         """Claim batches to be built, or sent to a prefetching engine, while the current one is answered."""
         if any(current.model.journal.lost_claims[key] for key in current.samples):
             # If this batch kills the worker, no other sample may come under suspicion.
             return
-        most = most_batches_ahead(len(status.next_samples), batch_size(current.engine, panel), self._workers)
+        most = _most_batches_ahead(len(status.next_samples), batch_size(current.engine, panel), self._workers)
         only = None
         if isinstance(current.engine, Prefetching):
             # A server knows the model under test only, not the baseline.
             only = current.model
         else:
             most = min(most, 1)
-        while len(self._ahead) < most and (batch := self._claim(panel, status, only)) is not None:
-            prefetch_batch(batch)
+        last = self._ahead[-1] if self._ahead else current
+        while len(self._ahead) < most and (batch := self._claim(panel, status, only, last)) is not None:
+            batch.prefetch()
             self._ahead.append(batch)
+            last = batch
 
-    def _claim(self, panel: Panel, status: PanelStatus, only: ModelUnderTest | None = None) -> Batch | None:
-        """Claim a batch for the first model that needs one; None if no sample is free."""
+    def _claim(
+        self, panel: Panel, status: PanelStatus, only: ModelUnderTest | None = None, after: Batch | None = None
+    ) -> Batch | None:
+        """Claim a batch for the first model that needs one, to follow `after`; None if no sample is free."""
+        previous = after.samples.values() if after is not None else ()
         keys = self.panel_state.keys(panel)
         for role in dict.fromkeys(role for role, _ in status.next_samples):
             model = self.models[role]
@@ -203,18 +217,11 @@ class Worker:
             wanted = {keys[sample]: sample for owner, sample in status.next_samples if owner == role}
             # Load the engine before claiming: a claim must last no longer than an answer takes.
             engine = self._engine(model)
-            # Few samples are wanted near a verdict, and all workers share them.
-            share = -(-len(wanted) // self._workers)
-            claimed = claim_batch(model.journal, panel, wanted, min(batch_size(engine, panel), share))
-            samples = {key: wanted[key] for key in claimed}
-            give_up_lost(model.journal, samples)
+            samples = claim_samples(model.journal, engine, panel, wanted, workers=self._workers, previous=previous)
             if samples:
                 built = self.builder.begin(panel, samples)
                 return Batch(panel=panel, model=model, engine=engine, samples=samples, built=built)
         return None
-
-    def _is_prefetching(self) -> bool:
-        return any(isinstance(batch.engine, Prefetching) for batch in self._ahead)
 
     def _finish_ahead(self) -> None:
         """Store the answers that are being computed, which cost something already, and release all other claims."""
@@ -223,7 +230,7 @@ class Worker:
                 batch.engine.cancel_queued()
         while self._ahead:
             batch = self._ahead.popleft()
-            self._answer(batch, prefetched_jobs(batch, batch.built.result()))
+            self._answer(batch, batch.keep_prefetched())
 
     def _close_ahead(self) -> None:
         """Drop the batches claimed ahead without waiting for their answers."""
@@ -282,9 +289,9 @@ class Worker:
             else:
                 give_up(journal, failed.case, failed.key, str(error))
             for job in others:
-                if not is_prefetched(batch.engine, job):
+                if not batch.is_prefetched(job):
                     journal.release(job.key)
-            if prefetched := [job for job in others if is_prefetched(batch.engine, job)]:
+            if prefetched := [job for job in others if batch.is_prefetched(job)]:
                 self._generate(batch, prefetched)
         self.scorer.store_all(journal, answered)
 
@@ -294,3 +301,98 @@ class Worker:
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline
+
+
+class _LikelihoodWorker:
+    """Claim samples of the shared queues and journal the likelihoods of their gold answers."""
+
+    def __init__(
+        self,
+        panel_state: PanelState,
+        builder: SampleBuilder,
+        models: Mapping[ModelRole, ModelUnderTest],
+        *,
+        load: Callable[[ModelUnderTest], Engine],
+        workers: int,
+    ):
+        self.panel_state = panel_state
+        self.builder = builder
+        self.models = models
+        self._load = load
+        self._workers = workers
+
+    def measure(self, case: Case, panel: Panel, *, is_over: Callable[[], bool]) -> str | None:
+        """Work on the case's panel until it needs no more, the case has failed or `is_over` returns True.
+
+        Returns the reason why the case failed; None if it did not. Raises JournalError.
+        """
+        wait_seconds = WAIT_SECONDS
+        self.panel_state.refresh()
+        while True:
+            error = self.panel_state.failures(panel).get(case.id)
+            wanted = self.panel_state.next_likelihoods(panel)
+            if error is not None or not wanted or is_over():
+                return error
+            if self._work(panel, wanted):
+                wait_seconds = WAIT_SECONDS
+                self.panel_state.catch_up()
+            else:
+                # Other workers have claimed all that is left.
+                time.sleep(wait_seconds)
+                wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+                self.panel_state.refresh(thorough=True)
+
+    def _work(self, panel: Panel, wanted: Sequence[tuple[ModelRole, SampleRef]]) -> bool:
+        """Measure the first free samples of one model; return False if other workers have claimed all of them."""
+        keys = self.panel_state.likelihood_keys(panel)
+        for role in dict.fromkeys(role for role, _ in wanted):
+            model = self.models[role]
+            of_model = {keys[ref]: ref for owner, ref in wanted if owner == role}
+            # Load the engine before claiming: a claim must last no longer than the work takes.
+            engine = self._load(model)
+            samples = claim_samples(model.journal, engine, panel, of_model, workers=self._workers)
+            if samples:
+                self._measure(panel, model.journal, engine, samples)
+                return True
+        return False
+
+    def _measure(self, panel: Panel, journal: Journal, engine: Engine, samples: Mapping[str, SampleRef]) -> None:
+        jobs: list[Job] = []
+        for built in self.builder.begin(panel, samples, with_gold=True).result():
+            if isinstance(built, Job):
+                jobs.append(built)
+            else:
+                give_up(journal, built.case, built.key, built.reason)
+        open_jobs = list(jobs)
+        try:
+            assert isinstance(engine, Scoring)
+            golds = [job.gold for job in jobs if job.gold is not None]
+            prompts = [prompt for gold in golds for prompt in gold.prompts]
+            continuations = [ids for gold in golds for ids in gold.continuations]
+            scores = engine.score(prompts, continuations)
+            for job, gold in zip(jobs, golds, strict=True):
+                started = time.perf_counter()
+                of_job = [next(scores) for _ in gold.prompts]
+                seconds = time.perf_counter() - started
+                likelihood = gold_likelihood(of_job, seconds=seconds)
+                journal.append(
+                    LikelihoodEntry(key=job.key, case=job.case, index=job.sample.index, likelihood=likelihood)
+                )
+                open_jobs.remove(job)
+        except EngineError as error:
+            # The error is about the first job without a result. The others are tried again later.
+            failed, *others = open_jobs
+            give_up(journal, failed.case, failed.key, str(error))
+            for job in others:
+                journal.release(job.key)
+
+
+def _most_batches_ahead(wanted: int, batch_size: int, workers: int) -> int:
+    """Return how many batches a worker may claim in advance.
+
+    `wanted` is the number of samples that the panel still needs, `workers` that of the known workers.
+    """
+    if wanted > FEW_SAMPLES_LEFT:
+        return MOST_BATCHES_AHEAD
+    batches_per_worker = wanted / (workers * batch_size) / UNKNOWN_WORKERS_FACTOR
+    return min(MOST_BATCHES_AHEAD, math.ceil(batches_per_worker) - 1)

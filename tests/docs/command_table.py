@@ -107,6 +107,7 @@ def benchmark(small: str, shows: str, *needs: StandIn, writes: str = "", codes: 
 
 COMMAND_RUNS = {
     # Install and check.
+    "longctx --version": CommandRun(shows="longctx "),
     "git clone": CommandRun(writes="longctx-gates/pyproject.toml", missing=installed("git")),
     "cd longctx-gates": CommandRun(before="mkdir longctx-gates"),
     "python3 -m venv .venv": CommandRun(writes=".venv/bin/pip"),
@@ -122,7 +123,10 @@ COMMAND_RUNS = {
     "make check": CommandRun(
         needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k imports'", shows="passed"
     ),
-    "pytest tests/unit/gates": CommandRun(small="-k test_thresholds", shows="passed"),
+    "make goldens": CommandRun(
+        needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k every_record'", shows="passed"
+    ),
+    "pytest tests/unit/thresholds": CommandRun(small="-k test_thresholds", shows="passed"),
     "python -m tests.fuzz --count": CommandRun(small="--count 40", shows="inputs"),
     "python -m tests.fuzz.servers": CommandRun(small="--each 1 --jobs 2", shows="behaviours"),
     "python -m tests.golden.record": CommandRun(writes="tests/golden/recorded/samples.json"),
@@ -136,7 +140,7 @@ COMMAND_RUNS = {
         small="runs/a/step-1000 out/ckpt --like path/to/base", needs=(distributed_checkpoint,), writes="out/ckpt/*.json"
     ),
     "longctx faults": CommandRun(small="list", shows="rope_theta"),
-    "python -m fixtures.faults list": CommandRun(shows="rope_theta"),
+    "longctx faults list": CommandRun(shows="rope_theta"),
     "longctx completion bash": CommandRun(shows="complete"),
     "longctx calibration OUT": CommandRun(writes="OUT/model.safetensors"),
     "pytest --help": CommandRun(shows="long-context evaluation:"),
@@ -164,7 +168,7 @@ COMMAND_RUNS = {
     "pytest --model path/to/ckpt --yardstick": CommandRun(
         small=NEEDLE, needs=(checkpoint("path/to/ckpt"),), shows=r"niah_single_2 +\*? +100.0", codes=(0, 1),
         before="pytest --model calibration:4k --suite ruler --lengths 4k --samples 1 --report-json out/reference.json;"
-        " longctx calibrate --yardstick out/reference.json > own.toml",
+        " longctx thresholds --yardstick out/reference.json > own.toml",
     ),
     "pytest --model step_2000 --baseline step_1000": CommandRun(
         small=NEEDLE, needs=(checkpoint("step_1000", "step_2000"),), codes=(0, 1), shows="baseline +.*step_1000",
@@ -185,18 +189,18 @@ COMMAND_RUNS = {
     "pytest --model /ckpt --base-url": CommandRun(
         small=NEEDLE, needs=(needle_server,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "ray job submit --working-dir . -- python -m ci.ray": CommandRun(
+    "ray job submit --working-dir . -- python -m longctx.ci.ray": CommandRun(
         small=f"{NEEDLE} --engine hf", needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1),
         writes="shared/report.json",
     ),
     "ray job submit --working-dir . -- pytest": CommandRun(
         small=NEEDLE, needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "python -m ci.ray --workers 8 -- ...": CommandRun(
+    "python -m longctx.ci.ray --workers 8 -- ...": CommandRun(
         small=NEEDLE, needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
     "/usr/bin/time pytest": CommandRun(shows=r"all +204\b.*\n(?:.*\n)*.*elapsed", missing=installed("/usr/bin/time")),
-    # Watch, bisect, calibrate.
+    # Watch, bisect, thresholds.
     "longctx watch runs/a --every 30s": CommandRun(
         small=f"--once --every 1s {SEARCH}", needs=(training_run,), shows="step 9000: fail", codes=(1,)
     ),
@@ -213,7 +217,7 @@ COMMAND_RUNS = {
         needs=(exporter,), directory="exporter", shows="first bad commit", missing=installed("git")
     ),
     # Reports and data.
-    "longctx calibrate --yardstick": CommandRun(needs=(reports("out/reference.json"),), writes="own.toml"),
+    "longctx thresholds --yardstick": CommandRun(needs=(reports("out/reference.json"),), writes="own.toml"),
     "longctx history DIR": CommandRun(
         needs=(reports("DIR/a.json", "DIR/b.json"),), shows="2 steps, 4000 to 5000", writes="DIR/history.html"
     ),
@@ -238,7 +242,11 @@ COMMAND_RUNS = {
     "python -m benchmarks.catch_matrix": benchmark(
         "--samples 4 --caught-samples 4 -k niah_single_2 --rows rope_theta:1,=sharded", "sharded", checkpoint("CKPT")
     ),
-    "python -m benchmarks.false_verdicts": benchmark("--orders 4", "all phases at 97"),
+    "python -m benchmarks.false_failures": benchmark("--runs 4 --designs '1 x 48'", "lost here"),
+    "python -m benchmarks.same_answers": benchmark(
+        "--batch-sizes 1 --samples 1,2 -k niah_single_2", "differ", checkpoint("CKPT")
+    ),
+    "python -m benchmarks.false_verdicts": benchmark("--orders 4", "all at 97"),
     "python -m benchmarks.frontier_samples": benchmark("--lengths 4k --samples 1", "", writes="rows.jsonl"),
     "python -m benchmarks.gpu_prefill": benchmark("--toy --repeats 1", "TFLOP/s", codes=(0,)),
     "python -m benchmarks.gpu_session": benchmark("--tiny", "gpu_session.md", writes="DIR/gpu_session.md"),
@@ -255,7 +263,9 @@ COMMAND_RUNS = {
         "--only norm-0.9 --samples 8 --screen 4 --planned 16 --replications 10 --dtype float32", r"norm-0.9 \| 8 ",
         checkpoint("CKPT"),
     ),
-    "python -m benchmarks.prefix_sharing": benchmark("--length 1k --samples 2", "predicted number of tokens: yes"),
+    "python -m benchmarks.prefix_sharing": benchmark(
+        "--length 1k --samples 2 --run-samples 1", "predicted number of tokens: yes"
+    ),
     "python -m benchmarks.rag_memory": CommandRun(
         small="--gibibytes 0.01 --workers 2 --questions 2", shows="growth", codes=(0, 1), is_fresh=True
     ),

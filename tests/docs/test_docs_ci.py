@@ -93,7 +93,12 @@ def test_the_pages_on_bisecting_and_watching_show_the_real_output(clone: Path) -
     assert (ended.returncode, ended.stderr) == (0, "")
     assert [line for line in output if line not in ended.stdout.splitlines()] == []
     rerun = run_commands(clone, commands[-2:])
-    assert rerun.stdout.splitlines() == ended.stdout.splitlines()[3:]
+    # It knows more answers from the start, so it may need fewer steps and be surer, but it names the same step.
+    first, second = ([line.partition(",")[0] for line in each.stdout.splitlines() if line.startswith("first bad step")]
+                     for each in (ended, rerun))  # fmt: skip
+    assert rerun.returncode == 0
+    assert len(first) == 1
+    assert second == first
 
     commands, output = blocks(WATCH)
     ended = run_commands(clone, commands)
@@ -171,7 +176,7 @@ def _accept_all(folder: Path) -> None:
             shutil.copy(passed, report)
 
 
-@pytest.mark.parametrize(("page", "module"), [("bisect.md", "ci.bisect"), ("watch.md", "ci.watch")])
+@pytest.mark.parametrize(("page", "module"), [("bisect.md", "longctx.ci.bisect"), ("watch.md", "longctx.ci.watch")])
 def test_every_option_of_the_page_is_in_the_help_of_the_command(page: str, module: str) -> None:
     """Compare the tables of the page with the help text; `--budget` is an option of pytest."""
     text = (DOCS / page).read_text(encoding="utf-8")

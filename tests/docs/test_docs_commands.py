@@ -10,26 +10,23 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from ci.bisect.__main__ import bisect_parser
-from ci.run_file import command_options, read_run_file, run_options
-from ci.watch.__main__ import watch_parser
-from fixtures.lengths import parse_length
+from longctx.ci.run_file import command_options, read_run_file, run_options
 from longctx.cli import COMMANDS as COMMANDS_OF_LONGCTX
-from plugins import invariance, options, reports
-from plugins.config import check_values as option_values
+from longctx.cli import HELP, VERSION
+from longctx.fixtures.lengths import parse_length
+from longctx.plugins.config.options import RUN_OPTIONS, declared_by
+from longctx.plugins.config.resolve import check_values
+from tests.docs import option_tables
 from tests.helpers.page_commands import PAGES, page_commands, suite_commands, words
 from tests.helpers.paths import REPOSITORY
 
 README = REPOSITORY / "README.md"
-OPTIONS = REPOSITORY / "docs" / "options.md"
 AcceptsArguments = Callable[[Sequence[str]], None]
 TOP = ("ci", "fixtures", "plugins", "docs", "tests", "tests_longctx", "benchmarks")
-# Options of pytest itself that the page of options lists.
-PYTEST_OPTIONS = {"--junitxml"}
 # Programs that pass unknown options on to pytest.
 PASSING_ON = ("bisect", "watch")
 # Commands of `longctx` that are pytest with other words.
@@ -60,16 +57,16 @@ class ArgumentsParsed(BaseException):
 
 
 @pytest.fixture
-def accepted_by_pytest(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> AcceptsArguments:
+def accepted_by_pytest(pytestconfig: pytest.Config) -> AcceptsArguments:
     """A function that parses arguments with all options of pytest and of this suite, and fails on an unknown one."""
-    # The page on adding a task adds a suite named `own`.
-    monkeypatch.setitem(option_values.CHOICES, "suite", (*option_values.CHOICES["suite"], "own"))
 
     def check(arguments: Sequence[str]) -> None:
         # Only this parser knows the options of all plugins, and pytest has no public access to it.
         parsed, unknown = pytestconfig._parser.parse_known_and_unknown_args(list(arguments))
         assert unknown == []
-        option_values.check_values(parsed)
+        # The page on adding a task adds a suite named `own`.
+        parsed.suite = None if parsed.suite == "own" else parsed.suite
+        check_values(parsed)
         for length in (parsed.lengths or "4k").split(","):
             parse_length(length)
         for target in parsed.file_or_dir:
@@ -99,11 +96,13 @@ def accepted_by_longctx(
     name: str, arguments: Sequence[str], accepted_by_pytest: AcceptsArguments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fail on a subcommand or an option that does not exist; a subcommand without arguments is only named."""
+    if name in (*HELP, *VERSION):
+        return
     subcommand = COMMANDS_OF_LONGCTX[name]
     if name in RUNS:
         accepted_by_pytest(arguments)
     elif arguments:
-        unknown = unknown_arguments(subcommand.module, [*subcommand.first, *arguments], monkeypatch)
+        unknown = unknown_arguments(f"longctx.{subcommand.module}", [*subcommand.first, *arguments], monkeypatch)
         if name in PASSING_ON:
             accepted_by_pytest(unknown)
         else:
@@ -130,16 +129,6 @@ def entry_point(name: str) -> ModuleType:
     return importlib.import_module(f"{name}.__main__") if hasattr(module, "__path__") else module
 
 
-def suite_options() -> set[str]:
-    """Return the names of all options that the suite adds to pytest."""
-    names: set[str] = set()
-    for plugin in (options, reports, invariance):
-        parser = pytest.Parser(_ispytest=True)
-        plugin.pytest_addoption(parser)
-        names |= {name for option in parser.getgroup("longctx").options for name in option.names()}
-    return names
-
-
 TARGETS = sorted({
     target for page in PAGES for target in re.findall(r"(?:^ {4}|`)make ([\w./]+)", page.read_text(), re.MULTILINE)
 })  # fmt: skip
@@ -152,16 +141,19 @@ def test_make_has_every_target_of_a_page(target: str) -> None:
     assert made.returncode == 0, made.stderr
 
 
+def test_the_tables_of_the_page_of_options_are_made_from_the_table_of_options() -> None:
+    assert option_tables.PAGE.read_text(encoding="utf-8") == option_tables.current(), "run " + option_tables.COMMAND
+
+
 def test_the_page_of_options_names_every_option() -> None:
-    text = OPTIONS.read_text(encoding="utf-8")
-    assert sorted(option for option in suite_options() if f"`{option}" not in text) == []
+    rows = re.findall(r"^\| `(-[\w-]+)` \|", option_tables.current().partition("## Exit codes")[0], re.MULTILINE)
+    assert sorted(rows) == sorted(option.flag for option in (*declared_by("suite"), RUN_OPTIONS["--junitxml"]))
 
 
-def test_every_option_in_a_table_of_the_page_exists() -> None:
-    rows = [line.split("|")[1] for line in OPTIONS.read_text(encoding="utf-8").splitlines() if line.startswith("| `--")]
-    listed = {option for row in rows for option in re.findall(r"--[a-z-]+", row)}
-    assert len(listed) >= 30
-    assert sorted(listed - suite_options() - PYTEST_OPTIONS) == []
+@pytest.mark.parametrize(("page", "command"), [("watch.md", "watch"), ("bisect.md", "bisect")])
+def test_the_page_of_a_command_names_its_options(page: str, command: Literal["watch", "bisect"]) -> None:
+    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    assert [option.flag for option in declared_by(command) if f"{option.flag} " not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -188,5 +180,5 @@ def test_the_file_that_the_page_shows_describes_a_run(tmp_path: Path) -> None:
     (tmp_path / "longctx.toml").write_text(re.sub(r"^    ", "", f"    model = {block}", flags=re.MULTILINE))
     file = read_run_file(tmp_path / "longctx.toml")
     assert len(run_options(file)) == 8
-    assert command_options(file, "watch", watch_parser())[-1] == "--every=30s"
-    assert command_options(file, "bisect", bisect_parser())[-1] == f"{tmp_path}/runs/a/step-*"
+    assert command_options(file, "watch")[-1] == "--every=30s"
+    assert command_options(file, "bisect")[-1] == f"{tmp_path}/runs/a/step-*"

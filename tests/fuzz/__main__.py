@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from fixtures.cli import CommandParser
+from longctx.fixtures.cli import CommandParser
 from tests.fuzz.harness import findings
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.programs import sound_inputs

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from fixtures.seeding import stable_hash
+from longctx.fixtures.seeding import stable_hash
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.programs import Command, Sound
 from tests.fuzz.sandbox import Outcome, run_forked

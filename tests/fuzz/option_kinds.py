@@ -104,14 +104,14 @@ def watch_options(random: Random, sound: Sound, folder: Path) -> Program:
     ends = ("--good", str(sound.checkpoint), "--bad", str(folder))
     return random.choice(
         (
-            Command("ci.watch", (str(folder / "runs"), "--once", out, "--every=0.01s", f"{watch}={word}")),
-            Command("ci.watch", (word, "--once", out, "--every=0.01s")),
-            Command("ci.bisect", (*ends, f"{bisect}={word}", out)),
-            Command("ci.bisect", ("--good", word, "--bad", word, out)),
-            Command("plugins.journal", (str(sound.journal), f"{journal}={word}", "--dry-run")),
-            Command("plugins.report", ("history", word)),
-            Command("ci.calibrate", (word,)),
-            Command("fixtures.calibration", (word, str(folder / "built"))),
+            Command("longctx.ci.watch", (str(folder / "runs"), "--once", out, "--every=0.01s", f"{watch}={word}")),
+            Command("longctx.ci.watch", (word, "--once", out, "--every=0.01s")),
+            Command("longctx.ci.bisect", (*ends, f"{bisect}={word}", out)),
+            Command("longctx.ci.bisect", ("--good", word, "--bad", word, out)),
+            Command("longctx.plugins.journal", (str(sound.journal), f"{journal}={word}", "--dry-run")),
+            Command("longctx.plugins.report", ("history", word)),
+            Command("longctx.ci.propose_thresholds", (word,)),
+            Command("longctx.fixtures.calibration", (word, str(folder / "built"))),
         )
     )  # fmt: skip
 
@@ -129,12 +129,12 @@ def webhook_replies(random: Random, sound: Sound, folder: Path) -> Program:
     scheme = random.choice(("http", "http", "http", "https"))
 
     def watch() -> int:
-        from ci.watch import webhook
+        from longctx.ci.watch import webhook
 
         webhook.TIMEOUT_SECONDS = 1.0
         address = _serve(reply)
         arguments = (str(folder / "runs"), "--once", "--every", "0.01s", "--out", str(folder))
-        return Command("ci.watch", (*arguments, "--webhook", f"{scheme}://{address}/token"))()
+        return Command("longctx.ci.watch", (*arguments, "--webhook", f"{scheme}://{address}/token"))()
 
     return watch
 
@@ -146,8 +146,8 @@ def judge_replies(random: Random, sound: Sound, folder: Path) -> Program:
     reply = mutate_bytes(random, reply) if random.random() < 0.3 else reply
 
     def ask() -> int:
-        from fixtures.cli import report_wrong_use
-        from fixtures.scoring.judge import Judge, JudgedAnswer, JudgeError, JudgeSettings
+        from longctx.fixtures.cli import report_wrong_use
+        from longctx.fixtures.scoring.judge import Judge, JudgedAnswer, JudgeError, JudgeSettings
 
         settings = JudgeSettings(model="m", url=f"http://{_serve(reply)}/v1", timeout_seconds=1, retries=0, rereads=0)
         question = JudgedAnswer(question="Where did she go?", references=("the sea",), answer="To the sea.")

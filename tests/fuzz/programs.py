@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.calibration import build, parse_spec
+from longctx.fixtures.calibration import build, parse_spec
 from tests.helpers.paths import REPOSITORY
 
 SMALL = ("--suite=ruler", "--lengths=512", "--samples=2", "-k", "niah_single_1", "-p", "no:xdist")
@@ -46,7 +46,7 @@ class Command:
     @property
     def exit_codes(self) -> tuple[int, ...]:
         """Return the exit codes that the command documents."""
-        return (0, 1, 2, 3, 4) if self.module == "ci.bisect" else (0, 1, 4)
+        return (0, 1, 2, 3, 4) if self.module == "longctx.ci.bisect" else (0, 1, 4)
 
     def __call__(self) -> int:
         """Run the command in this process and return its exit code."""
@@ -57,7 +57,7 @@ class Command:
         module = importlib.import_module(self.module)
         if hasattr(module, "__path__"):
             module = importlib.import_module(f"{self.module}.__main__")
-        if self.module == "ci.watch":
+        if self.module == "longctx.ci.watch":
             # It would collect the tests in a process of its own, which takes seconds.
             module.check_suite_options = lambda *_: None  # type: ignore[attr-defined]  # a name that it imported
         code: int = module.main(list(self.arguments))

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from random import Random
 
-from ci.bisect.compare import Bounds
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.seeding import stable_hash
+from longctx.ci.bisect.compare import Bounds
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.seeding import stable_hash
 from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes, mutate_json
 from tests.fuzz.programs import SMALL, Command, Kind, Program, Sound, suite
 
@@ -57,14 +57,14 @@ def history(random: Random, sound: Sound, folder: Path) -> Program:
     (folder / "one.json").write_text(json.dumps(document))
     document["run"]["step"] = 2000
     (folder / "two.json").write_bytes(mutate_json(random, document))
-    return Command("plugins.report", ("history", str(folder), f"--out={folder / 'history.html'}"))
+    return Command("longctx.plugins.report", ("history", str(folder), f"--out={folder / 'history.html'}"))
 
 
 def accepted_reports(random: Random, sound: Sound, folder: Path) -> Program:
     """Malform a report from which thresholds are proposed."""
     path = folder / "report.json"
     path.write_bytes(mutate_json(random, sound.document))
-    return Command("ci.calibrate", (str(path), *[str(sound.report)] * 3))
+    return Command("longctx.ci.propose_thresholds", (str(path), *[str(sound.report)] * 3))
 
 
 def journal_files(pattern: str) -> Kind:
@@ -79,7 +79,7 @@ def journal_files(pattern: str) -> Kind:
             report = f"--report-json={folder / 'again.json'}"
             return suite(f"--model={sound.checkpoint}", *SMALL, f"--journal={copy}", report)
         prune = random.choice(((), ("--prune", "0d", "--dry-run"), ("--prune", "0d")))
-        return Command("plugins.journal", (str(copy), *prune))
+        return Command("longctx.plugins.journal", (str(copy), *prune))
 
     return kind
 
@@ -97,7 +97,7 @@ def watch_history(random: Random, sound: Sound, folder: Path) -> Program:
     (folder / "history.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     command = ("--on-failure", 'test -n "$LONGCTX_STEP"')
     arguments = (str(folder / "runs"), "--once", "--every", "0.01s", "--out", str(folder), "--lengths", "512")
-    return Command("ci.watch", (*arguments, *command))
+    return Command("longctx.ci.watch", (*arguments, *command))
 
 
 def bisect_reports(random: Random, sound: Sound, folder: Path) -> Program:
@@ -120,7 +120,7 @@ def bisect_reports(random: Random, sound: Sound, folder: Path) -> Program:
     (folder / "out").mkdir()
     (folder / "out" / name).write_bytes(mutate_json(random, document))
     ends = ("--good", str(folder / "step-1"), "--bad", str(folder / "step-2"))
-    return Command("ci.bisect", (*ends, "--case", case, "--samples", "2", f"--out={folder / 'out'}", *options))
+    return Command("longctx.ci.bisect", (*ends, "--case", case, "--samples", "2", f"--out={folder / 'out'}", *options))
 
 
 def data_files(random: Random, sound: Sound, folder: Path) -> Program:
@@ -150,9 +150,9 @@ def replies(random: Random, sound: Sound, folder: Path) -> Program:
     file.write_bytes(mutate_json(random, line) + b"\n" + random.choice(ODD_TEXTS) + b"\n")
 
     def read_replies() -> int:
-        from plugins.journal import JudgeReplies
+        from longctx.plugins.journal import JudgeReplies
 
         JudgeReplies(copy, None).get("1" * 32)
-        return Command("plugins.journal", (str(copy),))()
+        return Command("longctx.plugins.journal", (str(copy),))()
 
     return read_replies

@@ -29,9 +29,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from fixtures.calibration import build, parse_spec
-from fixtures.cli import CommandParser
-from fixtures.engines.openai.server_process import free_port
+from longctx.fixtures.calibration import build, parse_spec
+from longctx.fixtures.cli import CommandParser
+from longctx.fixtures.engines.openai.server_process import free_port
 from tests.fuzz.hostile_server import Behaviour, HostileServer
 from tests.fuzz.programs import SMALL, suite
 from tests.fuzz.sandbox import Outcome, run_forked
@@ -152,8 +152,8 @@ def serve(port: int, checkpoint: str) -> None:
 
 def load_modules(checkpoint: Path) -> None:
     """Load all modules of a run into this process, so that its forked copies need not."""
-    for name in ("engine", "exchange"):
-        importlib.import_module(f"fixtures.engines.openai.{name}")
+    for name in ("engines.openai.engine", "http.exchange"):
+        importlib.import_module(f"longctx.fixtures.{name}")
     with (
         tempfile.TemporaryDirectory() as folder,
         open(os.devnull, "w") as nothing,

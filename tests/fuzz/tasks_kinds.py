@@ -75,16 +75,14 @@ def run_files(random: Random, sound: Sound, folder: Path) -> Program:
     path = _toml_path(random, folder, {"model": str(sound.checkpoint), **RUN_FILE})
 
     def plan() -> int:
-        from ci.bisect.__main__ import bisect_parser
-        from ci.run_file import REPORTS, RunFileError, command_options, read_run_file, run_options
-        from ci.watch.__main__ import watch_parser
-        from fixtures.cli import report_wrong_use
+        from longctx.ci.run_file import RunFileError, command_options, read_run_file, run_options
+        from longctx.fixtures.cli import report_wrong_use
 
         try:
             file = read_run_file(path)
-            for command, parser in (("watch", watch_parser()), ("bisect", bisect_parser())):
-                command_options(file, command, parser)
-            options = run_options(file, tuple(REPORTS.values()))
+            for command in ("watch", "bisect"):
+                command_options(file, command)
+            options = run_options(file, "plan")
         except RunFileError as error:
             return report_wrong_use(str(error))
         return suite("--plan", *options, "-p", "no:xdist")()

@@ -13,12 +13,12 @@ from unittest import mock
 
 import msgspec
 
-from fixtures import versions
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.engines import execution_settings
-from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
-from fixtures.records import Generation, Prompt
-from fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures import versions
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines import execution_settings
+from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
+from longctx.fixtures.records import Generation, Prompt
+from longctx.fixtures.tokenization.load import load_tokenizer
 from tests.golden.output import Output
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, in_json, text_completion
@@ -77,7 +77,7 @@ def engine_outputs() -> Iterator[Output]:
 def _hf_values() -> Iterator[tuple[str, Any]]:
     import torch
 
-    from fixtures.engines.hf.engine import load
+    from longctx.fixtures.engines.hf.engine import load_hf_engine
 
     torch.set_num_threads(1)
     # The first checkpoint has full attention, the second a window of 64 tokens.
@@ -87,7 +87,7 @@ def _hf_values() -> Iterator[tuple[str, Any]]:
     prompts = _needle_prompts(tokenizer)
     for name, (settings, chosen) in HF_RUNS.items():
         checkpoint = checkpoints[paths[name]]
-        engine = load(checkpoint, tokenizer=tokenizer, device="cpu", **settings)
+        engine = load_hf_engine(checkpoint, tokenizer=tokenizer, device="cpu", **settings)
         generations = engine.generate([prompts[key] for key in chosen])
         yield name, [[key, _shown(generation)] for key, generation in zip(chosen, generations, strict=True)]
         facts = msgspec.to_builtins(engine.facts)
@@ -126,7 +126,7 @@ def _tokenized(tokenizer: Any, text: str) -> Prompt:
 
 def _stop_rule_values() -> Iterator[tuple[str, Any]]:
     """Yield text, finish reason and token count of scripted answers with one token per letter."""
-    from fixtures.engines.hf.stopping import StopTracker
+    from longctx.fixtures.engines.hf.decode import StopTracker
 
     end_id = 0
     for thinking_tokens in (0, 14):
@@ -151,7 +151,7 @@ def _openai_values() -> Iterator[tuple[str, Any]]:
     with mock.patch.dict(os.environ, NO_PROXY="127.0.0.1"), ChatServer().serving() as server:
         plain = Endpoint(
             url=server.url, model="m", api="completions", prompts="text", prefix="continued",
-            counting=TokenCounting(ratio=1.0, overhead=0.0, exact=True),
+            counting=_TokenCounting(ratio=1.0, overhead=0.0, exact=True),
         )  # fmt: skip
         endpoints = {
             "completions": plain,
@@ -186,11 +186,13 @@ class Client:
     """The openai engine, connected to a server that gives scripted replies."""
 
     def __init__(self, server: ChatServer, endpoint: Endpoint, thinking_tokens: int):
-        from fixtures.engines.openai.engine import load
+        from longctx.fixtures.engines.openai.engine import load_server_engine
 
         self.server = server
         self.endpoint = endpoint
-        self.engine = load(NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=thinking_tokens)
+        self.engine = load_server_engine(
+            NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=thinking_tokens
+        )
 
     def generations(self, prompts: Mapping[str, Prompt], replies: Mapping[str, Response]) -> dict[str, Generation]:
         """Return the generations by name; a prompt and its user turn begin with the name of their reply."""

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-from fixtures import versions
-from fixtures.engines.base import EngineError
-from fixtures.scoring.nli import NliModel
+from longctx.fixtures import versions
+from longctx.fixtures.records.errors import EngineError
+from longctx.fixtures.scoring.nli import NliModel
 from tests.golden.output import Output, digest
 from tests.helpers.tiny_nli import LIMIT, save_classifier, save_writer
 

@@ -19,7 +19,7 @@ class Output:
     name: str
     """Unique within its file, such as "niah_single_1 4096/0/0"."""
     version_name: str
-    """The entry of `fixtures.versions` that changes with it, such as 'TASKS["niah_single_1"]'."""
+    """The entry of `longctx.fixtures.versions` that changes with it, such as 'TASKS["niah_single_1"]'."""
     version: int
     value: Any
     """JSON: the output itself if it is short, otherwise a digest."""

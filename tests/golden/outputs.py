@@ -11,16 +11,15 @@ from typing import Any
 
 import msgspec
 
-from fixtures import calibration, versions
-from fixtures.calibration.tokenizer import train_tokenizer
-from fixtures.records import Sample
-from fixtures.scoring.judge import Judged, JudgedAnswer, JudgedClaim, JudgedSummary, JudgeSettings
-from fixtures.scoring.judge.client import request_of
-from fixtures.scoring.judge.parse import read_verdict
-from fixtures.scoring.judge.reply_cache import reply_key
-from fixtures.scoring.judge.settings import UnreadableReply
-from fixtures.tasks import NAMED_SUITES, TASKS, load_tasks
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures import calibration, versions
+from longctx.fixtures.calibration.tokenizer import train_tokenizer
+from longctx.fixtures.records import Sample
+from longctx.fixtures.scoring.judge import Judged, JudgedAnswer, JudgedClaim, JudgedSummary, JudgeSettings
+from longctx.fixtures.scoring.judge.client import UnreadableReply, request_of
+from longctx.fixtures.scoring.judge.grading import read_verdict
+from longctx.fixtures.scoring.judge.judge import reply_key
+from longctx.fixtures.tasks import NAMED_SUITES, TASKS, load_tasks
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.golden.engines import engine_outputs
 from tests.golden.entailment import entailment_outputs
 from tests.golden.output import Output, content, digest, rounded

@@ -13,13 +13,13 @@ from unittest import mock
 
 import msgspec
 
-from fixtures import versions
-from fixtures.corpora import Corpora, load_corpora
-from fixtures.records import Sample
-from fixtures.scoring.judge import Judged
-from fixtures.tasks import TASKS, load_tasks
-from fixtures.tasks.task import Assistants
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures import versions
+from longctx.fixtures.corpora import Corpora, load_corpora
+from longctx.fixtures.records import Sample
+from longctx.fixtures.scoring.judge import Judged
+from longctx.fixtures.tasks import TASKS, load_tasks
+from longctx.fixtures.tasks.task import Assistants
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.golden.output import Output, content, digest, rounded
 from tests.golden.published_data import write_published_data
 from tests.helpers.tiny_tokenizers import Pieces

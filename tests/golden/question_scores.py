@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from fixtures import versions
-from fixtures.scoring.expected import Expected
-from fixtures.scoring.question_metrics import METRICS
+from longctx.fixtures import versions
+from longctx.fixtures.scoring.question_metrics import METRICS, Expected
 from tests.golden.output import Output, digest
 
 OPTIONS = ("a red lamp", "the blue lamp", "both lamps", "no lamp")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from fixtures.cli import CommandParser
+from longctx.fixtures.cli import CommandParser
 from tests.golden.output import RECORDED, difference, read_recorded
 from tests.golden.outputs import OUTPUTS
 

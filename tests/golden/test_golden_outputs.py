@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures import versions
-from fixtures.tasks import TASKS
+from longctx.fixtures import versions
+from longctx.fixtures.tasks import TASKS
 from tests.golden.output import difference, read_recorded
 from tests.golden.outputs import OUTPUTS
 

@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from fixtures.corpora.download.manifest import MANIFEST
+from longctx.fixtures.corpora.download import MANIFEST
 
 
 def files_under(directory: Path) -> list[str]:

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from fixtures.calibration.tokenizer import TokenRoles, token_roles
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.corpora import Corpora
-from fixtures.engines.hf.engine import HfEngine, load
-from fixtures.records import Prompt, Sample
-from fixtures.tasks import TASKS
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.calibration.tokenizer import TokenRoles, token_roles
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.records import Prompt, Sample
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import calibration_checkpoint
 
@@ -70,7 +70,7 @@ def ready(spec: str) -> Calibrated:
     path = calibration_checkpoint(spec)
     tokenizer: Any = load_tokenizer(str(path))
     return Calibrated(
-        engine=load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu"),
+        engine=load_hf_engine(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu"),
         formatter=PromptFormatter(tokenizer),
         tokenizer=tokenizer,
         roles=token_roles(Tokenizer.from_file(str(path / "tokenizer.json"))),
@@ -83,6 +83,6 @@ def content(folder: Path) -> Mapping[str, bytes]:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "fixtures.calibration", *arguments],
+        [sys.executable, "-m", "longctx.fixtures.calibration", *arguments],
         cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

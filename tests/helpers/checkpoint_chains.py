@@ -8,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ci.checkpoint_dirs import fingerprint_of
-from ci.suite_process import SuiteRun
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.records import Case, Generation, Outcome, Score
-from plugins.config.chosen_samples import only_samples
-from plugins.gates.clusters import SampleRef
-from plugins.gates.panels import Panel
-from plugins.gates.sequential import NonInferiority
-from plugins.gates.statistics import paired_interval
-from plugins.journal import Entry, Subject, sample_key
-from plugins.journal.lines import encode_line, encode_subject
+from longctx.ci.checkpoint_dirs import fingerprint_of
+from longctx.ci.suite_process import SuiteRun
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.records import Case, Generation, Outcome, Score
+from longctx.plugins.config.selection import only_samples
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.sequential import NonInferiority
+from longctx.plugins.evidence.statistics import paired_interval
+from longctx.plugins.journal import Entry, Subject, sample_key
+from longctx.plugins.journal.lines import encode_line, encode_subject
+from longctx.plugins.verdicts.panels import Panel
 from tests.helpers.checkpoints import CONFIG, TENSORS, safetensors
+from tests.helpers.report_records import report_of
 
 SAMPLES = 100
 CASE = Case(
@@ -100,10 +101,10 @@ class Chain:
         regression = {
             "baseline": self._described(baseline), "cases": {CASE.id: {"difference": 100 * mean} | votes},
         }  # fmt: skip
-        return SuiteRun(exit_code=0, report={
+        return SuiteRun(exit_code=0, report=report_of({
             "gates": [gate], "cases": [shown], "run": run, "regression": regression,
             "model": self._described(model) | {"execution": {}},
-        })  # fmt: skip
+        }))  # fmt: skip
 
     def _score(self, model: str, baseline: str, arguments: Sequence[str]) -> SuiteRun:
         """Return a run that measures the likelihood of the gold answers of chosen samples."""
@@ -120,7 +121,7 @@ class Chain:
             "model": self._described(model), "regression": {"baseline": self._described(baseline)},
             "likelihood": {"panels": [{"change": change}]},
         }  # fmt: skip
-        return SuiteRun(exit_code=0, report=report)
+        return SuiteRun(exit_code=0, report=report_of(report))
 
     def _described(self, name: str) -> dict[str, Any]:
         """Return what a report says about a model."""

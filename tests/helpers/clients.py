@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from fixtures.engines import EngineError
-from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
-from fixtures.engines.openai.engine import OpenAIEngine, load
-from fixtures.engines.openai.retry import RetryPolicy
-from fixtures.records import Prompt
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
+from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
+from longctx.fixtures.http.retry import RetryPolicy
+from longctx.fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
-EXACT = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+EXACT = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
 CHECKPOINT: Any = None
 
 
@@ -54,7 +54,7 @@ def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
 
 def engine_of(server: ChatServer, *, retry_policy: float = 5.0, **settings: Any) -> OpenAIEngine:
     endpoint = settings.pop("endpoint", None) or endpoint_of(server)
-    return load(
+    return load_server_engine(
         CHECKPOINT,
         tokenizer=Words(),
         endpoint=endpoint,

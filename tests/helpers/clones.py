@@ -20,12 +20,13 @@ def copy_repository(folder: Path, source: Path = REPOSITORY) -> Path:
     """
     names = _tracked(source)
     if names is None:
-        return Path(shutil.copytree(source, folder, ignore=shutil.ignore_patterns(*NOT_COPIED)))
+        return Path(shutil.copytree(source, folder, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED)))
     for name in names:
         # A file that was deleted but not committed is still tracked.
         if (source / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source / name, folder / name)
+            # A link within longctx/ stays one.
+            shutil.copy2(source / name, folder / name, follow_symlinks=False)
     return folder
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from fixtures.records import Sample
-from fixtures.scoring.match import contains_words
-from fixtures.tasks.frontier.association import associations
-from fixtures.tasks.frontier.counting import subjects
-from fixtures.tasks.frontier.prose_lines import people
-from fixtures.tasks.sample_spec import Draft
+from longctx.fixtures.records import Sample
+from longctx.fixtures.scoring.match import contains_words
+from longctx.fixtures.tasks.frontier.association import _associations
+from longctx.fixtures.tasks.frontier.counting import subjects
+from longctx.fixtures.tasks.frontier.suite import people
+from longctx.fixtures.tasks.sample_spec import Draft
 
 Answers = tuple[str, ...]
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -110,7 +110,7 @@ def _record(task: str, context: str, question: str) -> Answers:
 def _association(task: str, context: str, question: str) -> Answers:
     return tuple(
         name
-        for one in associations()
+        for one in _associations()
         if question
         in (
             f"Which person works in {one.city}?",

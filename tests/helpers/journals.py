@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fixtures.records import Generation, Outcome, Score
-from plugins.journal import Entry, Heartbeat, Journal, Subject
-from plugins.journal.heartbeat import worker_file
+from longctx.fixtures.records import Generation, Outcome, Score
+from longctx.plugins.journal import Entry, Heartbeat, Journal, Subject
+from longctx.plugins.journal.heartbeat import worker_file
 from tests.helpers.paths import REPOSITORY
 
 TIMEOUT_SECONDS = 300
@@ -23,7 +23,7 @@ WORKER = """
 import os, sys, time
 from pathlib import Path
 from tests.helpers.journals import SUBJECT, entry
-from plugins.journal import Heartbeat, Journal, JournalError
+from longctx.plugins.journal import Heartbeat, Journal, JournalError
 directory, run = Path(sys.argv[1]), sys.argv[2]
 heartbeat = Heartbeat(directory, run)
 journal = Journal(directory, SUBJECT, heartbeat)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedSummary, JudgeError, JudgeSettings
-from plugins.journal import JudgeReplies
+from longctx.fixtures.scoring.judge import Judge, JudgedAnswer, JudgedSummary, JudgeError, JudgeSettings
+from longctx.plugins.journal import JudgeReplies
 from tests.helpers.servers import ChatServer, completion
 
 RIGHT = completion('It agrees.\n{"fluency": 1, "correctness": 2}')

@@ -6,10 +6,10 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
-from fixtures.shown_text import visible_data
-from plugins.report.details import details
-from plugins.report.document import RunSummary, document
-from plugins.report.html.page import page
+from longctx.fixtures.shown_text import visible_data
+from longctx.plugins.report.document import document
+from longctx.plugins.report.html.page import page
+from longctx.plugins.report.summary import RunSummary, details
 
 
 class PageParser(HTMLParser):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from plugins.gates.panels import ModelRole, Panel
-from plugins.gates.sequential import Hypothesis, NonInferiority
+from longctx.plugins.evidence.sequential import Hypothesis, NonInferiority
+from longctx.plugins.verdicts.panels import ModelRole, Panel
 from tests.helpers.queues import Scores, SimulatedRun, case, draw_scores
 
 TASKS = ("a", "b", "c", "d")

@@ -1,9 +1,10 @@
 """Fork Python processes that need not import large packages again: `preloaded_server.py DIRECTORY PID`.
 
-The server imports packages of other projects, but nothing of this one, at the first request. It listens at
-DIRECTORY/socket and ends with the process PID. A request of `preloaded_client.py` holds the arguments, the working
-directory, the environment and the open files of a Python process. The server forks, and the new process continues as a
-fresh interpreter would. The reply is the process's exit code, negative for the number of a signal, or `refused`.
+The server imports packages of other projects and the modules that runs of the suite need, at the first request. It
+listens at DIRECTORY/socket and ends with the process PID. A request of `preloaded_client.py` holds the arguments, the
+working directory, the environment and the open files of a Python process. The server forks, and the new process
+continues as a fresh interpreter would; if it finds another copy of the suite first, it imports that one. The reply is
+the process's exit code, negative for the number of a signal, or `refused`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +34,12 @@ LENGTH_BYTES = 8
 PACKAGES = (
     "torch", "transformers.models.llama.modeling_llama", "transformers.generation", "openai", "jinja2", "pytest",
     "nltk", "rouge_score.rouge_scorer", "msgspec",
+)  # fmt: skip
+# Modules that import nearly everything of the suite that a run does.
+SUITE = (
+    "longctx.plugins.controller", "longctx.plugins.gate_tests", "longctx.plugins.invariance", "longctx.plugins.measure",
+    "longctx.plugins.options", "longctx.plugins.plan", "longctx.plugins.progress", "longctx.plugins.reports",
+    "longctx.plugins.workers", "longctx.fixtures.engines.hf.engine", "longctx.fixtures.engines.openai.engine",
 )  # fmt: skip
 # Variables whose names begin so are read when Python starts or a package is imported.
 READ_ON_IMPORT = (
@@ -146,7 +154,7 @@ class Server:
 
 
 def import_packages() -> None:
-    """Import all packages, and keep the garbage collector away from them."""
+    """Import all packages and the suite, and keep the garbage collector away from them."""
     gc.disable()
     for name in PACKAGES:
         with suppress(ImportError):
@@ -155,6 +163,8 @@ def import_packages() -> None:
         # pytest warns of plugins that it cannot change on import, unless their docstring says so.
         if module := sys.modules.get(plugin.module.partition(".")[0]):
             module.__doc__ = "PYTEST_DONT_REWRITE"
+    for name in SUITE:
+        importlib.import_module(name)
     gc.freeze()
     gc.enable()
 
@@ -209,7 +219,17 @@ def continue_as(request: Mapping[str, Any], files: Sequence[int], directory: Pat
     importlib.invalidate_caches()
     # Programs that the process starts are forked, too.
     sys.executable = str(directory / "python")
-    return program_of(request["arguments"])
+    program = program_of(request["arguments"])
+    forget_other_copy()
+    return program
+
+
+def forget_other_copy() -> None:
+    """Forget the suite's modules if this process, as a fresh one, would import them from another place."""
+    found, loaded = PathFinder.find_spec("longctx"), sys.modules.get("longctx")
+    if loaded is not None and (found is None or found.origin != loaded.__file__):
+        for name in [name for name in sys.modules if name.partition(".")[0] == "longctx"]:
+            del sys.modules[name]
 
 
 def program_of(arguments: Sequence[str]) -> Callable[[], object]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.corpora import load_corpora
+from longctx.fixtures.corpora import load_corpora
 
 Write = Callable[..., Path]
 Record = dict[str, Any]

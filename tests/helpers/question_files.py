@@ -10,11 +10,11 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from fixtures.corpora import Corpora
-from fixtures.records import Sample, Score
-from fixtures.tasks.questions.load import load_questions
-from fixtures.tasks.task import Task
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.records import Sample, Score
+from longctx.fixtures.tasks.questions.load import load_questions
+from longctx.fixtures.tasks.task import Task
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import wrapped
 
 ROWS = [{"doc": f"Room {n} is painted {color}.", "q": f"Which color has room {n}?", "a": color}

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from fixtures.records import Case, CaseResult, Generation, Outcome, Score
-from plugins.gates.clusters import SampleRef
-from plugins.gates.evaluate import GateEvaluator, Measured
-from plugins.gates.hypotheses import Scope, build_panels
-from plugins.gates.panels import ModelRole, Panel, PanelStatus
-from plugins.gates.thresholds import Gate, Reference, Thresholds
+from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.thresholds.records import Gate, Reference, Thresholds
+from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
+from longctx.plugins.verdicts.hypotheses import Scope, build_panels
+from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
 
 LENGTHS = (1024, 2048, 4096)
 ASPECTS = {"n1": "retrieval", "n2": "retrieval", "vt": "tracing"}

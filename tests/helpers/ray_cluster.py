@@ -2,7 +2,7 @@
 
     python -m tests.helpers.ray_cluster /tmp/two-nodes
 
-starts it, prints the variables that make `ray` and `python -m ci.ray` use it, and stops it with Ctrl-C. Ray is not
+starts it, prints the variables that make `ray` and `longctx.ci.ray` use it, and stops it with Ctrl-C. Ray is not
 among the packages of this project: LONGCTX_RAY_PYTHON names a Python that has `ray[default]`, unless this one has it.
 Each node has four GPUs, which are counted and do not exist. Other clusters on this machine are neither used nor
 touched.
@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fixtures.cli import print_line
+from longctx.fixtures.cli import print_line
 from tests.helpers.slurm_cluster import free_ports
 
 PYTHON = "LONGCTX_RAY_PYTHON"

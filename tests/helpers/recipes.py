@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
+from longctx.plugins.config.options import RUN_OPTIONS
 from tests.helpers.paths import REPOSITORY
 
 CI = REPOSITORY / "ci"
 SCRIPTS = sorted(path for folder in ("servers", "slurm") for path in (CI / folder).glob("*.sh"))
 MANIFEST = CI / "kubernetes" / "longctx.yaml"
-OPTIONS = (REPOSITORY / "plugins/options.py").read_text() + (REPOSITORY / "plugins/reports.py").read_text()
 DOCKERFILE = MANIFEST.with_name("Dockerfile")
 # Programs that a launch line may start; fakes of them write their arguments to a file.
 SERVER_PROGRAMS = ("vllm", "ray", "python")
@@ -21,7 +21,7 @@ SERVER_PROGRAMS = ("vllm", "ray", "python")
 
 def is_known(option: str) -> bool:
     """Return True if pytest has this option in a run of the suite."""
-    return f'"{option}"' in OPTIONS or option == "-n"
+    return option in RUN_OPTIONS
 
 
 def write_program(file: Path, text: str) -> None:

@@ -8,18 +8,28 @@ from dataclasses import replace
 from random import Random
 from typing import Any, get_args
 
-from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.engines import EngineFacts
-from fixtures.records import BaselineAnswer, Case, CaseResult, Excerpt, FailureKind, Generation, Options, Outcome, Score
-from fixtures.tasks import FAMILIES, NAMED_SUITES, TASKS
-from plugins.config.baseline import Baseline
-from plugins.config.run import Run
-from plugins.gates.evaluate import Measured
-from plugins.gates.evaluation import evaluate
-from plugins.gates.hypotheses import PanelKey, build_panels
-from plugins.gates.panels import Panel
-from plugins.gates.thresholds import SHIPPED, load_thresholds
-from plugins.report.document import RunSummary
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.records import (
+    BaselineAnswer,
+    Case,
+    CaseResult,
+    EngineFacts,
+    Excerpt,
+    FailureKind,
+    Generation,
+    Options,
+    Outcome,
+    Score,
+)
+from longctx.fixtures.tasks import FAMILIES, NAMED_SUITES, TASKS
+from longctx.plugins.config.run import Baseline, Run
+from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.thresholds.read import load_thresholds
+from longctx.plugins.thresholds.records import SHIPPED
+from longctx.plugins.verdicts.evaluate import Measured
+from longctx.plugins.verdicts.evaluation import evaluate
+from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
+from longctx.plugins.verdicts.panels import Panel
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 # How much more frequent than the others these kinds of failure are.

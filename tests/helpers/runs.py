@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from fixtures.calibration import cached, parse_spec
-from fixtures.installation import CASES_DIRECTORY
-from fixtures.records import CaseResult
-from fixtures.seeding import stable_hash
-from plugins import options
-from plugins.runner.case_report import CaseReport
+from longctx.fixtures.calibration import cached, parse_spec
+from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.fixtures.records import CaseResult
+from longctx.fixtures.seeding import stable_hash
+from longctx.plugins import options
+from longctx.plugins.runner.results import CaseReport
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import PYTEST, preloaded
 
@@ -44,7 +44,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from plugins.controller import EVALUATION
+from longctx.plugins.stash import EVALUATION
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):

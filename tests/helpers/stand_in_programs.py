@@ -14,9 +14,9 @@ from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 
-from fixtures.calibration import build, parse_spec
-from fixtures.corpora.download import fetch
-from fixtures.corpora.download.question_sets import SUITES
+from longctx.fixtures.calibration import build, parse_spec
+from longctx.fixtures.corpora import download as fetch
+from longctx.fixtures.corpora.download import SUITES
 from tests.helpers.archives import tar_of, zip_of
 from tests.helpers.mirrors import serving
 from tests.helpers.paths import REPOSITORY
@@ -116,7 +116,7 @@ def mirror(workspace: Workspace) -> None:
     """
     files = workspace.stack.enter_context(serving())
     workspace.variables["MIRROR"] = files.url
-    source = workspace.folder / "fixtures/corpora/download/fetch.py"
+    source = workspace.folder / "fixtures/corpora/download.py"
     for known in (fetch.SQUAD, fetch.HOTPOT):
         content = json.dumps({"data": known.path}).encode()
         files.files["/" + known.url.split("/", 3)[3]] = content

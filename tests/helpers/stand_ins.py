@@ -22,11 +22,11 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from benchmarks.journal_open import random_entries, write_journal
-from fixtures.calibration import build, parse_spec
-from fixtures.tasks.questions.read_tasks import read_tasks, tasks_path
-from plugins.journal.lines import encode_line
-from plugins.report.document import document
-from plugins.report.samples_jsonl import sample_lines
+from longctx.fixtures.calibration import build, parse_spec
+from longctx.fixtures.records.report import report_data
+from longctx.fixtures.tasks.questions.read_tasks import read_tasks, tasks_path
+from longctx.plugins.report.document import document
+from longctx.plugins.report.sample_files import sample_lines
 from tests.helpers.helmet_clone import make_helmet_clone
 from tests.helpers.page_commands import DOCS
 from tests.helpers.question_files import write_rows
@@ -157,7 +157,7 @@ def reports(*names: str) -> StandIn:
     def write(workspace: Workspace) -> None:
         for number, name in enumerate(names, start=4):
             run = run_summary(lengths=(4096, 8192), samples=6, model_path=f"/models/run/step_{number}000")
-            report = document(run)
+            report = report_data(document(run))
             report["model"]["fingerprint"] = f"{number:032}"
             (workspace.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (workspace.folder / name).write_text(json.dumps(report))
@@ -203,7 +203,7 @@ def published_data(workspace: Workspace) -> None:
 
 def journal_and_clone(workspace: Workspace) -> None:
     """Write a journal, and an earlier clone that is this one."""
-    write_journal(workspace.folder / "DIR", islice(random_entries(Random(0)), 100), encode_line)
+    write_journal(workspace.folder / "DIR", islice(random_entries(Random(0)), 100))
     (workspace.folder / "PATH").symlink_to(workspace.folder)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fixtures.tasks.questions.read_tasks import Definition
+from longctx.fixtures.tasks.questions.read_tasks import Definition
 from tests.helpers.question_files import write_rows
 
 TEXT = "The lamp stood in the hall. Nobody had seen who put it there. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,14 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.engines.hf.engine import HfEngine, load
-from fixtures.records import Prompt
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.records import Prompt
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, Ids, prompt, random_prompt, save_model
 
 # Lengths within, across and beyond the window of 32; the second answer passes the switch of longrope.
 PROMPTS = [random_prompt(33, 5), random_prompt(90, 12), random_prompt(70, 20), random_prompt(17, 6)]
 ANSWER = 5
+# Short prompts take several chunks, and TEXT takes whole ones.
+CHUNK = 16
 TEXT = tuple(Random(7).randrange(2, 300) for _ in range(160))
 
 Saved = Callable[[str], Path]
@@ -38,7 +41,10 @@ def saved_in(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 
 
 def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
-    """Return a function that loads an engine on first use, and returns it with an empty prefix cache."""
+    """Return a function that loads an engine on first use, and returns it with an empty prefix cache.
+
+    Engines read in chunks of CHUNK, except where a model must read whole prompts.
+    """
     torch.set_num_threads(1)
     paths: dict[str, Path] = {}
     made: dict[tuple[str, int], HfEngine] = {}
@@ -48,7 +54,10 @@ def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
             paths[family] = save_model((CONFIGS | HYBRIDS)[family], tmp_path_factory.mktemp(family))
         if (family, batch_size) not in made:
             checkpoint = read_checkpoint(str(paths[family]))
-            made[family, batch_size] = load(checkpoint, tokenizer=Ids(), device="cpu", batch_size=batch_size)
+            loaded = load_hf_engine(checkpoint, tokenizer=Ids(), device="cpu", batch_size=batch_size)
+            if loaded.prefill_mode.shares_prefixes:
+                loaded.prefill_mode = replace(loaded.prefill_mode, least_chunk_tokens=CHUNK, largest_chunk_tokens=CHUNK)
+            made[family, batch_size] = loaded
         made[family, batch_size].prefix_cache.clear()
         return made[family, batch_size]
 
@@ -56,7 +65,7 @@ def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
 
 
 def engine_of(path: Path, **settings: Any) -> HfEngine:
-    return load(read_checkpoint(str(path)), **{"tokenizer": Ids(), "device": "cpu", **settings})
+    return load_hf_engine(read_checkpoint(str(path)), **{"tokenizer": Ids(), "device": "cpu", **settings})
 
 
 def own_greedy(engine: HfEngine, single: Prompt) -> str:

@@ -26,7 +26,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from fixtures.records import Prompt
+from longctx.fixtures.records import Prompt
 
 VOCABULARY = 320
 WINDOW = 32

@@ -11,13 +11,13 @@ from zlib import crc32
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from fixtures.corpora import Corpora
-from fixtures.corpora.synthetic.prose import sentence
-from fixtures.corpora.words import vocabulary
-from fixtures.records import Sample
-from fixtures.tasks import TASKS
-from fixtures.tasks.sample_spec import Draft, SampleSpec
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.corpora.published.ruler import vocabulary
+from longctx.fixtures.corpora.synthetic.prose import sentence
+from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.sample_spec import Draft, SampleSpec
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 
 BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
 TOKENS = 10_000

@@ -9,22 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fixtures.cases import plan
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.corpora import Corpora
-from fixtures.engines import Engine, EngineFacts
-from fixtures.records import Case, CaseResult, Generation, Options, Prompt
-from fixtures.tasks import FAMILIES, TASKS
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
-from plugins.config.run import Run
-from plugins.gates.thresholds import SHIPPED, load_thresholds
-from plugins.journal import Heartbeat, Journal, Subject
-from plugins.runner.batches import ModelUnderTest
-from plugins.runner.build_samples import SampleBuilder
-from plugins.runner.case_report import CaseReport
-from plugins.runner.read_journals import read_measured
-from plugins.runner.worker import Worker
+from longctx.fixtures.cases import plan
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.engines import Engine
+from longctx.fixtures.records import Case, CaseResult, EngineFacts, Generation, Options, Prompt
+from longctx.fixtures.tasks import FAMILIES, TASKS
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.config.run import Run
+from longctx.plugins.journal import Heartbeat, Journal, Subject
+from longctx.plugins.runner.batches import ModelUnderTest
+from longctx.plugins.runner.results import CaseReport, read_measured
+from longctx.plugins.runner.samples import SampleBuilder
+from longctx.plugins.runner.worker import Worker
+from longctx.plugins.thresholds.read import load_thresholds
+from longctx.plugins.thresholds.records import SHIPPED
 from tests.helpers.runs import calibration_checkpoint
 
 SAMPLES = 3

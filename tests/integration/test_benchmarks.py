@@ -62,7 +62,7 @@ def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_a_peak_far_from_its_estimate_is_marked() -> None:
     row = gpu_prefill.Row(
-        attention="sdpa", length_tokens=8, chunk_tokens=None, tokens_per_second=1.0, ceiling_share=0.5,
+        attention="sdpa", length_tokens=8, chunk_tokens=8, tokens_per_second=1.0, ceiling_share=0.5,
         peak_bytes=100, estimated_bytes=111,
     )  # fmt: skip
     assert not row.is_as_estimated

@@ -1,4 +1,4 @@
-"""`python -m ci.bisect` from its command line to its files: results, messages and exit codes."""
+"""`longctx bisect` from its command line to its files: results, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ci.bisect import __main__ as bisect
-from ci.bisect import compare
-from ci.bisect.gold_answers import verdict_by_rise
+from longctx.ci.bisect import __main__ as bisect
+from longctx.ci.bisect import compare
+from longctx.ci.bisect.compare import verdict_by_rise
 from tests.helpers.checkpoint_chains import CASE, SAMPLES, Chain
 from tests.helpers.pages import tables_of
 
@@ -31,25 +31,27 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     assert run_search(chain, monkeypatch) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "16 checkpoints from step-0 (good) to step-15 (bad)"
-    assert lines[1] == f"endpoints  {CASE.id}: 94.9 to 69.2, -25.6 [-51.2, -1.0] over 39 pairs"
-    assert "first bad step 9 (last good 8), 99 %" in lines
+    ends = f"endpoints  {CASE.id}: 94.9 to 69.2, -25.6 [-51.2, -1.0] over 39 pairs"
+    assert lines[1] == ends
+    assert "first bad step 9 (last good 8), 99.9 %" in lines
     assert any(line.startswith("between them -") and line.endswith("of -25.6 between the endpoints") for line in lines)
     assert not any("two drops" in line or "not monotone" in line for line in lines)
     written = json.loads((tmp_path / "out" / "bisect.json").read_text())
     assert (written["first_bad"], written["last_good"], written["monotone"], written["ended"]) == (9, 8, True, True)
-    looks = [look["step"] for look in written["looks"]]
-    assert looks[0] == 8
-    assert f"not measured: {14 - len(looks)} of 16 steps; a dip among them goes unnoticed" in lines
+    steps = [step["step"] for step in written["steps"]]
+    assert steps[0] == 7
+    assert (written["probability"], written["range"]) == (0.999, None)
+    assert written["most_likely"] == 9
+    assert all(step["bad_probability"] > 0.99 or step["bad_probability"] < 0.01 for step in written["steps"])
+    assert f"not measured: {14 - len(steps)} of 16 steps; a dip among them goes unnoticed" in lines
     flips = {(flip["expected"][0], flip["answer_after"]) for flip in written["flips"]}
     assert flips == {("4711", "said by step-9")}
     assert 5 <= len(written["flips"]) <= 30
     assert written["cost"]["samples"] < written["linear_scan"]["samples"] / 4
-    assert any(line.startswith("screened: ") and line.endswith("named the same step") for line in lines)
-    assert written["screening_alone"] == 9
-    assert {look["step"] for look in written["looks"] if not look["screened"]} == {8, 9}
+    assert not any(step["screened"] for step in written["steps"])
     assert written["cost"]["tokens"] == 510 * written["cost"]["samples"]
     picture = ElementTree.parse(tmp_path / "out" / "bisect.svg").getroot()
-    assert len(picture.findall(".//{*}circle")) == len(looks) + 2
+    assert len(picture.findall(".//{*}circle")) == len(steps) + 2
     page = (tmp_path / "out" / "bisect.html").read_text(encoding="utf-8")
     tables = tables_of(page)
     assert "The loss begins at step 9" in page
@@ -66,17 +68,16 @@ def test_steps_are_screened_by_the_likelihood_of_gold_answers_where_it_tells(
     assert run_search(chain, monkeypatch) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "screening  by likelihood: gold answers lose 4.00 nats a token between the endpoints"
-    assert "first bad step 9 (last good 8), 99 %" in lines
+    assert "first bad step 9 (last good 8), 99.9 %" in lines
     assert any(line.endswith("good    loss of the gold answers +0.00 nats  3 telling pairs") for line in lines)
     (screened,) = [line for line in lines if line.startswith("screened: ")]
-    assert "of them by the likelihood of gold answers" in screened
-    assert screened.endswith("named the same step")
-    looks = json.loads((tmp_path / "out" / "bisect.json").read_text())["looks"]
-    assert {look["step"] for look in looks if look["rise_of_loss"] is None} == {8, 9}
-    lost = json.loads((tmp_path / "out" / "bisect.json").read_text())["lost"]
-    assert [(look["step"], look["difference"]) for look in looks if (look["rise_of_loss"] or 0) > 5] == [(12, -lost)]
+    assert "only by the likelihood of gold answers" in screened
+    steps = json.loads((tmp_path / "out" / "bisect.json").read_text())["steps"]
+    assert {step["step"] for step in steps if not step["screened"]} == {8, 9}
+    loss = json.loads((tmp_path / "out" / "bisect.json").read_text())["loss"]
+    assert all(step["difference"] >= -loss for step in steps if step["screened"])
     page = (tmp_path / "out" / "bisect.html").read_text(encoding="utf-8")
-    assert page.count("screened by likelihood") == len(looks) - 2
+    assert page.count(", by likelihood") == len(steps) - 2
     assert set(chain.measured) == {"step-8", "step-9", "step-15"}, "no other step generates an answer"
 
 
@@ -96,7 +97,7 @@ def test_answers_decide_where_likelihood_does_not(
     losses[8] = loss_of_the_middle
     chain = Chain(tmp_path, [95] * 8 + [65] * 8, gold_losses=losses)
     assert run_search(chain, monkeypatch) == 0
-    assert "first bad step 8 (last good 7), 99 %" in capsys.readouterr().out.splitlines()
+    assert "first bad step 8 (last good 7), 99.9 %" in capsys.readouterr().out.splitlines()
 
 
 def test_a_search_says_why_it_does_without_likelihood(
@@ -128,10 +129,10 @@ def test_the_results_of_converted_checkpoints_screen_steps_and_count_as_cost(
     chain = Chain(tmp_path, [95] * 9 + [65] * 7, raw=True)
     assert run_search(chain, monkeypatch, "--convert", "convert {checkpoint} {out}") == 0
     written = json.loads((tmp_path / "out" / "bisect.json").read_text())
-    assert (written["first_bad"], written["screening_alone"]) == (9, 9)
+    assert written["first_bad"] == 9
     assert 0 < written["cost"]["samples"] < written["linear_scan"]["samples"] / 4
     assert written["flips"]
-    assert "named the same step" in capsys.readouterr().out
+    assert "first bad step 9 (last good 8), 99.9 %" in capsys.readouterr().out
 
 
 def test_several_steps_at_a_time_name_the_same_step(
@@ -140,12 +141,10 @@ def test_several_steps_at_a_time_name_the_same_step(
     chain = Chain(tmp_path, [95] * 9 + [65] * 7)
     assert run_search(chain, monkeypatch, "--parallel", "3") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "searching  14 steps between them, about 7 to measure" in lines
-    assert "first bad step 9 (last good 8), 99 %" in lines
-    looks = [look["step"] for look in json.loads((tmp_path / "out" / "bisect.json").read_text())["looks"]]
-    assert sorted(looks[:3]) == [4, 8, 11]
-    # On the telling samples, and as a step of the edge.
-    assert chain.measured.count("step-8") == 2
+    assert "searching  14 steps between them, about 9 to measure" in lines
+    assert "first bad step 9 (last good 8), 99.9 %" in lines
+    steps = [step["step"] for step in json.loads((tmp_path / "out" / "bisect.json").read_text())["steps"]]
+    assert sorted(steps[:3]) == [4, 7, 11]
     # Three runs share each of the two comparisons of the endpoints through the journal.
     assert chain.measured[:7].count("step-15") == 6
 
@@ -156,7 +155,7 @@ def test_a_dip_is_distinguished_from_the_permanent_loss(
     chain = Chain(tmp_path, [95] * 7 + [60] * 3 + [95] * 4 + [60] * 3)
     assert run_search(chain, monkeypatch) == 0
     output = capsys.readouterr().out
-    assert "first bad step 14 (last good 13), 99 %" in output
+    assert "first bad step 14 (last good 13), 99.9 %" in output
     assert "not monotone: bad from 7 on (good at 6), good again at" in output
     assert json.loads((tmp_path / "out" / "bisect.json").read_text())["monotone"] is False
 
@@ -167,7 +166,7 @@ def test_a_drop_before_the_edge_is_reported_with_the_options_that_find_it(
     chain = Chain(tmp_path, [95] * 4 + [80] * 6 + [45] * 6)
     assert run_search(chain, monkeypatch) == 0
     output = capsys.readouterr().out
-    assert "first bad step 10 (last good 9), 99 %" in output
+    assert "first bad step 10 (last good 9), 99.9 %" in output
     assert "two drops: from step 0 to 9 another -15.0 [" in output
     assert f"; search it with --good {tmp_path}/step-0 --bad {tmp_path}/step-9" in output
 
@@ -178,7 +177,7 @@ def test_a_drop_behind_the_edge_is_reported_too(
     chain = Chain(tmp_path, [95] * 4 + [60] * 6 + [45] * 6)
     assert run_search(chain, monkeypatch) == 0
     output = capsys.readouterr().out
-    assert "first bad step 4 (last good 3), 99 %" in output
+    assert "first bad step 4 (last good 3), 99.9 %" in output
     assert "two drops: from step 4 to 15 another -15.0 [" in output
     assert f"; search it with --good {tmp_path}/step-4 --bad {tmp_path}/step-15" in output
 
@@ -189,7 +188,7 @@ def test_a_broken_checkpoint_is_skipped_with_the_reason(
     chain = Chain(tmp_path, [95] * 5 + [60] * 12, broken=[8])
     assert run_search(chain, monkeypatch) == 0
     output = capsys.readouterr().out
-    assert "first bad step 5 (last good 4), 99 %" in output
+    assert "first bad step 5 (last good 4), 99.9 %" in output
     assert f"skipped step 8: {tmp_path}/step-8: no weights" in output
     assert "step-8" not in chain.measured
 
@@ -199,7 +198,7 @@ def test_a_broken_checkpoint_at_the_edge_is_named_as_a_candidate(
 ) -> None:
     chain = Chain(tmp_path, [95] * 5 + [60] * 4, broken=[5])
     assert run_search(chain, monkeypatch) == 2
-    assert "first bad step 6, or one of the skipped steps before it: 5 (last good 4), 99 %" in capsys.readouterr().out
+    assert "first bad step 6, or one of the skipped steps before it: 5 (last good 4), 99.9 %" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -257,7 +256,7 @@ def test_one_checkpoint_is_tested_with_the_exit_codes_of_git_bisect(
         (("--good", "{}/step-7"), "--good: no such directory"),
         (("--bad", "{}/step-8"), "--bad: no such directory"),
         (("--gate", "nope"), "--gate: no gate 'nope'"),
-        (("--confidence", "2"), "--confidence must be"),
+        (("--confidence", "2"), "--confidence: 2.0; give a probability from 0.5 to 0.999"),
         (("--samples", "many"), "argument --samples: invalid int value: 'many'"),
         (("--case", "a", "--gate", "b"), "argument --gate: not allowed with argument --case"),
         (("--help",), ""),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +18,8 @@ from benchmarks.bisect_checkpoints import (
     table,
     usage_by_checkpoint,
 )
+from longctx.fixtures.records.report import JsonReport
+from tests.helpers.report_records import report_of
 
 GOOD = SearchResult(
     points=10, number=0, edge=9, named=9, right=True, lost=10.0, samples=1500, checkpoints=9, loads=3, processes=8
@@ -26,14 +27,14 @@ GOOD = SearchResult(
 LINEAR = 16_000
 
 
-def comparison(model: str, baseline: str, samples: int, *, second: int, only: Sequence[str] = ()) -> Mapping[str, Any]:
+def comparison(model: str, baseline: str, samples: int, *, second: int, only: Sequence[str] = ()) -> JsonReport:
     """Return the part of a suite's report that the benchmark reads."""
-    return {
+    return report_of({
         "run": {"started": f"2026-01-01T00:00:{second:02}+00:00", "options": {"only_samples": only}},
         "model": {"fingerprint": model},
         "regression": {"baseline": {"fingerprint": baseline}},
         "cases": [{"samples": samples}],
-    }
+    })  # fmt: skip
 
 
 def test_a_checkpoint_counts_with_its_longest_comparison() -> None:
@@ -43,10 +44,10 @@ def test_a_checkpoint_counts_with_its_longest_comparison() -> None:
     }  # fmt: skip
 
 
-def test_screening_samples_count_for_the_screened_checkpoint_only() -> None:
-    screening = comparison("middle", "good", 8, second=1, only=["case:1"])
-    usage = usage_by_checkpoint([comparison("bad", "good", 80, second=0), screening])
-    assert (usage["good"], usage["middle"]) == (Usage(samples=80, loads=1), Usage(samples=8, loads=1))
+def test_telling_samples_count_once_and_for_the_measured_checkpoint_only() -> None:
+    first, more = (comparison("middle", "good", count, second=count, only=["case:1"]) for count in (8, 16))
+    usage = usage_by_checkpoint([comparison("bad", "good", 80, second=0), first, more])
+    assert (usage["good"], usage["middle"]) == (Usage(samples=80, loads=1), Usage(telling=16, loads=2))
 
 
 def test_weights_are_loaded_again_only_for_samples_that_no_earlier_comparison_had() -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from plugins.report.details import details
-from plugins.report.document import document
-from plugins.report.history import Report, history
-from plugins.report.html.page import page
-from plugins.report.html.step_curves import steps_page
-from plugins.reports import write
+from longctx.plugins.report.document import document
+from longctx.plugins.report.history import StepReport, history, steps_page
+from longctx.plugins.report.html.page import page
+from longctx.plugins.report.summary import details
+from longctx.plugins.reports import write
 from tests.helpers.browser import CHROMIUM, DRIVER, Browser, browser
 from tests.helpers.pages import rows_of
 from tests.helpers.reports import NASTY, run_summary
@@ -37,7 +36,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, run in runs.items():
         write(folder / f"{name}.html", page(document(run), details(run)))
-    reports = [Report(step=step, path=folder, document=document(runs["nasty"])) for step in (1, 2)]
+    reports = [StepReport(step=step, path=folder, document=document(runs["nasty"])) for step in (1, 2)]
     write(folder / "history.html", steps_page(history(reports)))
     return {path.stem: path for path in folder.iterdir()}
 

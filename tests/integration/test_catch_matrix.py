@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 
 from benchmarks.catch_matrix import Result, main
 from benchmarks.harmless_changes import FILE_CHANGES, write_changed
-from fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from tests.helpers.real_models import LLAMA, needs_real_models, real_checkpoint
 from tests.helpers.tiny_models import SIZES, save_model
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from fixtures.records import Verdict, VerdictWord
-from plugins.gate_tests import REPORTED_ONLY, case_reports, gate_reports
-from plugins.gates.diagnoses import Diagnosis
-from plugins.gates.evaluate import blocks
-from plugins.gates.thresholds import RegressionSettings, Thresholds, VerdictSettings
+from longctx.fixtures.records import Verdict, VerdictWord
+from longctx.plugins.gate_tests import REPORTED_ONLY, _case_reports, _gate_reports
+from longctx.plugins.thresholds.records import RegressionSettings, Thresholds, VerdictSettings
+from longctx.plugins.verdicts.diagnoses import Diagnosis
+from longctx.plugins.verdicts.evaluate import blocks
 from tests.helpers.queues import thresholds
 
 WORDS: tuple[VerdictWord, ...] = ("pass", "fail", "inconclusive", "error", "not measured")
@@ -79,7 +79,7 @@ def test_an_inconclusive_verdict_counts_as_the_thresholds_file_configures(kind: 
     ],
 )
 def test_a_gate_is_reported_as_a_test(word: VerdictWord, blocking: bool, narrowed: bool, outcome: str) -> None:
-    report, teardown = gate_reports(
+    report, teardown = _gate_reports(
         verdict(word, blocking=blocking), thresholds(), place="thresholds.toml", narrowed=narrowed
     )
     shown_outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
@@ -92,7 +92,7 @@ def test_a_gate_is_reported_as_a_test(word: VerdictWord, blocking: bool, narrowe
 
 
 def test_an_inconclusive_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> None:
-    report, _ = gate_reports(
+    report, _ = _gate_reports(
         verdict("inconclusive"), thresholds_counting("pass", "pass"), place="t.toml", narrowed=False
     )
     assert report.outcome == "skipped"
@@ -115,18 +115,18 @@ def test_an_inconclusive_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> 
 def test_a_regressed_case_is_a_failed_test_with_its_reason(below: bool, dropped: bool, message: str) -> None:
     diagnosis = replace(BAD, below=below, dropped=dropped)
     strict = replace(thresholds(), regression=RegressionSettings(cases="fail"))
-    report, teardown = case_reports("test_ruler[vt-4k]", diagnosis, strict, place="t.toml")
+    report, teardown = _case_reports("test_ruler[vt-4k]", diagnosis, strict, place="t.toml")
     assert (report.nodeid, report.outcome, report.when) == ("t.toml::case[vt-4k]", "failed", "call")
     assert report.longreprtext == f"test_ruler[vt-4k]: {message}"
     assert (teardown.outcome, teardown.when) == ("passed", "teardown")
 
 
 def test_a_regressed_case_is_reported_without_failing_unless_it_is_below_its_floor() -> None:
-    report, _ = case_reports("test_ruler[vt-4k]", replace(BAD, below=False), thresholds(), place="t.toml")
+    report, _ = _case_reports("test_ruler[vt-4k]", replace(BAD, below=False), thresholds(), place="t.toml")
     assert report.outcome == "skipped"
     assert (
         report.wasxfail
         == f"{REPORTED_ONLY}-12.2 against the baseline (9 worse, 2 better of 57 pairs; 4 haystacks worse, 1 better)"
     )
-    report, _ = case_reports("test_ruler[vt-4k]", BAD, thresholds(), place="t.toml")
+    report, _ = _case_reports("test_ruler[vt-4k]", BAD, thresholds(), place="t.toml")
     assert report.outcome == "failed"

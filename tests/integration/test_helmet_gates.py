@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.records import Case
-from fixtures.tasks import FAMILIES, TASKS
-from plugins.config.resolve import concerning
-from plugins.gates.evaluate import GateEvaluator, Measured
-from plugins.gates.hypotheses import build_panels, estimate_gate, tasks_of
-from plugins.gates.thresholds import CATEGORIES, Gate, ThresholdsError, VerdictSettings, load_thresholds
+from longctx.fixtures.records import Case
+from longctx.fixtures.tasks import FAMILIES, TASKS
+from longctx.plugins.config.selection import concerning
+from longctx.plugins.thresholds.read import load_thresholds
+from longctx.plugins.thresholds.records import CATEGORIES, Gate, ThresholdsError, VerdictSettings
+from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
+from longctx.plugins.verdicts.hypotheses import build_panels, estimate_gate
 from tests.helpers.queues import LEVEL, case, draw_scores, evaluator_of, result, scope_of, thresholds
 
 RERANK = ("msmarco",)
@@ -60,7 +61,7 @@ def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
         tmp_path, table(name="'c'", kind="'category'", category=f"'{category}'", above="40", lengths="['8k']")
     )
     assert (gate.kind, gate.category, gate.above, gate.lengths) == ("category", category, 40.0, (LENGTH,))
-    tasks = tasks_of(gate, scope_of([], task_families=FAMILIES))
+    tasks = scope_of([], task_families=FAMILIES).tasks_of(gate)
     assert set(tasks) == {name for name, task in TASKS.items() if task.suite == "helmet" and task.category == category}
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.report.properties import failed_properties
+from longctx.fixtures.records.report import report_from
+from longctx.plugins.report.sections.invariance import failed_properties
 from tests.helpers.runs import calibration_checkpoint, completed_run, run_pytest
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, needles_within
 
@@ -26,20 +27,20 @@ def test_a_fault_that_no_score_shows_fails_its_properties_in_every_report(
 ) -> None:
     run = completed_run(
         tmp_path_factory, "--model=calibration:full", "--lengths=1k", "--samples=2", "-k", "niah_single_1", "--full",
-        "--invariance", "-p", "fixtures.faults.plugin", "--inject-fault", "isolated_chunks",
+        "--invariance", "-p", "longctx.fixtures.faults.plugin", "--inject-fault", "stale_state",
         thresholds=GATES, own_journal=True,
     )  # fmt: skip
     assert (run.exit_code, run.gates["one needle at 1k"]["verdict"]) == (1, "pass"), run.output
     verdicts = {finding["name"]: finding["verdict"] for finding in run.report["invariance"]}
     assert verdicts == {
-        "prefill": "pass", "decode": "pass", "warm": "pass", "order": "fail", "chunks": "fail", "batch": "skipped"
+        "prefill": "pass", "decode": "pass", "warm": "fail", "order": "pass", "chunks": "pass", "batch": "skipped"
     }  # fmt: skip
     outcomes = {name: run.junit_outcomes(f"invariance[{name}]") for name in verdicts}
     assert outcomes == {name: {"fail": ["failure"], "skipped": ["skipped"]}.get(v, []) for name, v in verdicts.items()}
-    line = next(line for line in run.output.splitlines() if line.startswith("invariance FAIL  chunks"))
-    assert "niah_single_2 of 1024 tokens, 0: token 1 of the answer" in line
+    line = next(line for line in run.output.splitlines() if line.startswith("invariance FAIL  warm"))
+    assert "niah_single_2 of 1024 tokens, 0: token 2 of the answer" in line
     assert 'id="invariance"' in (run.folder / "report.html").read_text()
-    assert [line.split(":")[1].strip() for line in failed_properties(run.report)] == ["order", "chunks"]
+    assert [line.split(":")[1].strip() for line in failed_properties(report_from(run.report))] == ["warm"]
 
 
 def test_a_server_that_forgets_its_prompts_in_the_cache_fails_its_properties(

@@ -33,7 +33,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 PLAN = """
 import pathlib, pytest, sys
 code = pytest.main(["--model=calibration:full", "--lengths=4k", "--plan"])
-own = [module for name, module in sys.modules.items() if name.partition(".")[0] in ("fixtures", "plugins")]
+own = [module for name, module in sys.modules.items() if name.startswith(("longctx.fixtures.", "longctx.plugins."))]
 here = [pathlib.Path.cwd() in pathlib.Path(module.__file__).parents for module in own if module.__file__]
 sys.exit(code if here and all(here) else 9)
 """
@@ -138,7 +138,7 @@ def test_the_image_contains_everything_that_the_suite_needs(tmp_path: Path) -> N
     for *sources, target in (words[1:] for words in instructions if words[0] == "COPY"):
         for source in sources:
             original, copied = REPOSITORY / source, tmp_path / target / (source if target == "./" else "")
-            shutil.copytree(original, copied) if original.is_dir() else shutil.copy(original, copied)
+            shutil.copytree(original, copied, symlinks=True) if original.is_dir() else shutil.copy(original, copied)
     (install,) = [words[1:] for words in instructions if words[0] == "RUN"]
     assert install[:2] == ["pip", "install"]
     assert (install[install.index("--constraint") + 1], install[-2:]) == ("constraints.txt", ["--editable", "."])

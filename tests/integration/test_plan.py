@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.cases import max_case_tokens, plan
-from fixtures.corpora import Corpora
+from longctx.fixtures.cases import max_case_tokens, plan
+from longctx.fixtures.corpora import Corpora
 from tests.helpers.preloaded import VARIABLE
 from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest, sparse_weights
 from tests.helpers.tiny_tokenizers import RULER

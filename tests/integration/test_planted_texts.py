@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tokenizers import Tokenizer
 
-from fixtures.calibration import build, parse_spec
+from longctx.fixtures.calibration import build, parse_spec
 from tests.helpers.checkpoints import write_step
 from tests.helpers.pages import parse
 from tests.helpers.paths import REPOSITORY
@@ -137,13 +137,13 @@ def test_the_commands_show_no_text_unescaped(run: CompletedRun, checkpoint: Path
     broken = write_step(run.folder, 2)
     (broken / "config.json").write_text(json.dumps({"architectures": NAME}))
     for code, *command in (
-        (0, "plugins.journal", str(run.folder / "journal")),
-        (0, "plugins.report", "history", str(reports), f"--out={page}"),
-        (4, "plugins.report", "history", NAME),
-        (4, "plugins.journal", NAME),
-        (4, "ci.calibrate", f"{NAME}.json"),
-        (4, "ci.bisect", "--good", str(checkpoint), "--bad", str(broken), "--out", f"{run.folder}/bisect"),
-        (4, "ci.watch", NAME),
+        (0, "longctx.plugins.journal", str(run.folder / "journal")),
+        (0, "longctx.plugins.report", "history", str(reports), f"--out={page}"),
+        (4, "longctx.plugins.report", "history", NAME),
+        (4, "longctx.plugins.journal", NAME),
+        (4, "longctx.ci.propose_thresholds", f"{NAME}.json"),
+        (4, "longctx.ci.bisect", "--good", str(checkpoint), "--bad", str(broken), "--out", f"{run.folder}/bisect"),
+        (4, "longctx.ci.watch", NAME),
     ):
         ended = subprocess.run(
             [str(preloaded("python")), "-m", *command], cwd=REPOSITORY, capture_output=True, check=False, timeout=300
@@ -157,7 +157,7 @@ def test_the_commands_show_no_text_unescaped(run: CompletedRun, checkpoint: Path
 
 def test_a_watch_and_its_command_get_clean_lines(run: CompletedRun, checkpoint: Path, server: ChatServer) -> None:
     command = [
-        str(preloaded("python")), "-m", "ci.watch", str(checkpoint.parent), "--once", "--every", "0.1s",
+        str(preloaded("python")), "-m", "longctx", "watch", str(checkpoint.parent), "--once", "--every", "0.1s",
         "--out", f"{run.folder}/watch", f"--base-url={server.url}", "--suite=ruler", "--lengths=512", "--samples=1",
         "-k", "niah_single_3", f"--thresholds={run.folder}/gates {NAME}", f"--journal={run.folder}/journal",
         "--on-failure", 'printf "%s\\n" "$LONGCTX_FAILED"; test -d "$LONGCTX_CHECKPOINT" && echo "it is there"',

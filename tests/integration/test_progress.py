@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from fixtures.records import Case, Score
-from plugins.config.run import Run
-from plugins.gates.panels import ModelRole, Panel
-from plugins.journal import Heartbeat, Journal, Subject
-from plugins.progress import Watcher
-from plugins.runner.panel_state import PanelState
+from longctx.fixtures.records import Case, Score
+from longctx.plugins.config.run import Run
+from longctx.plugins.journal import Heartbeat, Journal, Subject
+from longctx.plugins.progress import _Watcher
+from longctx.plugins.runner.panel_state import PanelState
+from longctx.plugins.verdicts.panels import ModelRole, Panel
 from tests.helpers.journals import SUBJECT, entry
 from tests.helpers.reports import run_summary
 
@@ -37,7 +37,7 @@ class WatchedRun:
 
     run: Run
     journals: dict[ModelRole, Journal]
-    watcher: Watcher
+    watcher: _Watcher
     clock: Clock
 
     def panel(self, family: str, length: int) -> Panel:
@@ -71,7 +71,7 @@ def watched(folder: Path, *, samples: int = 10, with_baseline: bool = False) -> 
     journals = {role: Journal(folder, subject, heartbeat) for role, subject in subjects.items()}
     panel_state = PanelState(run, run.cases, {role: Journal(folder, subject) for role, subject in subjects.items()})
     try:
-        yield WatchedRun(run, journals, Watcher(panel_state, clock), clock)
+        yield WatchedRun(run, journals, _Watcher(panel_state, clock), clock)
     finally:
         for journal in journals.values():
             journal.close()

@@ -92,7 +92,7 @@ def workers(model: Path, folder: Path, server: str) -> list[str]:
     options = (f"--model={model}", f"--thresholds={folder}/gates.toml", *OPTIONS, server)
     files = (f"--journal={folder}/journal", f"--report-json={folder}/ray.json")
     python = str(ray_cluster.ray_python())
-    return [python, "-m", "ci.ray", "--workers", "2", "--python", sys.executable, "--", *options, *files]
+    return [python, "-m", "longctx.ci.ray", "--workers", "2", "--python", sys.executable, "--", *options, *files]
 
 
 def tasks_with_a_run_on(journal: Path) -> list[int]:

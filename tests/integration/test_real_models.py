@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.bisect_faults import link_chain
 from benchmarks.bisect_faults import main as bisect_faults
-from fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.real_models import GEMMA, LLAMA, needs_real_models, real_checkpoint
 from tests.helpers.runs import run_pytest
@@ -53,7 +53,8 @@ def test_a_search_names_the_step_from_which_a_fault_is_in_the_weights(tmp_path: 
 def test_a_watch_fails_the_steps_with_a_fault_and_no_other(tmp_path: Path) -> None:
     run = link_chain(read_checkpoint(str(real_checkpoint(LLAMA))), tmp_path, FAULT, edge=3, steps=3)
     command = [
-        sys.executable, "-m", "ci.watch", str(run), "--once", "--out", str(tmp_path / "out"), "--suite", "ruler",
+        sys.executable, "-m", "longctx", "watch", str(run), "--once", "--out", str(tmp_path / "out"),
+        "--suite", "ruler",
         "-k", "niah_multikey_1", "--lengths", "512", "--samples", "40", "--batch-size", "32",
         "--journal", str(tmp_path / "journal"),
     ]  # fmt: skip

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.engines.openai.endpoint import is_ready
-from fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
+from longctx.fixtures.engines.openai.endpoint import is_ready
+from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.recipes import (
     CI,

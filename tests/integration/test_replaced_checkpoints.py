@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.swap_checkpoints import answers
-from fixtures.calibration import build, parse_spec
-from fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.calibration import build, parse_spec
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from tests.helpers.runs import run_pytest
 
 ONE_CASE = ("--lengths=512", "--samples=12", "--full", "--batch-size=1", "-k", "niah_single_2")
@@ -15,7 +15,7 @@ SWAP = """
 import os
 from pathlib import Path
 
-from plugins.journal import Journal
+from longctx.plugins.journal import Journal
 
 append = Journal.append
 appended = []

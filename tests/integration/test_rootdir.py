@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.installation import PATH_OPTIONS, join_path_options
-from plugins.rootdir import moves_rootdir
+from longctx.plugins.config.invocation import join_path_options
+from longctx.plugins.config.options import PATH_OPTIONS
+from longctx.plugins.rootdir import _moves_rootdir
 from tests.helpers.paths import REPOSITORY
 
 WORDS = st.lists(st.sampled_from([*PATH_OPTIONS, "--model=/tmp", "-n", "2", "/tmp", "/nowhere", ".", "-k", "tests"]))
@@ -17,24 +18,24 @@ WORDS = st.lists(st.sampled_from([*PATH_OPTIONS, "--model=/tmp", "-n", "2", "/tm
 
 @pytest.mark.parametrize("option", PATH_OPTIONS)
 def test_an_existing_path_outside_the_repository_moves_the_root_directory(option: str, tmp_path: Path) -> None:
-    assert moves_rootdir(["-n", "2", option, str(tmp_path), "-k", "vt"], REPOSITORY)
-    assert moves_rootdir([option, str(tmp_path)], REPOSITORY / "tests")
-    assert moves_rootdir([option, ".."], REPOSITORY)
+    assert _moves_rootdir(["-n", "2", option, str(tmp_path), "-k", "vt"], REPOSITORY)
+    assert _moves_rootdir([option, str(tmp_path)], REPOSITORY / "tests")
+    assert _moves_rootdir([option, ".."], REPOSITORY)
 
 
 @pytest.mark.parametrize("option", PATH_OPTIONS)
 def test_other_arguments_leave_the_root_directory_alone(option: str, tmp_path: Path) -> None:
-    assert not moves_rootdir([f"{option}={tmp_path}"], REPOSITORY)
-    assert not moves_rootdir([option, str(tmp_path / "missing")], REPOSITORY)
-    assert not moves_rootdir([option, "calibration:4k"], REPOSITORY)
-    assert not moves_rootdir([option, "tests"], REPOSITORY)
-    assert not moves_rootdir([option], REPOSITORY)
-    assert not moves_rootdir(["-k", str(tmp_path)], REPOSITORY)
+    assert not _moves_rootdir([f"{option}={tmp_path}"], REPOSITORY)
+    assert not _moves_rootdir([option, str(tmp_path / "missing")], REPOSITORY)
+    assert not _moves_rootdir([option, "calibration:4k"], REPOSITORY)
+    assert not _moves_rootdir([option, "tests"], REPOSITORY)
+    assert not _moves_rootdir([option], REPOSITORY)
+    assert not _moves_rootdir(["-k", str(tmp_path)], REPOSITORY)
 
 
 def test_pytest_runs_outside_the_repository_are_left_alone(tmp_path: Path) -> None:
-    assert not moves_rootdir(["--model", str(tmp_path)], tmp_path)
-    assert not moves_rootdir(["--model", str(tmp_path)], REPOSITORY.parent)
+    assert not _moves_rootdir(["--model", str(tmp_path)], tmp_path)
+    assert not _moves_rootdir(["--model", str(tmp_path)], REPOSITORY.parent)
 
 
 def test_a_path_option_and_its_value_become_one_word() -> None:
@@ -47,7 +48,7 @@ def test_a_path_option_and_its_value_become_one_word() -> None:
 @given(WORDS)
 def test_joined_arguments_need_no_second_restart(words: list[str]) -> None:
     """Otherwise pytest would restart for ever."""
-    assert not moves_rootdir(join_path_options(words), REPOSITORY)
+    assert not _moves_rootdir(join_path_options(words), REPOSITORY)
 
 
 def test_pytest_still_takes_the_value_of_an_unknown_option_for_a_test_directory(tmp_path: Path) -> None:

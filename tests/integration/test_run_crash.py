@@ -40,7 +40,7 @@ import os
 import signal
 from pathlib import Path
 
-from plugins.runner.build_samples import SampleBuilder
+from longctx.plugins.runner.samples import SampleBuilder
 
 TIMES = {times}
 sample = SampleBuilder.sample
@@ -58,9 +58,9 @@ FULL_DISK = """
 import errno
 import os
 
-from plugins.journal import line_file
+from longctx.plugins.journal import lines
 
-write_all = line_file.write_all
+write_all = lines.write_all
 written = []
 
 def full(descriptor, data):
@@ -70,7 +70,7 @@ def full(descriptor, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     write_all(descriptor, data)
 
-line_file.write_all = full
+lines.write_all = full
 """
 
 

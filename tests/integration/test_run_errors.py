@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from fixtures.engines import EngineError
-from fixtures.records import Generation, Prompt
-from plugins.journal.claims import read_claim
-from plugins.runner.worker import Stopped
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.records import Generation, Prompt
+from longctx.plugins.journal.claims import read_claim
+from longctx.plugins.runner.worker import Stopped
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.workers import EmptyAnswerEngine, chat_checkpoint, measure_case, worker_of
 

@@ -31,7 +31,7 @@ above = 99
 """
 # Makes every attempt to load a model fail.
 UNLOADABLE = """
-from fixtures import engines
+from longctx.fixtures import engines
 
 def unloadable(*arguments, **settings):
     raise engines.EngineError("no model should be loaded")

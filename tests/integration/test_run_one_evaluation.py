@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from plugins.runner.case_report import CaseReport
+from longctx.plugins.runner.results import CaseReport
 from tests.helpers.runs import CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.servers import served_needles
 
@@ -25,9 +25,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.records import CaseResult
-from plugins.gates.evaluate import GateEvaluator
-from plugins.journal import reading
+from longctx.fixtures.records import CaseResult
+from longctx.plugins.verdicts.evaluate import GateEvaluator
+from longctx.plugins.journal import reading
 
 counts = Counter()
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.installation import CASES_DIRECTORY
-from plugins.options import RUN
-from plugins.reports import _check_writable as check_writable
-from plugins.reports import pytest_configure as configure_reports
+from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.plugins.reports import _check_writable as check_writable
+from longctx.plugins.reports import pytest_configure as configure_reports
+from longctx.plugins.stash import RUN
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.reports import run_summary
 from tests.helpers.runs import calibration_checkpoint, run_pytest, usage_error

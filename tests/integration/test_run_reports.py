@@ -6,17 +6,20 @@ import json
 import shutil
 from pathlib import Path
 from statistics import mean
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.lengths import format_length
-from plugins.reports import write_json
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records.report import parse_report, report_data
+from longctx.plugins.report.document import document
+from longctx.plugins.reports import _write_json
 from tests.helpers.counts import count
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.reports import run_summary
 from tests.helpers.runs import NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.tiny_tokenizers import RULER
 
@@ -101,12 +104,12 @@ def test_the_report_follows_its_schema(complete: CompletedRun) -> None:
 
 
 def test_the_schema_refuses_unknown_and_missing_keys(complete: CompletedRun) -> None:
-    for section in ("model", "run", "ruler"):
+    for section, record in {"model": "ReportModel", "run": "ReportRun", "ruler": "RulerSummary"}.items():
         changed = complete.report
         changed[section]["unknown"] = 1
         assert not Draft202012Validator(SCHEMA).is_valid(changed)
         changed = complete.report
-        del changed[section][SCHEMA["properties"][section]["required"][-1]]
+        del changed[section][SCHEMA["$defs"][record]["required"][-1]]
         assert not Draft202012Validator(SCHEMA).is_valid(changed)
 
 
@@ -229,9 +232,10 @@ def test_pytest_has_the_private_names_that_the_junit_properties_need() -> None:
 
 def test_a_failed_write_leaves_the_previous_report_unchanged(tmp_path: Path) -> None:
     target = tmp_path / "report.json"
-    write_json(target, {"score": 1.0})
-    bad: dict[str, Any] = {"score": float("nan")}
+    report = document(run_summary(samples=2, suite="ruler"))
+    _write_json(target, report)
+    bad = replace(report, run=replace(report.run, seconds=float("nan")))
     with pytest.raises(ValueError, match="JSON compliant"):
-        write_json(target, bad)
-    assert json.loads(target.read_text()) == {"score": 1.0}
+        _write_json(target, bad)
+    assert parse_report(target.read_bytes()) == parse_report(json.dumps(report_data(report)).encode())
     assert list(tmp_path.iterdir()) == [target]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.tasks import SUITES, TASKS
+from longctx.fixtures.tasks import SUITES, TASKS
 from tests.helpers.runs import NEEDLES, CompletedRun, calibration_checkpoint, completed_run, run_pytest
 from tests.helpers.servers import served_needles
 from tests.integration.test_run_gates import GATES

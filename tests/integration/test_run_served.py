@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.engines import ENGINES, Engine
-from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
-from fixtures.records import Sample, Score
-from fixtures.seeding import stable_hash
-from fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines import ENGINES, Engine
+from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
+from longctx.fixtures.records import Sample, Score
+from longctx.fixtures.seeding import stable_hash
+from longctx.fixtures.tokenization.load import load_tokenizer
 from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
 from tests.helpers.workers import worker_of
@@ -34,10 +34,10 @@ TASKS = ("niah_single_2", "niah_multikey_1", "niah_multivalue")
 SIZE = ("--model=calibration:512", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", " or ".join(TASKS))
 # Retries with short waits.
 SHORT_WAITS = """
-from fixtures.engines.openai import engine
-from fixtures.engines.openai.retry import RetryPolicy
+from longctx.fixtures.engines.openai import engine
+from longctx.fixtures.http.retry import RetryPolicy
 
-engine.load.__kwdefaults__["retry_policy"] = RetryPolicy(seconds={seconds}, first_wait_seconds=0.02)
+engine.load_server_engine.__kwdefaults__["retry_policy"] = RetryPolicy(seconds={seconds}, first_wait_seconds=0.02)
 """
 NEVER_SECONDS = 600.0
 # The requests that probe a server before the run are shorter.
@@ -220,7 +220,7 @@ def test_a_lost_server_is_one_error_line_per_case_and_the_next_run_computes_the_
 
 
 def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
-    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     endpoint = Endpoint(
         url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=counting
     )
@@ -252,7 +252,7 @@ def test_the_next_requests_are_in_flight_while_an_answer_is_scored_and_their_ans
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle server costs money, and a discarded answer would have to be computed again."""
-    monkeypatch.setattr("plugins.runner.batches.FEW_SAMPLES_LEFT", 0)
+    monkeypatch.setattr("longctx.plugins.runner.batches.FEW_SAMPLES_LEFT", 0)
     model = calibration_checkpoint("512")
     requests_in_flight: list[int] = []
     with guessing() as (server, guesser):

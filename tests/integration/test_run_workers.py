@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from plugins.workers import Slots
+from longctx.plugins.workers import pytest_configure_node, pytest_testnodedown
 from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, SCHEMA, CompletedRun, completed_run
 from tests.integration.test_run_gates import GATES, narrowed
 
@@ -122,12 +123,21 @@ def test_the_number_of_workers_and_of_samples_changes_no_answer(narrowed: Comple
 
 
 def test_a_replacement_worker_takes_the_slot_of_the_dead_one() -> None:
-    slots = Slots()
-    assert [slots.assign(name) for name in ("gw0", "gw1", "gw2")] == [0, 1, 2]
-    slots.free("gw1")
-    assert slots.assign("gw3") == 1
-    slots.free("gw9")
-    assert slots.assign("gw4") == 3
+    config = SimpleNamespace(stash=pytest.Stash())
+
+    def node(name: str) -> SimpleNamespace:
+        return SimpleNamespace(config=config, gateway=SimpleNamespace(id=name), workerinput={})
+
+    def slot_of(name: str) -> int:
+        started = node(name)
+        pytest_configure_node(started)
+        return int(started.workerinput["longctx_slot"])
+
+    assert [slot_of(name) for name in ("gw0", "gw1", "gw2")] == [0, 1, 2]
+    pytest_testnodedown(node("gw1"))
+    assert slot_of("gw3") == 1
+    pytest_testnodedown(node("gw9"))
+    assert slot_of("gw4") == 3
 
 
 def test_xdist_has_the_option_that_assigns_cases_one_by_one(pytestconfig: pytest.Config) -> None:

@@ -16,17 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.calibration.recipe import SOLVED
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.corpora import Corpora
-from fixtures.engines import ENGINES, Engine
-from fixtures.engines.openai.endpoint import Endpoint, connect, is_ready
-from fixtures.engines.openai.probe import probe_endpoint
-from fixtures.engines.openai.retry import RETRY_SECONDS
-from fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
-from fixtures.tasks import TASKS
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.calibration.recipe import SOLVED
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.engines import ENGINES, Engine
+from longctx.fixtures.engines.openai.endpoint import Endpoint, connect, is_ready, probe_endpoint
+from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
+from longctx.fixtures.http.retry import RETRY_SECONDS
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.journals import computed_samples
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import PYTEST, preloaded
@@ -40,7 +39,7 @@ START_SECONDS = 300
 SAMPLES, LENGTH = 2, 512
 # The server's child ignores SIGTERM, so the grace period has to be short.
 BRIEF = """
-from fixtures.engines.openai.server_process import ServerProcess
+from longctx.fixtures.engines.openai.server_process import ServerProcess
 
 ServerProcess.__init__.__kwdefaults__["grace_seconds"] = 1.0
 """
@@ -227,7 +226,8 @@ def test_a_process_that_left_the_servers_group_ends_with_it(tmp_path: Path) -> N
 def test_a_server_ends_when_its_run_is_killed(model: Path, tmp_path: Path) -> None:
     words = split_command(fake(model), model=str(model), port=free_port())
     script = (
-        "import sys, time; from pathlib import Path; from fixtures.engines.openai.server_process import ServerProcess; "
+        "import sys, time; from pathlib import Path; "
+        "from longctx.fixtures.engines.openai.server_process import ServerProcess; "
         f"ServerProcess({words!r}, Path({str(tmp_path / 'log')!r}), grace_seconds=0.3); time.sleep(600)"
     )
     run = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY)

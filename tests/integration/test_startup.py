@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import startup
-from fixtures import heavy_imports
+from longctx.fixtures import heavy_imports
 
 
 @pytest.mark.parametrize(

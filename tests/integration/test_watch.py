@@ -1,4 +1,4 @@
-"""`python -m ci.watch`: every checkpoint is measured once, failures are delivered, and restarts lose nothing."""
+"""`longctx watch`: every checkpoint is measured once, failures are delivered, and restarts lose nothing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ci.suite_process import SuiteRun
-from ci.watch import __main__ as watch
-from ci.watch import measure
-from ci.watch.history import History, Measurement
+from longctx.ci.suite_process import SuiteRun
+from longctx.ci.watch import __main__ as watch
+from longctx.ci.watch import measure
+from longctx.ci.watch.history import History, WatchedCheckpoint
 from tests.helpers.checkpoints import write_step
 from tests.helpers.fake_suite import FakeSuite
 from tests.helpers.servers import ChatServer, Response
@@ -48,8 +48,7 @@ def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, st
         write_step(tmp_path / "run", step)
     suite = FakeSuite(failing=[20])
     assert start(suite) == 1
-    # A failure is confirmed at a higher confidence.
-    assert suite.runs == [(3, None), (20, "3"), (20, "3"), (100, "3")]
+    assert suite.runs == [(3, None), (20, "3"), (100, "3")]
     lines = [line for line in events(tmp_path) if line["event"] == "measured"]
     assert [(line["step"], line["word"], line["baseline"]) for line in lines] == [
         (3, "pass", None), (20, "fail", 3), (100, "pass", 3)
@@ -63,7 +62,7 @@ def test_every_step_is_compared_with_the_anchor_and_with_the_last_good_one(tmp_p
     suite = FakeSuite(failing=[3])
     assert start(suite) == 1
     # A step that fails against the anchor is not compared with the last good one.
-    assert suite.runs == [(1, None), (2, "1"), (3, "1"), (3, "1"), (4, "1"), (4, "2")]
+    assert suite.runs == [(1, None), (2, "1"), (3, "1"), (4, "1"), (4, "2")]
     named = FakeSuite()
     for step in (5, 6):
         write_step(tmp_path / "run", step)
@@ -100,8 +99,9 @@ def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_
         (2, "inconclusive"),
         (3, "pass"),
     ]
-    assert suite.runs == [(1, None), (2, "1"), (2, "1"), (2, "1"), (3, "1")]
-    assert suite.confidences == [None, None, repr(1 - 0.01 / 200), repr(1 - 0.01 / 200), None]
+    assert suite.runs == [(1, None), (2, "1"), (3, "1")]
+    # Two comparisons of each of 100 checkpoints share the probability of error.
+    assert suite.series == ["200", "200", "200"]
     shown = FakeSuite(regressing={4: -8.0})
     write_step(tmp_path / "run", 4)
     assert start(shown) == 1
@@ -264,7 +264,7 @@ def test_a_failure_after_an_error_is_notified_too(tmp_path: Path, start: Start) 
 def test_a_notified_error_does_not_cover_the_failure_after_it(tmp_path: Path) -> None:
     """Check the history in memory, and the one that a restart reads."""
     history = History(tmp_path)
-    error = Measurement(
+    error = WatchedCheckpoint(
         step=1, checkpoint="/run/step-1", fingerprint="f", verdict="error", exit_code=4, failed=(), report="r",
         baseline=None, effective_length=None, gpu_seconds=100.0, ended="now",
     )  # fmt: skip

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 
-from ci.suite_process import LocalProcesses, SuiteRun, run_suite
-from ci.watch import __main__ as watch
+from longctx.ci.suite_process import LocalProcesses, SuiteRun, run_suite
+from longctx.ci.watch import __main__ as watch
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.processes import all_gone
+from tests.helpers.report_records import report_of
 
 
 def test_sigterm_ends_the_watch_cleanly(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "ci.watch", str(tmp_path / "run"), "--every", "1h", "--out", str(tmp_path / "out")],
+        [
+            sys.executable, "-m", "longctx", "watch", str(tmp_path / "run"), "--every", "1h",
+            "--out", str(tmp_path / "out"),
+        ],
         cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -35,7 +38,7 @@ def test_sigterm_ends_the_watch_cleanly(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
 def test_the_suite_ends_when_its_watch_is_killed(tmp_path: Path) -> None:
     script = (
-        "from ci.suite_process import start; import sys, time\n"
+        "from longctx.ci.suite_process import start; import sys, time\n"
         "print(start([sys.executable, '-c', 'import time; time.sleep(600)'], 2).pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
@@ -67,16 +70,12 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     assert (failed.exit_code, failed.report) == (4, None)
     assert failed.reason.startswith("--model: no such directory")
     assert not report.exists()
-    earlier: dict[str, Any] = {
-        "schema": "longctx-report/1", "cases": [], "gates": [], "helmet": None, "regression": None,
-        "model": {"name": "m", "path": "/m", "fingerprint": "f", "execution": {}},
-        "run": {"corpora": "c", "prompts": "p", "samples": "s", "seed": 0, "options": {"journal": "/j"}},
-        "ruler": {"effective_length": None, "effective_length_label": None, "scores": {}, "intervals": {}},
-    }  # fmt: skip
-    report.write_text(json.dumps(earlier))
+    run = {"options": {"journal": "/j"}}
+    earlier, other = (report_of({"model": {"fingerprint": name}, "run": run}) for name in ("f", "g"))
+    report.write_bytes(msgspec.json.encode(earlier))
     reused = measure()
     assert (reused.exit_code, reused.report) == (0, earlier)
-    report.write_text(json.dumps(earlier | {"model": earlier["model"] | {"fingerprint": "g"}}))
+    report.write_bytes(msgspec.json.encode(other))
     again = measure()
     assert (again.exit_code, again.report) == (4, None)
 

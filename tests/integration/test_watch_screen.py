@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ci.watch import __main__ as watch
-from ci.watch import measure
+from longctx.ci.watch import __main__ as watch
+from longctx.ci.watch import measure
 from tests.helpers.checkpoints import write_step
 from tests.helpers.fake_suite import FakeSuite
 
@@ -36,7 +36,7 @@ def test_a_checkpoint_is_measured_at_length_only_if_its_screen_sees_a_loss(
     lines = screened(tmp_path, suite, monkeypatch)
     assert {step: line["word"] for step, line in lines.items()} == {1: "pass", 2: "screened", 3: "fail", 4: "pass"}
     assert suite.screened == [2, 3, 4]
-    assert suite.runs == [(1, None), (3, "1"), (3, "1"), (4, "1")]
+    assert suite.runs == [(1, None), (3, "1"), (4, "1")]
     assert [lines[step]["screen"] and lines[step]["screen"]["verdict"] for step in lines] == [
         None, "no loss", "loss", "loss"
     ]  # fmt: skip
@@ -56,9 +56,14 @@ def test_a_checkpoint_is_measured_at_length_only_if_its_screen_sees_a_loss(
     [
         (0.019, 0.0, "no loss"),
         (0.021, 0.0, "loss"),
-        (-0.5, 0.0, "no loss"),
+        (-0.029, 0.0, "no loss"),
+        # Gold answers that became likelier by more than noise are a change, as by scaled embeddings.
+        (-0.031, 0.0, "change"),
+        (-0.5, -60.0, "loss"),
         # Answers that are lost for sure count whatever the likelihood says.
         (0.0, -60.0, "loss"),
+        # So do answers that these samples have lost, although that is not shown for the model.
+        (0.0, -30.0, "loss"),
         (None, 0.0, "not possible"),
     ],
 )
@@ -78,6 +83,18 @@ def test_a_screened_checkpoint_is_accepted_and_never_the_last_good_step(
     assert [line["word"] for line in lines.values()] == ["pass", "screened", "screened", "pass"]
     assert suite.runs == [(1, None), (4, "1")]
     assert watch.main([str(tmp_path / "run"), "--every", "0.01s", "--once", "--out", str(tmp_path / "out")]) == 0
+
+
+def test_a_checkpoint_whose_gold_answers_became_likelier_is_measured_at_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = FakeSuite(rises={3: -0.3})
+    lines = screened(tmp_path, suite, monkeypatch)
+    assert [line["word"] for line in lines.values()] == ["pass", "screened", "pass", "screened"]
+    assert (
+        "2 of 3 checkpoints without a loss, a loss at 0, which answers confirmed at 0, likelier gold answers at 1"
+        in (capsys.readouterr().out)
+    )
 
 
 def test_a_screen_of_one_sample_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.clones import copy_repository
+from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.servers import served_needles
 
 BUILD = "import sys, setuptools.build_meta as backend; backend.build_wheel(sys.argv[1])"
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
+LINKED = ("fixtures", "plugins", "ci", "tests_longctx")
 NOT_LINKED = ("__editable__", "longctx", "aaa_longctx", "__pycache__")
 
 
@@ -75,11 +77,29 @@ def run(command: Path, folder: Path, *arguments: str) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
-def test_the_wheel_has_one_import_name_and_no_plugin_for_the_runs_of_others(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names} == {"longctx", "longctx_gates-0.1.0.dist-info"}
-    (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
-    assert b"pytest11" not in zipfile.ZipFile(wheel).read(entry_points)
+def test_the_wheel_has_one_import_name_and_the_files_of_the_clone(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    names = {name for name in archive.namelist() if not name.startswith("longctx_gates-0.1.0.dist-info/")}
+    assert {name.partition("/")[0] for name in names} == {"longctx"}
+    different = [name for name in names if archive.read(name) != (REPOSITORY / name).read_bytes()]
+    assert (different, len(names) > 350) == ([], True)
+    suffixes = (".py", ".toml", ".json", ".j2", ".css", ".js")
+    listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    tracked = [Path(name) for name in listed.splitlines()]
+    expected = {f"longctx/{path}" for path in tracked if path.parts[0] in LINKED and path.suffix in suffixes}
+    assert expected - names == set()
+
+
+def test_runs_of_others_load_nothing_of_the_suite(command: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_other.py").write_text(
+        "import sys\n"
+        "def test_other(): assert not [name for name in sys.modules if name.startswith('longctx.fixtures')]\n"
+    )
+    ended = subprocess.run(
+        [command.with_name("python"), "-m", "pytest", "-q", "test_other.py"], cwd=tmp_path, capture_output=True,
+        text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert (ended.returncode, "1 passed" in ended.stdout) == (0, True), ended.stdout + ended.stderr
 
 
 def test_the_installed_command_measures_from_any_directory(command: Path, tmp_path: Path) -> None:
@@ -93,11 +113,17 @@ def test_the_installed_command_measures_from_any_directory(command: Path, tmp_pa
     )
     valid = run(command, tmp_path, "validate")
     assert (valid.stdout, valid.stderr) == ("longctx.toml: valid, 13 cases\n", "")
+    (tmp_path / "own.toml").write_text(
+        '[[gate]]\nname = "needle"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n'
+    )
     with served_needles(512, checkpoint) as server:
         ended = run(
             command, tmp_path, "run", server, "--samples", "2",
             "tests_longctx/test_ruler.py::test_ruler[niah_single_2-512]",
         )  # fmt: skip
+        gate = "own.toml::gate[needle at 512]"
+        gated = run(command, tmp_path, "run", server, "--samples", "2", "--thresholds", "own.toml", gate)
+    assert (gated.stderr, "1 measured, " in gated.stdout, "needle at 512" in gated.stdout) == ("", True, True)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout + ended.stderr
     assert "niah_single_2 *          100.0" in ended.stdout
     assert ended.stdout.index(f"waiting for {checkpoint}: first answers") < ended.stdout.index("test_ruler.py ")

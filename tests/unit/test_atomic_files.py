@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.atomic_files import create_file, replacing, write_all, write_file
+from longctx.fixtures.atomic_files import create_file, replacing, write_all, write_file
 
 
 def test_a_file_is_created_and_replaced(tmp_path: Path) -> None:

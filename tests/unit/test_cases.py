@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.cases import cases_that_cannot_fit
-from fixtures.records import Case, Source
-from fixtures.tasks import TASKS
-from fixtures.tasks.fit_to_length import CannotFit
-from fixtures.tasks.sample_spec import Draft, SampleSpec
-from fixtures.tasks.task import Task
+from longctx.fixtures.cases import cases_that_cannot_fit
+from longctx.fixtures.records import Case, Source
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.sample_spec import Draft, SampleSpec
+from longctx.fixtures.tasks.task import CannotFit, Task
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 LENGTH = 1000

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from fixtures.checkpoints.safetensors import read_header
-from fixtures.dtypes import BITS_PER_BYTE, BY_SAFETENSORS, DTYPES, SELECTABLE, DType, element_bytes, full_name
+from longctx.fixtures.checkpoints.safetensors import read_header
+from longctx.fixtures.dtypes import BITS_PER_BYTE, BY_SAFETENSORS, DTYPES, SELECTABLE, DType, element_bytes, full_name
 
 COMPUTED = [dtype for dtype in DTYPES if dtype.is_computed]
 

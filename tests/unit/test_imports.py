@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,16 @@ import pytest
 from conftest import pytest_plugins
 from tests.helpers.paths import REPOSITORY
 
-PLACES = ("fixtures", "plugins", "tests_longctx", "ci", "longctx")
+# The folders to which longctx/ has links. The rules below name their modules without `longctx.`.
+LINKED = ("fixtures", "plugins", "tests_longctx", "ci")
+PLACES = (*LINKED, "longctx")
 # A room is a folder, or a file that stands alone. It may import itself, the rooms that every room may import, and those
 # named here. The longest name that fits a module is its room.
 COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.versions", "fixtures.cli",
     "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files", "fixtures.shown_text",
     "fixtures.outside_files", "fixtures.installation")  # fmt: skip
+# Mathematics, thresholds and verdicts, in this order.
+DECISIONS = ("plugins.evidence", "plugins.thresholds", "plugins.verdicts")
 ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
     "fixtures.tokenization": (),
@@ -27,8 +32,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.conversion": ("fixtures.checkpoints",),
     "fixtures.memory": ("fixtures.checkpoints",),
     "fixtures.corpora": ("fixtures.scoring",),
-    "fixtures.engines": ("fixtures.checkpoints", "fixtures.memory"),
-    "fixtures.scoring": ("fixtures.checkpoints", "fixtures.engines"),
+    "fixtures.http": (),
+    "fixtures.engines": ("fixtures.checkpoints", "fixtures.http", "fixtures.memory"),
+    "fixtures.scoring": ("fixtures.checkpoints", "fixtures.engines", "fixtures.http"),
     "fixtures.tasks": ("fixtures.corpora", "fixtures.scoring", "fixtures.tokenization"),
     "fixtures.cases": ("fixtures.corpora", "fixtures.tasks", "fixtures.tokenization"),
     "fixtures.preflight": ("fixtures.scoring", "fixtures.tasks", "fixtures.tokenization"),
@@ -36,69 +42,66 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.invariance": ("fixtures.checkpoints", "fixtures.engines"),
     # Breaks checkpoints and engines on purpose; nothing imports it but its own commands, benchmarks and tests.
     "fixtures.faults": ("fixtures.checkpoints", "fixtures.engines"),
-    "plugins.rootdir": (),
+    "plugins.rootdir": ("plugins.config.invocation", "plugins.config.options"),
     "plugins.journal": (),
-    "plugins.gates": (),
+    # The mathematics, the thresholds file, and the verdicts that follow from both.
+    "plugins.evidence": (),
+    "plugins.thresholds": (),
+    "plugins.verdicts": ("plugins.evidence", "plugins.thresholds"),
+    # The table of options, from which every command takes them, and the command line that starts a run.
+    # Its lists of suites and engines come from their registries, once a value is neither.
+    "plugins.config.options": ("fixtures.engines", "fixtures.tasks"),
+    "plugins.config.invocation": ("plugins.config.options",),
     # The one place where options, files and checkpoints become values; all below take them from here.
-    "plugins.config": ("fixtures", "plugins.gates", "plugins.journal"),
-    "plugins.runner": ("fixtures", "plugins.config", "plugins.gates", "plugins.journal"),
+    "plugins.config": ("fixtures", "plugins.evidence", "plugins.journal", "plugins.thresholds", "plugins.verdicts"),
+    "plugins.runner": ("fixtures", "plugins.config", "plugins.evidence", "plugins.journal", "plugins.verdicts"),
     # From stored data only: records, verdicts and facts, never a task, a text or a model.
-    "plugins.report": (
-        "fixtures.checkpoints", "fixtures.engines.base", "fixtures.engines", "fixtures.invariance.finding",
-        "fixtures.invariance", "fixtures.preflight", "plugins.config",
-        "plugins.gates",
-    ),
-    "plugins.options": ("fixtures", "plugins.config"),
-    "plugins.workers": ("fixtures", "plugins.config", "plugins.gates", "plugins.options"),
-    "plugins.select_gates": ("plugins.gates", "plugins.options"),
-    "plugins.controller": ("fixtures", "plugins.config", "plugins.gates", "plugins.journal", "plugins.options",
-        "plugins.runner", "plugins.select_gates"),
-    "plugins.measure": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.journal",
-        "plugins.options", "plugins.runner", "plugins.workers"),
-    "plugins.invariance": ("fixtures", "plugins.config", "plugins.controller", "plugins.gate_tests", "plugins.journal",
-        "plugins.measure", "plugins.options", "plugins.runner", "plugins.workers"),
-    "plugins.progress": ("fixtures", "plugins.controller", "plugins.gates", "plugins.journal", "plugins.options",
-        "plugins.plan", "plugins.runner"),
-    "plugins.baseline_power": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.journal",
-        "plugins.options"),
-    "plugins.plan": ("fixtures", "plugins.baseline_power", "plugins.config", "plugins.controller", "plugins.journal",
-        "plugins.options"),
-    "plugins.gate_tests": ("fixtures", "plugins.config", "plugins.controller", "plugins.gates", "plugins.options"),
-    "plugins.reports": ("fixtures", "plugins.config", "plugins.controller", "plugins.options", "plugins.report"),
-    "plugins.interrupted": ("plugins.controller", "plugins.options"),
-    "plugins.status_words": ("plugins.controller", "plugins.gate_tests", "plugins.interrupted", "plugins.invariance",
-        "plugins.options", "plugins.select_gates"),
+    "plugins.report": ("fixtures.checkpoints", "fixtures.preflight", "plugins.config", *DECISIONS),
+    "plugins.stash": ("fixtures", "plugins.config", *DECISIONS, "plugins.runner"),
+    "plugins.options": ("fixtures", "plugins.config", "plugins.stash"),
+    "plugins.workers": ("plugins.stash",),
+    "plugins.gate_tests": ("fixtures", "plugins.config", *DECISIONS, "plugins.options", "plugins.stash"),
+    "plugins.controller": ("fixtures", "plugins.options", "plugins.runner", "plugins.stash"),
+    "plugins.measure": ("fixtures", "plugins.config", *DECISIONS, "plugins.journal", "plugins.options",
+        "plugins.runner", "plugins.stash"),
+    "plugins.invariance": ("fixtures", "plugins.gate_tests", "plugins.journal", "plugins.measure", "plugins.runner",
+        "plugins.stash"),
+    "plugins.plan": ("fixtures", "plugins.config", *DECISIONS, "plugins.journal", "plugins.options",
+        "plugins.stash"),
+    "plugins.progress": ("fixtures", *DECISIONS, "plugins.journal", "plugins.plan", "plugins.runner",
+        "plugins.stash"),
+    "plugins.reports": ("fixtures", "plugins.config", "plugins.options", "plugins.report", "plugins.stash"),
+    "plugins.status_words": (*DECISIONS, "plugins.stash"),
     "tests_longctx": (),
     # The command `longctx`: it starts all others.
     "longctx": ("fixtures", "plugins", "ci"),
-    # The options of the suite, for help texts and files; a run gets them from pytest.
-    "ci.suite_parser": ("plugins",),
     # Drives pytest as a process of its own; reads what that wrote.
-    "ci": ("fixtures.checkpoints", "fixtures.tasks", "plugins.gates", "plugins.journal", "plugins.report"),
+    "ci": ("fixtures.checkpoints", "fixtures.tasks", "plugins.config.invocation", "plugins.config.options",
+        "plugins.journal", "plugins.report", "plugins.thresholds", "plugins.verdicts"),
 }  # fmt: skip
 # Only these rooms may import these packages. Of the network: the command that downloads data, which no run starts, and
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "torch": ("fixtures.conversion", "fixtures.engines.hf", "fixtures.faults", "fixtures.invariance",
-        "fixtures.scoring.nli", "longctx.in_memory", "fixtures.engines.base", "plugins.workers"),
+        "fixtures.scoring.nli", "longctx.measurement", "plugins.runner.start_worker"),
     "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.engines.hf",
         "longctx.callback", "fixtures.faults", "fixtures.scoring.nli", "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # The exchange reads which proxy stands before a server.
-    "urllib": ("fixtures.corpora.download", "fixtures.engines.openai.exchange"), "http": (),
+    "urllib": ("fixtures.corpora.download", "fixtures.http.exchange"), "http": (),
     # A failing checkpoint is reported to the address the user names.
-    "huggingface_hub": ("fixtures.conversion.hub", "fixtures.corpora.download"),
+    "huggingface_hub": ("fixtures.conversion.prepare", "fixtures.corpora.download"),
     "pooch": ("fixtures.corpora.download",),
-    "httpx2": ("fixtures.corpora.download", "fixtures.engines.openai.exchange", "ci.watch.webhook"),
-    "httpcore2": ("fixtures.engines.openai.client", "fixtures.engines.openai.exchange"),
-    "openai": ("fixtures.engines.openai.client",),
+    "httpx2": ("fixtures.corpora.download", "fixtures.http.exchange", "ci.watch.webhook"),
+    "httpcore2": ("fixtures.http.client", "fixtures.http.exchange"),
+    "openai": ("fixtures.http.client",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
     "requests": (), "httpx": (), "aiohttp": (),
     # To find a free port, and to see that the cluster of an address answers; nothing is sent.
     "socket": ("fixtures.engines.openai.server_process", "ci.ray"),
-    "nltk": ("fixtures.scoring.citations",), "punkt": ("fixtures.scoring.citations",),
+    "nltk": ("fixtures.scoring.citations", "fixtures.scoring.rouge"), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
     # No package of this project: who has a cluster has it.
     "ray": ("ci.ray",),
@@ -108,13 +111,15 @@ PURE = (
     "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.corpora.synthetic.archive",
     "fixtures.checkpoints.checkpoint",
     *(f"fixtures.scoring.{name}" for name in
-        ("match", "parsing", "rouge", "ranking", "citations", "choice", "synthetic_citations", "synthetic_events",
-         "synthetic_sentences", "synthetic_summaries", "judge")),
-    *(f"plugins.gates.{name}" for name in
-        ("e_process", "statistics", "effective_length", "thresholds", "toml_table", "evaluate", "panels", "sequential",
-         "clusters", "hypotheses", "regression", "evidence_curves", "evaluation", "findings", "points", "power",
+         ("match", "parsing", "rouge", "ranking", "citations", "choice", "synthetic", "judge")),
+    *(f"plugins.evidence.{name}" for name in
+        ("e_process", "statistics", "sign_flips", "effective_length", "clusters", "sequential", "points", "phases",
+         "likelihood")),
+    "plugins.thresholds.read",
+    *(f"plugins.verdicts.{name}" for name in
+        ("panels", "hypotheses", "evaluate", "regression", "diagnoses", "likelihood_gates", "evaluation",
          "selection")),
-    "plugins.journal", "plugins.config.baseline", "fixtures.shown_text", "plugins.runner.read_journals",
+    "plugins.journal", "plugins.config.run", "fixtures.shown_text", "plugins.runner.results",
 )  # fmt: skip
 
 
@@ -126,8 +131,14 @@ def module_name(path: Path) -> str:
 FILES = {
     module_name(path): path
     for path in (REPOSITORY / "conftest.py", *(file for place in PLACES for file in (REPOSITORY / place).rglob("*.py")))
-    if path.stat().st_size
+    if path.stat().st_size and not any(parent.is_symlink() for parent in (path, *path.parents))
 }
+
+
+def short(name: str) -> str:
+    """Return a module's name without `longctx.` if longctx/ only has a link to its file."""
+    inner = name.removeprefix("longctx.")
+    return inner if inner.partition(".")[0] in LINKED else name
 
 
 def within(module: str, room: str) -> bool:
@@ -139,18 +150,24 @@ def room_of(module: str) -> str:
     return max((room for room in (*ROOMS, *COMMON) if within(module, room)), key=len)
 
 
-def imported(module: str) -> Iterator[str]:
-    """Every import of a module, those inside functions and for type checkers included."""
-    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text(encoding="utf-8"))
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """Return every import of a module, those inside functions and for type checkers included."""
+    names: set[str] = set()
+    for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names |= {short(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: a relative import in line {node.lineno}"
-            source = node.module or ""
-            inner = [f"{source}.{alias.name}" for alias in node.names if f"{source}.{alias.name}" in FILES]
-            yield from inner
-            if len(inner) < len(node.names):
-                yield source
+            source = short(node.module or "")
+            inner = {name for alias in node.names if (name := f"{source}.{alias.name}") in FILES}
+            names |= inner if len(inner) == len(node.names) else {*inner, source}
+    return frozenset(names)
 
 
 def is_ours(name: str) -> bool:
@@ -181,20 +198,23 @@ def test_a_module_imports_only_the_packages_it_may_know(module: str) -> None:
 
 
 def test_what_runs_a_model_is_imported_only_when_it_is_asked_for() -> None:
-    """Wrong use is told in half a second; torch alone takes longer to import."""
-    started = [module for module in FILES if within(module, "plugins") and not within(module, "plugins.gates")]
+    """Wrong use is told in half a second; torch alone takes longer to import, and scipy as long."""
+    started = [module for module in FILES if within(module, "plugins")]
     for module in (*started, "fixtures.engines", "fixtures.tokenization.load", "fixtures.tokenization.prompts"):
-        at_once = ast.parse(FILES[module].read_text(encoding="utf-8")).body
-        names = [node.module or "" for node in at_once if isinstance(node, ast.ImportFrom)]
-        names += [alias.name for node in at_once if isinstance(node, ast.Import) for alias in node.names]
-        heavy = ("torch", "transformers", "fixtures.engines.hf.engine", "fixtures.calibration.tokenizer")
+        at_once = tree(module).body
+        names = [short(node.module or "") for node in at_once if isinstance(node, ast.ImportFrom)]
+        names += [short(alias.name) for node in at_once if isinstance(node, ast.Import) for alias in node.names]
+        heavy = ("torch", "transformers", "scipy", "fixtures.engines.hf.engine", "fixtures.calibration.tokenizer")
         assert [name for name in names if any(within(name, each) for each in heavy)] == []
 
 
-@pytest.mark.parametrize("module", PURE)
-def test_pure_modules_load_no_torch_no_pytest_and_nothing_of_the_network(module: str) -> None:
+def test_pure_modules_load_no_torch_no_pytest_and_nothing_of_the_network() -> None:
+    """One process imports them all, one after another, and names the first that loads more."""
     heavy = {"torch", "transformers", "datasets", "pytest", "_pytest", "openai", "httpcore2", "httpx2"}
-    script = f"import sys, {module}; print(*({heavy} & set(sys.modules)))"
+    script = (
+        f"import importlib, sys\nfor name in {PURE}:\n    importlib.import_module(f'longctx.{{name}}')\n"
+        f"    if found := {heavy} & set(sys.modules): sys.exit(print(name, *found))"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300
     )
@@ -204,7 +224,7 @@ def test_pure_modules_load_no_torch_no_pytest_and_nothing_of_the_network(module:
 def test_scorers_load_what_is_slow_only_when_they_score() -> None:
     scorers = [module for module in FILES if within(module, "fixtures.scoring") and module != "fixtures.scoring.nli"]
     slow = {"nltk", "rouge_score", "pytrec_eval", "numpy", "scipy", "punkt"}
-    script = f"import sys, {', '.join(scorers)}; print(*({slow} & set(sys.modules)))"
+    script = f"import sys, {', '.join(f'longctx.{module}' for module in scorers)}; print(*({slow} & set(sys.modules)))"
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300
     )
@@ -213,7 +233,7 @@ def test_scorers_load_what_is_slow_only_when_they_score() -> None:
 
 
 def test_fixtures_never_import_plugins() -> None:
-    names = {module: list(imported(module)) for module in FILES if within(module, "fixtures")}
+    names = {module: imported(module) for module in FILES if within(module, "fixtures")}
     outside = {
         module for module, found in names.items() for name in found if within(name, "plugins") or within(name, "ci")
     }
@@ -223,7 +243,7 @@ def test_fixtures_never_import_plugins() -> None:
 def test_every_file_directly_in_plugins_is_a_pytest_plugin() -> None:
     files = {module for module, path in FILES.items() if path.parent == REPOSITORY / "plugins" and module != "plugins"}
     # rootdir is loaded by pytest itself, as an installed plugin.
-    assert files - {"plugins.rootdir"} == set(pytest_plugins)
+    assert files - {"plugins.rootdir"} == {short(plugin) for plugin in pytest_plugins}
     hooks = {module: FILES[module].read_text(encoding="utf-8") for module in files}
     assert [module for module, text in hooks.items() if "def pytest_" not in text] == []
 
@@ -237,6 +257,15 @@ def test_folders_of_plugins_never_import_pytest() -> None:
     assert importing == []
 
 
+def test_every_module_is_imported_by_its_one_name() -> None:
+    """Imported as `fixtures.records`, a module of a clone would be there twice, and absent from the wheel."""
+    folders = (REPOSITORY / place for place in (*LINKED, "longctx", "tests", "benchmarks"))
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    bare = re.compile(rf"^ *(?:from|import) (?:{'|'.join(LINKED)})\b", re.MULTILINE)
+    assert len(files) > 600
+    assert [path for path in files if bare.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_init_files_only_reexport() -> None:
     for path in (file for place in (*PLACES, "tests") for file in (REPOSITORY / place).rglob("__init__.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -245,31 +274,32 @@ def test_init_files_only_reexport() -> None:
             assert is_text or is_all or isinstance(node, ast.ImportFrom), f"{path}: line {node.lineno}"
 
 
-def test_no_import_cycles() -> None:
-    """Imports inside functions and for type checkers are left out: they run after all modules are there."""
-    graph = {module: sorted(at_import(module)) for module in FILES}
-    done: set[str] = set()
-
-    def visit(module: str, path: tuple[str, ...]) -> None:
-        assert module not in path, " -> ".join((*path[path.index(module) :], module))
-        if module not in done:
-            for other in graph[module]:
-                visit(other, (*path, module))
-            done.add(module)
-
-    for module in graph:
-        visit(module, ())
+def test_no_circle_of_imports() -> None:
+    """Imports inside functions and for type checkers count: each module can be read after those that it imports."""
+    left = {module: imported(module) - {module} for module in FILES}
+    while ready := [module for module, names in left.items() if not names & left.keys()]:
+        for module in ready:
+            del left[module]
+    assert left == {}
 
 
-def at_import(module: str) -> set[str]:
-    """The modules of ours that a module imports when it is itself imported."""
-    found = set()
-    for node in ast.parse(FILES[module].read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and is_ours(node.module or ""):
-            inner = {f"{node.module}.{alias.name}" for alias in node.names} & set(FILES)
-            whole = {node.module} if len(inner) < len(node.names) else set()
-            found |= {str(name) for name in inner | whole if name in FILES}
-    return found
+def test_files_and_functions_are_short() -> None:
+    texts = {module: path.read_text(encoding="utf-8") for module, path in FILES.items()}
+    assert [module for module, text in texts.items() if text.count("\n") > 600] == []
+    functions = [
+        (module, node)
+        for module in FILES
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    long = [(module, node.name) for module, node in functions if (node.end_lineno or 0) - node.lineno >= 60]
+    assert (long, len(functions) > 2500) == ([], True)
+
+
+def test_unit_tests_are_in_the_folder_of_their_room() -> None:
+    rooms = {path.name for place in (".", *LINKED[:2], "tests") for path in (REPOSITORY / place).iterdir()}
+    folders = {path.name for path in (REPOSITORY / "tests" / "unit").iterdir() if path.is_dir()} - {"__pycache__"}
+    assert (folders - rooms, len(folders) > 15) == (set(), True)
 
 
 @pytest.mark.parametrize(
@@ -284,11 +314,11 @@ def at_import(module: str) -> set[str]:
         ("fixtures.scoring.ranking", "parse_ranking"), ("fixtures.scoring.ranking", "ndcg"),
         ("fixtures.scoring.parsing", "after_prefix"),
         ("fixtures.scoring.choice", "choice_match"), ("fixtures.scoring.citations", "citation_scores"),
-        ("plugins.gates.statistics", "interval"),
-        ("plugins.gates.effective_length", "effective_length"),
-        ("plugins.gates.effective_length", "contiguous_effective_length"),
-        ("plugins.gates.effective_length", "weighted_average"), ("plugins.gates.effective_length", "average"),
+        ("plugins.evidence.statistics", "interval"),
+        ("plugins.evidence.effective_length", "effective_length"),
+        ("plugins.evidence.effective_length", "contiguous_effective_length"),
+        ("plugins.evidence.effective_length", "weighted_average"), ("plugins.evidence.effective_length", "average"),
     ],
 )  # fmt: skip
 def test_names_that_other_programs_rely_on_can_be_imported(module: str, name: str) -> None:
-    assert hasattr(importlib.import_module(module), name)
+    assert hasattr(importlib.import_module(f"longctx.{module}"), name)

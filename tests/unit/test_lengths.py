@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.lengths import LengthError, format_length, parse_length
+from longctx.fixtures.lengths import LengthError, format_length, parse_length
 
 
 @pytest.mark.parametrize(("text", "tokens"), [("8k", 8192), ("8192", 8192), ("1m", 2**20), (" 4K ", 4096)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.outside_files import absolute, check_regular, expanded, read_outside
+from longctx.fixtures.outside_files import absolute, check_regular, expanded, read_outside
 
 
 @pytest.mark.parametrize("shape", ["pipe", "device", "directory", "loop", "dangling", "huge"])

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from tokenizers import processors
 
-from fixtures.preflight import depth_problems, fill_ratio, inspect_case, sample_problems
-from fixtures.records import Case, Sample, Score
-from fixtures.tasks import TASKS
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.preflight import depth_problems, fill_ratio, inspect_case, sample_problems
+from longctx.fixtures.records import Case, Sample, Score
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import BOS, GENERATED, RULER, drafts, formatter, make_sample, make_samples
 
 NEEDLE = "niah_single_2"

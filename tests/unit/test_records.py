@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.records import Case, CaseResult, Generation, Outcome, Score, Verdict, group_means
+from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score, Verdict, group_means
 
 TEXT = st.text(st.characters(), max_size=20)
 CASE = Case(

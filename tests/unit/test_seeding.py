@@ -9,11 +9,11 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.seeding import choice, random_for, shuffle, stable_hash
+from longctx.fixtures.seeding import choice, random_for, shuffle, stable_hash
 
 
 def test_draws_do_not_depend_on_the_process() -> None:
-    script = "from fixtures.seeding import random_for; print(random_for('vt', 4096, 0).random())"
+    script = "from longctx.fixtures.seeding import random_for; print(random_for('vt', 4096, 0).random())"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True

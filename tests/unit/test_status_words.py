@@ -7,11 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from plugins.config.run import Run
-from plugins.gate_tests import GATE_WORD, passed_report
-from plugins.interrupted import INTERRUPTION
-from plugins.options import RUN
-from plugins.status_words import last_line, pytest_report_teststatus
+from longctx.plugins.config.run import Run
+from longctx.plugins.gate_tests import passed_report
+from longctx.plugins.stash import GATE_WORD, RUN
+from longctx.plugins.status_words import INTERRUPTION, pytest_configure, pytest_report_teststatus
 
 PYTESTS_PARTS: list[tuple[str, dict[str, bool]]] = [("3 measured", {"yellow": True}), ("2 warnings", {"yellow": True})]
 
@@ -73,8 +72,10 @@ def test_other_tests_keep_the_words_of_pytest() -> None:
 
 
 def line_of(stats: dict[str, list[Any]], given: Any) -> tuple[str, str]:
-    reporter = SimpleNamespace(config=given, stats=stats)
-    parts, colour = last_line(reporter, PYTESTS_PARTS, "yellow")
+    reporter = SimpleNamespace(config=given, stats=stats, build_summary_stats_line=lambda: (PYTESTS_PARTS, "yellow"))
+    given.pluginmanager = SimpleNamespace(get_plugin=lambda name: reporter)
+    pytest_configure(given)
+    parts, colour = reporter.build_summary_stats_line()
     return ", ".join(text for text, _ in parts), colour
 
 

@@ -10,28 +10,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fixtures import versions
-from plugins.journal import Heartbeat, Journal, Subject
-from plugins.journal.housekeeping import subject_directories
-from plugins.journal.lines import UNVERSIONED_SOURCES, sample_key
+from longctx.fixtures import versions
+from longctx.plugins.journal import Heartbeat, Journal, Subject
+from longctx.plugins.journal.lines import sample_key
+from longctx.plugins.journal.subjects import subject_directories
 from tests.helpers.checkpoints import sound_checkpoint
-from tests.helpers.journals import entry, read_journal
+from tests.helpers.journals import entry
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 
 COMMENT = {".py": "\n# a comment\n", ".toml": "\n# a comment\n"}
 # Prints everything that names a stored result: fingerprints, a sample's key, a model's and a judge's.
 KEYS = """
-from fixtures.cases import samples_fingerprint
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.corpora import Corpora
-from fixtures.engines import execution_settings
-from fixtures.tokenization.prompts import PromptFormatter
-from fixtures.scoring.judge import JudgedClaim, JudgeSettings, fingerprint
-from fixtures.scoring.judge.client import request_of
-from fixtures.scoring.judge.reply_cache import reply_key
-from fixtures.tasks import TASKS
-from fixtures.calibration.recipe import _recipe
+from longctx.fixtures.cases import samples_fingerprint
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.engines import execution_settings
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.scoring.judge import JudgedClaim, JudgeSettings, fingerprint
+from longctx.fixtures.scoring.judge.client import request_of
+from longctx.fixtures.scoring.judge.judge import reply_key
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.calibration.recipe import _recipe
 from tests.helpers.tiny_tokenizers import Pieces
 
 settings = JudgeSettings(model="judge-1")
@@ -45,10 +45,9 @@ print(execution_settings(read_checkpoint(CHECKPOINT), engine="hf", **how))
 
 
 def test_a_comment_in_any_source_file_changes_no_key(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    for name in ("fixtures", "plugins", "ci", "tests", "conftest.py"):
-        source = REPOSITORY / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / name)
+    for name in ("longctx", "fixtures", "plugins", "ci", "tests"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name, symlinks=True)
+    shutil.copy(REPOSITORY / "conftest.py", tmp_path)
     before = keys(tmp_path, tiny_checkpoint)
     files = [file for file in tmp_path.rglob("*") if file.suffix in COMMENT]
     assert len(files) > 200
@@ -63,43 +62,14 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sound_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")
 
 
-VERSIONED = Subject(model="m", fingerprint="f", execution={"engine": "hf", "dtype": "float32", "version": "1"})
-UNVERSIONED = Subject(
-    model="m", fingerprint="f", execution={"engine": "hf", "dtype": "float32", "code": UNVERSIONED_SOURCES["hf", "1"]}
-)
-
-
-def test_answers_from_a_journal_without_versions_are_taken_over(tmp_path: Path) -> None:
-    with_heartbeat(tmp_path, UNVERSIONED).append(entry("old", prompt="b" * 32))
-    assert read_journal(tmp_path, VERSIONED).entries_by_prompt.keys() == {"b" * 32}, (
-        "a reader finds them where they are"
-    )
-    assert (tmp_path / UNVERSIONED.key).is_dir(), "a reader moves nothing"
-    journal = with_heartbeat(tmp_path, VERSIONED)
+def test_another_version_of_an_engine_has_results_of_its_own(tmp_path: Path) -> None:
+    subject = Subject(model="m", fingerprint="f", execution={"engine": "hf", "dtype": "float32", "version": "1"})
+    later = msgspec.structs.replace(subject, execution={**subject.execution, "version": "2"})
+    Journal(tmp_path, subject, Heartbeat(tmp_path, "run")).append(entry("old"))
+    journal = Journal(tmp_path, later, Heartbeat(tmp_path, "run"))
     journal.refresh()
-    assert journal.entries_by_prompt.keys() == {"b" * 32}
-    assert [each.subject for each in subject_directories(tmp_path)] == [VERSIONED]
-
-
-def test_another_source_text_or_version_takes_nothing_over(tmp_path: Path) -> None:
-    changed = msgspec.structs.replace(UNVERSIONED, execution={**UNVERSIONED.execution, "code": "0" * 16})
-    with_heartbeat(tmp_path, changed).append(entry("old"))
-    with_heartbeat(tmp_path, UNVERSIONED).append(entry("old"))
-    later = msgspec.structs.replace(VERSIONED, execution={**VERSIONED.execution, "version": "2"})
-    for subject in (later, VERSIONED):
-        journal = with_heartbeat(tmp_path, subject)
-        journal.refresh()
-        assert len(journal.entries) == (subject == VERSIONED)
-    assert {each.subject.key for each in subject_directories(tmp_path)} == {changed.key, later.key, VERSIONED.key}
-
-
-def test_results_of_both_journals_are_kept_apart_where_both_exist(tmp_path: Path) -> None:
-    with_heartbeat(tmp_path, VERSIONED).append(entry("new"))
-    with_heartbeat(tmp_path, UNVERSIONED).append(entry("old"))
-    journal = with_heartbeat(tmp_path, VERSIONED)
-    journal.refresh()
-    assert journal.entries.keys() == {"new"}
-    assert (tmp_path / UNVERSIONED.key).is_dir()
+    assert not journal.entries
+    assert {each.subject.key for each in subject_directories(tmp_path)} == {subject.key, later.key}
 
 
 @pytest.mark.parametrize("changed", ["version", "samples", "seed", "task", "length", "index"])
@@ -116,11 +86,6 @@ def test_a_sample_version_names_task_prompt_and_scoring(monkeypatch: pytest.Monk
     assert versions.sample_version("vt", "string_match_all") == "2.2.3"
     with pytest.raises(KeyError, match="judge"):
         versions.sample_version("vt", "judge")
-
-
-def with_heartbeat(directory: Path, subject: Subject) -> Journal:
-    """Return a journal that writes."""
-    return Journal(directory, subject, Heartbeat(directory, "run"))
 
 
 def keys(tree: Path, checkpoint: Path) -> str:

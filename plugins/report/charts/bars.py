@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from plugins.report.charts.svg import bar_figure, element
+from longctx.plugins.report.charts.svg import bar_figure, element
 
 WIDTH = 300
 SHARE_HEIGHT, SCORE_HEIGHT, SWATCH_SIZE = 16, 18, 12
@@ -36,7 +36,7 @@ def shares_of(counts: Mapping[str, int], total: int, kinds: Sequence[str]) -> li
 def shares_svg(shares: Sequence[Share]) -> Markup:
     """Draw a bar of parts, coloured by kind."""
     parts = [
-        element("rect", class_=kind_class(share.kind), x=share.x, y=1, width=share.width, height=SHARE_HEIGHT - 2)
+        element("rect", class_=_kind_class(share.kind), x=share.x, y=1, width=share.width, height=SHARE_HEIGHT - 2)
         for share in shares
     ]
     return bar_figure(WIDTH, SHARE_HEIGHT, *parts)
@@ -57,10 +57,10 @@ def score_svg(score: float, interval: Sequence[float] | None) -> Markup:
 
 def swatch_svg(kind: str) -> Markup:
     """Draw a small square in a kind's colour, for a legend."""
-    square = element("rect", class_=kind_class(kind), width=SWATCH_SIZE, height=SWATCH_SIZE)
+    square = element("rect", class_=_kind_class(kind), width=SWATCH_SIZE, height=SWATCH_SIZE)
     return element("svg", square, viewBox=f"0 0 {SWATCH_SIZE} {SWATCH_SIZE}", aria_hidden="true")
 
 
-def kind_class(kind: str) -> str:
+def _kind_class(kind: str) -> str:
     """Return the style class of a kind of failure."""
     return f"k-{kind.replace(' ', '-')}"

@@ -18,7 +18,11 @@ def shade_rules() -> str:
     """Return a style rule for every shade: its colour, and black or white text, whichever contrasts more."""
     rules = []
     for number in range(SHADES + 1):
-        red, green, blue = _cividis(number / SHADES)
+        # A colour is interpolated between the two next to its place on the scale.
+        place = number / SHADES * (len(CIVIDIS) - 1)
+        low = min(int(place), len(CIVIDIS) - 2)
+        first, second = (bytes.fromhex(CIVIDIS[index]) for index in (low, low + 1))
+        red, green, blue = (round(a + (b - a) * (place - low)) for a, b in zip(first, second, strict=True))
         # Relative luminance and contrast ratio as WCAG 2 defines them.
         luminance = 0.2126 * _linear(red) + 0.7152 * _linear(green) + 0.0722 * _linear(blue)
         text = "#fff" if 1.05 / (luminance + 0.05) >= (luminance + 0.05) / 0.05 else "#000"
@@ -30,15 +34,6 @@ def difference_class(points: float) -> str:
     """Return the class of a difference in points: `w1` to `w5` for worse, `b1` to `b5` for better, `d0` for neither."""
     step = sum(abs(points) >= bound for bound in DIFFERENCE_STEPS)
     return "d0" if not step else f"{'w' if points < 0 else 'b'}{step}"
-
-
-def _cividis(share: float) -> tuple[int, int, int]:
-    """Return red, green and blue at a share of 0 to 1 of the scale, interpolated between its colours."""
-    place = share * (len(CIVIDIS) - 1)
-    low = min(int(place), len(CIVIDIS) - 2)
-    first, second = (bytes.fromhex(CIVIDIS[index]) for index in (low, low + 1))
-    red, green, blue = (round(a + (b - a) * (place - low)) for a, b in zip(first, second, strict=True))
-    return red, green, blue
 
 
 def _linear(channel: int) -> float:

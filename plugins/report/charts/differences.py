@@ -8,7 +8,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from plugins.report.charts.svg import Scale, element
+from longctx.plugins.report.charts.svg import Scale, element
 
 WIDTH, HEIGHT = 860, 380
 LEFT, RIGHT, TOP, BOTTOM = 64, 20, 48, 56

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from plugins.gates.evidence_curves import Curve
-from plugins.report.charts.svg import Scale, element, figure, points
+from longctx.plugins.report.charts.svg import Scale, element, figure, points
+from longctx.plugins.verdicts.evaluation import Curve
 
 WIDTH, HEIGHT = 260, 120
 LEFT, RIGHT, TOP, BOTTOM = 26, 8, 8, 22
@@ -20,9 +20,11 @@ def evidence_svg(curve: Curve, description: str) -> Markup:
 
     Evidence of 1 says nothing; evidence of 1/alpha decides, where alpha is the error probability that the gate allows.
     """
-    last = last_sample(curve)
+    last = max(curve.seen[-1], curve.decided or 1)
+    # There is room above the limit, but not for all that lies far beyond it.
+    highest_power = min(max(1.35 * curve.bar, *curve.above, *curve.below), 2.2 * curve.bar)
     x = Scale(values=(0, last), coordinates=(LEFT, WIDTH - RIGHT))
-    y = Scale(values=(LOWEST_POWER, _highest_power(curve)), coordinates=(HEIGHT - BOTTOM, TOP))
+    y = Scale(values=(LOWEST_POWER, highest_power), coordinates=(HEIGHT - BOTTOM, TOP))
     drawn = [
         *_level("grid", "1", y(0.0)),
         *_level("threshold", "1/\u03b1", y(curve.bar)),
@@ -37,16 +39,6 @@ def evidence_svg(curve: Curve, description: str) -> Markup:
         element("text", f"{last:,} samples", class_="tick", x=WIDTH - RIGHT, y=HEIGHT - 6, text_anchor="end"),
     ]
     return figure(WIDTH, HEIGHT, *drawn, description=description)
-
-
-def last_sample(curve: Curve) -> int:
-    """Return the number of samples at the right end of the chart."""
-    return max(curve.seen[-1], curve.decided or 1)
-
-
-def _highest_power(curve: Curve) -> float:
-    """Return the power of ten at the upper edge: room above the limit, but not for all that lies far beyond it."""
-    return min(max(1.35 * curve.bar, *curve.above, *curve.below), 2.2 * curve.bar)
 
 
 def _level(style: str, label: str, y: float) -> tuple[Markup, Markup]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from plugins.report.charts.svg import Scale, element, figure
+from longctx.plugins.report.charts.svg import Scale, element, figure
 
 WIDTH, ROW_HEIGHT = 360, 20
 LEFT, RIGHT, BOTTOM = 130, 44, 24
@@ -33,12 +33,12 @@ def interval_svg(rows: Sequence[IntervalRow], description: str) -> Markup:
         style = "threshold" if tick == 0 else "grid"
         drawn.append(element("line", class_=style, x1=x(tick), x2=x(tick), y1=2, y2=bottom))
         drawn.append(element("text", f"{tick:g}", class_="tick", x=x(tick), y=bottom + 15, text_anchor="middle"))
-    drawn += [part for number, row in enumerate(rows) for part in _row(row, ROW_HEIGHT * (number + 0.5) + 4, x)]
+    for number, row in enumerate(rows):
+        y = ROW_HEIGHT * (number + 0.5) + 4
+        drawn += [
+            element("text", row.name, class_="tick", x=LEFT - 8, y=y + 3.5, text_anchor="end"),
+            element("path", class_="whisker", d=f"M{x(row.low):g},{y:g}H{x(row.high):g}"),
+            element("circle", class_="mark", cx=x(row.value), cy=y, r=3.5),
+            element("text", f"{row.value:+.2f}", class_="value", x=WIDTH - 4, y=y + 3.5, text_anchor="end"),
+        ]
     return figure(WIDTH, bottom + BOTTOM, *drawn, description=description)
-
-
-def _row(row: IntervalRow, y: float, x: Scale) -> Iterator[Markup]:
-    yield element("text", row.name, class_="tick", x=LEFT - 8, y=y + 3.5, text_anchor="end")
-    yield element("path", class_="whisker", d=f"M{x(row.low):g},{y:g}H{x(row.high):g}")
-    yield element("circle", class_="mark", cx=x(row.value), cy=y, r=3.5)
-    yield element("text", f"{row.value:+.2f}", class_="value", x=WIDTH - 4, y=y + 3.5, text_anchor="end")

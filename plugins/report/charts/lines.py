@@ -8,7 +8,8 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from plugins.report.charts.svg import Scale, element, figure, points
+from longctx.plugins.report.charts.svg import Scale, element, figure, points
+from longctx.plugins.report.formats import both_ends, shown_number
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
@@ -26,7 +27,7 @@ Interval = Sequence[float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class _Point:
     """One value of a line chart."""
 
     x: float
@@ -40,10 +41,10 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineChart:
+class _LineChart:
     """The geometry of a line chart, in units of its view box."""
 
-    points: tuple[Point, ...]
+    points: tuple[_Point, ...]
     bands: tuple[str, ...]
     """The intervals around the line as the corners of polygons, one polygon for every unbroken run of intervals."""
 
@@ -62,14 +63,18 @@ def score_chart(
     threshold: float | None,
     verdicts: Sequence[str | None] = (),
     lowest: float = 0.0,
-) -> LineChart:
+) -> _LineChart:
     """Lay out a chart of scores from `lowest` (see `lowest_of`) to 100, one place for each label."""
     y = Scale(values=(lowest, 100), coordinates=(HEIGHT - BOTTOM, TOP))
     places = _places(len(labels))
-    labelled = informative(scores)
-    return LineChart(
+    labelled = _informative(scores)
+    # The parts of the intervals that the scale has room for.
+    drawn_intervals = [
+        None if interval is None else [min(100.0, max(lowest, end)) for end in interval] for interval in intervals
+    ]
+    return _LineChart(
         points=tuple(
-            Point(
+            _Point(
                 x=x,
                 y=y(score),
                 label=f"{score:.1f}" if index in labelled else "",
@@ -79,7 +84,7 @@ def score_chart(
             for index, (x, score) in enumerate(zip(places, scores, strict=True))
             if score is not None
         ),
-        bands=tuple(_bands(places, [_within(interval, lowest) for interval in intervals], y)),
+        bands=tuple(_bands(places, drawn_intervals, y)),
         threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(tick), f"{tick}") for tick in range(int(lowest), 101, 10 if lowest else 25)),
@@ -93,16 +98,16 @@ def value_chart(
     *,
     threshold: float | None = None,
     verdicts: Sequence[str | None] = (),
-) -> LineChart:
+) -> _LineChart:
     """Lay out a chart of values of any size, on a scale that holds 0, all intervals and the threshold."""
     ends = [end for interval in intervals if interval is not None for end in interval]
     drawn = [0.0, *ends, *(value for value in (*values, threshold) if value is not None)]
     low, high = min(drawn), max(drawn)
     y = Scale(values=(low, high if high > low else low + 1), coordinates=(HEIGHT - BOTTOM, TOP))
-    places, labelled = _places(len(labels)), informative(values)
-    return LineChart(
+    places, labelled = _places(len(labels)), _informative(values)
+    return _LineChart(
         points=tuple(
-            Point(
+            _Point(
                 x=x,
                 y=y(value),
                 label=f"{value:.2f}" if index in labelled else "",
@@ -121,14 +126,14 @@ def value_chart(
 
 def level_chart(
     labels: Sequence[str], levels: Sequence[int | None], names: Sequence[str], *, threshold: int | None
-) -> LineChart:
+) -> _LineChart:
     """Lay out a chart of levels, such as tested lengths: `levels` and `threshold` are indices into `names`."""
     highest = max(1, len(names) - 1)
     y = Scale(values=(0, highest), coordinates=(HEIGHT - 24, TOP))
-    labelled = informative(levels)
-    return LineChart(
+    labelled = _informative(levels)
+    return _LineChart(
         points=tuple(
-            Point(x=x, y=y(level), label=names[level] if index in labelled else "", label_above=True, verdict=None)
+            _Point(x=x, y=y(level), label=names[level] if index in labelled else "", label_above=True, verdict=None)
             for index, (x, level) in enumerate(zip(_places(len(labels)), levels, strict=True))
             if level is not None
         ),
@@ -139,7 +144,7 @@ def level_chart(
     )
 
 
-def line_svg(chart: LineChart, description: str) -> Markup:
+def line_svg(chart: _LineChart, description: str) -> Markup:
     """Draw a line chart."""
     right = WIDTH - RIGHT
     drawn = []
@@ -155,7 +160,17 @@ def line_svg(chart: LineChart, description: str) -> Markup:
             element("line", class_="threshold", x1=LEFT, x2=right, y1=chart.threshold, y2=chart.threshold)
         )  # fmt: skip
     drawn.append(element("polyline", class_="curve", points=points((point.x, point.y) for point in chart.points)))
-    drawn += [part for point in chart.points for part in _marked(point)]
+    for point in chart.points:
+        if point.verdict == "fail":
+            drawn.append(element("path", class_="mark fail", d=f"M{point.x - 4:g},{point.y - 4:g}l8,8m0,-8l-8,8"))
+        else:
+            style = "mark open" if point.verdict in ("inconclusive", "near") else "mark"
+            drawn.append(element("circle", class_=style, cx=point.x, cy=point.y, r=3.5))
+        if point.label:
+            # A label below a point at the bottom would cover the labels of the axis.
+            above = point.label_above or point.y > HEIGHT - BOTTOM - LABEL_HEIGHT
+            y = point.y - 9 if above else point.y + 17
+            drawn.append(element("text", point.label, class_="value", x=point.x, y=y, text_anchor="middle"))
     return figure(WIDTH, HEIGHT, *drawn, description=description)
 
 
@@ -168,26 +183,13 @@ def lowest_of(values: Iterable[float | None]) -> float:
     return UPPER_HALF if smallest > UPPER_HALF + UPPER_HALF_MARGIN else 0.0
 
 
-def informative(values: Sequence[float | None]) -> set[int]:
+def _informative(values: Sequence[float | None]) -> set[int]:
     """Return which points get a label: all if they are few, else the first, the last, the lowest and the highest."""
     known = {index: value for index, value in enumerate(values) if value is not None}
     if len(values) <= MOST_LABELS or not known:
         return set(known)
     ranked = sorted(known, key=known.__getitem__)
     return {min(known), max(known), ranked[0], ranked[-1]}
-
-
-def _marked(point: Point) -> Iterator[Markup]:
-    """Yield the mark of a point, and its label if it has one."""
-    if point.verdict == "fail":
-        yield element("path", class_="mark fail", d=f"M{point.x - 4:g},{point.y - 4:g}l8,8m0,-8l-8,8")
-    else:
-        style = "mark open" if point.verdict == "inconclusive" else "mark"
-        yield element("circle", class_=style, cx=point.x, cy=point.y, r=3.5)
-    if point.label:
-        # A label below a point at the bottom would cover the labels of the axis.
-        y = point.y - 9 if point.label_above or point.y > HEIGHT - BOTTOM - LABEL_HEIGHT else point.y + 17
-        yield element("text", point.label, class_="value", x=point.x, y=y, text_anchor="middle")
 
 
 def _spacing(count: int) -> float:
@@ -205,14 +207,6 @@ def _x_ticks(labels: Sequence[str]) -> tuple[tuple[float, str], ...]:
     distance = -(-needed // (WIDTH - LEFT - RIGHT)) or 1
     ticks = list(zip(_places(len(labels)), labels, strict=True))
     return tuple(ticks[::distance])
-
-
-def _within(interval: Interval | None, lowest: float) -> Interval | None:
-    """Return the part of an interval that a chart of scores from `lowest` to 100 has room for."""
-    if interval is None:
-        return None
-    low, high = (min(100.0, max(lowest, end)) for end in interval)
-    return low, high
 
 
 def _bands(places: Sequence[float], intervals: Sequence[Interval | None], y: Scale) -> Iterator[str]:
@@ -239,3 +233,34 @@ def _label_above(scores: Sequence[float | None], index: int) -> bool:
     neighbours = [*scores[max(0, index - 1) : index], *scores[index + 1 : index + 2]]
     known = [neighbour for neighbour in neighbours if neighbour is not None]
     return not known or sum(neighbour > score for neighbour in known) * 2 <= len(known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A line chart with its heading and its numbers."""
+
+    name: str
+    line: _LineChart
+    note: str
+    rows: tuple[tuple[str, str, str], ...]
+    """Length or step, score and interval of every point."""
+
+    @property
+    def description(self) -> str:
+        """The chart as text, for screen readers."""
+        return f"{self.name}: {', '.join(f'{place} {score}' for place, score, _ in self.rows)}"
+
+
+def threshold_note(threshold: float | None) -> str:
+    """Return the note beside a chart's heading; empty without a threshold."""
+    return "" if threshold is None else f"threshold {threshold:g}"
+
+
+def chart_rows(
+    labels: Sequence[str], scores: Sequence[float | None], intervals: Sequence[Sequence[float] | None]
+) -> tuple[tuple[str, str, str], ...]:
+    """Return the numbers of a chart as text."""
+    return tuple(
+        (label, shown_number(score), both_ends(interval))
+        for label, score, interval in zip(labels, scores, intervals, strict=True)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -14,58 +14,46 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from plugins.gates.findings import shown_verdict
-from plugins.report.certainty import few_samples, seed_role
-from plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
-from plugins.report.charts.colours import SHADES, shade_rules
-from plugins.report.charts.evidence import evidence_svg
-from plugins.report.charts.intervals import interval_svg
-from plugins.report.charts.lines import line_svg
-from plugins.report.details import Details
-from plugins.report.document import FEW_SAMPLES, is_rough
-from plugins.report.frontier_lines import frontier_findings
-from plugins.report.html import tables, views
-from plugins.report.html.gates import gates
-from plugins.report.html.likelihood import likelihood_section
+from longctx.fixtures.records.report import JsonReport
+from longctx.plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
+from longctx.plugins.report.charts.colours import SHADES, shade_rules
+from longctx.plugins.report.charts.evidence import evidence_svg
+from longctx.plugins.report.charts.intervals import interval_svg
+from longctx.plugins.report.charts.lines import line_svg
+from longctx.plugins.report.formats import both_ends, short_length, shown_number
+from longctx.plugins.report.layout import SECTIONS
+from longctx.plugins.report.summary import Details
+from longctx.plugins.verdicts.evaluate import shown_verdict
 
 # Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def page(document: Mapping[str, Any], details: Details) -> str:
+def page(document: JsonReport, details: Details) -> str:
     """Return the report as HTML. The page requests nothing, and no text of a model is markup in it.
 
     All texts of the document must be visible; Jinja and the SVG layer escape their markup.
     """
-    failures = views.failures(document)
+    values: dict[str, Any] = {}
+    for section in SECTIONS:
+        values |= {} if section.page is None else section.page(document, details)
+    counts = Counter(case.source for case in document.cases)
+    directory = document.run.options.get("data_dir")
+    places = {"archive": "generated text", "published": f"published data{f' in {directory}' if directory else ''}"}
     return render(
         "report.html.j2",
         script=resource("script.js"),
-        title=f"{document['model']['name']}: long context",
+        title=f"{document.model.name}: long context",
         document=document,
-        model=document["model"],
-        run=document["run"],
-        ruler=document["ruler"],
-        headline=views.headline(document),
-        ladder=views.ladder(document),
-        effective_length=views.effective_length(document),
-        effective_length_note=views.effective_length_note(document),
-        cost=views.cost(document),
-        charts=views.score_charts(document, details),
-        tables=tables.task_tables(document),
-        few_samples=FEW_SAMPLES if any(map(is_rough, document["cases"])) else None,
-        depths=tables.depth_tables(document),
-        failures=failures,
-        kinds=[kind for kind in views.KINDS if any(row["counts"][kind] for row in failures)],
-        helmet=views.helmet_bars(document),
-        frontier=frontier_findings(document.get("frontier")),
-        gates=gates(document, details),
-        notes=[note for note in (few_samples(document), seed_role(document)) if note],
-        comparison=tables.comparison(document),
-        likelihood=likelihood_section(document),
-        lowest_cases=views.lowest_cases(document),
+        model=document.model,
+        run=document.run,
+        ruler=document.ruler,
+        **values,
         samples=details.samples,
-        data_sources=views.data_sources(document),
+        data_sources=[
+            f"{places.get(source, source)}: {count} {'case' if count == 1 else 'cases'}"
+            for source, count in counts.items()
+        ],
         confidence=details.confidence,
         data=embedded({"rows": asdict(details.samples)["rows"]}),
     )
@@ -99,9 +87,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": tables.number,
-        "interval": tables.interval_text,
-        "length": tables.short_length,
+        "number": shown_number,
+        "interval": both_ends,
+        "length": short_length,
         "shown_verdict": shown_verdict,
     }
     environment.globals |= {
@@ -118,7 +106,7 @@ def _environment() -> Environment:
 
 def resource(name: str) -> str:
     """Return the text of a style, script or template of the pages."""
-    return files("plugins.report.html").joinpath(name).read_text(encoding="utf-8")
+    return files("longctx.plugins.report.html").joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -9,13 +9,12 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from fixtures.calibration.codes import CODE_SIZE, codes, one_cycle
-from fixtures.calibration.recipe import SOLVED
-from fixtures.calibration.tokenizer import END_MARKS, KEY_MARKS, VALUE_MARKS, token_roles
-from fixtures.calibration.weights import graded_window
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.records import Sample
-from fixtures.tasks import TASKS
+from longctx.fixtures.calibration.recipe import SOLVED
+from longctx.fixtures.calibration.tokenizer import END_MARKS, KEY_MARKS, VALUE_MARKS, token_roles
+from longctx.fixtures.calibration.weights import CODE_SIZE, VALUE_AFTER_KEY, codes, graded_window
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks import TASKS
 from tests.helpers.calibrations import Calibrated, ready
 from tests.helpers.runs import NEEDLES, calibration_checkpoint
 from tests.helpers.tiny_models import byte_tokenizer
@@ -169,7 +168,7 @@ def test_codes_differ_enough_to_be_distinguished() -> None:
 
 
 def test_a_cycle_visits_all_positions_before_it_returns() -> None:
-    step = abs(one_cycle("order"))
+    step = abs(VALUE_AFTER_KEY)
     position, steps = step, 1
     while position[0, 0] == 0:
         position, steps = position @ step, steps + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.calibration import CalibrationError, Spec, build, parse_spec
+from longctx.fixtures.calibration import CalibrationError, Spec, build, parse_spec
 from tests.helpers.calibrations import command, content
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import calibration_checkpoint
@@ -60,7 +60,7 @@ def test_two_kinds_at_once_are_refused(tmp_path: Path) -> None:
 RACE = """
 import sys, time
 from pathlib import Path
-from fixtures.calibration import recipe
+from longctx.fixtures.calibration import recipe
 
 root, marks = Path(sys.argv[1]), Path(sys.argv[2])
 
@@ -98,7 +98,7 @@ def test_an_existing_checkpoint_is_not_built_again(monkeypatch: pytest.MonkeyPat
     def refuse(spec: Spec, directory: Path) -> Path:
         raise AssertionError("built again")
 
-    monkeypatch.setattr("fixtures.calibration.recipe.build", refuse)
+    monkeypatch.setattr("longctx.fixtures.calibration.recipe.build", refuse)
     assert calibration_checkpoint("full") == existing
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fixtures.calibration.recipe import LAST_STEP, CalibrationError, Spec, description, parse_spec
-from fixtures.calibration.weights import DRIFT, drifted
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.records import Sample
+from longctx.fixtures.calibration.recipe import LAST_STEP, CalibrationError, Spec, description, parse_spec
+from longctx.fixtures.calibration.weights import DRIFT, drifted
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.records import Sample
 from tests.helpers.calibrations import Calibrated, command, content, ready
 from tests.helpers.runs import calibration_checkpoint
 

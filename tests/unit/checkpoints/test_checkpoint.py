@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.checkpoints.checkpoint import CheckpointError, claimed_length, read_checkpoint
-from fixtures.checkpoints.safetensors import read_header
+from longctx.fixtures.checkpoints.checkpoint import claimed_length, read_checkpoint
+from longctx.fixtures.checkpoints.safetensors import CheckpointError, read_header
 from tests.helpers.checkpoints import (
     TENSORS,
     WEIGHTS,

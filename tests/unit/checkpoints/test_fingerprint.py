@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fixtures.checkpoints import fingerprint, fingerprint_cache
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.checkpoints.fingerprint import BLOCKS_PER_TENSOR, LARGE_SAMPLE_BYTES, SAMPLE_BYTES
-from fixtures.checkpoints.safetensors import Tensor, read_header, sample_blocks
+from longctx.fixtures.checkpoints import fingerprint
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.checkpoints.fingerprint import BLOCKS_PER_TENSOR, SAMPLE_BYTES
+from longctx.fixtures.checkpoints.safetensors import Tensor, read_header, sample_blocks
 from tests.helpers.checkpoints import (
     CONFIG,
     TENSORS,
@@ -101,10 +101,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def large(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a checkpoint beyond the limits of version 0.1, which are made small."""
-    for name, size in (("SAMPLE_BYTES", 2**14), ("BLOCK_BYTES", 2**12), ("LARGE_SAMPLE_BYTES", 2**16)):
+    """Return a checkpoint beyond the limit of small ones; the limits are made small."""
+    for name, size in (("SMALL_FILE_BYTES", 2**14), ("BLOCK_BYTES", 2**12), ("SAMPLE_BYTES", 2**16)):
         monkeypatch.setattr(fingerprint, name, size)
-    monkeypatch.setattr(fingerprint_cache, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(fingerprint, "SETTLED_SECONDS", 0.0)
     sparse(folder / WEIGHTS, elements=2**14, tensors=4)
     return folder
 
@@ -130,8 +130,7 @@ def test_a_part_of_a_file_of_more_than_2_gib_is_read(folder: Path, cache: Path) 
     before = bytes_read()
     checkpoint = read_checkpoint(str(folder))
     # The config and the tokenizer are read too.
-    limit = LARGE_SAMPLE_BYTES + SAMPLE_BYTES
-    assert limit / 2 < bytes_read() - before < limit + 2**16
+    assert SAMPLE_BYTES / 2 < bytes_read() - before < SAMPLE_BYTES + 2**16
     assert checkpoint.parameters == 12 * 2**27
 
 
@@ -159,9 +158,8 @@ def test_every_byte_of_a_file_of_up_to_2_gib_counts(at: int, large: Path) -> Non
     assert read_checkpoint(str(large)).fingerprint == before.fingerprint
 
 
-def test_a_small_checkpoint_has_the_fingerprint_of_version_0_1(folder: Path, cache: Path) -> None:
-    checkpoint = read_checkpoint(str(folder))
-    assert checkpoint.fingerprint == checkpoint.sampled_fingerprint == "04a7a23023d56ba5b571207418d039bc"
+def test_a_small_checkpoint_keeps_its_fingerprint_and_is_not_cached(folder: Path, cache: Path) -> None:
+    assert read_checkpoint(str(folder)).fingerprint == "04a7a23023d56ba5b571207418d039bc"
     assert not cache.exists()
 
 
@@ -169,7 +167,6 @@ def test_a_large_checkpoint_is_hashed_once_into_a_directory_of_the_user_alone(
     large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = read_checkpoint(str(large))
-    assert first.fingerprint != first.sampled_fingerprint
     monkeypatch.setattr(fingerprint, "_hash_content", None)
     assert read_checkpoint(str(large)) == first
     cache.chmod(0o777)
@@ -181,7 +178,7 @@ def test_a_checkpoint_that_was_just_written_is_not_cached(
     large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second write within one tick of the clock would not be noticed."""
-    monkeypatch.setattr(fingerprint_cache, "SETTLED_SECONDS", 60.0)
+    monkeypatch.setattr(fingerprint, "SETTLED_SECONDS", 60.0)
     read_checkpoint(str(large))
     assert not cache.exists()
 
@@ -191,8 +188,10 @@ def test_a_checkpoint_that_was_just_written_is_not_cached(
     [
         lambda entry: entry.write_bytes(entry.read_bytes()[:-9]),
         lambda entry: entry.write_bytes(b"[" * 100_000),
-        lambda entry: entry.write_text(entry.read_text().replace('"full": "', '"full": "0')),
-        lambda entry: entry.write_text(entry.read_text().replace(json.loads(entry.read_text())["full"], "0" * 32)),
+        lambda entry: entry.write_text(entry.read_text().replace('"fingerprint": "', '"fingerprint": "0')),
+        lambda entry: entry.write_text(
+            entry.read_text().replace(json.loads(entry.read_text())["fingerprint"], "0" * 32)
+        ),
         lambda entry: entry.rename(entry.with_name("other")) and entry.symlink_to("other"),
         lambda entry: (entry.unlink(), entry.mkdir()),
     ],

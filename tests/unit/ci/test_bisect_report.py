@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ci.bisect.confirm import Confirmation
-from ci.bisect.journal_stats import Cost
-from ci.bisect.report import cost_lines
-from ci.bisect.search import StepVerdict
+from longctx.ci.bisect.compare import Comparison
+from longctx.ci.bisect.journal_stats import Cost
+from longctx.ci.bisect.measurements import Confirmation
+from longctx.ci.bisect.report import _cost_lines, _percent
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,13 @@ from ci.bisect.search import StepVerdict
 )  # fmt: skip
 def test_the_cost_of_a_search_is_a_share_of_a_linear_scan(cost: Cost, linear: Cost, line: str) -> None:
     confirmation = Confirmation(
-        edge=StepVerdict(verdict="skipped"), other_drops=(), flips=(), cost=cost, linear_scan=linear, survey_cost=None
+        edge=Comparison(verdict="skipped"), other_drops=(), flips=(), cost=cost, linear_scan=linear, survey_cost=None
     )
-    assert cost_lines(confirmation) == [line]
+    assert _cost_lines(confirmation) == [line]
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"), [(0.98999, "98.9 %"), (0.99, "99 %"), (0.9999, "99.9 %"), (1.0, "99.9 %")]
+)
+def test_a_probability_is_rounded_down_and_never_certain(probability: float, text: str) -> None:
+    assert _percent(probability) == text

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from ci.watch.checkpoint_watcher import CheckpointWatcher
+from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher
 from tests.helpers.checkpoints import CONFIG, TENSORS, files, safetensors, write_step
 
 

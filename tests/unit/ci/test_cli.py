@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ci import calibrate
-from fixtures.calibration import __main__ as calibration
-from plugins.journal import __main__ as journal
-from plugins.report import __main__ as report
+from longctx.ci import propose_thresholds
+from longctx.fixtures.calibration import __main__ as calibration
+from longctx.plugins.journal import __main__ as journal
+from longctx.plugins.report import __main__ as report
 
 Main = Callable[[list[str]], int]
 
@@ -24,7 +24,7 @@ Main = Callable[[list[str]], int]
         (report.main, ("history", ".", "--page", "p"), r"unrecognized arguments: --page p; .*"),
         (journal.main, (), r"the following arguments are required: DIR; longctx journal --help .*"),
         (calibration.main, ("--windows", "4k"), r"unrecognized arguments: --windows; .*calibration --help .*"),
-        (calibrate.main, (), r"give either reports of accepted checkpoints or --yardstick REPORT; .* --help .*"),
+        (propose_thresholds.main, (), r"give either reports of accepted checkpoints or --yardstick REPORT; .*--help.*"),
     ],
 )
 def test_wrong_use_of_a_command_is_one_line(

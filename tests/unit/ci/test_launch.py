@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci import launch
-from ci.launch import LAUNCHED_JOB, LaunchedJobs, read_template
-from ci.suite_process import Cancelled, Ended
+from longctx.ci import launch
+from longctx.ci.launch import LAUNCHED_JOB, _LaunchedJobs, _read_template
+from longctx.ci.suite_process import Cancelled, Ended
 
 WORDS = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1), min_size=1, max_size=4)
 
@@ -24,11 +24,11 @@ WORDS = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), 
 @settings(deadline=None)
 @given(WORDS)
 def test_a_command_reaches_the_job_word_by_word_whatever_it_contains(command: list[str]) -> None:
-    alone = read_template("env -i {command} --name={name}").fill(command, "longctx-1")
+    alone = _read_template("env -i {command} --name={name}").fill(command, "longctx-1")
     assert alone == ["env", "-i", *command, "--name=longctx-1"]
     for template in ("sh --wrap={command}", "sh --wrap '{command}'"):
-        assert shlex.split(read_template(template).fill(command, "n")[-1].removeprefix("--wrap=")) == command
-    inside = read_template("sh -c 'cd /srv && {command}'").fill(command, "n")
+        assert shlex.split(_read_template(template).fill(command, "n")[-1].removeprefix("--wrap=")) == command
+    inside = _read_template("sh -c 'cd /srv && {command}'").fill(command, "n")
     assert shlex.split(inside[-1].removeprefix("cd /srv && ")) == command
 
 
@@ -45,7 +45,7 @@ def test_a_command_reaches_the_job_word_by_word_whatever_it_contains(command: li
 )
 def test_a_template_that_cannot_be_used_is_one_line(template: str, line: str) -> None:
     with pytest.raises(ValueError, match=r"^--launch: ") as error:
-        read_template(template)
+        _read_template(template)
     assert line in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -60,7 +60,7 @@ def scheduler(folder: Path, script: str) -> str:
 
 def execute(folder: Path, template: str, command: list[str], lines: list[str] | None = None) -> Ended:
     shown: list[str] = [] if lines is None else lines
-    jobs = LaunchedJobs(template=read_template(template), show=shown.append, cancelled=threading.Event())
+    jobs = _LaunchedJobs(template=_read_template(template), show=shown.append, cancelled=threading.Event())
     return jobs.execute(command, report=folder / "step-1.json", log=folder / "step-1.log", environment=None)
 
 
@@ -127,7 +127,7 @@ def test_cancelling_ends_the_job_even_if_the_scheduler_passes_no_signal_on(tmp_p
     """Detach the job, as a batch system does: it must see by itself that its file is gone."""
     template = scheduler(tmp_path, 'setsid "$@" & sleep 60')
     cancelled, ended = threading.Event(), tmp_path / "ended"
-    jobs = LaunchedJobs(template=read_template(template), show=lambda _: cancelled.set(), cancelled=cancelled)
+    jobs = _LaunchedJobs(template=_read_template(template), show=lambda _: cancelled.set(), cancelled=cancelled)
     program = f"import time, pathlib\ntry: time.sleep(60)\nfinally: pathlib.Path({str(ended)!r}).touch()"
     with pytest.raises(Cancelled):
         jobs.execute(

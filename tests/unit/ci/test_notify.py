@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from ci.watch import on_failure, webhook
-from ci.watch.history import Measurement
-from ci.watch.notify import Deliveries, Notifier, facts, message
-from ci.watch.on_failure import check_command, run_command
-from ci.watch.webhook import check_webhook, post
+from longctx.ci.watch import notify as on_failure
+from longctx.ci.watch import webhook
+from longctx.ci.watch.history import WatchedCheckpoint
+from longctx.ci.watch.notify import Deliveries, Notifier, _run_command, check_command, facts, message
+from longctx.ci.watch.webhook import check_webhook, post
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.processes import all_gone
 
-FAILURE = Measurement(
+FAILURE = WatchedCheckpoint(
     step=7, checkpoint="/run/step-7", fingerprint="f", verdict="fail", exit_code=1, failed=("mean at 8k: 70.1 is not",),
     report="/out/r.json", baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
 )  # fmt: skip
@@ -202,7 +202,7 @@ def test_odd_facts_reach_the_command_in_a_form_that_can_be_passed(tmp_path: Path
     odd = replace(FAILURE, failed=(ODD_TEXT,) * 50, checkpoint=f"/run/{ODD_TEXT}", report="/out/\udcff r.json")
     target = tmp_path / "facts"
     command = f'printf "%s|%s|%s" "$LONGCTX_CHECKPOINT" "$LONGCTX_REPORT" "$LONGCTX_FAILED" > {target}'
-    assert run_command(command, facts(odd)) is None
+    assert _run_command(command, facts(odd)) is None
     checkpoint, report, failed = target.read_bytes().split(b"|")
     assert len(checkpoint) < 9_000
     assert report == b"/out/\xff r.json"
@@ -223,7 +223,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkey
     monkeypatch.setattr(on_failure, "TIMEOUT_SECONDS", 0.3)
     child = tmp_path / "child"
     command = f"(sh -c 'echo $$ > {child}.new; mv {child}.new {child}; exec sleep 600') | cat"
-    assert str(run_command(command, {})).endswith("took more than 0.3 s")
+    assert str(_run_command(command, {})).endswith("took more than 0.3 s")
     # On a busy machine, the command may have been killed before it started the child.
     assert not child.exists() or all_gone([int(child.read_text())])
 
@@ -247,7 +247,7 @@ def test_a_recipient_gets_a_failure_once_and_a_failed_delivery_is_retried_with_p
 def test_a_watch_refuses_a_mistyped_address_or_command_in_one_line(tmp_path: Path) -> None:
     for option, value in (("--webhook", "https//x"), ("--on-failure", "echo 'x")):
         ended = subprocess.run(
-            [str(preloaded("python")), "-m", "ci.watch", str(tmp_path), "--once", option, value],
+            [str(preloaded("python")), "-m", "longctx", "watch", str(tmp_path), "--once", option, value],
             cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         assert ended.returncode == 4

@@ -1,11 +1,11 @@
-"""The command line of `python -m ci.ray`; tests/integration/test_ray.py runs it on a cluster."""
+"""The command line of `python -m longctx.ci.ray`; tests/integration/test_ray.py runs it on a cluster."""
 
 from __future__ import annotations
 
 import pytest
 
-from ci import run_file
-from ci.ray.__main__ import REPORTS, main, without_reports
+from longctx.ci.ray.__main__ import REPORTS, main, without_reports
+from longctx.plugins.config.options import REPORT_OPTIONS
 
 JOURNAL = "--journal=/shared/journal"
 
@@ -41,7 +41,7 @@ def test_wrong_use_is_one_line_before_ray_is_needed(
 
 
 def test_only_the_last_task_writes_reports() -> None:
-    assert set(REPORTS) == set(run_file.REPORTS.values())
+    assert set(REPORTS) == {option.flag for option in REPORT_OPTIONS}
     options = ["--model", "a b", "--report-json", "r.json", "-k", "niah or vt", "--wandb=project", "--full", JOURNAL]
     assert without_reports(options) == ["--model", "a b", "-k", "niah or vt", "--full", JOURNAL]
 

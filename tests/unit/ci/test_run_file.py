@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ci.bisect.__main__ import bisect_parser
-from ci.run_file import NAME, SET_BY_COMMAND, RunFileError, command_options, read_run_file, run_options, split_config
-from ci.watch.__main__ import _parse, watch_parser
+from longctx.ci.run_file import (
+    NAME,
+    RunFileError,
+    command_options,
+    read_run_file,
+    run_options,
+    split_config,
+)
+from longctx.ci.watch.__main__ import _parse
 from longctx.cli import main as longctx
 from tests.helpers.paths import REPOSITORY
 
@@ -56,12 +62,12 @@ def test_keys_become_options_and_paths_start_at_the_file(path: Path) -> None:
 
 def test_a_watch_and_a_bisection_get_their_table_and_what_they_do_not_set_themselves(path: Path) -> None:
     file = read_run_file(path)
-    assert run_options(file, SET_BY_COMMAND) == [
+    assert run_options(file, "watch") == [
         "--suite=ruler", "--lengths=4k,8192", "-n2", "-kniah and not -x", "--full",
         f"--thresholds={path.parent}/gates.toml",
     ]  # fmt: skip
-    assert command_options(file, "watch", watch_parser()) == ["--every=10s", "--once"]
-    assert command_options(file, "bisect", bisect_parser()) == [
+    assert command_options(file, "watch") == ["--every=10s", "--once"]
+    assert command_options(file, "bisect") == [
         f"--good={path.parent}/runs/a/step-1", "--checkpoints", f"{path.parent}/runs/a/step-*", "/b/step-*",
     ]  # fmt: skip
 
@@ -74,7 +80,7 @@ def test_a_watch_takes_its_directory_from_the_command_line_and_the_rest_from_the
     )
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ci.watch.__main__.check_suite_options", lambda *_: None)
+    monkeypatch.setattr("longctx.ci.watch.__main__.check_suite_options", lambda *_: None)
     settings = _parse(["runs", "--every", "3s", "--lengths", "4k"])
     assert (settings.directory, settings.interval_seconds, settings.once) == (tmp_path / "runs", 3, True)
     assert list(settings.suite.given) == ["--lengths=8kb", "-ka or b", "--lengths", "4k"]
@@ -84,13 +90,13 @@ def test_the_file_of_the_current_directory_is_read_and_named(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(path.parent)
-    file, others = split_config(["--lengths", "4k"])
+    file, others = split_config(["--lengths", "4k"], "run")
     assert file is not None
     assert (file.path, others) == (path, ["--lengths", "4k"])
     assert capsys.readouterr().out == f"options    {NAME}\n"
     monkeypatch.chdir(REPOSITORY)
-    assert split_config(["--lengths", "4k"]) == (None, ["--lengths", "4k"])
-    file, others = split_config(["-k", "vt", f"--config={path}", "--full"])
+    assert split_config(["--lengths", "4k"], "run") == (None, ["--lengths", "4k"])
+    file, others = split_config(["-k", "vt", f"--config={path}", "--full"], "run")
     assert file is not None
     assert (file.path, others) == (path, ["-k", "vt", "--full"])
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci.watch.history import History, Measurement
+from longctx.ci.watch.history import History, WatchedCheckpoint
 
 
 @settings(deadline=None)
 @given(st.integers(0, 400))
 def test_a_torn_history_loses_no_complete_line(cut: int) -> None:
     measurements = [
-        Measurement(
+        WatchedCheckpoint(
             step=step, checkpoint=f"/run/step-{step}", fingerprint="f", verdict="pass", exit_code=0, failed=(),
             report="r", baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
         )

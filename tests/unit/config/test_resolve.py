@@ -9,27 +9,24 @@ from typing import Any
 
 import pytest
 
-from fixtures.checkpoints.checkpoint import CheckpointError
-from fixtures.lengths import LengthError
-from fixtures.records import Options
-from fixtures.tasks import TASKS
-from plugins.config import models
-from plugins.config.invocation import ConfigError, Invocation
-from plugins.config.models import resolve_model
-from plugins.config.resolve import complete_options, default_lengths, parse_lengths, read_options, resolve
-from plugins.gates.thresholds import SHIPPED
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.lengths import LengthError
+from longctx.fixtures.records import Options
+from longctx.fixtures.tasks import TASKS
+from longctx.plugins.config import models
+from longctx.plugins.config.invocation import ConfigError, Invocation
+from longctx.plugins.config.models import resolve_model
+from longctx.plugins.config.options import SUITE_OPTIONS
+from longctx.plugins.config.resolve import _complete_options, _read_options, check_values, resolve
+from longctx.plugins.config.selection import default_lengths, parse_lengths
+from longctx.plugins.thresholds.records import SHIPPED
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.workers import run_of
 
 DEFAULTS: dict[str, Any] = {
-    "model": None, "suite": "ruler", "lengths": None, "samples": 500, "seed": 0, "engine": "auto", "device": "auto",
-    "dtype": "auto", "attention": "auto", "batch_size": 0, "prefill_chunk": "auto", "chat": "auto",
-    "length_tokenizer": None, "data_dir": None, "prompts": None, "thresholds": None, "trust_remote_code": False,
-    "preflight": False, "journal": None, "full": False, "budget": None, "baseline": None, "gpus_per_worker": 1,
-    "scoring": "strict", "judge_model": None, "judge_url": None, "nli_model": None, "step": None, "base_url": None,
-    "serve": None, "api": "completions", "served_model": None, "thinking_budget": 0, "request_timeout": 1800,
-    "plan": False, "collectonly": False, "confidence": None, "signal": "answers", "yardstick": "auto", "tasks": None,
-    "convert": None, "base_model": None, "qa_fill": "own", "only_samples": [],
+    **{option.attribute: False if option.kind == "flag" else option.default for option in SUITE_OPTIONS},
+    "suite": "ruler", "collectonly": False,
 }  # fmt: skip
 
 
@@ -46,7 +43,7 @@ def invocation(root: Path, **arguments: Any) -> Invocation:
 
 
 def test_options_are_numbers_and_absolute_paths(tmp_path: Path) -> None:
-    options = read_options(
+    options = _read_options(
         invocation(tmp_path, samples="7", seed="3", budget="2.5", step="9", lengths="8k,4096", data_dir="texts")
     )
     assert (options.samples, options.seed, options.budget_minutes, options.step) == (7, 3, 2.5, 9)
@@ -57,26 +54,26 @@ def test_options_are_numbers_and_absolute_paths(tmp_path: Path) -> None:
 
 
 def test_every_option_of_the_record_is_read(tmp_path: Path) -> None:
-    options = read_options(invocation(tmp_path, lengths="4k"))
+    options = _read_options(invocation(tmp_path, lengths="4k"))
     assert isinstance(options, Options)
     assert (options.budget_minutes, options.step, options.request_timeout) == (None, None, 1800.0)
 
 
 def test_lengths_default_to_those_that_the_checkpoint_claims(tmp_path: Path) -> None:
-    options = read_options(invocation(tmp_path, model="m"))
+    options = _read_options(invocation(tmp_path, model="m"))
     checkpoint = replace(run_of(calibration_checkpoint("512")).checkpoint, claimed_length=8192)
-    completed = complete_options(options, checkpoint)
+    completed = _complete_options(options, checkpoint)
     assert completed.lengths == tuple(length for length in default_lengths(None) if length <= 8192)
     assert completed.model_path == checkpoint.path
-    given = complete_options(replace(options, lengths=(1024,)), checkpoint)
+    given = _complete_options(replace(options, lengths=(1024,)), checkpoint)
     assert given.lengths == (1024,)
 
 
 def test_a_model_that_only_a_server_knows_has_no_second_tokenizer(tmp_path: Path) -> None:
-    options = read_options(invocation(tmp_path, length_tokenizer="/tokenizer", lengths="4k"))
+    options = _read_options(invocation(tmp_path, length_tokenizer="/tokenizer", lengths="4k"))
     checkpoint = run_of(calibration_checkpoint("512")).checkpoint
-    assert complete_options(options, checkpoint).length_tokenizer == "/tokenizer"
-    assert complete_options(options, replace(checkpoint, weight_bytes=0)).length_tokenizer is None
+    assert _complete_options(options, checkpoint).length_tokenizer == "/tokenizer"
+    assert _complete_options(options, replace(checkpoint, weight_bytes=0)).length_tokenizer is None
 
 
 def test_listing_cases_needs_no_tokenizer(tmp_path: Path) -> None:
@@ -148,3 +145,35 @@ def test_a_model_of_the_hub_is_read_from_the_local_cache_at_its_revision(
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match=r"^--model: no such directory '.*/lab/small@step-4000'; models of"):
         resolve_model(invocation(tmp_path, model="lab/small@step-4000"))
+
+
+def refusal(**arguments: Any) -> str:
+    with pytest.raises((ConfigError, EngineError)) as error:
+        check_values(Namespace(**DEFAULTS | arguments))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"suite": "helmets"}, "--suite: unknown 'helmets'; use one of ruler, helmet, frontier, all"),
+        ({"gpus_per_worker": "0"}, "--gpus-per-worker: '0'; give a whole number of at least 1"),
+        ({"step": "last"}, "--step: 'last'; give the training step as a whole number of at least 0"),
+        ({"prefill_chunk": "0"}, "--prefill-chunk: '0'; give auto, whole or a number of tokens of at least 1"),
+        ({"budget": "inf"}, "--budget: 'inf'; give a number of minutes above 0, such as 30 or 2.5"),
+        ({"request_timeout": "0"}, "--request-timeout: '0'; give a number of seconds above 0"),
+        (
+            {"journal": "a" * 300},
+            f"--journal: no file can have the name '{'a' * 40}'..., which is too long or holds a NUL; "
+            "give a path that the file system can hold",
+        ),
+        ({"api": "chat"}, "--api: 'chat' is for a server; give --base-url or --serve"),
+    ],
+)
+def test_an_unusable_value_is_named_with_the_accepted_ones(arguments: dict[str, Any], message: str) -> None:
+    assert refusal(**arguments) == message
+
+
+def test_the_defaults_are_accepted() -> None:
+    check_values(Namespace(**DEFAULTS))
+    check_values(Namespace(**DEFAULTS | {"prefill_chunk": "512", "budget": "2.5", "step": "0"}))

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ci import calibrate
-from fixtures.tasks import FAMILIES
-from plugins.config.invocation import ConfigError
-from plugins.config.yardstick import ONLY_TEMPLATE, check_texts, check_yardstick, choose_yardstick, read_yardstick
-from plugins.gates.thresholds import SHIPPED, Reference, load_thresholds
+from longctx.ci import propose_thresholds
+from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.tasks import FAMILIES
+from longctx.plugins.config.invocation import ConfigError
+from longctx.plugins.config.yardstick import (
+    ONLY_TEMPLATE,
+    _check_texts,
+    _choose_yardstick,
+    _read_yardstick,
+    check_yardstick,
+)
+from longctx.plugins.thresholds.read import load_thresholds
+from longctx.plugins.thresholds.records import SHIPPED, Reference
+from tests.helpers.report_records import report_of
 from tests.helpers.tiny_tokenizers import byte_level
 
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}<|assistant|>"
@@ -29,7 +38,7 @@ def chosen(
     tokenizer = byte_level()
     tokenizer.chat_template = template
     config = {} if eos is None else {"eos_token_id": eos}
-    reference, warning = choose_yardstick(given, references, is_chat_api=False, tokenizer=tokenizer, config=config)
+    reference, warning = _choose_yardstick(given, references, is_chat_api=False, tokenizer=tokenizer, config=config)
     return reference.scores["mean"], warning
 
 
@@ -62,9 +71,9 @@ def test_other_values_are_refused_in_one_line(given: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def report(**ruler: object) -> dict[str, object]:
+def report(**ruler: object) -> JsonReport:
     aspects = {name: {"4096": 80.0, "8192": 60.0} for name in ("retrieval", "tracing", "aggregation", "qa")}
-    return {
+    return report_of({
         "schema": "longctx-report/1",
         "model": {"name": "reference-7b", "path": "/m", "fingerprint": "f", "execution": {}},
         "run": {"corpora": "c", "prompts": "p", "samples": "s", "seed": 3, "options": {"journal": "/journal"}},
@@ -76,36 +85,36 @@ def report(**ruler: object) -> dict[str, object]:
         },
         "helmet": None,
         "regression": None,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
-def test_calibrate_writes_a_yardstick_that_a_run_on_the_same_text_takes(
+def test_thresholds_writes_a_yardstick_that_a_run_on_the_same_text_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(report()))
-    assert calibrate.main(["--yardstick", str(tmp_path / "report.json")]) == 0
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report()))
+    assert propose_thresholds.main(["--yardstick", str(tmp_path / "report.json")]) == 0
     file = tmp_path / "own.toml"
     file.write_text(capsys.readouterr().out)
-    reference = read_yardstick(file)
+    reference = _read_yardstick(file)
     assert reference.scores["mean"] == 81.25
     assert "reference-7b at 4k" in reference.source
-    check_texts(reference, "c.p")
+    _check_texts(reference, "c.p")
     with pytest.raises(ConfigError, match="other texts or prompts"):
-        check_texts(reference, "d.p")
+        _check_texts(reference, "d.p")
 
 
 def test_a_reference_without_a_mistake_makes_a_yardstick_that_a_model_can_exceed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(report(scores={"4096": 100.0})))
-    assert calibrate.main(["--yardstick", str(tmp_path / "report.json")]) == 0
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report(scores={"4096": 100.0})))
+    assert propose_thresholds.main(["--yardstick", str(tmp_path / "report.json")]) == 0
     (tmp_path / "own.toml").write_text(capsys.readouterr().out)
-    assert read_yardstick(tmp_path / "own.toml").scores["mean"] == 99.99
+    assert _read_yardstick(tmp_path / "own.toml").scores["mean"] == 99.99
 
 
 def test_a_yardstick_needs_all_tasks_of_ruler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(report(scores={"4096": None})))
-    assert calibrate.main(["--yardstick", str(tmp_path / "report.json")]) == 4
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report(scores={"4096": None})))
+    assert propose_thresholds.main(["--yardstick", str(tmp_path / "report.json")]) == 4
     assert "no length with all tasks" in capsys.readouterr().err
 
 
@@ -113,4 +122,4 @@ def test_a_yardstick_needs_all_tasks_of_ruler(tmp_path: Path, capsys: pytest.Cap
 def test_a_file_that_is_no_yardstick_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(text)
     with pytest.raises(ConfigError, match="is no yardstick"):
-        read_yardstick(tmp_path / "own.toml")
+        _read_yardstick(tmp_path / "own.toml")

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
-from fixtures.checkpoints.source import read_source
-from fixtures.conversion import ConversionError, Converter, prepare
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint, read_source
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.conversion import ConversionError, Converter, make_checkpoint
 from tests.helpers.tiny_models import save_model
 
 CONFIG: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 32, "use_rslora": False}
@@ -78,7 +78,7 @@ def merge(adapter: Path, scratch: Path, base: str | None = None) -> Path:
     source = read_source(adapter)
     assert source is not None
     assert source.kind == "adapter"
-    return prepare(source, Converter(command=None, base_model=base, scratch=scratch))
+    return make_checkpoint(source, Converter(command=None, base_model=base, scratch=scratch))
 
 
 @pytest.mark.parametrize("rslora", [False, True])

@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 from transformers import AutoModelForCausalLM
 
-from fixtures.checkpoints.source import read_source
-from fixtures.conversion import ConversionError, Converter, prepare
-from fixtures.conversion.__main__ import main as convert
+from longctx.fixtures.checkpoints.checkpoint import read_source
+from longctx.fixtures.conversion import ConversionError, Converter, make_checkpoint
+from longctx.fixtures.conversion.__main__ import main as convert
 from tests.helpers.runs import calibration_checkpoint, run_pytest
 from tests.helpers.servers import served_needles
 
@@ -83,7 +83,7 @@ def test_a_command_that_fails_is_one_line(command: str, message: str, raw: Path,
     source = read_source(raw, converts=True)
     assert source is not None
     with pytest.raises(ConversionError, match=message):
-        prepare(source, Converter(command=command, base_model=None, scratch=tmp_path))
+        make_checkpoint(source, Converter(command=command, base_model=None, scratch=tmp_path))
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConversionError, match=r"lacks \{checkpoint\} or \{out\}"):
         Converter(command="convert.sh", base_model=None, scratch=tmp_path).check()

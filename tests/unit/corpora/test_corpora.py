@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.corpora import CorpusError, essays, load_corpora, qa
-from fixtures.corpora.synthetic import prose
-from fixtures.corpora.synthetic.paragraph_questions import one_hop_paragraphs, two_hop_paragraphs
+from longctx.fixtures.corpora import CorpusError, load_corpora
+from longctx.fixtures.corpora.published import ruler
+from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestions
+from longctx.fixtures.corpora.synthetic import prose
+from longctx.fixtures.corpora.synthetic.passage_questions import one_hop_paragraphs, two_hop_paragraphs
 from tests.helpers.paths import REPOSITORY
 
 Write = Callable[[str, Any], Path]
@@ -83,22 +85,22 @@ def hotpot_item(answer: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_essays_are_cut_at_the_ends_of_sentences(text: str, sentences: list[str]) -> None:
-    assert list(essays.split(text)) == sentences
+    assert list(ruler.split(text)) == sentences
 
 
 @given(st.text(alphabet="ab AB.?!\"')\n019", max_size=200))
 def test_cutting_loses_no_text(text: str) -> None:
-    sentences = list(essays.split(text))
+    sentences = list(ruler.split(text))
     assert "".join("".join(sentences).split()) == "".join(text.split())
     assert all(sentence == " ".join(sentence.split()) != "" for sentence in sentences)
 
 
 def test_a_very_long_sentence_is_cut_between_words() -> None:
-    sentences = list(essays.split("word " * 250 + "end."))
+    sentences = list(ruler.split("word " * 250 + "end."))
     assert [len(sentence.split()) for sentence in sentences] == [120, 120, 11]
 
 
-@pytest.mark.parametrize("name", [name + end for name in essays.NAMES for end in ("", ".gz")])
+@pytest.mark.parametrize("name", [name + end for name in ruler.NAMES for end in ("", ".gz")])
 def test_essays_become_the_haystack_and_begin_again(write: Write, tmp_path: Path, name: str) -> None:
     write(name, {"text": "One here. Two here. Three here."})
     haystack = load_corpora(tmp_path).haystack
@@ -123,12 +125,12 @@ def test_squad_yields_answerable_questions_with_distinct_answers(write: Write) -
         squad_item(id="empty"),
     )
     data["data"].append(squad(squad_item("burned", id="again"))["data"][0])
-    loaded = qa.load_squad(write("squad.json", data))
+    loaded = ruler.load_squad(write("squad.json", data))
     assert loaded.paragraphs == ("The mill burned in spring.",)
     assert loaded.questions == (
-        qa.Question("q", "When did it burn?", ("in spring", "spring"), (0,), (0,)),
-        qa.Question("case", "When did it burn?", ("SPRING",), (0,), (0,)),
-        qa.Question("again", "When did it burn?", ("burned",), (0,), (0,)),
+        ParagraphQuestion("q", "When did it burn?", ("in spring", "spring"), (0,), (0,)),
+        ParagraphQuestion("case", "When did it burn?", ("SPRING",), (0,), (0,)),
+        ParagraphQuestion("again", "When did it burn?", ("burned",), (0,), (0,)),
     )
     assert (loaded.source, loaded.left_out) == ("published", 2)
 
@@ -140,23 +142,23 @@ def test_hotpot_yields_questions_that_containment_can_score(write: Write) -> Non
         hotpot_item("Fog", _id="answer outside the evidence"),
         hotpot_item("Aln", _id="evidence outside the context", supporting_facts=[["Ida", 0], ["Elsewhere", 0]]),
     ]
-    loaded = qa.load_hotpot(write("hotpotqa.json", data))
+    loaded = ruler.load_hotpot(write("hotpotqa.json", data))
     assert loaded.paragraphs == ("Mill\nThe mill burned. Ida built it.", "Ida\nIda was born in Aln.", "Fog\nFog.")
-    assert loaded.questions == (qa.Question("h", "Where was its builder born?", ("Aln",), (0, 1), (0, 1, 2)),)
+    assert loaded.questions == (ParagraphQuestion("h", "Where was its builder born?", ("Aln",), (0, 1), (0, 1, 2)),)
     assert (loaded.source, loaded.left_out) == ("published", 3)
 
 
 @pytest.mark.parametrize("folder", ["", "qa/"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_question_files_may_have_every_known_name(write: Write, tmp_path: Path, folder: str, suffix: str) -> None:
-    for name in qa.SQUAD_NAMES:
+    for name in ruler.SQUAD_NAMES:
         path = write(f"{folder}{name}{suffix}", squad(squad_item("spring")))
-        assert qa.find_squad(tmp_path) == path
+        assert ruler.find_squad(tmp_path) == path
         assert load_corpora(tmp_path).squad.source == "published"
         path.unlink()
-    for name in qa.HOTPOT_NAMES:
+    for name in ruler.HOTPOT_NAMES:
         path = write(f"{folder}{name}{suffix}", [hotpot_item("Aln")])
-        assert qa.find_hotpot(tmp_path) == path
+        assert ruler.find_hotpot(tmp_path) == path
         assert load_corpora(tmp_path).hotpot.source == "published"
         path.unlink()
 
@@ -205,7 +207,7 @@ def test_generated_texts_have_not_changed() -> None:
     sentences = "\n".join(map(prose.sentence, range(5000)))
     assert sha256(sentences.encode()).hexdigest()[:16] == "8d198b203a130ebe"
     questions = repr((one_hop_paragraphs(0), two_hop_paragraphs(0)))
-    assert sha256(questions.encode()).hexdigest()[:16] == "4a02eeb164e7631f"
+    assert sha256(questions.encode()).hexdigest()[:16] == "21ed6295a8ced502"
 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
@@ -258,10 +260,10 @@ def test_a_file_that_does_not_fit_is_an_error_of_one_line(
 
 
 def test_published_essays_are_cut_into_small_sentences(published: Path) -> None:
-    path = essays.find_essays(published)
+    path = ruler.find_essays(published)
     if path is None:
         pytest.skip("no essays there")
-    sentences = essays.read_essays(path)
+    sentences = ruler.read_essays(path)
     lengths = [len(sentence.split()) for sentence in sentences]
     assert max(lengths) <= 120
     assert 12 <= sum(lengths) / len(lengths) <= 22
@@ -270,11 +272,11 @@ def test_published_essays_are_cut_into_small_sentences(published: Path) -> None:
 
 @pytest.mark.parametrize(
     ("find", "load", "gold"),
-    [(qa.find_squad, qa.load_squad, 1), (qa.find_hotpot, qa.load_hotpot, 2)],
+    [(ruler.find_squad, ruler.load_squad, 1), (ruler.find_hotpot, ruler.load_hotpot, 2)],
     ids=["squad", "hotpot"],
 )
 def test_published_questions_have_their_answer_in_their_evidence(
-    published: Path, find: Callable[[Path], Path | None], load: Callable[[Path], qa.QuestionSet], gold: int
+    published: Path, find: Callable[[Path], Path | None], load: Callable[[Path], ParagraphQuestions], gold: int
 ) -> None:
     path = find(published)
     if path is None:

@@ -1,4 +1,4 @@
-"""`python -m fixtures.corpora fetch`: complete files or none, from a server that may fail in the middle."""
+"""`longctx fetch`: complete files or none, from a server that may fail in the middle."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.corpora import load_corpora
-from fixtures.corpora.__main__ import main
-from fixtures.corpora.download import FetchError, fetch
-from fixtures.corpora.download.fetch import HubFile, WebFile, download_web_file, fetch_hub_file
-from fixtures.corpora.download.manifest import MANIFEST, Manifest
+from longctx.fixtures.corpora import download as fetch
+from longctx.fixtures.corpora import load_corpora
+from longctx.fixtures.corpora.__main__ import main
+from longctx.fixtures.corpora.download import (
+    MANIFEST,
+    FetchError,
+    _download_web_file,
+    _fetch_hub_file,
+    _HubFile,
+    _Manifest,
+    _WebFile,
+)
 from tests.helpers.archives import files_under, tar_of, zip_of
 from tests.helpers.mirrors import COMMIT, Mirror, serving
 
@@ -37,13 +44,13 @@ def ignore(line: str) -> None:
 
 
 def fetch_web(mirror: Mirror, directory: Path, sha256: str | None = SHA256) -> None:
-    file = WebFile(path="big", url="https://publisher.example/big", sha256=sha256)
-    download_web_file(file, Manifest(directory), mirror.url, ignore)
+    file = _WebFile(path="big", url="https://publisher.example/big", sha256=sha256)
+    _download_web_file(file, _Manifest(directory), mirror.url, ignore)
 
 
 def fetch_hub(mirror: Mirror, directory: Path, sha256: str | None = SHA256) -> None:
-    file = HubFile(name="org/set", filename="big", commit=COMMIT, sha256=sha256)
-    fetch_hub_file(file, Manifest(directory), mirror.url, ignore)
+    file = _HubFile(name="org/set", filename="big", commit=COMMIT, sha256=sha256)
+    _fetch_hub_file(file, _Manifest(directory), mirror.url, ignore)
 
 
 @pytest.mark.parametrize("sha256", [SHA256, None], ids=["known checksum", "no checksum"])
@@ -113,12 +120,12 @@ def test_a_complete_file_that_was_not_recorded_is_recorded_and_not_downloaded(mi
     (tmp_path / "org/set/big").write_bytes(CONTENT)
     fetch_hub(mirror, tmp_path)
     assert mirror.requests == []
-    assert Manifest(tmp_path).holds("org/set/big")
+    assert _Manifest(tmp_path).holds("org/set/big")
 
 
 def put_ruler(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in (("SQUAD", json.dumps(SQUAD).encode()), ("HOTPOT", b"[]")):
-        known: WebFile = getattr(fetch, name)
+        known: _WebFile = getattr(fetch, name)
         mirror.files["/" + known.url.split("/", 3)[3]] = content
         monkeypatch.setattr(fetch, name, replace(known, sha256=hashlib.sha256(content).hexdigest()))
     folder = f"repo-1/{fetch.ESSAYS_FOLDER}"

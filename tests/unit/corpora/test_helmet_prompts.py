@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.corpora.__main__ import main
-from fixtures.preflight import sample_problems
-from fixtures.records import Sample
-from fixtures.tasks import TASKS, load_tasks
-from fixtures.tasks.task import Task
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.corpora.__main__ import main
+from longctx.fixtures.preflight import sample_problems
+from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks import TASKS, load_tasks
+from longctx.fixtures.tasks.task import Task
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.helmet_clone import make_helmet_clone
 from tests.helpers.tiny_tokenizers import GENERATED, HELMET, byte_level, formatter
 

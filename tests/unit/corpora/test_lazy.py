@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.corpora.synthetic.lazy import LazySequence, in_order
+from longctx.fixtures.corpora.synthetic.keyed_random import LazySequence, in_order
 
 sizes = st.integers(0, 12)
 ends = st.none() | st.integers(-15, 15)

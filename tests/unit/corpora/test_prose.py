@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.corpora.synthetic import prose
-from fixtures.corpora.synthetic.slots import entries, parse_slots
+from longctx.fixtures.corpora.synthetic import prose
+from longctx.fixtures.corpora.synthetic.sentences import entries, parse_slots
 from tests.helpers.paths import REPOSITORY
 
 FORBIDDEN = re.compile(r"\b(?:magic|special|numbers?|variables?|var|values?|words?|uuids?)\b", re.IGNORECASE)
@@ -24,11 +24,11 @@ State = tuple[int, int, str, bool]
 LEVEL: State = (0, 0, "", True)
 
 
-def elements(form: prose.Form) -> Elements:
-    """Return the form as a sequence of choices; a literal is a choice of one."""
-    literals = form.pattern.split("%s")
+def elements(pattern: str, slots: Elements) -> Elements:
+    """Return a form as a sequence of choices; a literal is a choice of one."""
+    literals = pattern.split("%s")
     mixed: list[tuple[str, ...]] = [(literals[0],)]
-    for slot, literal in zip(form.slots, literals[1:], strict=True):
+    for slot, literal in zip(slots, literals[1:], strict=True):
         mixed += [slot, (literal,)]
     return tuple(mixed)
 
@@ -80,12 +80,13 @@ def test_the_proof_detects_ambiguity() -> None:
 def test_no_two_forms_can_render_the_same_sentence() -> None:
     """Together with the next two tests, this proves that `sentence` is injective."""
     for one, other in combinations(prose.forms(), 2):
-        assert not can_meet(elements(one), elements(other), [LEVEL]), (one.pattern, other.pattern)
+        first, second = (elements(form.pattern, form.slots) for form in (one, other))
+        assert not can_meet(first, second, [LEVEL]), (one.pattern, other.pattern)
 
 
 def test_no_form_renders_two_choices_alike() -> None:
     for form in prose.forms():
-        assert not is_ambiguous(elements(form)), form.pattern
+        assert not is_ambiguous(elements(form.pattern, form.slots)), form.pattern
 
 
 def test_every_form_has_enough_sentences_for_its_share_of_the_indices() -> None:
@@ -133,7 +134,7 @@ def test_an_index_out_of_range_is_an_error(index: int) -> None:
 
 
 def test_sentences_do_not_depend_on_the_process() -> None:
-    program = "from fixtures.corpora.synthetic import prose; print('\\n'.join(map(prose.sentence, range(500))))"
+    program = "from longctx.fixtures.corpora.synthetic import prose; print('\\n'.join(map(prose.sentence, range(500))))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],

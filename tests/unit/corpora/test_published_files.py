@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.corpora import Corpora, CorpusError, load_corpora
-from fixtures.corpora.published import jsonl_index
-from fixtures.corpora.published.layout_kinds import WHOLE_BYTES, PublishedFiles, fingerprint_files
-from fixtures.corpora.published.recall import load_prepared
+from longctx.fixtures.corpora import Corpora, CorpusError, load_corpora
+from longctx.fixtures.corpora import files as jsonl_index
+from longctx.fixtures.corpora.published.layouts import WHOLE_BYTES, PublishedFiles, fingerprint_files
+from longctx.fixtures.corpora.published.recall import load_prepared
 from tests.helpers.published_files import (
     GOLD,
     OTHERS,
@@ -60,8 +60,8 @@ def test_nothing_is_parsed_before_its_first_use(write: Write, tmp_path: Path) ->
 def test_the_fingerprint_changes_with_any_byte_of_a_small_file_and_with_the_size_of_a_large_one(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.corpora.published.layout_kinds.WHOLE_BYTES", 2**12)
-    monkeypatch.setattr("fixtures.corpora.published.layout_kinds.BLOCK_BYTES", 16)
+    monkeypatch.setattr("longctx.fixtures.corpora.published.layouts.WHOLE_BYTES", 2**12)
+    monkeypatch.setattr("longctx.fixtures.corpora.published.layouts.BLOCK_BYTES", 16)
     small_classification_sets(write)
     seen = {load_corpora(tmp_path).fingerprint, Corpora().fingerprint}
     write("icl/trec/TREC_10.label", "LOC:other Whose ?\n")

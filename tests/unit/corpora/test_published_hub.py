@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.corpora import CorpusError, load_corpora
-from fixtures.corpora.published.hub import copies, split_files
+from longctx.fixtures.corpora import CorpusError, load_corpora
+from longctx.fixtures.corpora.published.hub import copies, split_files
 from tests.helpers.paths import REPOSITORY
 
 TREC: dict[str, dict[str, list[Any]]] = {
@@ -178,7 +178,7 @@ def test_a_damaged_table_is_reported_in_one_line(caches: Path) -> None:
 
 def test_offline_copies_are_enough(caches: Path) -> None:
     put_trec(caches / "hub/datasets--CogComp--trec/snapshots/0123")
-    script = "import sys; from fixtures.corpora import load_corpora; c = load_corpora(sys.argv[1]); "
+    script = "import sys; from longctx.fixtures.corpora import load_corpora; c = load_corpora(sys.argv[1]); "
     script += "assert 'datasets' not in sys.modules; print(len(c.published_set('trec_coarse').train))"
     ended = subprocess.run(
         [sys.executable, "-c", script, str(caches / "data")],

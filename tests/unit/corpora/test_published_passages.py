@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.corpora import CorpusError
-from fixtures.corpora.published import jsonl_index
-from fixtures.corpora.published.jsonl_index import open_array, open_lines
-from fixtures.corpora.schema import PassageQuestion
+from longctx.fixtures.corpora import CorpusError
+from longctx.fixtures.corpora import files as jsonl_index
+from longctx.fixtures.corpora.files import open_array, open_lines
+from longctx.fixtures.corpora.schema import PassageQuestion
 from tests.helpers.published_files import (
     GOLD,
     OTHERS,
@@ -54,7 +54,7 @@ def test_the_six_lines_of_a_question_are_one_entry_with_its_gold_passage(write: 
 
 @given(places=st.lists(st.integers(0, 9), min_size=2, max_size=6, unique=True), order=st.permutations(range(9)))
 def test_the_gold_passage_is_the_one_that_moves(places: list[int], order: list[int]) -> None:
-    from fixtures.corpora.published.passages import _moved
+    from longctx.fixtures.corpora.published.passages import _moved
 
     others = [("", f"p{n}") for n in order]
     first, last = ([*others[:at], ("", "gold"), *others[at:]] for at in (places[0], places[-1]))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.corpora import CorpusError, load_corpora
-from fixtures.corpora.schema import ClassificationSet
+from longctx.fixtures.corpora import CorpusError, load_corpora
+from longctx.fixtures.corpora.schema import ClassificationSet
 from tests.helpers.published_files import (
     Write,
     book,

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from fixtures.corpora.schema import DocumentQuestion
-from fixtures.corpora.synthetic.archive import long_documents, summary_cases
-from fixtures.corpora.synthetic.bm25 import Bm25Index
-from fixtures.corpora.synthetic.chronicle_plot import SETTINGS
-from fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, plot_questions
-from fixtures.corpora.synthetic.chronicles import Chronicle
-from fixtures.corpora.synthetic.entities import World
-from fixtures.corpora.synthetic.grammar import Fields, date_form
-from fixtures.corpora.synthetic.keyed_random import KeyedRandom
-from fixtures.corpora.synthetic.summary_plots import event_kinds, make_plot
-from fixtures.scoring.match import contains_words
-from fixtures.scoring.synthetic_events import tells
-from fixtures.scoring.synthetic_sentences import split_sentences
-from fixtures.scoring.synthetic_summaries import summary_score
-from tests.helpers.solvers import first_of_type, share
+from benchmarks.archive_solvers import first_of_type
+from longctx.fixtures.corpora.schema import DocumentQuestion
+from longctx.fixtures.corpora.synthetic.archive import long_documents, summary_cases
+from longctx.fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, _plot_questions
+from longctx.fixtures.corpora.synthetic.chronicles import SETTINGS, Chronicle
+from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
+from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
+from longctx.fixtures.corpora.synthetic.sentences import FormFields, date_form
+from longctx.fixtures.corpora.synthetic.summaries import EVENTS_FILE, _make_plot
+from longctx.fixtures.corpora.synthetic.world import World
+from longctx.fixtures.scoring.match import contains_words
+from longctx.fixtures.scoring.synthetic import split_sentences, summary_score, tells
+from tests.helpers.solvers import share
 
 WORLD = World(0)
 # About 4K tokens.
 PARAGRAPHS = 32
+KINDS = tomllib.loads(EVENTS_FILE.read_text("ascii"))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_the_state_that_a_landmark_dates_does_not_change_in_its_paragraph() -> N
     for index in range(6):
         events = Chronicle(WORLD, f"replay-{index}", 200, SETTINGS[index % 3]).events(200)
         marks = {event.thing: event.paragraph for event in events if event.kind == "landmark"}
-        questions = plot_questions(events, KeyedRandom(index))
+        questions = _plot_questions(events, KeyedRandom(index))
         dated = [question for question in questions if question.kind in ("owner_at", "place_at")]
         assert len(dated) > 50
         for question in dated:
@@ -92,7 +92,7 @@ def test_a_word_matcher_scores_below_the_oracle_on_documents(documents: dict[str
     right = []
     for question in documents["infbench_qa"]:
         paragraphs = question.document.split("\n\n")
-        (best,) = Bm25Index(paragraphs).search(question.question, 1)
+        (best,) = _Bm25Index(paragraphs).search(question.question, 1)
         guess = first_of_type(question.question, paragraphs[best])
         right.append(any(form in guess for form in question.answers))
     assert share(right) <= 0.6
@@ -100,7 +100,7 @@ def test_a_word_matcher_scores_below_the_oracle_on_documents(documents: dict[str
 
 @pytest.mark.parametrize("paragraphs", [PARAGRAPHS, 160])
 def test_evidence_is_spread_over_the_whole_document(paragraphs: int) -> None:
-    questions = [long_documents("narrativeqa").question(i, paragraphs) for i in range(60)]
+    questions = [long_documents("narrativeqa").question_without_document(i, paragraphs) for i in range(60)]
     depths = [min(question.depths) for question in questions]
     assert share([depth >= 0.75 for depth in depths]) <= 0.4
     assert all(share([low <= depth < low + 0.25 for depth in depths]) >= 0.08 for low in (0, 0.25, 0.5, 0.74))
@@ -160,25 +160,25 @@ def test_every_form_of_a_major_event_tells_it_with_its_date(genre: str) -> None:
     name = "infbench_sum" if genre == "saga" else "multi_lexsum"
     seen = set()
     for index in range(40):
-        for major in make_plot(WORLD, genre, name, index).majors:
+        for major in _make_plot(WORLD, genre, name, index).majors:
             seen.add(major.event.id.partition("-")[2])
             year, month, day = major.date
             assert tells(major.key_point, major.event)
             for number, form in enumerate(major.forms):
                 when = date_form(year, KeyedRandom(index, number), month, day)
                 given = {**major.given, "year": str(year), "when": when}
-                sentence = Fields(KeyedRandom(index, number), given).write(form)
+                sentence = FormFields(KeyedRandom(index, number), given).write(form)
                 assert tells(sentence, major.event), sentence
                 assert major.given["place"] in sentence
                 assert not tells(sentence.replace(major.given["place"], "town").replace(str(year), ""), major.event)
-    assert seen == {kind["name"] for kind in event_kinds()[genre]}
+    assert seen == {kind["name"] for kind in KINDS[genre]}
     assert len(seen) >= 25
 
 
 def test_no_two_cases_have_the_same_plot() -> None:
     for genre, name in (("saga", "infbench_sum"), ("lawsuit", "multi_lexsum")):
         plots = [
-            tuple(major.event.id.partition("-")[2] for major in make_plot(WORLD, genre, name, index).majors)
+            tuple(major.event.id.partition("-")[2] for major in _make_plot(WORLD, genre, name, index).majors)
             for index in range(40)
         ]
         assert len(set(plots)) == 40
@@ -188,8 +188,8 @@ def test_no_two_cases_have_the_same_plot() -> None:
 def test_nobody_acts_in_prison_in_exile_or_after_death() -> None:
     for index in range(60):
         states: dict[str, str] = {}
-        for major in make_plot(WORLD, "saga", "infbench_sum", index).majors:
-            kind = next(kind for kind in event_kinds()["saga"] if kind["name"] == major.event.id.partition("-")[2])
+        for major in _make_plot(WORLD, "saga", "infbench_sum", index).majors:
+            kind = next(kind for kind in KINDS["saga"] if kind["name"] == major.event.id.partition("-")[2])
             for role in (role for role in "xy" if role in major.given):
                 assert states.get(major.given[role], "free") == kind.get("needs", {}).get(role, "free")
             states |= {major.given[role]: state for role, state in kind.get("then", {}).items()}

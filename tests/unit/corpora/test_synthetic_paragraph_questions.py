@@ -11,50 +11,53 @@ from random import Random
 
 import pytest
 
-from fixtures.corpora.qa import Question, QuestionSet
-from fixtures.corpora.synthetic import paragraph_questions
-from fixtures.corpora.synthetic.bm25 import Bm25Index
-from fixtures.corpora.synthetic.entities import Entity, World
-from fixtures.corpora.synthetic.paragraph_questions import one_hop_paragraphs, two_hop_paragraphs
-from fixtures.corpora.synthetic.passages import passage
-from fixtures.scoring.match import contains_words
-from fixtures.tasks import TASKS
+from benchmarks.archive_solvers import first_of_type
+from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestions
+from longctx.fixtures.corpora.synthetic import passage_questions
+from longctx.fixtures.corpora.synthetic.passage_questions import (
+    _Bm25Index,
+    _write_passage,
+    one_hop_paragraphs,
+    two_hop_paragraphs,
+)
+from longctx.fixtures.corpora.synthetic.world import Entity, World
+from longctx.fixtures.scoring.match import contains_words
+from longctx.fixtures.tasks import TASKS
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.solvers import first_of_type
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 WORLD = World(0)
 DIGEST = """
 import hashlib
-from fixtures.corpora.synthetic.paragraph_questions import one_hop_paragraphs, two_hop_paragraphs
+from longctx.fixtures.corpora.synthetic.passage_questions import one_hop_paragraphs, two_hop_paragraphs
 one, two = one_hop_paragraphs(3), two_hop_paragraphs(3)
 print(hashlib.sha256(repr((one.paragraphs[:50], one.questions[:50], two.questions[:50])).encode()).hexdigest())
 """
 
 
 @pytest.fixture(params=[one_hop_paragraphs, two_hop_paragraphs], ids=["one hop", "two hops"])
-def questions(request: pytest.FixtureRequest) -> QuestionSet:
+def questions(request: pytest.FixtureRequest) -> ParagraphQuestions:
     """One of the sets, built on first use rather than while tests are collected."""
     built = request.param(0)
-    assert isinstance(built, QuestionSet)
+    assert isinstance(built, ParagraphQuestions)
     return built
 
 
-def sample(questions: QuestionSet, count: int) -> list[Question]:
+def sample(questions: ParagraphQuestions, count: int) -> list[ParagraphQuestion]:
     return Random(0).sample(questions.questions, count)
 
 
-def subject_of(question: Question) -> Entity:
+def subject_of(question: ParagraphQuestion) -> Entity:
     """Return the entity that a question names."""
     kind, _, index = question.id.partition(".")[0].partition("-")
     return Entity(kind, int(index))
 
 
-def answers(text: str, question: Question) -> bool:
+def answers(text: str, question: ParagraphQuestion) -> bool:
     return any(contains_words(text, form) for form in question.answers)
 
 
-def test_there_is_enough_for_a_million_tokens(questions: QuestionSet) -> None:
+def test_there_is_enough_for_a_million_tokens(questions: ParagraphQuestions) -> None:
     assert questions.source == "archive"
     assert questions.left_out == 0
     assert len(set(questions.paragraphs)) == len(questions.paragraphs)
@@ -63,12 +66,12 @@ def test_there_is_enough_for_a_million_tokens(questions: QuestionSet) -> None:
     assert len({question.id for question in questions.questions}) == len(questions.questions)
 
 
-def test_gold_paragraphs_are_known_before_the_question(questions: QuestionSet) -> None:
+def test_gold_paragraphs_are_known_before_the_question(questions: ParagraphQuestions) -> None:
     assert questions.golds is not None
     assert all(questions.gold(at) == question.gold for at, question in enumerate(questions.questions))
 
 
-def test_the_answer_stands_in_the_last_gold_paragraph_and_not_in_the_question(questions: QuestionSet) -> None:
+def test_the_answer_stands_in_the_last_gold_paragraph_and_not_in_the_question(questions: ParagraphQuestions) -> None:
     for question in sample(questions, 2000):
         assert answers(questions.paragraphs[question.gold[-1]], question), question
         assert not answers(question.question, question), question
@@ -112,7 +115,7 @@ def test_paragraphs_are_those_of_the_archive() -> None:
     questions = two_hop_paragraphs(0)
     for question in sample(questions, 50):
         work = subject_of(question)
-        golds = [passage(WORLD, entity).text for entity in (work, WORLD.maker(work))]
+        golds = [_write_passage(WORLD, entity).text for entity in (work, WORLD.maker(work))]
         assert [questions.paragraphs[place] for place in question.gold] == golds
 
 
@@ -127,9 +130,9 @@ def test_a_question_writes_only_its_own_paragraphs(monkeypatch: pytest.MonkeyPat
 
     def counted(world: World, entity: Entity) -> object:
         written.append(entity)
-        return passage(world, entity)
+        return _write_passage(world, entity)
 
-    monkeypatch.setattr(paragraph_questions, "passage", counted)
+    monkeypatch.setattr(passage_questions, "_write_passage", counted)
     questions = two_hop_paragraphs(11)
     question = questions.questions[4321]
     assert written == []
@@ -145,7 +148,7 @@ def test_the_pool_does_not_depend_on_the_process() -> None:
     assert run.stdout.strip() == sha256(here.encode()).hexdigest()
 
 
-def test_the_best_constant_answer_scores_at_chance(questions: QuestionSet) -> None:
+def test_the_best_constant_answer_scores_at_chance(questions: ParagraphQuestions) -> None:
     """The constant answer is the one that is most often right for half of the questions, tried on the others."""
     questions_ = sample(questions, 800)
     forms = Counter(form for question in questions_[:400] for form in question.answers)
@@ -160,7 +163,7 @@ def test_a_word_matcher_scores_below_the_oracle(task: str, most: float) -> None:
     for index in range(40):
         sample = TASKS[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=GENERATED)
         texts = re.split(r"(?:^|\n\n)Document \d+:\n", sample.context)[1:]
-        (best,) = Bm25Index(texts).search(sample.question, 1)
+        (best,) = _Bm25Index(texts).search(sample.question, 1)
         right.append(TASKS[task].score(sample, first_of_type(sample.question, texts[best])).value)
     assert sum(right) / len(right) <= most
 

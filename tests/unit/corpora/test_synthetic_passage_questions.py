@@ -7,16 +7,15 @@ from collections import Counter
 
 import pytest
 
-from fixtures.corpora.schema import Passage, PassageQuestion
-from fixtures.corpora.synthetic.archive import passage_questions
-from fixtures.corpora.synthetic.bm25 import Bm25Index
-from fixtures.corpora.synthetic.entities import Entity, World
-from fixtures.corpora.synthetic.facts import fact_of
-from fixtures.corpora.synthetic.keyed_random import KeyedRandom
-from fixtures.scoring.match import contains_words
-from fixtures.scoring.synthetic_citations import Evidence, citation_score
-from fixtures.scoring.synthetic_sentences import split_items, split_sentences
-from tests.helpers.solvers import first_of_type, share
+from benchmarks.archive_solvers import first_of_type
+from longctx.fixtures.corpora.schema import Passage, PassageQuestion
+from longctx.fixtures.corpora.synthetic.archive import passage_questions
+from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
+from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
+from longctx.fixtures.corpora.synthetic.world import Entity, World, fact_of
+from longctx.fixtures.scoring.match import contains_words
+from longctx.fixtures.scoring.synthetic import Evidence, citation_score, split_items, split_sentences
+from tests.helpers.solvers import share
 
 WORLD = World(0)
 RAG = ("nq", "triviaqa", "popqa", "hotpotqa")
@@ -118,7 +117,7 @@ def test_a_word_matcher_scores_below_the_oracle(
     for question in questions[name]:
         passages = context_of(question)
         texts = [f"{passage.title}. {passage.text}" for passage in passages]
-        (best,) = Bm25Index(texts).search(question.question, 1)
+        (best,) = _Bm25Index(texts).search(question.question, 1)
         right.append(is_right(first_of_type(question.question, texts[best]), question))
     assert share(right) <= most
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from fixtures.corpora.schema import LabelledText
-from fixtures.corpora.synthetic.archive import classification, ranking_questions
-from fixtures.corpora.synthetic.bm25 import Bm25Index
-from fixtures.corpora.synthetic.classification import SHAPES, class_rule
-from fixtures.corpora.synthetic.entities import World
+from longctx.fixtures.corpora.schema import LabelledText
+from longctx.fixtures.corpora.synthetic.archive import classification, ranking_questions
+from longctx.fixtures.corpora.synthetic.classification import SHAPES, _class_rule
+from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
+from longctx.fixtures.corpora.synthetic.world import World
 from tests.helpers.solvers import share
 
 WORLD = World(0)
@@ -34,7 +34,7 @@ def test_ranking_is_balanced_and_words_alone_do_not_rank() -> None:
         assert Counter(labels) == dict.fromkeys(range(4), 12)
         assert len({passage.text for passage in passages}) == 48
         assert all(60 <= len(passage.text.split()) <= 180 for passage in passages)
-        ranked = Bm25Index([f"{passage.title} {passage.text}" for passage in passages]).search(query.query, 10)
+        ranked = _Bm25Index([f"{passage.title} {passage.text}" for passage in passages]).search(query.query, 10)
         scores.append(ndcg([labels[place] for place in ranked], labels))
     assert sum(scores) / len(scores) <= 0.6
 
@@ -93,7 +93,7 @@ def test_classes_are_learned_from_examples_and_only_from_them(name: str, shots: 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_class_rule_gives_every_label(name: str) -> None:
-    rule = class_rule(WORLD, name)
+    rule = _class_rule(WORLD, name)
     group_of = {noun: group for group, nouns in enumerate(rule.things) for noun in nouns}
     assert len(group_of) == sum(map(len, rule.things)), "a thing of two groups"
     for shot in classification(name).test[:100]:
@@ -116,7 +116,7 @@ def states(text: str, form: str, noun: str) -> bool:
 def test_the_sets_for_classification_differ_in_kind() -> None:
     """Questions, commands, messages and requests share no sentence."""
     sentences = [
-        {form for forms in class_rule(WORLD, name).matters for form in forms}
+        {form for forms in _class_rule(WORLD, name).matters for form in forms}
         for name in ("trec_fine", "nlu", "banking77", "clinc150")
     ]
     assert len(set.union(*sentences)) == sum(map(len, sentences))

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.corpora.download import FetchError
-from fixtures.corpora.download.fetch import unpack
-from fixtures.corpora.download.manifest import Manifest
+from longctx.fixtures.corpora.download import FetchError, _Manifest, unpack
 from tests.helpers.archives import files_under, tar_of
 
 CONTENT = bytes(range(256)) * 400
@@ -25,17 +23,17 @@ def test_an_archive_writes_nothing_outside_the_directory(name: str, tmp_path: Pa
     archive = directory / "a.tar.gz"
     archive.write_bytes(tar_of({"data/one": b"1", name: b"x"}))
     with pytest.raises(FetchError, match="outside"):
-        unpack(archive, "key", Manifest(directory), ignore)
+        unpack(archive, "key", _Manifest(directory), ignore)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.tar.gz"]
 
 
 def test_links_of_an_archive_are_left_out(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(tar_of({"data/one": b"1"}, links={"data/two": "one"}))
-    unpack(archive, "key", Manifest(tmp_path), ignore)
+    unpack(archive, "key", _Manifest(tmp_path), ignore)
     assert files_under(tmp_path) == ["a.tar.gz", "one"]
     assert (tmp_path / "one").read_bytes() == b"1"
-    assert Manifest(tmp_path).holds_members("key")
+    assert _Manifest(tmp_path).holds_members("key")
 
 
 def test_a_torn_archive_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
@@ -43,17 +41,17 @@ def test_a_torn_archive_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(content[: len(content) // 2])
     with pytest.raises(FetchError, match="cannot be unpacked"):
-        unpack(archive, "key", Manifest(tmp_path), ignore)
+        unpack(archive, "key", _Manifest(tmp_path), ignore)
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
-    assert not Manifest(tmp_path).holds_members("key")
+    assert not _Manifest(tmp_path).holds_members("key")
 
 
 def test_unpacking_again_replaces_only_missing_files(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(tar_of({f"data/kilt/{number}": b"%d" % number for number in range(4)}))
-    unpack(archive, "key", Manifest(tmp_path), ignore)
+    unpack(archive, "key", _Manifest(tmp_path), ignore)
     (tmp_path / "kilt/2").unlink()
     lines: list[str] = []
-    unpack(archive, "key", Manifest(tmp_path), lines.append)
+    unpack(archive, "key", _Manifest(tmp_path), lines.append)
     assert lines == ["kilt/2: unpacked"]
     assert [(tmp_path / "kilt" / str(number)).read_bytes() for number in range(4)] == [b"0", b"1", b"2", b"3"]

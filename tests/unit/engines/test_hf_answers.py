@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models
+from transformers import MixtralConfig
 
-from fixtures.engines import EngineError
-from fixtures.engines.hf import engine as hf_engine
-from fixtures.engines.hf import prefill
-from fixtures.engines.hf.stopping import StopTracker
-from fixtures.memory.estimate import SLIDING_CHUNK_TOKENS
-from fixtures.records import Generation, Prompt
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.hf import engine as hf_engine
+from longctx.fixtures.engines.hf import prefill
+from longctx.fixtures.engines.hf.decode import StopTracker, generate_batch
+from longctx.fixtures.records import Generation, Prompt
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, saved_in, texts
 from tests.helpers.tiny_models import (
     CONFIGS,
     LONGROPE_TURN,
+    SIZES,
     VOCABULARY,
     byte_tokenizer,
     prompt,
@@ -62,25 +63,23 @@ def test_batched_answers_equal_single_ones(family: str, saved: Saved) -> None:
 def test_answers_after_chunks_equal_those_after_whole_prompts(family: str, attention: str, saved: Saved) -> None:
     engine = engine_of(saved(family), attention=attention)
     whole = copy.copy(engine)
-    whole.prefill_mode = replace(engine.prefill_mode, chunk_tokens=None)
-    engine.prefill_mode = replace(engine.prefill_mode, chunk_tokens=16)
+    whole.prefill_mode = replace(engine.prefill_mode, least_chunk_tokens=None, largest_chunk_tokens=None)
+    engine.prefill_mode = replace(engine.prefill_mode, least_chunk_tokens=16)
     assert texts(engine, PROMPTS) == texts(whole, PROMPTS)
 
 
-def test_answers_of_a_padded_batch_in_chunks_equal_single_ones(saved: Saved) -> None:
-    engine = engine_of(saved("llama"), batch_size=4)
-    engine.prefill_mode = replace(engine.prefill_mode, chunk_tokens=16)
+def test_answers_of_a_batch_in_chunks_equal_single_ones(saved: Saved) -> None:
+    engine = engine_of(saved("llama"), batch_size=4, prefill_chunk="16")
     assert texts(engine, PROMPTS) == texts(engine_of(saved("llama")), PROMPTS)
 
 
 @pytest.mark.parametrize(
     ("family", "attention", "prefill_description"),
     [
-        ("llama", "sdpa", "whole"),
-        ("llama", "eager", "chunks of 512"),
-        ("mistral", "sdpa", "chunks of 1024"),
-        ("gemma2", "auto", "chunks of 512"),
-        ("gemma3", "auto", "chunks of 1024"),
+        ("llama", "sdpa", "chunks of 128 to 1024"),
+        ("llama", "eager", "chunks of 128 to 512"),
+        ("gemma2", "auto", "chunks of 128 to 512"),
+        ("gemma3", "auto", "chunks of 128 to 1024"),
         ("longrope", "eager", "whole"),
         ("jamba", "eager", "whole"),
     ],
@@ -98,7 +97,7 @@ def test_facts_describe_prefill_and_attention(
 def test_a_model_that_continues_a_cache_inexactly_reads_whole_prompts(saved: Saved) -> None:
     engine = engine_of(saved("mistral"))
     model = engine.forward.model
-    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk_tokens == SLIDING_CHUNK_TOKENS
+    assert prefill.exact_prefill_mode(engine.forward, "sdpa").shares_prefixes
 
     def corrupt_continuation(_: Any, args: Any, inputs: dict[str, Any]) -> Any:
         if inputs["past_key_values"].get_seq_length():
@@ -106,12 +105,25 @@ def test_a_model_that_continues_a_cache_inexactly_reads_whole_prompts(saved: Sav
         return args, inputs
 
     model.register_forward_pre_hook(corrupt_continuation, with_kwargs=True)
-    assert prefill.exact_prefill_mode(engine.forward, "sdpa").chunk_tokens is None
+    mode = prefill.exact_prefill_mode(engine.forward, "sdpa")
+    assert (mode.description, mode.allows_chunks, mode.chunk_tokens(5000)) == ("whole", False, 5000)
 
 
-@pytest.mark.parametrize(("family", "batch_size"), [("llama", 1), ("llama", 3), ("mistral", 1), ("longrope", 1)])
-def test_computed_tokens_are_positions_through_the_model(family: str, batch_size: int, saved: Saved) -> None:
-    engine = engine_of(saved(family), batch_size=batch_size)
+def test_chunks_grow_with_the_prompt_and_follow_from_its_length_alone(saved: Saved) -> None:
+    mode = engine_of(saved("llama")).prefill_mode
+    lengths = (1, 512, 2048, 2049, 4096, 8192, 16384, 131072)
+    assert [mode.chunk_tokens(length) for length in lengths] == [128, 128, 128, 256, 256, 512, 1024, 1024]
+
+
+def test_experts_that_rows_share_rule_batches_out(tmp_path: Path) -> None:
+    """The shapes in which experts compute depend on the tokens of all rows."""
+    config = MixtralConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1)
+    assert engine_of(save_model(config, tmp_path / "c"), batch_size=4).facts.batch_size == 1
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "longrope"])
+def test_computed_tokens_are_positions_through_the_model(family: str, saved: Saved) -> None:
+    engine = engine_of(saved(family))
     seen = 0
 
     def count(_: Any, __: Any, inputs: dict[str, Any]) -> None:
@@ -165,7 +177,7 @@ def test_rows_of_a_batch_end_independently(saved: Saved) -> None:
     engine.end_ids = frozenset()
     generations = list(engine.generate([random_prompt(40, 3), random_prompt(20, 9)]))
     assert [generation.generated_tokens for generation in generations] == [3, 9]
-    assert [generation.computed_tokens for generation in generations] == [42, 48]
+    assert [generation.computed_tokens for generation in generations] == [42, 28]
 
 
 def answer_text(tokenizer: Any, text: str, generated: list[int], *, end_ids: frozenset[int] = frozenset()) -> str:
@@ -205,22 +217,24 @@ def test_a_character_that_the_prompt_begins_is_part_of_the_answer() -> None:
     assert answer.text == "\u20ac"
 
 
-def test_consecutive_prompts_share_a_batch_up_to_the_token_limit(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_of_one_shape_share_a_batch_up_to_the_token_limit(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = engine_of(saved("llama"))
     assert engine.facts.batch_size == 1
     engine.batch_size = 0
-    monkeypatch.setattr(hf_engine, "BATCH_TOKENS", 100)
+    monkeypatch.setattr(hf_engine, "BATCH_TOKENS", 192)
     sizes: list[int] = []
-    run = engine._run
 
-    def record_batch_and_run(batch: list[Prompt], depths: tuple[int, ...]) -> list[Generation]:
+    def record_and_generate(batch: list[Prompt], *arguments: Any) -> list[Generation | EngineError]:
         sizes.append(len(batch))
-        return run(batch, depths)
+        return generate_batch(batch, *arguments)
 
-    monkeypatch.setattr(engine, "_run", record_batch_and_run)
+    monkeypatch.setattr(hf_engine, "generate_batch", record_and_generate)
     prompts = [prompt([first, *random_prompt(n - 1).token_ids]) for first, n in enumerate((20, 30, 33, 40, 200, 10), 2)]
     generations = list(engine.generate(prompts))
-    assert sizes == [3, 1, 1, 1]
+    # Rows of 64 places, and one of 208.
+    assert sizes == [3, 1, 2]
     assert [generation.prompt_tokens for generation in generations] == [20, 30, 33, 40, 200, 10]
 
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from transformers.utils import import_utils
 
-from fixtures.engines import EngineError, check_gpus
-from fixtures.engines.hf import loading
-from fixtures.engines.hf.loading import check_weights_fit
+from longctx.fixtures.engines import EngineError, check_gpus
+from longctx.fixtures.engines.hf import loading
 
 GIB = 2**30
 SEVENTY: Any = SimpleNamespace(parameters=70 * 10**9, weight_bytes=140 * 10**9)
@@ -24,14 +23,15 @@ def gpus_of_80(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_utils, "is_accelerate_available", lambda: True)
 
 
+@pytest.mark.usefixtures("gpus_of_80")
 def test_weights_that_do_not_fit_are_refused_with_the_numbers() -> None:
     with pytest.raises(EngineError) as raised:
-        check_weights_fit(130 * GIB, [79 * GIB])
+        loading._placement(SEVENTY, CUDA, "auto", 1)
     assert str(raised.value) == (
-        "--gpus-per-worker: the weights take 130.0 GiB, and 1 GPU(s) have 79.0 GiB free; "
+        "--gpus-per-worker: the weights take 130.4 GiB, and 1 GPU(s) have 79.0 GiB free; "
         "use --gpus-per-worker 2 or more, or a server on several nodes"
     )
-    check_weights_fit(130 * GIB, [79 * GIB, 79 * GIB])
+    assert loading._placement(SEVENTY, CUDA, "auto", 2)
 
 
 @pytest.mark.usefixtures("gpus_of_80")

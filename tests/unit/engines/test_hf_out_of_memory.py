@@ -1,4 +1,4 @@
-"""Prompts are read in chunks when memory runs out or `--prefill-chunk` asks for it, and the answers do not change."""
+"""Prompts are read in the chunks that `--prefill-chunk` asks for; where memory runs out, one line says what to do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.engines import EngineError, execution_settings
-from fixtures.engines.hf import prefill
-from fixtures.engines.hf.engine import HfEngine, load
-from tests.helpers.tiny_engines import TEXT, Ready, counted, own_greedy, questions, ready_in
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines import EngineError, execution_settings
+from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from tests.helpers.tiny_engines import TEXT, Ready, counted, engine_of, questions, ready_in
 from tests.helpers.tiny_models import CONFIGS, Ids, random_prompt, save_model
 
 
@@ -37,51 +36,41 @@ def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: 
     return sizes
 
 
-def test_a_batch_that_needs_too_much_memory_is_halved(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_needs_too_much_memory_fails_with_the_size_to_use(
+    ready: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A smaller batch may answer differently at near ties, so it must be chosen for the whole run."""
     engine = ready("llama", 4)
-    prompts = [random_prompt(30 + number) for number in range(8)]
-    expected = [own_greedy(engine, prompt) for prompt in prompts]
-    monkeypatch.setattr(engine, "max_batch_tokens", engine.max_batch_tokens)
-    sizes = failing_above(engine, monkeypatch, 999, rows=2)
-    assert [generation.text for generation in engine.generate(prompts)] == expected
-    # The second batch of four is not tried after the first was halved; the longest prompt has 37 tokens.
-    assert max(sizes) <= 4 * 37
-    assert engine.max_batch_tokens < 4 * 33
+    failing_above(engine, monkeypatch, 999, rows=2)
+    message = r"out of memory on cpu with 3 prompts of up to 32 tokens, in a batch of 4 .*; use --batch-size 2, shorter"
+    with pytest.raises(EngineError, match=message):
+        list(engine.generate([random_prompt(30 + number) for number in range(3)]))
 
 
-def test_a_prompt_that_needs_too_much_memory_is_read_in_smaller_chunks(
+def test_a_prompt_that_needs_too_much_memory_fails_with_the_missing_memory(
     ready: Ready, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = ready("llama")
-    (prompt,) = questions(1)
-    expected = own_greedy(engine, prompt)
-    monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
-    monkeypatch.setattr(prefill, "LEAST_CHUNK_TOKENS", 8)
-    sizes = failing_above(engine, monkeypatch, 50)
-    (generation,) = engine.generate([prompt])
-    assert generation.text == expected
-    assert engine.facts.prefill == "chunks of 40"
-    assert [size for size in sizes if size > 1] == [163, 81, 40, 40, 40, 40, 3]
-
-
-def test_running_out_of_memory_in_the_smallest_chunk_reports_the_missing_memory(
-    ready: Ready, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = ready("llama")
-    monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
-    monkeypatch.setattr(prefill, "LEAST_CHUNK_TOKENS", 32)
     failing_above(engine, monkeypatch, 10)
     message = (
-        r"out of memory on cpu with a prompt of 163 tokens, alone and chunks of 40: 20.00 MiB more were requested, "
+        r"out of memory on cpu with a prompt of 163 tokens, alone and chunks of 16: 20.00 MiB more were requested, "
         r"about [0-9.]+ MiB are needed, [0-9.]+ MiB of them for the cache; use shorter --lengths"
     )
     with pytest.raises(EngineError, match=message):
         list(engine.generate(questions(1)))
 
 
+def test_a_whole_prompt_that_needs_too_much_memory_fails_with_the_chunk_to_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(save_model(CONFIGS["llama"], tmp_path / "c"), prefill_chunk="whole")
+    failing_above(engine, monkeypatch, 520)
+    with pytest.raises(EngineError, match=r"alone and whole: .*; use --prefill-chunk 512, shorter --lengths"):
+        list(engine.generate([random_prompt(600)]))
+
+
 def test_the_prefix_cache_is_freed_before_a_prompt_fails(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ready("llama")
-    monkeypatch.setattr(engine, "prefill_mode", engine.prefill_mode)
     list(engine.generate(questions(1)))
     failing_above(engine, monkeypatch, 0)
     with pytest.raises(EngineError, match="out of memory"):
@@ -90,7 +79,7 @@ def test_the_prefix_cache_is_freed_before_a_prompt_fails(ready: Ready, monkeypat
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_another_models_cache_is_freed_before_batches_or_chunks_get_smaller(
+def test_another_models_cache_is_freed_before_a_batch_fails(
     batch_size: int, ready: Ready, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, other = ready("llama", batch_size), ready("qwen2")
@@ -103,26 +92,27 @@ def test_another_models_cache_is_freed_before_batches_or_chunks_get_smaller(
         return forward(**inputs)
 
     monkeypatch.setattr(engine.forward.model, "forward", fail_while_the_other_cache_exists)
-    mode, max_tokens = engine.prefill_mode, engine.max_batch_tokens
     assert len(list(engine.generate(questions(3)))) == 3
-    assert (engine.prefill_mode, engine.max_batch_tokens) == (mode, max_tokens)
 
 
-@pytest.mark.parametrize(("option", "description"), [("auto", "whole"), ("whole", "whole"), ("32", "chunks of 32")])
-def test_the_option_sets_the_prefill_chunk(option: str, description: str, tmp_path: Path, ready: Ready) -> None:
+@pytest.mark.parametrize(
+    ("option", "description", "largest"),
+    [("auto", "chunks of 128 to 1024", 128), ("whole", "whole", len(TEXT) + 3), ("32", "chunks of 32", 32)],
+)
+def test_the_option_sets_the_prefill_chunk(option: str, description: str, largest: int, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
-    engine = load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk=option)
+    engine = load_hf_engine(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk=option)
     assert engine.facts.prefill == description
     with counted(engine) as pass_sizes:
         list(engine.generate(questions(1)))
-    assert max(pass_sizes) == (32 if option == "32" else len(TEXT) + 3)
+    assert max(pass_sizes) == largest
 
 
 @pytest.mark.parametrize("family", ["longrope", "jamba"])
 def test_a_prefill_chunk_that_changes_answers_is_refused(family: str, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(str(save_model(CONFIGS[family], tmp_path / "c")))
     with pytest.raises(EngineError, match=r"--prefill-chunk: 64, but .* answers differently when it reads in parts"):
-        load(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk="64")
+        load_hf_engine(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk="64")
 
 
 def test_execution_settings_differ_by_prefill_chunk(tmp_path: Path) -> None:

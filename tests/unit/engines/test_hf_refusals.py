@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, T5Config, T5ForConditionalGeneration
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.engines import ENGINES, EngineError
-from fixtures.engines.hf import loading
-from fixtures.records import Prompt
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines import ENGINES, EngineError
+from longctx.fixtures.engines.hf import loading
+from longctx.fixtures.records import Prompt
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, saved_in, texts
 from tests.helpers.tiny_models import CONFIGS, SIZES, VOCABULARY, Ids, byte_tokenizer, prompt, random_prompt, save_model
@@ -206,8 +206,8 @@ def test_running_out_of_memory_reports_the_length_and_the_remedy(
 
     monkeypatch.setattr(engine.forward.model, "forward", fail)
     message = (
-        r"out of memory on cpu with a prompt of 90 tokens, alone and whole: "
-        r"(9 bytes more were requested, )?about 0.7 MiB are needed"
+        r"out of memory on cpu with a prompt of 90 tokens, in a batch of 2 and chunks of 128: "
+        r"(9 bytes more were requested, )?about 0.8 MiB are needed"
     )
     with pytest.raises(EngineError, match=message) as raised:
         list(engine.generate([random_prompt(90), random_prompt(20)]))
@@ -235,7 +235,7 @@ def test_the_registry_loads_the_engine(saved: Saved) -> None:
 
 
 def test_importing_the_registry_imports_no_model_library() -> None:
-    modules = "fixtures.engines, fixtures.checkpoints.checkpoint"
+    modules = "longctx.fixtures.engines, longctx.fixtures.checkpoints.checkpoint"
     code = f"import sys, {modules}; print({{'torch', 'transformers'}} & set(sys.modules))"
     process = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert process.stdout == "set()\n"

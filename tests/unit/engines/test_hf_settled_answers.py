@@ -11,16 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.corpora import Corpora
-from fixtures.engines.hf.engine import HfEngine, load
-from fixtures.engines.hf.stopping import StopTracker, is_settled
-from fixtures.records import Generation, Sample
-from fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
-from fixtures.tasks import TASKS
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
-from plugins.runner.build_samples import prompt_key
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.engines.hf.decode import StopTracker, is_settled
+from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.records import Generation, Sample
+from longctx.fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.runner.samples import prompt_key
 from tests.helpers.counts import count
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_models import CONFIGS, Ids, byte_tokenizer, prompt, random_prompt, save_model
@@ -144,7 +144,7 @@ def test_calibration_checkpoints_score_the_same_with_fewer_tokens(spec: str) -> 
     torch.set_num_threads(1)
     path = calibration_checkpoint(spec)
     tokenizer = load_tokenizer(str(path))
-    engine = load(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # the tokenizer also decodes
+    engine = load_hf_engine(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # the tokenizer also decodes
     formatter = PromptFormatter(tokenizer)
     samples = [
         with_budget(TASKS[name].sample(1024, index, seed=0, tokenizer=formatter, corpora=Corpora()), 24)
@@ -173,4 +173,4 @@ def with_budget(sample: Sample, generation_tokens: int) -> Sample:
 def tiny(tmp_path_factory: pytest.TempPathFactory, *, batch_size: int = 1) -> HfEngine:
     torch.set_num_threads(1)
     path = save_model(CONFIGS["llama"], tmp_path_factory.mktemp("settled"))
-    return load(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", batch_size=batch_size)
+    return load_hf_engine(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", batch_size=batch_size)

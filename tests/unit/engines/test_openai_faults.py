@@ -12,12 +12,13 @@ from typing import Literal
 import httpcore2
 import pytest
 
-from fixtures.engines import EngineError
-from fixtures.engines.openai import circuit_breaker, engine
-from fixtures.engines.openai.client import Failure
-from fixtures.engines.openai.engine import MAX_TIMEOUTS
-from fixtures.engines.openai.exchange import TimeLimit, exchange
-from fixtures.engines.openai.retry import RETRY_SECONDS, Retries, RetryPolicy
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai import engine
+from longctx.fixtures.engines.openai.engine import MAX_TIMEOUTS
+from longctx.fixtures.http import retry
+from longctx.fixtures.http.client import RequestFailure
+from longctx.fixtures.http.exchange import _TimeLimit, exchange
+from longctx.fixtures.http.retry import RETRY_SECONDS, Retries, RetryPolicy
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
 
@@ -109,7 +110,7 @@ def test_only_a_server_that_may_return_is_connected_to_again(
     kind: Literal["connection", "time-out"], may_return: bool, is_retried: bool
 ) -> None:
     retries = Retries(RetryPolicy(may_return=lambda: may_return), limits={})
-    assert (retries.pause_after(Failure(kind=kind, message="failed"), 0.0) is not None) == is_retried
+    assert (retries.pause_after(RequestFailure(kind=kind, message="failed"), 0.0) is not None) == is_retried
 
 
 def test_a_retry_waits_as_long_as_retry_after_demands(server: ChatServer) -> None:
@@ -138,7 +139,7 @@ def test_a_name_that_is_looked_up_for_ever_is_a_time_out(monkeypatch: pytest.Mon
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    limit = TimeLimit(ends=time.monotonic() + 0.2, closed=threading.Event())
+    limit = _TimeLimit(ends=time.monotonic() + 0.2, closed=threading.Event())
     with pytest.raises(httpcore2.ConnectTimeout, match="no address or no connection in time"):
         exchange("GET", "http://server.example/v1/models", {}, b"", limit)
     assert not ended.is_set()
@@ -178,7 +179,7 @@ def test_a_busy_server_is_waited_for_once(server: ChatServer, failing: Response)
 def test_a_server_that_comes_back_is_used_again(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, first: str, api: str
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "CHECK_INTERVAL_SECONDS", 0.3)
+    monkeypatch.setattr(retry, "CHECK_INTERVAL_SECONDS", 0.3)
     server.answer = lambda _: Response(status=503)
     engine = engine_of(server, retry_policy=0.2, endpoint=endpoint_of(server, api=api))
     prompt = asking("one two", turns=("one two", ""))
@@ -229,7 +230,7 @@ def test_a_stalled_answer_is_requested_again(server: ChatServer) -> None:
 
 def test_an_unexpected_exception_is_raised_at_once(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(server)
-    monkeypatch.setattr(engine, "_read", lambda *_: 1 / 0)
+    monkeypatch.setattr(engine._reader, "read", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         list(engine.generate(asking("one two")))
 
@@ -260,10 +261,10 @@ def test_the_engine_waits_for_a_server_that_restarts() -> None:
 
 
 def test_the_engine_waits_only_once_for_a_server_that_stays_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    failures: list[Failure] = []
+    failures: list[RequestFailure] = []
     pause_after = Retries.pause_after
 
-    def recorded(retries: Retries, failure: Failure, seconds: float) -> float | None:
+    def recorded(retries: Retries, failure: RequestFailure, seconds: float) -> float | None:
         failures.append(failure)
         return pause_after(retries, failure, seconds)
 

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.engines import EngineError
-from fixtures.engines.openai.endpoint import Endpoint, TokenCounting, connect
-from fixtures.engines.openai.engine import load
-from fixtures.engines.openai.probe import probe_endpoint
-from fixtures.engines.openai.retry import RetryPolicy
-from fixtures.engines.openai.time_budget import TimeBudget
-from fixtures.records import Prompt
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting, connect, probe_endpoint
+from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
+from longctx.fixtures.records import Prompt
 from tests.fuzz.hostile_server import Behaviour, HostileServer
 from tests.fuzz.server_behaviours import BEHAVIOURS, KEY, key_forms
 from tests.helpers.clients import CHECKPOINT, Words
@@ -59,13 +57,13 @@ def probed(url: str, timeout_seconds: float) -> Endpoint:
 
 def answered(url: str, stage: str, timeout_seconds: float) -> Any:
     """Return the generation for a prompt, or the message of the error in its place."""
-    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     plain: dict[str, Any] = {"url": url, "model": "m", "api": "completions", "prompts": "text", "prefix": "continued"}
     try:
         endpoint = (
             Endpoint(**plain, counting=counting, answers_as="m") if stage == "answer" else probed(url, timeout_seconds)
         )
-        engine = load(
+        engine = load_server_engine(
             CHECKPOINT, tokenizer=Words(), endpoint=endpoint, timeout_seconds=timeout_seconds, retry_policy=RETRIES
         )
         ids = tuple(words(PROMPT))

@@ -12,13 +12,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
 
-from fixtures.corpora import Corpora
-from fixtures.preflight import sample_problems
-from fixtures.records import Generation, Prompt
-from fixtures.tasks import TASKS
-from fixtures.tokenization.load import load_tokenizer
-from fixtures.tokenization.prompts import PromptFormatter
-from plugins.runner.build_samples import SampleBuilder
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.preflight import sample_problems
+from longctx.fixtures.records import Generation, Prompt
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization.load import load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.runner.samples import SampleBuilder
 from tests.helpers.runs import SCHEMA, calibration_checkpoint, run_pytest, usage_error
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
 from tests.helpers.workers import EmptyAnswerEngine, measure_case, worker_of
@@ -188,5 +188,5 @@ def test_a_model_that_never_stops_thinking_fails_every_sample_as_unfinished(tmp_
     assert {(outcome.score.value, outcome.score.failure) for outcome in result.outcomes} == {
         (0.0, "unfinished thinking")
     }
-    kinds = SCHEMA["properties"]["cases"]["items"]["properties"]["failures"]["propertyNames"]["enum"]
+    kinds = SCHEMA["$defs"]["ReportCase"]["properties"]["failures"]["propertyNames"]["enum"]
     assert "unfinished thinking" in kinds

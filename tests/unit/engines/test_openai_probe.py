@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.engines import EngineError
-from fixtures.engines.openai.endpoint import Endpoint, connect
-from fixtures.engines.openai.engine import load
-from fixtures.engines.openai.probe import probe_endpoint
-from fixtures.engines.openai.retry import RetryPolicy
-from fixtures.records import Prompt
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.endpoint import Endpoint, connect, probe_endpoint
+from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.http.retry import RetryPolicy
+from longctx.fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
 
 NAMES = ("/ckpt/step_9", "step_9")
@@ -146,7 +145,7 @@ def test_a_chat_server_that_can_continue_an_answer_gets_its_prefix(server: ChatS
     endpoint = probed(server, api="chat")
     assert (endpoint.prefix, endpoint.counting.exact, endpoint.counting.overhead) == ("continued", True, 7.0)
     server.requests.clear()
-    engine = load(None, tokenizer=Letters(), endpoint=endpoint)  # type: ignore[arg-type]  # the checkpoint is not read
+    engine = load_server_engine(None, tokenizer=Letters(), endpoint=endpoint)  # type: ignore[arg-type]  # the checkpoint is not read
     turns = ("Where?", "It is")
     prompt = Prompt(text="", token_ids=tuple(characters("".join(turns))), length_tokens=1, generation_tokens=4)
     (generation,) = engine.generate([with_turns(prompt, turns)])

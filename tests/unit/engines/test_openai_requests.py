@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.engines import execution_settings
-from fixtures.engines.openai.endpoint import TokenCounting
-from fixtures.engines.openai.requests import prefix_families
-from fixtures.records import Conversation, Generation
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.engines import execution_settings
+from longctx.fixtures.engines.openai.endpoint import _TokenCounting
+from longctx.fixtures.engines.openai.requests import RequestQueue
+from longctx.fixtures.records import Conversation, Generation, Prompt
 from tests.helpers.clients import CHECKPOINT, answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, text_completion
 
@@ -96,8 +96,25 @@ def test_prompts_with_a_common_prefix_wait_for_the_first_of_them(server: ChatSer
 
 
 def test_families_share_half_of_their_tokens() -> None:
-    assert prefix_families([(1, 2, 3, 4), (9, 9), (1, 2, 5, 6), (1, 7, 8, 8)]) == [[0, 2], [3], [1]]
-    assert prefix_families([]) == []
+    sent: list[tuple[int, ...]] = []
+
+    def send(prompt: Prompt, _: threading.Event) -> Generation:
+        sent.append(prompt.token_ids)
+        return Generation(
+            text="", prompt_tokens=4, generated_tokens=1, computed_tokens=5, reused_tokens=0, finish="stop", seconds=0.0
+        )
+
+    prompts = [
+        Prompt(text=str(ids), token_ids=ids, length_tokens=len(ids), generation_tokens=1)
+        for ids in ((1, 2, 3, 4), (9, 9), (1, 2, 5, 6), (1, 7, 8, 8))
+    ]
+    queue = RequestQueue(send, 1)
+    queue.submit([])
+    queue.submit(prompts)
+    assert len(list(queue.answers(prompts))) == len(prompts)
+    queue.close()
+    # The only thread sends the first prompt of every family before the other one of the first family.
+    assert sent == [(1, 2, 3, 4), (1, 7, 8, 8), (9, 9), (1, 2, 5, 6)]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +184,7 @@ def test_queued_requests_can_be_cancelled(server: ChatServer) -> None:
 
 CLOSES_EARLY = """
 from tests.helpers.clients import asking, endpoint_of, engine_of
-from fixtures.engines import EngineError
+from longctx.fixtures.engines import EngineError
 from types import SimpleNamespace
 import sys
 
@@ -199,7 +216,7 @@ def test_a_process_ends_without_waiting_for_pending_requests(server: ChatServer)
 
 
 def test_approximate_counting_detects_a_prompt_cut_in_half(server: ChatServer) -> None:
-    approximate = TokenCounting(ratio=0.8, overhead=4.0, exact=False)
+    approximate = _TokenCounting(ratio=0.8, overhead=4.0, exact=False)
     words = " ".join(f"w{number}" for number in range(100))
     engine = engine_of(server, endpoint=endpoint_of(server, counting=approximate))
     server.answer = lambda _: text_completion(" ok", read=78)

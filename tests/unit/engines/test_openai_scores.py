@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fixtures.engines import EngineError
-from fixtures.engines.openai.endpoint import Endpoint, TokenCounting, connect
-from fixtures.engines.openai.engine import OpenAIEngine, load
-from fixtures.engines.openai.score import require_log_probabilities
-from fixtures.engines.openai.time_budget import TimeBudget
-from fixtures.records import Prompt
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting, connect
+from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
+from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
+from longctx.fixtures.http.retry import TimeBudget
+from longctx.fixtures.records import Prompt
 from tests.golden.engines import NO_CHECKPOINT, Letters
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
 
@@ -46,7 +46,7 @@ def reply_of(kind: str, request: Request) -> Response:
 
 def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
     fields: dict[str, Any] = {"api": "completions", "prompts": "ids", "prefix": "continued"}
-    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     return Endpoint(url=server.url, model="m", counting=counting, **fields | changes)
 
 
@@ -55,7 +55,9 @@ def engine_of(server: ChatServer, kind: str) -> OpenAIEngine:
     endpoint = endpoint_of(server)
     connection = connect(server.url, timeout_seconds=60)
     method = require_log_probabilities(connection, endpoint, [1, 2, 3], TimeBudget())
-    return load(NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint_of(server, log_probabilities=method))
+    return load_server_engine(
+        NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint_of(server, log_probabilities=method)
+    )
 
 
 @pytest.mark.parametrize("kind", ["vllm", "echo"])

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.engines.hf.stopping import StopTracker
-from fixtures.engines.openai.endpoint import Endpoint, TokenCounting
-from fixtures.engines.openai.engine import load
-from fixtures.engines.thinking import answer_after_thought, strip_opening
-from fixtures.records import Generation, Prompt
+from longctx.fixtures.engines.hf.decode import StopTracker
+from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
+from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.engines.thinking import answer_after_thought, strip_opening
+from longctx.fixtures.records import Generation, Prompt
 from tests.helpers.servers import ChatServer, Response, chat_completion, in_json, text_completion
 from tests.unit.engines.test_openai_probe import Letters
 
@@ -37,7 +37,7 @@ def prompt_of(text: str = "Q", **changes: Any) -> Prompt:
 def by_server(
     server: ChatServer, response: Response, prompt: Prompt, api: str = "completions", *, budget: int = BUDGET
 ) -> Generation:
-    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     endpoint = Endpoint(
         url=server.url,
         model="m",
@@ -46,7 +46,7 @@ def by_server(
         prefix="instruction",
         counting=counting,
     )
-    engine = load(None, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # the checkpoint is not read
+    engine = load_server_engine(None, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # the checkpoint is not read
     server.answer = lambda _: response
     (generation,) = engine.generate([prompt])
     return generation

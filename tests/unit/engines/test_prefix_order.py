@@ -5,14 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.engines.prefix_order import (
-    PrefillTokens,
-    branch_depths,
-    common_prefix,
-    prefill_token_counts,
-    reusable_tokens,
-    visiting_order,
-)
+from longctx.fixtures.engines.prefix_order import branch_depths, common_prefix, visiting_order
+from tests.helpers.counts import PrefillTokens, prefill_token_counts
 
 IDS = st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple)
 PROMPTS = st.lists(IDS, min_size=1, max_size=8)
@@ -57,7 +51,7 @@ def test_branch_depths_contain_the_prefix_of_every_later_prompt(prompts: list[tu
     available: set[int] = set()
     before: tuple[int, ...] = ()
     for ids, depths in zip(ordered, branch_depths(ordered), strict=True):
-        depth = reusable_tokens(common_prefix(before, ids), len(ids))
+        depth = common_prefix(before, ids)
         assert depth in {0, *available}
         available = {old for old in available if old <= depth} | {new for new in depths if new >= depth}
         before = ids
@@ -83,5 +77,8 @@ def test_questions_on_one_context_compute_it_once() -> None:
     assert counts == (PrefillTokens(1003, 0), PrefillTokens(3, 1000), PrefillTokens(3, 1000))
 
 
-def test_a_short_common_prefix_is_computed_again() -> None:
-    assert (reusable_tokens(62, 1000), reusable_tokens(63, 1000), reusable_tokens(1000, 1000)) == (0, 63, 999)
+def test_a_prefix_is_reused_in_whole_chunks() -> None:
+    context = tuple(range(1000))
+    prompts = [(*context, 5000), (*context, 6000), (*context[:300], 7000), context[:256], context[:256]]
+    counts = prefill_token_counts(prompts, chunk_tokens=128)
+    assert [count.reused for count in counts] == [0, 896, 256, 128, 256]

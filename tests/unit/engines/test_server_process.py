@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.engines.openai.endpoint import StartedServer
-from fixtures.engines.openai.server_process import ServeError, ServerProcess
+from longctx.fixtures.engines.openai.endpoint import StartedServer
+from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess
 
 LONG_SECONDS = 60.0
 

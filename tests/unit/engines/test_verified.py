@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.engines import Engine, EngineError, EngineFacts
-from fixtures.engines.base import Scoring
-from fixtures.engines.verified import load_verified
-from fixtures.records import ContinuationScore, Generation, Prompt
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines import Engine, EngineError
+from longctx.fixtures.engines.base import Scoring
+from longctx.fixtures.engines.verified import load_verified
+from longctx.fixtures.records import ContinuationScore, EngineFacts, Generation, Prompt
 from tests.helpers.checkpoints import CONFIG, TENSORS, configure, safetensors, sound_checkpoint
 
 PROMPTS = [

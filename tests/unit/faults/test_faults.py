@@ -12,10 +12,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Llama4TextConfig, LlamaConfig
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.engines.hf.engine import HfEngine, load
-from fixtures.faults.__main__ import main
-from fixtures.faults.registry import CHECKPOINT_FAULTS, ENGINE_FAULTS, FAULTS
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.faults.__main__ import main
+from longctx.fixtures.faults.checkpoint_faults import CHECKPOINT_FAULTS
+from longctx.fixtures.faults.engine_faults import ENGINE_FAULTS
+from longctx.fixtures.faults.inject import FAULTS
 from tests.helpers.tiny_models import CONFIGS, SIZES, WINDOW, YARN, Ids, prompt, random_prompt, save_model
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -80,7 +82,7 @@ def test_a_weaker_fault_changes_the_logits_less(tmp_path: Path) -> None:
 
 
 def loaded(path: Path, **settings: Any) -> HfEngine:
-    return load(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", dtype="float32", **settings)
+    return load_hf_engine(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", dtype="float32", **settings)
 
 
 def step_logits(engine: HfEngine, *prompts: tuple[int, ...], tokens: int = 6) -> list[Tensor]:
@@ -148,7 +150,7 @@ def test_every_fault_names_a_thread() -> None:
     ("arguments", "line"),
     [
         (["--fault", "rope"], "--fault: rope: unknown 'rope'; use one of rope_interleaved"),
-        (["--fault", "decode_roll"], "-p fixtures.faults.plugin --inject-fault decode_roll:STRENGTH"),
+        (["--fault", "decode_roll"], "-p longctx.fixtures.faults.plugin --inject-fault decode_roll:STRENGTH"),
         (["--fault", "rope_theta", "--strength", "0"], "strength 0 is out of range; give a number above 0"),
         (["--fault", "template_lost"], "the checkpoint has no chat template; choose one that has"),
         (["--fault", "head_from_embeddings"], "the head is tied to the embeddings"),

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from benchmarks.rewritten_checkpoints import BLOCK, NORM, WEIGHTS, main
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.faults.__main__ import main as faults
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.faults.__main__ import main as faults
 from tests.helpers.tiny_models import SIZES, random_prompt, save_model
 
 

@@ -17,12 +17,12 @@ import pytest
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import HELPERS
 
-# The server without packages to import, which take seconds.
+# The server without the packages to import, which take seconds.
 SERVER = """
 import sys
 from pathlib import Path
 from tests.helpers import preloaded_server
-preloaded_server.PACKAGES = ()
+preloaded_server.PACKAGES, preloaded_server.SUITE = (), ("longctx.fixtures.lengths",)
 preloaded_server.ExitCode().of(preloaded_server.Server(Path(sys.argv[1]), int(sys.argv[2])).serve())
 """
 START_SECONDS = 60
@@ -69,3 +69,22 @@ def test_a_client_that_is_killed_does_not_end_the_server(
     assert subprocess.run([*client, "-c", "raise SystemExit(7)"], check=False).returncode == 7
     assert server.poll() is None
     assert sent not in [path.resolve() for path in Path(f"/proc/{server.pid}/fd").iterdir()]
+
+
+def test_a_process_gets_the_copy_of_the_suite_that_a_fresh_one_would_import(
+    server: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy" / "longctx" / "__init__.py"
+    copy.parent.mkdir(parents=True)
+    copy.touch()
+    connect(tmp_path).close()
+    client = [sys.executable, "-I", "-S", str(HELPERS / "preloaded_client.py"), str(tmp_path), "/bin/false"]
+    places = [
+        subprocess.run(
+            [*client, "-c", "import longctx; print(longctx.__file__)"],
+            cwd=folder, env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True, check=True,
+        ).stdout.strip()
+        for folder in (REPOSITORY, tmp_path / "copy")
+    ]  # fmt: skip
+    assert places == [str(REPOSITORY / "longctx" / "__init__.py"), str(copy)]
+    assert server.poll() is None

@@ -8,21 +8,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from fixtures.engines.hf.engine import HfEngine
-from fixtures.faults.registry import ENGINE_FAULTS
-from fixtures.invariance.compare import first_difference, float32_tolerance, half_precision_tolerance
-from fixtures.invariance.finding import PROPERTIES, Finding
-from fixtures.invariance.hf_check import Question, check_hf_engine
+from longctx.fixtures.engines.hf.engine import HfEngine
+from longctx.fixtures.faults.engine_faults import ENGINE_FAULTS
+from longctx.fixtures.invariance.hf_check import (
+    EngineQuestion,
+    _float32_tolerance,
+    _half_precision_tolerance,
+    check_hf_engine,
+    first_difference,
+)
+from longctx.fixtures.records import PropertyFinding
+from longctx.fixtures.records.results import ENGINE_PROPERTIES
 from tests.helpers.tiny_engines import engine_of
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, random_prompt, save_model
 
-QUESTION = Question(name="question 0", ids=random_prompt(320).token_ids)
-OTHER = Question(name="question 1", ids=random_prompt(321).token_ids)
+QUESTION = EngineQuestion(name="question 0", ids=random_prompt(320).token_ids)
+OTHER = EngineQuestion(name="question 1", ids=random_prompt(321).token_ids)
 # A model with learned positions.
-SHORT = Question(name="question 2", ids=QUESTION.ids[:110])
+SHORT = EngineQuestion(name="question 2", ids=QUESTION.ids[:110])
 
 
-def findings(engine: HfEngine, question: Question = QUESTION) -> Mapping[str, Finding]:
+def findings(engine: HfEngine, question: EngineQuestion = QUESTION) -> Mapping[str, PropertyFinding]:
     return {finding.name: finding for finding in check_hf_engine(engine, question, OTHER)}
 
 
@@ -35,7 +41,7 @@ def test_sound_engines_of_every_architecture_keep_all_properties(family: str, tm
     path = save_model((CONFIGS | HYBRIDS)[family], tmp_path / family)
     question = SHORT if family == "gpt2" else QUESTION
     exact = findings(engine_of(path, batch_size=3), question)
-    assert set(exact) == set(PROPERTIES)
+    assert set(exact) == set(ENGINE_PROPERTIES)
     assert {name: finding.line for name, finding in exact.items() if finding.verdict == "fail"} == {}
     assert {exact[name].verdict for name in ("prefill", "decode")} == {"pass"}
 
@@ -49,8 +55,8 @@ def test_half_precision_is_no_alarm(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "family", "properties"),
     [
-        ("isolated_chunks", "llama", {"order", "chunks"}),
-        ("merge_stride", "llama", {"order", "chunks"}),
+        ("isolated_chunks", "llama", {"prefill", "decode", "chunks"}),
+        ("merge_stride", "llama", {"prefill", "decode", "chunks"}),
         ("merge_base_two", "llama", {"order"}),
         ("stale_state", "llama", {"warm", "order"}),
         ("stale_state", "lfm2", {"warm", "order"}),
@@ -79,7 +85,7 @@ def test_a_failure_names_property_sample_token_and_both_continuations(tmp_path: 
 
 
 def test_a_failure_with_the_same_text_says_so() -> None:
-    finding = Finding(
+    finding = PropertyFinding(
         name="warm", verdict="fail", reason="logits differ", sample="question 0", token=1, expected=" 12", got=" 12"
     )
     assert finding.line == "warm: question 0: logits differ: both answers are ' 12'"
@@ -87,7 +93,7 @@ def test_a_failure_with_the_same_text_says_so() -> None:
 
 def test_a_flip_at_a_near_tie_is_no_difference_in_half_precision_and_one_beyond_it_is() -> None:
     reference = torch.tensor([[1.0, 0.99, -3.0]])
-    tolerance = half_precision_tolerance(reference, reference + torch.tensor([[0.02, -0.02, 0.01]]))
+    tolerance = _half_precision_tolerance(reference, reference + torch.tensor([[0.02, -0.02, 0.01]]))
     flipped = torch.tensor([[0.98, 1.0, -3.0]])
     assert first_difference(reference, flipped, tolerance) is None
     clear = torch.tensor([[1.1, 0.99, -3.0]])
@@ -96,4 +102,4 @@ def test_a_flip_at_a_near_tie_is_no_difference_in_half_precision_and_one_beyond_
 
 def test_nan_is_a_difference() -> None:
     reference = torch.ones(2, 5)
-    assert first_difference(reference, reference * float("nan"), float32_tolerance(reference)) is not None
+    assert first_difference(reference, reference * float("nan"), _float32_tolerance(reference)) is not None

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from fixtures.engines.hf.engine import HfEngine
-from fixtures.engines.openai.engine import OpenAIEngine, load
-from fixtures.faults.registry import ENGINE_FAULTS
-from fixtures.invariance.server_check import ServerQuestion, check_server
-from fixtures.records import Prompt
+from longctx.fixtures.engines.hf.engine import HfEngine
+from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
+from longctx.fixtures.faults.engine_faults import ENGINE_FAULTS
+from longctx.fixtures.invariance.server_check import ServerQuestion, check_server_engine
+from longctx.fixtures.records import Prompt
 from tests.golden.engines import NO_CHECKPOINT, Letters
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
 from tests.helpers.tiny_engines import engine_of
@@ -72,12 +72,12 @@ def reply(tokens: list[str], steps: list[dict[str, float]], *, read: int) -> Res
 
 
 def verdicts(server: ChatServer, **settings: Any) -> dict[str, str]:
-    findings = check_server(served(server, **settings), QUESTIONS, BATCH)
+    findings = check_server_engine(served(server, **settings), QUESTIONS, BATCH)
     return {finding.name: finding.verdict for finding in findings}
 
 
 def served(server: ChatServer, **settings: Any) -> OpenAIEngine:
-    return load(NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint_of(server), **settings)
+    return load_server_engine(NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint_of(server), **settings)
 
 
 SOUND = {"warm": "pass", "order": "pass", "batch": "pass"}
@@ -125,7 +125,7 @@ def test_a_batch_with_other_answers_fails_and_names_token_and_both_texts(server:
         return ["a", "b"]
 
     scripted(server, tokens, -0.01)
-    finding = list(check_server(served(server), QUESTIONS, BATCH))[-1]
+    finding = list(check_server_engine(served(server), QUESTIONS, BATCH))[-1]
     assert (finding.name, finding.verdict, finding.token) == ("batch", "fail", 2)
     assert finding.line.startswith("batch: question 3: token 2 of the answer: another token, 4.6 nats less probable")
     assert finding.line.endswith("'a x' instead of 'a b'")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.file_requests import Requests
-from plugins.journal import LEASE_SECONDS, Heartbeat, Journal
-from plugins.journal.claims import FINISHED_SECONDS
-from plugins.journal.store import VIEW_SECONDS
+from longctx.plugins.journal import LEASE_SECONDS, Heartbeat, Journal
+from longctx.plugins.journal.claims import FINISHED_SECONDS
+from longctx.plugins.journal.store import VIEW_SECONDS
 from tests.helpers.journals import SUBJECT, Clock, entry, kill_worker, sample_keys, write_journal
 
 FOLDER = SUBJECT.key
@@ -85,7 +85,7 @@ def test_a_worker_that_was_stopped_while_it_claimed_releases_what_others_finishe
         clock.now += VIEW_SECONDS
         return keys
 
-    monkeypatch.setattr("plugins.journal.claims.Claims.list_keys", list_and_stop)
+    monkeypatch.setattr("longctx.plugins.journal.claims.Claims.list_keys", list_and_stop)
     assert journal.claim(["aa", "bb"], 2) == ["bb"]
     assert claims_in(tmp_path) == ["bb"]
 
@@ -121,7 +121,7 @@ def test_permission_denied_for_a_name_that_another_machine_created_is_a_claim_of
     refuse(errno.EACCES, shows=False)
     with pytest.raises(PermissionError):
         claims.claim("bb")
-    monkeypatch.setattr("plugins.journal.visibility.VISIBLE_SECONDS", 0)
+    monkeypatch.setattr("longctx.plugins.journal.claims.VISIBLE_SECONDS", 0)
     refuse(errno.EPERM, shows=False)
     with pytest.raises(PermissionError):
         claims.claim("cc")

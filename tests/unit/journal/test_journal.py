@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from plugins.journal import Entry, Heartbeat, Journal, JournalError, Subject
-from plugins.journal.lines import encode_line
+from longctx.plugins.journal import Entry, Heartbeat, Journal, JournalError, Subject
+from longctx.plugins.journal.lines import encode_line
 from tests.helpers.journals import (
     SUBJECT,
     entry,

@@ -1,4 +1,4 @@
-"""`python -m plugins.journal` lists the contents of a journal, and deletes only old and unused files of its own."""
+"""`longctx journal` lists the contents of a journal, and deletes only old and unused files of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from plugins.journal import Heartbeat, Journal, Subject
-from plugins.journal.__main__ import main
-from plugins.journal.heartbeat import worker_file
-from plugins.journal.lines import encode_subject
+from longctx.plugins.journal import Heartbeat, Journal, Subject
+from longctx.plugins.journal.__main__ import main
+from longctx.plugins.journal.heartbeat import worker_file
+from longctx.plugins.journal.lines import encode_subject
 from tests.helpers.journals import SUBJECT, entry, kill_worker, read_journal, write_journal
 from tests.helpers.paths import REPOSITORY
 
@@ -107,6 +107,15 @@ def test_only_the_given_model_is_deleted(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == "error: --model: no results of 'step' here; the journal has: models/old\n"
 
 
+def test_the_module_deletes_as_the_command_does(tmp_path: Path) -> None:
+    folder = old_subject(tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-m", "longctx.plugins.journal", str(tmp_path), "--prune", "0d"],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr, folder.exists()) == (0, "", False)
+
+
 @pytest.mark.parametrize("use", ["claim", "file", "remote claim", "claim without a name"])
 def test_a_subject_in_use_is_kept(tmp_path: Path, use: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = old_subject(tmp_path)
@@ -186,7 +195,7 @@ def test_wrong_use_is_an_error_of_one_line(tmp_path: Path, arguments: list[str],
     (tmp_path / "empty").mkdir()
     before = tree(tmp_path)
     ended = subprocess.run(
-        [sys.executable, "-m", "plugins.journal", *(word.format(tmp_path) for word in arguments)],
+        [sys.executable, "-m", "longctx.plugins.journal", *(word.format(tmp_path) for word in arguments)],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ended.stdout == ""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.journal import Heartbeat, Journal, JournalError, probe_file_system
-from plugins.journal.lines import encode_line
+from longctx.plugins.journal import Heartbeat, Journal, JournalError, probe_file_system
+from longctx.plugins.journal.lines import encode_line
 from tests.helpers.journals import (
     SUBJECT,
     entry,

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from plugins.journal import LEASE_SECONDS, Heartbeat, Journal
-from plugins.journal import heartbeat as heartbeat_module
-from plugins.journal.claims import read_owner
-from plugins.journal.heartbeat import WorkerRecord, has_exited, worker_file
-from plugins.journal.processes import host_id
+from longctx.plugins.journal import LEASE_SECONDS, Heartbeat, Journal
+from longctx.plugins.journal import heartbeat as heartbeat_module
+from longctx.plugins.journal.claims import read_claim
+from longctx.plugins.journal.heartbeat import _has_exited, _host_id, _WorkerRecord, worker_file
 from tests.helpers.journals import (
     SUBJECT,
     Clock,
@@ -217,7 +216,7 @@ def test_a_new_claim_in_place_of_a_dead_one_is_kept(
 
     monkeypatch.setattr(Path, "rename", renew_first)
     assert journal.claim(["aa"], 1) == []
-    assert read_owner(path) == "quick-2-00000000"
+    assert read_claim(path).owner == "quick-2-00000000"
     assert [claim.name for claim in path.parent.iterdir()] == ["aa"]
 
 
@@ -269,8 +268,8 @@ print((directory / "workers" / f"{heartbeat.name}.json").exists())
 def test_only_processes_on_this_machine_can_be_checked() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    host = host_id()
-    worker = WorkerRecord(host=host, pid=ended.pid, started=1, run="run")
-    assert has_exited(worker) is True
-    assert has_exited(WorkerRecord(host=f"{host}0", pid=ended.pid, started=1, run="run")) is None
-    assert has_exited(WorkerRecord(host=host, pid=os.getpid(), started=None, run="run")) is None
+    host = _host_id()
+    worker = _WorkerRecord(host=host, pid=ended.pid, started=1, run="run")
+    assert _has_exited(worker) is True
+    assert _has_exited(_WorkerRecord(host=f"{host}0", pid=ended.pid, started=1, run="run")) is None
+    assert _has_exited(_WorkerRecord(host=host, pid=os.getpid(), started=None, run="run")) is None

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.journal import LEASE_SECONDS, Heartbeat, Journal
-from plugins.journal.heartbeat import PAUSE_SECONDS, worker_file
+from longctx.plugins.journal import LEASE_SECONDS, Heartbeat, Journal
+from longctx.plugins.journal.heartbeat import PAUSE_SECONDS, worker_file
 from tests.helpers.journals import (
     SUBJECT,
     Clock,

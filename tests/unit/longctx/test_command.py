@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from fixtures.tasks import TASKS
 from longctx.cli import COMMANDS, main
 from longctx.completion import options_by_command, script
+from longctx.fixtures.tasks import TASKS
 from longctx.tasks import COLUMNS, aligned, fitting
 from tests.helpers.checkpoints import write_step
+from tests.helpers.paths import REPOSITORY
 
 
 def test_every_command_is_in_the_help_and_an_unknown_one_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert [name for name in COMMANDS if f"  {name} " not in shown] == []
+    assert (shown.count("calibrate"), "(alias: calibrate)" in shown) == (1, True)
+    with pytest.raises(SystemExit, match=r"^4$"):
+        main(["calibrate"])
+    assert "--yardstick REPORT" in capsys.readouterr().err
     assert main(["measure"]) == 4
     assert capsys.readouterr().err.startswith("error: unknown command 'measure'; known are run, plan, ")
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version_of_the_package_is_printed(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([option]) == 0
+    assert capsys.readouterr().out == f"longctx {version('longctx-gates')}\n"
+
+
+def test_the_version_needs_no_module_that_is_slow_to_import() -> None:
+    script = "import sys; from longctx.cli import main; main(['-V']); print(*({'torch', 'pytest'} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert ended.stdout == f"longctx {version('longctx-gates')}\n\n"
 
 
 def test_bash_completes_commands_and_their_options() -> None:
@@ -37,6 +56,7 @@ def test_bash_completes_commands_and_their_options() -> None:
         return set(ended.stdout.split())
 
     assert completed("longctx", "wat") == {"watch"}
+    assert completed("longctx", "--ver") == {"--version"}
     assert completed("longctx", "run", "--len") == {"--lengths", "--length-tokenizer"}
     assert completed("longctx", "bisect", "--go") == {"--good"}
     assert "complete -c longctx -n '__fish_seen_subcommand_from run' -l lengths" in script("fish", options)

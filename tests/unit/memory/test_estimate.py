@@ -21,9 +21,9 @@ from transformers import (
     Qwen3NextConfig,
 )
 
-from fixtures.checkpoints.checkpoint import Checkpoint
-from fixtures.engines.hf.prefill import CachedForward
-from fixtures.memory.estimate import MemoryEstimate, estimate_peak_memory
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.engines.hf.prefill import CachedForward
+from longctx.fixtures.memory.estimate import MemoryEstimate, estimate_peak_memory
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, VOCABULARY, WINDOW
 
 LATENT: dict[str, Any] = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from fixtures.memory import estimate
-from fixtures.memory.estimate import estimate_peak_memory
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from longctx.fixtures.memory import estimate
+from longctx.fixtures.memory.estimate import estimate_peak_memory
 from tests.helpers.checkpoints import configure, sound_checkpoint
 
 
@@ -99,16 +99,18 @@ def test_values_that_a_published_config_omits_are_the_defaults_of_its_class(fold
     assert cache == (10000 + 5 * 1023) * 2 * 4 * 256 * 2
 
 
-def test_memory_grows_with_dtype_batch_and_length(folder: Path) -> None:
+def test_memory_grows_with_dtype_rows_and_length(folder: Path) -> None:
     checkpoint = read_checkpoint(str(folder))
     base = estimate_peak_memory(checkpoint, 1000, "bfloat16", 1)
     assert base.total_bytes == base.weight_bytes + base.cache_bytes + base.activation_bytes
     assert base.weight_bytes == checkpoint.weight_bytes
-    assert estimate_peak_memory(checkpoint, 1000, "float32", 1).total_bytes == 2 * base.total_bytes
-    doubled = estimate_peak_memory(checkpoint, 1000, "bfloat16", 2)
-    assert (doubled.weight_bytes, doubled.cache_bytes, doubled.activation_bytes) == (
+    half, full = (estimate_peak_memory(checkpoint, 1000, name, prefill="whole") for name in ("bfloat16", "float32"))
+    assert full.total_bytes == 2 * half.total_bytes
+    # The prompts of a batch are read one at a time, and copied into their rows.
+    rows = estimate_peak_memory(checkpoint, 1000, "bfloat16", 2)
+    assert (rows.weight_bytes, rows.cache_bytes, rows.activation_bytes) == (
         base.weight_bytes,
-        2 * base.cache_bytes,
-        2 * base.activation_bytes,
+        3 * base.cache_bytes,
+        base.activation_bytes,
     )
     assert estimate_peak_memory(checkpoint, 2000, "bfloat16", 1).cache_bytes == 2 * base.cache_bytes

@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.cli import main
-from plugins.gates.rank_correlation import rank_correlation
-from plugins.gates.thresholds import CATEGORIES
+from longctx.fixtures.records.report import report_data
+from longctx.plugins.evidence.statistics import rank_correlation
+from longctx.plugins.report.document import document
+from longctx.plugins.thresholds.records import CATEGORIES
+from tests.helpers.reports import run_summary
 
 SCORES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=12)
 
@@ -50,18 +53,16 @@ def test_known_correlations() -> None:
 
 
 def report(step: int, ruler: float, categories: Mapping[str, float]) -> dict[str, Any]:
+    data = report_data(document(run_summary(samples=2, lengths=(4096,), step=step)))
     depths = [{"depth": (tenth + 0.5) / 10, "score": 90.0 - 40 * (3 < tenth < 6), "samples": 3} for tenth in range(10)]
-    return {
-        "schema": "longctx-report/1",
-        "model": {"name": f"run/step_{step}", "fingerprint": f"f{step}"},
-        "run": {"step": step, "started": f"2026-01-01T00:00:{step:02}"},
-        "ruler": {"scores": {"4096": ruler, "8192": None}},
-        "helmet": {
-            "categories": {name: {"8192": score} for name, score in categories.items()},
-            "average": {"8192": sum(categories.values()) / len(categories)},
-        },
-        "cases": [{"length": 4096, "by_depth": depths}],
+    data["model"] |= {"name": f"run/step_{step}", "fingerprint": f"f{step}"}
+    data["run"]["started"] = f"2026-01-01T00:00:{step:02}"
+    data["ruler"]["scores"] = {"4096": ruler, "8192": None}
+    data["helmet"] |= {
+        "categories": {name: {"8192": score} for name, score in categories.items()},
+        "average": {"8192": sum(categories.values()) / len(categories)},
     }
+    return data | {"cases": [data["cases"][0] | {"by_depth": depths}]}
 
 
 def test_the_page_shows_what_goes_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,10 +103,10 @@ def test_reports_of_parts_of_the_suites_say_what_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for step in range(1, 6):
-        document = report(step, 50 + step, {"rag": 40.0 + step})
-        document["ruler"]["scores"] = {"4096": None}
-        document["helmet"]["average"] = {"8192": None}
-        (tmp_path / f"{step}.json").write_text(json.dumps(document))
+        written = report(step, 50 + step, {"rag": 40.0 + step})
+        written["ruler"]["scores"] = {"4096": None}
+        written["helmet"]["average"] = {"8192": None}
+        (tmp_path / f"{step}.json").write_text(json.dumps(written))
     assert main(["analysis", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "not all reports have them at a common length: RULER, HELMET, " in text

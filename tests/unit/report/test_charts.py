@@ -10,20 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.records import FailureKind
-from plugins.gates.evidence_curves import curves
-from plugins.gates.thresholds import Gate
-from plugins.report.charts.colours import SHADES, difference_class, shade, shade_rules
-from plugins.report.charts.differences import CROSS, StepDifference, difference_svg
-from plugins.report.charts.lines import line_svg, lowest_of, score_chart
-from plugins.report.charts.svg import element
-from plugins.report.details import details
-from plugins.report.document import document
-from plugins.report.html.views import failures, score_charts
+from longctx.fixtures.records import FailureKind
+from longctx.plugins.report.charts.colours import SHADES, difference_class, shade, shade_rules
+from longctx.plugins.report.charts.differences import CROSS, StepDifference, difference_svg
+from longctx.plugins.report.charts.lines import line_svg, lowest_of, score_chart
+from longctx.plugins.report.charts.svg import element
+from longctx.plugins.report.document import document
+from longctx.plugins.report.sections.failures import failures
+from longctx.plugins.report.sections.ruler import RULER_SECTION
+from longctx.plugins.report.summary import details
+from longctx.plugins.thresholds.records import Gate
+from longctx.plugins.verdicts.evaluation import curves
 from tests.helpers.pages import page_of, parse
 from tests.helpers.queues import evaluator_of, scope_of, thresholds
 from tests.helpers.reports import run_summary
-from tests.unit.gates.test_regression import MANY
+from tests.unit.verdicts.test_regression import MANY
 
 
 @given(st.text(st.characters(exclude_categories=["C"]), max_size=30))
@@ -39,7 +40,7 @@ def test_text_and_attributes_of_an_element_are_escaped(text: str) -> None:
 def test_every_kind_of_failure_has_a_bar_and_a_colour() -> None:
     run = run_summary(samples=60, suite="ruler", lengths=(4096, 131072))
     written = document(run)
-    kinds = {kind for case in written["cases"] for kind in case["failures"]}
+    kinds = {kind for case in written.cases for kind in case.failures}
     assert kinds == set(get_args(FailureKind))
     for row in failures(written):
         assert sum(row["counts"].values()) == row["total"]
@@ -54,7 +55,8 @@ def test_every_kind_of_failure_has_a_bar_and_a_colour() -> None:
 
 def test_charts_side_by_side_have_one_scale() -> None:
     run = run_summary(samples=20, suite="ruler")
-    charts = score_charts(document(run), details(run))
+    assert RULER_SECTION.page is not None
+    charts = RULER_SECTION.page(document(run), details(run))["charts"]
     assert len(charts) == 5
     assert len({chart.line.y_ticks for chart in charts}) == 1
     assert (lowest_of([99.0, None, 53.0]), lowest_of([99.0, 51.0]), lowest_of([None])) == (50, 0, 0)

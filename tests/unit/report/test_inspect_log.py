@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.shown_text import visible
-from plugins.report.inspect_log import inspect_logs
+from longctx.fixtures.shown_text import visible
+from longctx.plugins.report.sample_files import inspect_logs
 from tests.helpers.reports import NASTY, run_summary
 
 # Short texts that could break a report.

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from plugins.report.document import document
-from plugins.report.history import Report, history
-from plugins.report.html.step_curves import steps_page
-from plugins.report.scalars import scalars
+from msgspec.structs import replace
+
+from longctx.fixtures.records.report import LikelihoodPanel, LikelihoodSummary, LikelihoodTokens, MeanEstimate
+from longctx.plugins.report.document import document
+from longctx.plugins.report.history import StepReport, history, steps_page
+from longctx.plugins.report.scalars import scalars
 from tests.helpers.reports import run_summary
 
 GAINS = (0.1, 0.9, 2.5)
 
 
-def estimate(mean: float) -> dict[str, Any]:
-    ends = [mean - 0.05, mean + 0.05]
-    return {"mean": mean, "interval": ends, "model_interval": ends}
+def estimate(mean: float) -> MeanEstimate:
+    ends = (mean - 0.05, mean + 0.05)
+    return MeanEstimate(mean=mean, interval=ends, model_interval=ends)
 
 
-def report_of(step: int, gain: float | None) -> Report:
+def report_of(step: int, gain: float | None) -> StepReport:
     """Return a report with likelihoods, or one as written before there were any."""
     content = document(run_summary(suite="ruler", lengths=(4096,), samples=2))
-    del content["likelihood"]
     if gain is not None:
-        values = {name: estimate(1.0) for name in ("nll", "evidence", "greedy", "margin")}
-        panel = {"family": "ruler", "length": 4096, "gain": estimate(gain), "recovery": None, **values}
-        content["likelihood"] = {"panels": [panel]}
-    return Report(step=step, path=Path(f"step-{step}.json"), document=content)
+        one = estimate(1.0)
+        panel = LikelihoodPanel(
+            family="ruler", length=4096, samples=2, planned=2, clipped=0, nll=one, nll_after_first=one, query=one,
+            evidence=one, gain=estimate(gain), gain_after_first=one, recovery=None, greedy=one, margin=one,
+            change=None, findings=(),
+        )  # fmt: skip
+        likelihood = LikelihoodSummary(
+            signal="both", confidence=0.95, nll_clip=10.0, difference_clip=5.0, least_evidence_gain=0.3,
+            tokens=LikelihoodTokens(computed=0, reused=0), panels=(panel,), cases={},
+        )  # fmt: skip
+        content = replace(content, likelihood=likelihood)
+    return StepReport(step=step, path=Path(f"step-{step}.json"), document=content)
 
 
 def test_the_page_of_steps_draws_gains_and_leaves_gaps_for_old_reports() -> None:

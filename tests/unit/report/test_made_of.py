@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from plugins.report.details import details
-from plugins.report.document import document
-from plugins.report.html.page import page
-from plugins.report.made_of import quantization
-from plugins.report.markdown import markdown
-from plugins.report.terminal import summary_lines
+from longctx.plugins.report.document import document
+from longctx.plugins.report.html.page import page
+from longctx.plugins.report.made_of import quantization
+from longctx.plugins.report.markdown import markdown
+from longctx.plugins.report.summary import details
+from longctx.plugins.report.terminal import terminal_summary
 from tests.helpers.reports import run_summary
 
 
@@ -38,8 +38,10 @@ def test_every_report_names_the_quantization() -> None:
     checkpoint = replace(summary.run.checkpoint, config=config)
     summary = replace(summary, run=replace(summary.run, checkpoint=checkpoint))
     report = document(summary)
-    assert report["model"]["quantization"] == "gptq, 4 bits"
+    assert report.model.quantization == "gptq, 4 bits"
     texts = (
-        "".join(line for line, _ in summary_lines(report)), markdown(report, holds=True), page(report, details(summary))
-    )  # fmt: skip
+        "".join(line for line, _ in terminal_summary(report)),
+        markdown(report, holds=True),
+        page(report, details(summary)),
+    )
     assert [text.count("gptq, 4 bits") for text in texts] == [1, 1, 1]

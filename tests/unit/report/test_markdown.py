@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from plugins.report.document import document
-from plugins.report.markdown import MOST_GATES, markdown, plain
+from longctx.plugins.report.document import document
+from longctx.plugins.report.formats import markdown_text
+from longctx.plugins.report.markdown import markdown
+from longctx.plugins.report.sections.gates import MOST_GATES
 from tests.helpers.reports import NASTY, run_summary
 
 
@@ -28,7 +30,7 @@ def text_of(markup: str) -> str:
 
 @given(st.text(st.characters(), max_size=40) | st.text("|`*_[]()<>&#@~\\!-\n$:/w.", max_size=20))
 def test_plain_text_has_no_markup(text: str) -> None:
-    html = rendered(f"| a | b |\n| --- | --- |\n| {plain(text, 60)} | end |\n")
+    html = rendered(f"| a | b |\n| --- | --- |\n| {markdown_text(text, 60)} | end |\n")
     assert html.count("<td>") == 2
     assert re.sub(r"</?(table|thead|tbody|tr|th|td)>", "", html).count("<") == 0
     words = " ".join(text.split())
@@ -68,7 +70,7 @@ def test_failing_gates_come_first_and_the_rest_are_counted() -> None:
     written = document(run_summary(samples=20, paired=True))
     text = markdown(written, holds=False)
     rows = [line for line in text.partition("blocking gate")[2].partition("Against")[0].splitlines()[2:] if line]
-    blocking = [gate for gate in written["gates"] if gate["blocking"]]
+    blocking = [gate for gate in written.gates if gate.blocking]
     assert len(blocking) > MOST_GATES
     assert "fail" in rows[0]
     left = sum(int(count) for count in re.findall(r"\| (\d+) more \|", "\n".join(rows)))

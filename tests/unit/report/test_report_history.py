@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
-from fixtures.checkpoints.steps import step_of
-from plugins.report.__main__ import main
-from plugins.report.details import details
-from plugins.report.document import document
-from plugins.report.history import HistoryError, history, read_reports
-from plugins.report.history_samples import samples_of_runs
-from plugins.report.html.page import page
-from plugins.report.scalars import ScalarsError, check_extra, scalars, write_tensorboard
-from plugins.reports import write_json
+from longctx.fixtures.checkpoints.checkpoint import step_of
+from longctx.fixtures.records.report import JsonReport, report_data
+from longctx.plugins.report.__main__ import main
+from longctx.plugins.report.document import document
+from longctx.plugins.report.history import HistoryError, history, read_reports, samples_of_runs
+from longctx.plugins.report.html.page import page
+from longctx.plugins.report.scalars import ScalarsError, check_extra, scalars, write_tensorboard
+from longctx.plugins.report.summary import details
+from longctx.plugins.reports import _write_json
 from tests.helpers.pages import rows_of
 from tests.helpers.reports import run_summary
 from tests.helpers.runs import SCHEMA
@@ -45,17 +46,17 @@ def test_the_last_number_of_a_checkpoints_name_counts_if_it_names_no_step(name: 
     assert step_of(name, any_number=True) == step
 
 
-def report(**changed: Any) -> dict[str, Any]:
+def report(**changed: Any) -> JsonReport:
     settings: dict[str, Any] = {"samples": 6, "lengths": (4096, 32768)}
     return document(run_summary(**settings | changed))
 
 
 def test_the_step_comes_from_the_option_or_else_from_the_path() -> None:
-    assert report(suite="ruler")["run"]["step"] == 1000
+    assert report(suite="ruler").run.step == 1000
     named = report(suite="ruler", step=7)
-    assert (named["run"]["step"], named["run"]["options"]["step"]) == (7, 7)
-    assert report(suite="ruler", model_path="/m/llama")["run"]["step"] is None
-    Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(named)))
+    assert (named.run.step, named.run.options["step"]) == (7, 7)
+    assert report(suite="ruler", model_path="/m/llama").run.step is None
+    Draft202012Validator(SCHEMA).validate(report_data(named))
 
 
 @pytest.fixture
@@ -63,15 +64,15 @@ def folder(tmp_path: Path) -> Path:
     """A folder with three steps, one of them twice, a report without a step, and files that are no reports."""
     for number, step in enumerate((3000, 1000, 2000)):
         written = report(step=step)
-        write_json(tmp_path / f"{number}.json", written)
-        written["run"]["started"] = "2020-01-01T00:00:00+00:00"
-        written["ruler"]["effective_length"] = 4
+        _write_json(tmp_path / f"{number}.json", written)
+        run = replace(written.run, started="2020-01-01T00:00:00+00:00")
+        written = replace(written, run=run, ruler=replace(written.ruler, effective_length=4))
         if step == 2000:
-            write_json(tmp_path / "older.json", written)
+            _write_json(tmp_path / "older.json", written)
     (tmp_path / "below").mkdir()
     unnamed = report(suite="ruler", model_path="/m/llama")
-    write_json(tmp_path / "below" / "checkpoint-4000.json", unnamed)
-    write_json(tmp_path / "none.json", unnamed)
+    _write_json(tmp_path / "below" / "checkpoint-4000.json", unnamed)
+    _write_json(tmp_path / "none.json", unnamed)
     (tmp_path / "other.json").write_text('{"schema": "else"}')
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "torn.json").write_text('{"schema": "longctx-rep')
@@ -84,19 +85,18 @@ def test_reports_are_in_the_order_of_their_steps(folder: Path) -> None:
     assert all(report.path.name != "older.json" for report in reports)
     assert sorted(line.split(":")[0] for line in skipped) == ["none.json", "older.json"]
     drawn = history(reports, skipped)
-    label = {None: 0 if reports[0].document["ruler"]["effective_length_label"] else None}
-    assert drawn.effective_lengths == tuple(
-        label.get(report.document["ruler"]["effective_length"], report.document["ruler"]["effective_length"])
-        for report in reports
-    )
+    below = 0 if reports[0].document.ruler.effective_length_label else None
+    lengths = [report.document.ruler.effective_length for report in reports]
+    assert drawn.effective_lengths == tuple(below if length is None else length for length in lengths)
     means = {track.name: track.values for track in drawn.means}
-    assert means["RULER mean at 4096"] == tuple(report.document["ruler"]["scores"]["4096"] for report in reports)
-    recall = [report.document["helmet"] and report.document["helmet"]["categories"]["recall"] for report in reports]
-    assert means["recall"][:3] == pytest.approx([sum(scores.values()) / 2 for scores in recall[:3] if scores])
+    assert means["RULER mean at 4096"] == tuple(report.document.ruler.scores["4096"] for report in reports)
+    recall = [report.document.helmet and report.document.helmet.categories["recall"] for report in reports]
+    assert means["recall"][:3] == pytest.approx(
+        [sum(score or 0 for score in scores.values()) / 2 for scores in recall[:3] if scores]
+    )
     assert means["recall"][3] is None
     assert drawn.gates["effective length"] == tuple(
-        next(gate["verdict"] for gate in report.document["gates"] if gate["name"] == "effective length")
-        for report in reports
+        next(gate.verdict for gate in report.document.gates if gate.name == "effective length") for report in reports
     )
 
 
@@ -132,8 +132,8 @@ def test_a_directory_without_reports_is_a_one_line_error(
 ) -> None:
     target = tmp_path / "missing" if kind == "missing" else tmp_path
     if kind == "stepless":
-        write_json(tmp_path / "r.json", report(suite="ruler", model_path="/m/llama"))
-    with pytest.raises(HistoryError, match=r"^history: [^\n]+$"):
+        _write_json(tmp_path / "r.json", report(suite="ruler", model_path="/m/llama"))
+    with pytest.raises(HistoryError, match=r"^[^\n]+$"):
         read_reports(target)
     assert main(["history", str(target)]) == 4
     assert capsys.readouterr().err.startswith("error: history: ")
@@ -142,11 +142,12 @@ def test_a_directory_without_reports_is_a_one_line_error(
 def test_scalars_contain_every_measured_score_and_decided_gate() -> None:
     written = report(paired=True)
     values = scalars(written)
-    for case in written["cases"]:
-        assert values[f"task/{case['task']}/{'4k' if case['length'] == 4096 else '32k'}"] == case["score"]
-    assert values["ruler/mean/4k"] == written["ruler"]["scores"]["4096"]
-    assert values["helmet/rag/32k"] == written["helmet"]["categories"]["rag"]["32768"]
-    gates = {gate["name"]: gate["verdict"] for gate in written["gates"]}
+    for case in written.cases:
+        assert values[f"task/{case.task}/{'4k' if case.length == 4096 else '32k'}"] == case.score
+    assert values["ruler/mean/4k"] == written.ruler.scores["4096"]
+    assert written.helmet is not None
+    assert values["helmet/rag/32k"] == written.helmet.categories["rag"]["32768"]
+    gates = {gate.name: gate.verdict for gate in written.gates}
     assert {name for name in values if name.startswith("gate/")} == {
         f"gate/{name}" for name, word in gates.items() if word in ("pass", "fail")
     }
@@ -155,10 +156,10 @@ def test_scalars_contain_every_measured_score_and_decided_gate() -> None:
 
 def test_the_scalar_of_the_effective_length_is_zero_below_all_lengths_and_absent_if_undecided() -> None:
     written = report(suite="ruler")
-    written["ruler"] |= {"effective_length": None, "effective_length_label": "<4096"}
-    assert scalars(written)["ruler/effective_length"] == 0
-    written["ruler"]["effective_length_label"] = None
-    assert "ruler/effective_length" not in scalars(written)
+    ruler = replace(written.ruler, effective_length=None, effective_length_label="<4096")
+    assert scalars(replace(written, ruler=ruler))["ruler/effective_length"] == 0
+    ruler = replace(ruler, effective_length_label=None)
+    assert "ruler/effective_length" not in scalars(replace(written, ruler=ruler))
 
 
 def test_tensorboard_reads_back_all_scalars(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_a_dashboard_that_is_not_installed_is_a_one_line_error(monkeypatch: pyte
 
 def test_wandb_writes_an_offline_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
-    from plugins.report.scalars import write_wandb
+    from longctx.plugins.report.scalars import write_wandb
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -193,9 +194,9 @@ def test_wandb_writes_an_offline_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_report_without_the_step_key_gets_the_step_of_its_path(tmp_path: Path) -> None:
-    written = report(suite="ruler")
-    del written["run"]["step"]
-    (tmp_path / "step_5.json").write_text(json.dumps(written))
+    data = report_data(report(suite="ruler"))
+    del data["run"]["step"]
+    (tmp_path / "step_5.json").write_text(json.dumps(data))
     reports, _ = read_reports(tmp_path)
     assert [report.step for report in reports] == [5]
 
@@ -204,7 +205,7 @@ def test_the_history_lists_the_samples_of_all_pages_and_links_to_them(tmp_path: 
     for step in (1000, 2000):
         run = run_summary(samples=4, lengths=(4096, 32768), suite="ruler", step=step)
         (tmp_path / "runs").mkdir(exist_ok=True)
-        write_json(tmp_path / "runs" / f"step-{step}.json", document(run))
+        _write_json(tmp_path / "runs" / f"step-{step}.json", document(run))
         if step == 1000:
             (tmp_path / "runs" / "step-1000.html").write_text(page(document(run), details(run)), encoding="utf-8")
     assert main(["history", str(tmp_path / "runs"), "--out", str(tmp_path / "index.html")]) == 0
@@ -227,7 +228,7 @@ def test_the_history_lists_the_samples_of_all_pages_and_links_to_them(tmp_path: 
 
 def test_a_page_that_is_no_report_contributes_no_samples(tmp_path: Path) -> None:
     written = document(run_summary(samples=4, lengths=(4096,), suite="ruler", step=5))
-    write_json(tmp_path / "a.json", written)
+    _write_json(tmp_path / "a.json", written)
     for content in ("", "<p>no data</p>", '<script type="application/json" id="data">{"rows":[{"task":1}]}</script>'):
         (tmp_path / "a.html").write_text(content)
         reports, _ = read_reports(tmp_path)
@@ -236,7 +237,7 @@ def test_a_page_that_is_no_report_contributes_no_samples(tmp_path: Path) -> None
 
 def test_the_samples_of_a_history_share_its_budget(tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step)))
+        _write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step)))
     reports, _ = read_reports(tmp_path)
     rows = samples_of_runs(reports, ["1", "2", "3"], budget_bytes=3_000)
     assert {row["run"] for row in rows} == {"step 1", "step 2", "step 3"}
@@ -245,10 +246,10 @@ def test_the_samples_of_a_history_share_its_budget(tmp_path: Path) -> None:
 
 def test_the_history_draws_the_values_of_gates_with_what_they_require(tmp_path: Path) -> None:
     for step in (1, 2):
-        write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step, paired=True)))
+        _write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step, paired=True)))
     tracks = {track.name: track for track in history(read_reports(tmp_path)[0]).gate_values}
     assert tracks
     for name, track in tracks.items():
-        gates = [gate for one in read_reports(tmp_path)[0] for gate in one.document["gates"] if gate["name"] == name]
-        assert list(track.values) == [gate["measured"] for gate in gates]
-        assert track.threshold == gates[0]["required"]
+        gates = [gate for one in read_reports(tmp_path)[0] for gate in one.document.gates if gate.name == name]
+        assert list(track.values) == [gate.measured for gate in gates]
+        assert track.threshold == gates[0].required

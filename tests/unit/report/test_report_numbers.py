@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
-from plugins.report.markdown import plain
+from longctx.plugins.report import formats
 from tests.helpers.pages import rows_of, tables_of
 from tests.helpers.reports import NASTY, markdown_rows, shown
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
@@ -22,7 +22,7 @@ LENGTHS = (900, 1000)
 NASTY_ANSWERS = f"""
 from msgspec.structs import replace
 
-from plugins.runner.score_answers import AnswerScorer
+from longctx.plugins.runner.samples import AnswerScorer
 
 NASTY = {NASTY!r}
 store = AnswerScorer.store
@@ -139,7 +139,7 @@ def test_verdict_gates_and_cost_are_the_same_in_all_reports(
     assert all(tokens in text for text in (page_text, markdown_text, run.output))
     assert ('<p class="verdict fail">' in page_text) == (run.exit_code == 1) == ("### ❌" in markdown_text)
     for gate in run.report["gates"]:
-        assert gate["reason"].replace("<", "&lt;") in page_text
+        assert gate["reason"].replace("<", "&lt;").replace("'", "&#39;") in page_text
         assert run.junit_properties(f"gate[{gate['name']}]")["verdict"] == gate["verdict"]
 
 
@@ -196,9 +196,9 @@ def test_a_regression_gate_is_the_same_in_all_reports(compared: CompletedRun) ->
     terminal = " ".join(compared.output.split())
     assert gates
     for gate in gates:
-        assert f"lost {-gate['measured']:.1f} points (" in gate["reason"]
+        assert f"lost {-gate['measured']:.1f} points " in gate["reason"]
         assert html.escape(gate["reason"]) in page_text
-        assert plain(gate["reason"], 160) in markdown
+        assert formats.markdown_text(gate["reason"], 160) in markdown
         assert f"{gate['name']}: {' '.join(gate['reason'].split())}" in terminal
         properties = compared.junit_properties(f"gate[{gate['name']}]")
         assert float(properties["measured"]) == pytest.approx(gate["measured"], abs=1e-4)

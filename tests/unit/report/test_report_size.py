@@ -19,12 +19,12 @@ from pathlib import Path
 
 from tests.helpers.reports import cases_of, run_summary, options_of, result_of
 from tests.helpers.peak_memory import peak_mebibytes
-from plugins.report.details import details
-from plugins.report.document import document
-from plugins.report.html.page import page
-from plugins.report.markdown import markdown
-from plugins.reports import write, write_json
-from plugins.report.terminal import summary_lines
+from longctx.plugins.report.summary import details
+from longctx.plugins.report.document import document
+from longctx.plugins.report.html.page import page
+from longctx.plugins.report.markdown import markdown
+from longctx.plugins.reports import write, _write_json
+from longctx.plugins.report.terminal import terminal_summary
 
 folder, lengths = Path(sys.argv[1]), tuple(2048 * 2**doublings for doublings in range(8))
 cases = cases_of(options_of(samples=500, lengths=lengths))
@@ -37,9 +37,9 @@ before = time.process_time()
 written = document(run)
 write(folder / "report.html", page(written, details(run)))
 write(folder / "report.md", markdown(written, holds=False))
-write_json(folder / "report.json", written)
-summary_lines(written)
-samples = sum(case["samples"] for case in written["cases"])
+_write_json(folder / "report.json", written)
+terminal_summary(written)
+samples = sum(case.samples for case in written.cases)
 print(json.dumps([samples, time.process_time() - before, peak_mebibytes()]))
 """
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
-from plugins.reports import write
+from longctx.plugins.reports import write
 from tests.helpers.runs import SCHEMA, run_pytest
 
 # After the options were checked, removes the page's directory, puts a directory in the place of the Markdown file and a

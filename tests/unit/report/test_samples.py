@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.records import Prompt, Sample
-from fixtures.scoring.excerpts import excerpt_of
-from plugins.report.details import details
-from plugins.report.document import document
-from plugins.report.html.page import embedded, page
-from plugins.report.samples import ANSWER_CHARACTERS, RIGHT_PER_CASE, samples_of
+from longctx.fixtures.records import Prompt, Sample
+from longctx.fixtures.scoring.failures import excerpt_of
+from longctx.plugins.report.document import document
+from longctx.plugins.report.html.page import embedded, page
+from longctx.plugins.report.samples import ANSWER_CHARACTERS, RIGHT_PER_CASE, samples_of
+from longctx.plugins.report.summary import details
 from tests.helpers.reports import LENGTHS, cases_of, options_of, result_of, run_summary
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
-from fixtures.lengths import parse_length
-from plugins.report.document import document
-from plugins.report.headline import failing_ids
-from plugins.report.markdown import markdown
-from plugins.report.terminal import summary_lines
+from longctx.fixtures.lengths import parse_length
+from longctx.plugins.report.document import document
+from longctx.plugins.report.markdown import markdown
+from longctx.plugins.report.terminal import terminal_summary
 from tests.helpers.pages import page_of, tables_of
 from tests.helpers.reports import NASTY, markdown_rows, run_summary, shown
 
@@ -20,12 +20,14 @@ def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
     run = run_summary(samples=10, paired=True)
     written, page_text = document(run), page_of(run)
     tables = tables_of(page_text)
-    assert f"with its {100 * written['helmet']['confidence']:g} % confidence interval" in page_text
+    assert written.helmet is not None
+    assert written.regression is not None
+    assert f"with its {100 * written.helmet.confidence:g} % confidence interval" in page_text
     heatmap = {row[0]: row[1:] for row in tables["HELMET: score by task and length"][1:]}
     rows = markdown_rows(markdown(written, holds=False))
-    terminal = {line.split()[1]: line.split()[2:] for line, _ in summary_lines(written) if line.startswith("= ")}
-    helmet, keys = written["helmet"], [str(length) for length in run.run.options.lengths]
-    for name, scores in (*helmet["categories"].items(), ("HELMET average", helmet["average"])):
+    terminal = {line.split()[1]: line.split()[2:] for line, _ in terminal_summary(written) if line.startswith("= ")}
+    helmet, keys = written.helmet, [str(length) for length in run.run.options.lengths]
+    for name, scores in (*helmet.categories.items(), ("HELMET average", helmet.average)):
         row = [shown(scores[key]) for key in keys]
         assert "-" not in row
         assert heatmap[name if name in heatmap else f"{name} mean"] == row
@@ -34,11 +36,11 @@ def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
     for suite in ("ruler", "helmet"):
         table = tables[f"{suite.upper()}: difference from the baseline by task and length"]
         cells = {row[0]: row[1:] for row in table[1:]}
-        for case in (case for case in written["cases"] if case["suite"] == suite):
-            difference = written["regression"]["cases"][case["id"]]["difference"]
-            column = keys.index(str(case["length"]))
-            assert float(cells[case["task"]][column].rstrip(" ▼=")) == pytest.approx(difference, abs=0.051)
-    worse = sum(case["worse"] for case in written["regression"]["cases"].values())
+        for case in (case for case in written.cases if case.suite == suite):
+            difference = written.regression.cases[case.id].difference
+            column = keys.index(str(case.length))
+            assert float(cells[case.task][column].rstrip(" ▼=")) == pytest.approx(difference, abs=0.051)
+    worse = sum(pair.worse for pair in written.regression.cases.values())
     assert f"{worse} worse" in markdown(written, holds=False)
 
 
@@ -53,19 +55,18 @@ def test_lines_are_at_most_100_columns_wide_and_every_score_stands_under_its_len
     lengths: tuple[int, ...], paired: bool
 ) -> None:
     written = document(run_summary(texts=NASTY, samples=2, lengths=lengths, paired=paired))
-    written["gates"] = [{**gate, "name": f"{gate['name']} {LONG_NAME}", "blocking": True} for gate in written["gates"]]
-    for case in written["cases"]:
-        if case["task"] == "vt":
-            case["task"] = LONG_NAME
-    lines = [text for text, _ in summary_lines(written)]
+    gates = [replace(gate, name=f"{gate.name} {LONG_NAME}", blocking=True) for gate in written.gates]
+    cases = [replace(case, task=LONG_NAME) if case.task == "vt" else case for case in written.cases]
+    written = replace(written, gates=tuple(gates), cases=tuple(cases))
+    lines = [text for text, _ in terminal_summary(written)]
     assert max(map(len, lines)) <= 100
     scores = table_cells(lines)
-    for case in written["cases"]:
-        name = case["task"] if case["task"] != LONG_NAME else f"...{LONG_NAME[-36:]}"
-        assert scores[name, case["length"]].removeprefix("~") == shown(case["score"])
+    for case in written.cases:
+        name = case.task if case.task != LONG_NAME else f"...{LONG_NAME[-36:]}"
+        assert scores[name, case.length].removeprefix("~") == shown(case.score)
     text = "".join("".join(lines).split())
-    for gate in written["gates"]:
-        assert "".join(f"{gate['name']}: {gate['reason']}".split()) in text
+    for gate in written.gates:
+        assert "".join(f"{gate.name}: {gate.reason}".split()) in text
 
 
 def table_cells(lines: list[str]) -> dict[tuple[str, int], str]:
@@ -92,5 +93,6 @@ def test_gates_are_named_to_be_selected_again_unless_their_cases_were_deselected
     verdict: str, fails: bool, is_named: bool
 ) -> None:
     written = document(run_summary(samples=20, suite="ruler"))
-    written["gates"] = [gate | {"verdict": verdict, "fails": fails} for gate in written["gates"] if gate["blocking"]]
-    assert bool(failing_ids(written)) == is_named
+    gates = [replace(gate, verdict=verdict, fails=fails) for gate in written.gates if gate.blocking]
+    written = replace(written, gates=tuple(gates))
+    assert any(text.startswith("id  ") for text, _ in terminal_summary(written)) == is_named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,17 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from fixtures.checkpoints.checkpoint import read_checkpoint
-from fixtures.records import Generation, Prompt
-from plugins.config.baseline import Baseline
-from plugins.gates.clusters import SampleRef
-from plugins.gates.panels import Panel, PanelStatus
-from plugins.journal import Heartbeat, Journal, Subject
-from plugins.journal.lines import LostClaim, encode_line
-from plugins.runner.batches import FEW_SAMPLES_LEFT, ModelUnderTest
-from plugins.runner.worker import Worker
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.records import HAYSTACKS, Generation, Prompt
+from longctx.plugins.config.run import Baseline
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.journal import Heartbeat, Journal, Subject
+from longctx.plugins.journal.lines import LostClaim, encode_line
+from longctx.plugins.runner.batches import FEW_SAMPLES_LEFT, ModelUnderTest, claim_samples
+from longctx.plugins.runner.worker import Worker
+from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
+from longctx.plugins.verdicts.regression import compare_panels
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.workers import EmptyAnswerEngine, worker_of
 
@@ -56,6 +59,25 @@ def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: l
         worker.measure(case)
     assert [len(call) for call in engine.calls] == taken
     assert [len(set(call)) for call in engine.calls] == [1] * len(taken)
+
+
+def test_samples_on_one_haystack_are_claimed_one_after_another(tmp_path: Path) -> None:
+    engine = EmptyAnswerEngine()
+    with worker_of(calibration_checkpoint("512"), engine, tmp_path, cases=2, samples=3 * HAYSTACKS) as (worker, _):
+        (panel,) = worker.panel_state.panels.values()
+        keys, journal = worker.panel_state.keys(panel), worker.models["model"].journal
+        (essays,) = [case for case in panel.cases.values() if case.shares_haystacks]
+        queue = panel.sample_refs({essays.id})
+        wanted = {keys[ref]: ref for ref in queue}
+        claims: list[SampleRef] = []
+        for _ in range(4):
+            claims += claim_samples(journal, engine, panel, wanted, workers=1, previous=claims[-1:]).values()
+    haystack = essays.haystack(queue[0].sample_index)
+    assert claims[0] == queue[0]
+    assert [ref.sample_index for ref in claims[:3]] == [
+        ref.sample_index for ref in queue if essays.haystack(ref.sample_index) == haystack
+    ]
+    assert claims[3] == next(ref for ref in queue if ref not in claims[:3])
 
 
 def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> None:
@@ -167,3 +189,43 @@ def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path
             )
             worker.close()
     assert server.prompt_count == here.prompt_count == len(set(server.begun)) > FEW_SAMPLES_LEFT
+
+
+class NeedleReader(EmptyAnswerEngine):
+    """Answers with the needle of its prompt, but for some prompts of at most so many tokens."""
+
+    def __init__(self, wrong: int = 0, tokens: int = 0) -> None:
+        super().__init__()
+        self.wrong, self.tokens = wrong, tokens
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        for prompt, generation in zip(prompts, super().generate(prompts), strict=True):
+            needle = re.findall(r"is: (\d+)", prompt.text)[0]
+            if len(prompt.token_ids) <= self.tokens and self.wrong:
+                self.wrong -= 1
+                needle = "nothing"
+            yield msgspec.structs.replace(generation, text=needle)
+
+
+@pytest.mark.parametrize(("wrong", "words"), [(8, ["fail", "pass"]), (7, ["lost here", "pass"])])
+def test_a_loss_in_doubt_is_tested_on_all_lengths(wrong: int, words: list[str], tmp_path: Path) -> None:
+    """The test of the longer length ends early; then the loss of the shorter one takes all of its pairs."""
+    model, reader = calibration_checkpoint("full"), NeedleReader(wrong, tokens=600)
+    with worker_of(model, reader, tmp_path, cases=26, lengths=(512, 1024), samples=250, full=False) as (alone, case):
+        cases = [each for each in alone.run.cases if each.task == case.task]
+        baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=read_checkpoint(str(model)))
+        with Heartbeat(tmp_path, alone.run.id) as heartbeat:
+            subject = Subject(model="b", fingerprint="b", execution={"engine": "fake"})
+            beside = ModelUnderTest(journal=Journal(tmp_path, subject, heartbeat), engine=NeedleReader)
+            run = replace(alone.run, baseline=baseline, thresholds=replace(alone.run.thresholds, gates=()))
+            models: dict[ModelRole, ModelUnderTest] = {"model": alone.models["model"], "baseline": beside}
+            worker = Worker(run, cases, builder=alone.builder, models=models)
+            state = worker.panel_state
+            short, long = state.panels.values()
+            assert worker.measure(cases[1]).error is None
+            assert len(state.scores(long)) < 250
+            assert worker.measure(cases[0]).error is None
+            assert [len(state.scores(panel, "baseline")) for panel in (short, long)] == [250, 250]
+            compared = [(panel, state.scores(panel), state.scores(panel, "baseline")) for panel in (short, long)]
+            assert [found.decision for found in compare_panels(compared)] == words
+            worker.close()

@@ -9,20 +9,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fixtures.scoring.citations import (
+from longctx.fixtures.scoring.citations import (
     CitationScores,
-    citation_numbers,
+    _splitter,
+    _without_citations,
     citation_scores,
-    on_one_line,
     premise,
     recall_5,
     sentences,
-    splitter,
     statements,
     string_em,
-    without_citations,
 )
-from fixtures.scoring.match import normalize
+from longctx.fixtures.scoring.match import normalize
 
 # The first sentence loads NLTK, most of a second.
 FIRST_LOADS = settings(deadline=None)
@@ -185,11 +183,21 @@ def test_short_sentences_can_count_as_in_alces_own_scorer() -> None:
 @given(st.lists(st.sampled_from([*"[] |x12", " [1", "[12]", "\u0663", "\n"])).map("".join))
 def test_citations_are_removed_with_the_space_before_them(text: str) -> None:
     in_two_steps = re.sub(r"\[\d+", "", re.sub(r" \[\d+", "", text)).replace(" |", "").replace("]", "")
-    assert without_citations(text) == in_two_steps
+    assert _without_citations(text) == in_two_steps
 
 
 def test_citations_are_read_as_written() -> None:
-    assert citation_numbers("So [3][12], [0] and [007][ 4][x] [5, 6] [\u0663") == (3, 12, 0, 7, 5, 3)
+    asked = []
+
+    def refuses(text: str, claim: str) -> bool:
+        asked.append(text)
+        return False
+
+    passages = [f"P{number}" for number in range(1, 13)]
+    # 0 is the last passage.
+    for statement in ("So [3][12] and [0]", "So [007][ 4][x]", "So [5, 6] [\u0663"):
+        citation_scores(statement, passages, refuses)
+    assert asked == ["P3\nP12\nP12", "P7", "P5\nP3"]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +219,7 @@ def test_sentences_are_split_as_nltk_does(text: str, expected: tuple[str, ...]) 
 
 def test_the_splitter_has_all_of_nltks_english_model() -> None:
     """The counts are those of NLTK's punkt_tab; the last one grows as NLTK meets new words."""
-    model = splitter()._params
+    model = _splitter()._params
     assert (len(model.abbrev_types), len(model.collocations), len(model.sent_starters)) == (156, 37, 39)
     assert len(model.ortho_context) >= 20366
 
@@ -223,7 +231,7 @@ def test_no_word_is_lost_between_sentences(text: str) -> None:
 
 
 def test_the_output_is_read_as_one_line() -> None:
-    assert on_one_line("One [1].\n\n\nTwo\nthree<|im_end|>") == "One [1]. Two three"
+    assert statements("One [1].\n\n\nTwo\nthree<|im_end|>") == ("One [1].", "Two three")
     assert statements("1.\nOne is [1].\nNo", min_characters=5) == ("One is [1].",)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.scoring.judge import (
+from longctx.fixtures.scoring.judge import (
     Judge,
     Judged,
     JudgedAnswer,
@@ -21,9 +21,8 @@ from fixtures.scoring.judge import (
     estimate,
     fingerprint,
 )
-from fixtures.scoring.judge.parse import read_verdict
-from fixtures.scoring.judge.rubrics import MAX_CHARACTERS, Question, fence_code
-from fixtures.scoring.judge.settings import UnreadableReply
+from longctx.fixtures.scoring.judge.client import UnreadableReply
+from longctx.fixtures.scoring.judge.grading import MAX_CHARACTERS, JudgeQuestion, fence_code, read_verdict
 from tests.helpers.servers import ChatServer, completion
 
 ANSWER = JudgedAnswer(question="Where to?", references=("north", "the Arctic"), answer="North.")
@@ -43,7 +42,7 @@ ATTACKS = (
 )
 
 
-def parts(question: Question) -> dict[str, str]:
+def parts(question: JudgeQuestion) -> dict[str, str]:
     """The quoted parts of a request, read as the notice in it tells the judge to."""
     code = re.findall("the code ([0-9a-f]{16});", question.text)[0]
     sections: dict[str, str] = {}
@@ -94,7 +93,7 @@ def test_a_fence_is_in_none_of_the_parts(texts: list[str]) -> None:
 
 def test_a_fence_code_that_a_part_contains_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """With codes of two digits, of which a part holds all but one."""
-    monkeypatch.setattr("fixtures.scoring.judge.rubrics.CODE_BYTES", 1)
+    monkeypatch.setattr("longctx.fixtures.scoring.judge.grading.CODE_BYTES", 1)
     assert fence_code({"a": " ".join(f"{code:02X}" for code in range(256) if code != 0x5E)}) == "5e"
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.engines.openai.time_budget import TimeBudget
-from fixtures.scoring.judge import Judge, JudgeError, JudgeSettings
-from fixtures.scoring.judge.client import ChatClient
-from plugins.journal import JudgeReplies
+from longctx.fixtures.http.retry import TimeBudget
+from longctx.fixtures.scoring.judge import Judge, JudgeError, JudgeSettings
+from longctx.fixtures.scoring.judge.client import ChatClient
+from longctx.plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, decided, refused, settings_for
 from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.scoring.judge.parse import objects, read_verdict
-from fixtures.scoring.judge.settings import UnreadableReply
+from longctx.fixtures.scoring.judge.client import UnreadableReply
+from longctx.fixtures.scoring.judge.grading import objects, read_verdict
 
 LIMITS = {"fluency": 1, "correctness": 3}
 COUNTS: dict[str, int | str] = {"supported": "sentences", "sentences": 10_000}

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.journal import JournalError, JudgeReplies
-from plugins.journal.housekeeping import is_journal, subject_directories
+from longctx.plugins.journal import JournalError, JudgeReplies
+from longctx.plugins.journal.subjects import is_journal, subject_directories
 from tests.helpers.journals import entry, start_worker, worker_output, write_journal
 
-REPLIES = "from plugins.journal import JudgeReplies\nreplies = JudgeReplies(directory, heartbeat.name)\n"
+REPLIES = "from longctx.plugins.journal import JudgeReplies\nreplies = JudgeReplies(directory, heartbeat.name)\n"
 
 
 def lines(directory: Path) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.records import Score
-from fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError, PendingDecision
-from plugins.journal import JudgeReplies
+from longctx.fixtures.records import Score
+from longctx.fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError, PendingDecision
+from longctx.plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, SUMMARY, decided, refused, settings_for
 from tests.helpers.servers import ChatServer, Request, Response, completion, forget_keys, in_json
 

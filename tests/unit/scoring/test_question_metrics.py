@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.scoring.expected import Expected
-from fixtures.scoring.option_letters import option_letter
-from fixtures.scoring.question_metrics import METRICS
-from fixtures.versions import QUESTION_METRICS
+from longctx.fixtures.scoring.choice import option_letter
+from longctx.fixtures.scoring.question_metrics import METRICS, Expected
+from longctx.fixtures.versions import QUESTION_METRICS
 
 PLACES = ("kitchen", "office", "garden")
 OPTIONS = ("Red", "Green", "Blue", "White")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pytrec_eval import RelevanceEvaluator
 from rouge_score.rouge_scorer import RougeScorer
 
-from fixtures.scoring.ranking import ndcg, parse_ranking
-from fixtures.scoring.rouge import rouge_l
+from longctx.fixtures.scoring.ranking import ndcg, parse_ranking
+from longctx.fixtures.scoring.rouge import rouge_l
 
 IDENTIFIERS = st.sampled_from([str(number) for number in (*range(12), 7130104, 7130105, 8421)])
 RANKINGS = st.lists(IDENTIFIERS, max_size=14)

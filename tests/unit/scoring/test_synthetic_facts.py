@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from fixtures.scoring.synthetic_citations import Claim, Evidence, citation_score, claims_of
-from fixtures.scoring.synthetic_events import Event, tells
-from fixtures.scoring.synthetic_sentences import split_items, split_sentences
-from fixtures.scoring.synthetic_summaries import is_fluent, summary_score
+from longctx.fixtures.records.facts import AnswerClaim, Event
+from longctx.fixtures.scoring.synthetic import (
+    Evidence,
+    citation_score,
+    split_items,
+    split_sentences,
+    summary_score,
+    tells,
+)
 
 QUESTION = "Who was the captain of the Lady Orsane?"
 CLAIMS = (
-    Claim(id="v1", values=("Ora Tolle", "O. Tolle", "the Heron of Brask"), cues=("1752", "the Grey Swan")),
-    Claim(id="v2", values=("Hedric Vaun", "H. Vaun"), cues=("1790", "the Kest Ghost")),
-    Claim(id="v3", values=("Mirel Dost", "M. Dost"), cues=("1821", "the Ibra Swan")),
+    AnswerClaim(id="v1", values=("Ora Tolle", "O. Tolle", "the Heron of Brask"), cues=("1752", "the Grey Swan")),
+    AnswerClaim(id="v2", values=("Hedric Vaun", "H. Vaun"), cues=("1790", "the Kest Ghost")),
+    AnswerClaim(id="v3", values=("Mirel Dost", "M. Dost"), cues=("1821", "the Ibra Swan")),
 )
 SHOWN = (
     Evidence(frozenset(("v1",)), "The Lady Orsane was launched in 1752 at Upper Brask. Ora Tolle commanded it."),
@@ -75,8 +82,8 @@ def test_citations_are_scored_as_by_hand(answer: str, recall: float, precision: 
 
 
 LIST_CLAIMS = (
-    Claim(id="b1", values=("The Widow of Brask", "the Kest Manuscript")),
-    Claim(id="b2", values=("Songs of Ammel",)),
+    AnswerClaim(id="b1", values=("The Widow of Brask", "the Kest Manuscript")),
+    AnswerClaim(id="b2", values=("Songs of Ammel",)),
 )
 LIST_SHOWN = (
     Evidence(frozenset(("b1",)), "The Widow of Brask, also called the Kest Manuscript, is by Ora Tolle."),
@@ -210,9 +217,9 @@ def test_summaries_are_scored_as_by_hand(summary: str, recall: float, precision:
 
 
 def test_a_summary_cut_off_by_its_budget_is_not_fluent() -> None:
-    assert is_fluent(GOOD, finished=False)
-    assert not is_fluent(GOOD[:-10], finished=False)
-    assert is_fluent(GOOD[:-10], finished=True)
+    assert summary_score(GOOD, EVENTS, EVENTS, finished=False).fluency == 1
+    assert summary_score(GOOD[:-10], EVENTS, EVENTS, finished=False).fluency == 0
+    assert summary_score(GOOD[:-10], EVENTS, EVENTS, finished=True).fluency == 1
 
 
 def test_initials_and_citations_do_not_end_a_sentence() -> None:
@@ -224,17 +231,26 @@ def test_initials_and_citations_do_not_end_a_sentence() -> None:
     )
 
 
-def test_a_claim_of_nothing_is_empty_and_a_false_one_is_none() -> None:
-    assert claims_of("A ship.", CLAIMS) == frozenset()
-    assert claims_of("Hedric Vaun led the one of 1752.", CLAIMS) is None
-    assert claims_of("Hedric Vaun led it.", CLAIMS) == frozenset(("v2",))
+def is_supported(sentence: str, claims: Sequence[AnswerClaim], *facts: str) -> bool:
+    """True if a passage with these facts and with all words of the sentence bears it out."""
+    return citation_score([f"{sentence} [1]"], claims, [Evidence(frozenset(facts), sentence)], "").recall == 1
+
+
+def test_a_claim_of_nothing_and_a_false_one_have_no_support() -> None:
+    assert not is_supported("A ship.", CLAIMS, "v1", "v2", "v3")
+    assert not is_supported("Hedric Vaun led the one of 1752.", CLAIMS, "v1", "v2", "v3")
+    assert is_supported("Hedric Vaun led it.", CLAIMS, "v2")
+    assert not is_supported("Hedric Vaun led it.", CLAIMS, "v1", "v3")
 
 
 def test_a_year_in_the_question_is_its_own_cue() -> None:
     years = (("First", "1750"), ("Second", "1760"))
-    claims = [Claim(id=f"e{i}", values=(year,), cues=(name,)) for i, (name, year) in enumerate(years)]
-    assert claims_of("The First set out in 1750, the Second in 1760.", claims) == frozenset(("e0", "e1"))
-    assert claims_of("The First set out in 1760.", claims) is None
+    claims = [AnswerClaim(id=f"e{i}", values=(year,), cues=(name,)) for i, (name, year) in enumerate(years)]
+    both = "The First set out in 1750, the Second in 1760."
+    assert is_supported(both, claims, "e0", "e1")
+    assert not is_supported(both, claims, "e0")
+    assert not is_supported(both, claims, "e1")
+    assert not is_supported("The First set out in 1760.", claims, "e0", "e1")
 
 
 def test_there_are_enough_hand_labelled_cases() -> None:

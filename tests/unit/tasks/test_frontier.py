@@ -10,12 +10,12 @@ from statistics import mean
 
 import pytest
 
-from fixtures.cases import samples_fingerprint
-from fixtures.corpora.words import vocabulary
-from fixtures.preflight import fill_ratio, sample_problems
-from fixtures.records import Sample
-from fixtures.tasks import load_tasks
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.cases import samples_fingerprint
+from longctx.fixtures.corpora.published.ruler import vocabulary
+from longctx.fixtures.preflight import fill_ratio, sample_problems
+from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks import load_tasks
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import FRONTIER, GENERATED, Pieces, drafts, formatter
 
 LENGTH = 4096

@@ -9,12 +9,12 @@ from statistics import mean
 
 import pytest
 
-from fixtures.preflight import depth_problems
-from fixtures.records import Sample, Score
-from fixtures.tasks import TASKS
-from fixtures.tasks.frontier.association import associations
-from fixtures.tasks.frontier.counting import subjects
-from fixtures.tasks.frontier.prose_lines import people
+from longctx.fixtures.preflight import depth_problems
+from longctx.fixtures.records import Sample, Score
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.frontier.association import _associations
+from longctx.fixtures.tasks.frontier.counting import subjects
+from longctx.fixtures.tasks.frontier.suite import people
 from tests.helpers.frontier_recounts import ORDINALS, edges_of, gives_answer_once, messages_of
 from tests.helpers.tiny_tokenizers import FRONTIER, drafts, make_sample
 
@@ -171,10 +171,10 @@ def test_a_copy_of_the_question_is_no_number_of_a_document(task: str) -> None:
 
 def test_a_question_shares_no_word_with_its_needle() -> None:
     common = {"the", "of", "in"}
-    for one in associations():
+    for one in _associations():
         words = set(re.findall(r"\w+", one.cue.lower())) - common
         assert words.isdisjoint(re.findall(r"\w+", f"works in {one.city} {one.country}".lower())), one
-    assert len({one.cue for one in associations()}) == 60
+    assert len({one.cue for one in _associations()}) == 60
 
 
 def test_the_three_association_tasks_differ_in_the_question_alone() -> None:

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from fixtures.scoring.match import normalize
-from fixtures.tasks import TASKS
-from fixtures.tasks.gold_prompts import gold_prompts
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.scoring.match import normalize
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.task import gold_prompts
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.golden.outputs import golden_sample
 from tests.helpers.tiny_models import byte_tokenizer
 from tests.helpers.tiny_tokenizers import Pieces

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.corpora import Corpora, load_corpora
-from fixtures.preflight import fill_ratio, sample_problems
-from fixtures.tasks import TASKS
-from fixtures.tasks.task import Assistants
+from longctx.fixtures.corpora import Corpora, load_corpora
+from longctx.fixtures.preflight import fill_ratio, sample_problems
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.task import Assistants
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import formatter
 

@@ -11,12 +11,12 @@ from hashlib import sha256
 
 import pytest
 
-from fixtures.cases import plan
-from fixtures.corpora import Corpora
-from fixtures.preflight import fill_ratio, sample_problems
-from fixtures.records import Sample
-from fixtures.tasks.fit_to_length import CannotFit
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.cases import plan
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.preflight import fill_ratio, sample_problems
+from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks.task import CannotFit
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import (
     BOS,

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.cases import samples_fingerprint
-from fixtures.preflight import sample_problems
-from fixtures.records import Sample
-from fixtures.tasks import TASKS, load_tasks
-from fixtures.tasks.phases import FILLERS, SWEPT_TASKS, CannotSweep
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.cases import samples_fingerprint
+from longctx.fixtures.preflight import sample_problems
+from longctx.fixtures.records import HAYSTACKS, Sample
+from longctx.fixtures.tasks import TASKS, load_tasks
+from longctx.fixtures.tasks.phases import FILLERS, SWEPT_TASKS, CannotSweep
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.versions import PHASES
 from tests.helpers.tiny_tokenizers import GENERATED, Pieces, formatter
 
 LENGTH = 512
@@ -60,7 +61,21 @@ def test_only_the_needle_moves(task: str, modulus: int, base: int) -> None:
 def test_the_needle_is_that_of_the_tasks_own_sample() -> None:
     own = TASKS["niah_single_2"].sample(LENGTH, 3, seed=0, tokenizer=formatter("pieces"), corpora=GENERATED)
     sample = swept("niah_single_2", 4, 3 * 4 + 1)
-    assert (sample.references, sample.question, sample.depths) == (own.references, own.question, own.depths)
+    assert (sample.references, sample.question) == (own.references, own.question)
+
+
+def test_no_two_swept_samples_share_a_haystack() -> None:
+    plain = [TASKS["niah_single_2"].sample(LENGTH, index, seed=0, tokenizer=formatter("pieces"), corpora=GENERATED)
+             for index in (0, HAYSTACKS)]  # fmt: skip
+    rows = [swept("niah_single_2", 4, 4 * row) for row in (0, 1, HAYSTACKS)]
+    assert len({_first_sentence(sample) for sample in rows}) == len(rows)
+    assert len({_first_sentence(sample) for sample in plain}) == 1
+    sweep = load_tasks(sweeps=["niah_single_2_mod4"])["niah_single_2_mod4"]
+    assert (sweep.group, sweep.shares_haystacks) == (4, False)
+
+
+def _first_sentence(sample: Sample) -> str:
+    return sample.context.split(".")[0]
 
 
 def test_sweeps_leave_the_keys_of_other_results_as_they_are() -> None:
@@ -68,7 +83,10 @@ def test_sweeps_leave_the_keys_of_other_results_as_they_are() -> None:
     tasks, with_sweeps = load_tasks(), load_tasks(sweeps=["niah_single_1_mod64"])
     assert {*with_sweeps} - {*tasks} == {"niah_single_1_mod64"}
     assert samples_fingerprint(with_sweeps, GENERATED, chosen) == samples_fingerprint(tasks, GENERATED, chosen)
-    assert with_sweeps["niah_single_1_mod64"].case_version(LENGTH) == f"{tasks['niah_single_1'].case_version(LENGTH)}.1"
+    assert (
+        with_sweeps["niah_single_1_mod64"].case_version(LENGTH)
+        == f"{tasks['niah_single_1'].case_version(LENGTH)}.{PHASES}"
+    )
 
 
 def test_a_tokenizer_without_words_is_refused_in_one_line() -> None:

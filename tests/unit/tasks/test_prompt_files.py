@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.tasks import TASKS, load_tasks
-from fixtures.tasks.prompt_files import PromptsError, placeholders
-from fixtures.tasks.ruler.registry import PROMPTS
+from longctx.fixtures.tasks import TASKS, load_tasks
+from longctx.fixtures.tasks.prompt_files import PromptsError, placeholders
+from longctx.fixtures.tasks.ruler.suite import PROMPTS
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import GENERATED, RULER, formatter, make_sample
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.corpora.rows import QuestionsError
+from longctx.fixtures.corpora.rows import QuestionsError
 from tests.helpers.question_files import (
     ROWS,
     load_tasks_file,
@@ -124,7 +124,7 @@ def test_an_option_value_that_fits_no_file_is_refused_before_a_model_is_read(tmp
     wrong = ("--model=calibration:512", f"--tasks={own}", "--suite=other")
     assert usage_error(*wrong).startswith("--suite: unknown 'other'; use one of ruler, helmet")
     assert "none.toml: no such file; give a TOML file" in usage_error("--model=m", "--tasks=none.toml")
-    missing = "its files are under --data-dir; python -m fixtures.corpora fetch longbench2 --to DIR gets it"
+    missing = "its files are under --data-dir; longctx fetch longbench2 --to DIR gets it"
     assert missing in usage_error("--model=calibration:512", "--tasks=longbench2", "--suite=tasks")
     own.write_text("dataset = ['x']")
     assert "own.toml, line 1, dataset '?': expected a table, got 'str'" in usage_error("--model=m", f"--tasks={own}")

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fixtures.cases import fit_questions, plan
-from fixtures.corpora import Corpora
-from fixtures.corpora.files import CorpusError
-from fixtures.corpora.rows import QuestionsError
-from fixtures.preflight import sample_problems
-from fixtures.tasks import load_tasks
-from fixtures.tasks.task import Task
-from fixtures.tokenization.prompts import PromptFormatter
-from plugins.gates.clusters import ClusteredQueue, SampleRef
-from plugins.gates.haystacks import model_interval
-from plugins.runner.build_samples import SampleBuilder
+from longctx.fixtures.cases import fit_questions, plan
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.corpora.files import CorpusError
+from longctx.fixtures.corpora.rows import QuestionsError
+from longctx.fixtures.preflight import sample_problems
+from longctx.fixtures.tasks import load_tasks
+from longctx.fixtures.tasks.task import Task
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
+from longctx.plugins.evidence.haystacks import model_interval
+from longctx.plugins.runner.samples import SampleBuilder
 from tests.golden.output import digest
 from tests.helpers.question_files import (
     ROWS,

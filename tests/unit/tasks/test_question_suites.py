@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.corpora import Corpora
-from fixtures.preflight import sample_problems
-from fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites, tasks_path
-from fixtures.versions import QUESTION_METRICS
 from longctx import tasks as longctx_tasks
+from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.preflight import sample_problems
+from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites, tasks_path
+from longctx.fixtures.versions import QUESTION_METRICS
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.question_files import (
     ROWS,
@@ -56,7 +56,7 @@ def test_sets_without_their_files_say_how_to_get_them(suite: str, tmp_path: Path
         assert task.missing_data is not None
         reason = task.missing_data(Corpora(), 4096)
         assert reason is not None
-        wanted = "put it there" if suite == "leval" else f"python -m fixtures.corpora fetch {suite} --to DIR gets it"
+        wanted = "put it there" if suite == "leval" else f"longctx fetch {suite} --to DIR gets it"
         assert re.fullmatch(rf"{task.name}: .* is missing; {wanted}", reason)
 
 

@@ -10,8 +10,8 @@ from string import ascii_lowercase, ascii_uppercase, digits
 
 import pytest
 
-from fixtures.corpora.words import vocabulary
-from fixtures.records import Sample
+from longctx.fixtures.corpora.published.ruler import vocabulary
+from longctx.fixtures.records import Sample
 from tests.helpers.tiny_tokenizers import RULER, formatter, make_sample, make_samples
 
 SAMPLES = 24

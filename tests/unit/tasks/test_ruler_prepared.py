@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.corpora import Corpora, load_corpora
-from fixtures.preflight import sample_problems
-from fixtures.tasks import TASKS
+from longctx.fixtures.corpora import Corpora, load_corpora
+from longctx.fixtures.preflight import sample_problems
+from longctx.fixtures.tasks import TASKS
 from tests.helpers.tiny_tokenizers import formatter
 
 LENGTH = 1024

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.cases import samples_fingerprint
-from fixtures.corpora import Corpora, CorpusError, load_corpora
-from fixtures.corpora.qa import Question
-from fixtures.preflight import sample_problems
+from longctx.fixtures.cases import samples_fingerprint
+from longctx.fixtures.corpora import Corpora, CorpusError, load_corpora
+from longctx.fixtures.corpora.schema import ParagraphQuestion
+from longctx.fixtures.preflight import sample_problems
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import RULER, formatter
 
@@ -54,8 +54,8 @@ def test_no_published_question_contains_its_answer(task: str, published: Corpora
 
 
 def shown_paragraphs(
-    task: str, index: int, corpora: Corpora, by_text: Mapping[str, Question]
-) -> tuple[Question, list[str]]:
+    task: str, index: int, corpora: Corpora, by_text: Mapping[str, ParagraphQuestion]
+) -> tuple[ParagraphQuestion, list[str]]:
     """Return the question of a sample, and the paragraphs that the sample shows."""
     sample = RULER[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=corpora)
     return by_text[sample.question], re.split(r"(?:^|\n\n)Document \d+:\n", sample.context)[1:]

@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.corpora import Corpora, load_corpora
-from fixtures.corpora.qa import Question, QuestionSet
-from fixtures.scoring.match import contains_words
-from fixtures.tasks import TASKS
-from fixtures.tasks.fit_to_length import CannotFit
-from fixtures.tasks.ruler.qa import SPARE_TOKENS_PER_JOIN, FittingQuestions, QuestionTokens
-from fixtures.tokenization.prompts import PromptFormatter
-from tests.helpers.tiny_tokenizers import GENERATED, formatter, make_samples
+from longctx.fixtures.corpora import Corpora, load_corpora
+from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestions
+from longctx.fixtures.records import HAYSTACKS
+from longctx.fixtures.scoring.match import contains_words
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.ruler.qa import SPARE_TOKENS_PER_JOIN, _FittingQuestions, _QuestionTokens
+from longctx.fixtures.tasks.task import CannotFit
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.tiny_tokenizers import GENERATED, formatter, make_sample, make_samples
 
 
 def documents_of(context: str) -> list[str]:
@@ -44,16 +45,16 @@ def test_gold_paragraphs_occur_once_and_no_other_contains_the_answer(task: str) 
         assert not any(contains_words(document, answer) for document in others for answer in sample.references)
 
 
-def test_samples_of_a_block_share_their_paragraphs_in_one_order() -> None:
-    """An engine may reuse the paragraphs of one sample for the next. Another block has other paragraphs."""
-    block = make_samples("qa_1", 17)
-    texts = [documents_of(sample.context) for sample in block]
-    golds = {of[sample.rank[0]] for sample, of in zip(block, texts, strict=True) if sample.rank}
-    for one, other in pairwise(texts[:16]):
+def test_samples_on_a_haystack_share_their_paragraphs_in_one_order() -> None:
+    """An engine may reuse the paragraphs of one sample for the next. Another haystack has other paragraphs."""
+    samples = [make_sample("qa_1", index=3 + HAYSTACKS * turn) for turn in range(6)]
+    texts = [documents_of(sample.context) for sample in samples]
+    golds = {of[sample.rank[0]] for sample, of in zip(samples, texts, strict=True) if sample.rank}
+    for one, other in pairwise(texts):
         common = [text for text in one if text in other and text not in golds]
         assert common == [text for text in other if text in one and text not in golds]
         assert len(common) >= 0.8 * len(one)
-    assert not set(texts[0]) & set(texts[16])
+    assert not set(texts[0]) & set(documents_of(make_sample("qa_1", index=4).context))
 
 
 def squad(paragraphs: dict[str, tuple[str, list[str]]]) -> dict[str, object]:
@@ -176,12 +177,12 @@ def test_fitting_questions_come_in_turn_and_else_the_shortest(
 ) -> None:
     """As sample by counting all of them whole."""
     questions = [
-        Question(f"q{at}", text, ("aab",), tuple(sorted({place % len(texts) for place in golds})))
+        ParagraphQuestion(f"q{at}", text, ("aab",), tuple(sorted({place % len(texts) for place in golds})))
         for at, (text, golds) in enumerate(drawn)
     ]
     places = order.sample(range(len(questions)), len(questions))
 
-    def tokens(question: Question) -> int:
+    def tokens(question: ParagraphQuestion) -> int:
         golds = [f"Document 100: {texts[place]}" for place in question.gold]
         return sum(formatter().count([*golds, question.question], separator="\n\n"))
 
@@ -193,9 +194,9 @@ def test_fitting_questions_come_in_turn_and_else_the_shortest(
         and "aab" not in question.question
     ]
     expected = fit or [min(in_order, key=tokens)]
-    asked_of = QuestionSet(texts, questions, "archive")
-    sizes = QuestionTokens(asked_of, formatter(), "Document {number}: {text}")
-    fitting = FittingQuestions(asked_of, places, sizes, token_budget=token_budget, prefix="Answer:")
+    asked_of = ParagraphQuestions(texts, questions, "archive")
+    sizes = _QuestionTokens(asked_of, formatter(), "Document {number}: {text}")
+    fitting = _FittingQuestions(asked_of, places, sizes, token_budget=token_budget, prefix="Answer:")
     for index in (2, 0, 5, 1, 9):
         assert fitting.question(index) == expected[index % len(expected)]
 

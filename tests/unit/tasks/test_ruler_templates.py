@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fixtures.records import Sample
-from fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.records import Sample
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import GENERATED, RULER, Pieces
 
 

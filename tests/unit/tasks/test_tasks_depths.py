@@ -11,10 +11,12 @@ from math import comb
 
 import pytest
 
-from fixtures.engines.prefix_order import prefill_token_counts
-from fixtures.scoring.match import contains_words
-from fixtures.tasks.sample_spec import Draft
+from longctx.fixtures.records import HAYSTACKS
+from longctx.fixtures.scoring.match import contains_words
+from longctx.fixtures.tasks.sample_spec import Draft
+from tests.helpers.counts import prefill_token_counts
 from tests.helpers.tiny_tokenizers import GENERATED, drafts, formatter, make_sample, make_samples
+from tests.helpers.tiny_tokenizers import draft as draft_at
 
 ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 TOGETHER = ("niah_multivalue", "niah_multiquery")
@@ -64,40 +66,51 @@ def test_a_needle_among_essays_stands_at_one_of_forty_depths(task: str) -> None:
 
 @pytest.mark.parametrize(("task", "others"), [("niah_single_2", 0), ("niah_multikey_1", 3), ("niah_single_1", 0)])
 def test_the_depths_of_sixteen_samples_cover_the_whole_text(task: str, others: int) -> None:
-    """Except for the places of needles that are not queried."""
+    """Both of consecutive samples, as in a small run, and of those on one haystack.
+
+    Except for the places of needles that are not queried.
+    """
     slack = others / 40
-    drawn = drafts(task, 64, token_budget=1500)
-    for start in range(0, 64, 16):
-        ranks = sorted(draft.rank[0] / draft.rank[1] for draft in drawn[start : start + 16] if draft.rank)
+    drawn = drafts(task, 64 + 15 * HAYSTACKS, token_budget=1500)
+    runs = [drawn[start : start + 16] for start in range(0, 64, 16)]
+    runs += [drawn[haystack : haystack + 16 * HAYSTACKS : HAYSTACKS] for haystack in (0, 1, 15, 16, 31)]
+    for run in runs:
+        ranks = sorted(draft.rank[0] / draft.rank[1] for draft in run if draft.rank)
         assert len(ranks) == 16
         assert all(-0.03 - slack <= rank - place / 16 <= 1 / 16 + slack for place, rank in enumerate(ranks))
-    assert [draft.rank for draft in drawn[:16]] != [draft.rank for draft in drawn[16:32]]
+    orders = [[draft.rank and draft.rank[0] for draft in run] for run in runs]
+    assert len({tuple(order) for order in orders}) == len(runs)
 
 
-def test_sixteen_samples_share_the_text_around_their_needles() -> None:
+def test_up_to_32_samples_have_texts_of_their_own_and_later_ones_share_them() -> None:
     texts = [
         re.sub(f" ?{NEEDLE.pattern}", "", draft.context).strip()[:400]
-        for draft in drafts("niah_single_2", 48, token_budget=1500)
+        for draft in drafts("niah_single_2", 2 * HAYSTACKS + 8, token_budget=1500)
     ]
-    assert [len(set(texts[start : start + 16])) for start in (0, 16, 32)] == [1, 1, 1]
-    assert len(set(texts)) == 3
+    assert len(set(texts[:HAYSTACKS])) == HAYSTACKS
+    assert texts[HAYSTACKS:] == texts[: HAYSTACKS + 8]
 
 
-def test_sixteen_samples_share_the_needles_that_nobody_asks_for() -> None:
-    drawn = drafts("niah_multikey_1", 48, token_budget=1500)
-    for start in range(0, 48, 16):
-        block = drawn[start : start + 16]
-        without = {re.sub(rf"(^| )[^.]+ for {draft.question} is: \d+\.", "", draft.context).strip() for draft in block}
+@pytest.mark.parametrize("task", ESSAYS)
+def test_up_to_32_samples_share_no_needle(task: str) -> None:
+    drawn = drafts(task, HAYSTACKS, token_budget=0)
+    values = [value for draft in drawn for value in (*draft.references, *draft.distractors)]
+    assert len(set(values)) == len(values)
+
+
+def test_samples_on_a_haystack_share_the_needles_that_nobody_asks_for() -> None:
+    for haystack in (0, 7, 31):
+        drawn = on_haystack("niah_multikey_1", haystack, 16)
+        without = {re.sub(rf"(^| )[^.]+ for {draft.question} is: \d+\.", "", draft.context).strip() for draft in drawn}
         assert len(without) == 1
-        assert len({draft.distractors for draft in block}) == 1
-        assert len({draft.references for draft in block}) == len({draft.question for draft in block}) == 16
-    assert len({draft.distractors for draft in drawn}) == 3
+        assert len({draft.distractors for draft in drawn}) == 1
+        assert len({draft.references for draft in drawn}) == len({draft.question for draft in drawn}) == 16
 
 
 @pytest.mark.parametrize("task", TOGETHER)
 def test_two_samples_share_all_needles_but_the_deepest_and_the_text_before_it(task: str) -> None:
     """They share the text too, so an engine can reuse the computation for one up to there."""
-    drawn = drafts(task, 32, token_budget=1500)
+    drawn = on_haystack(task, 5, 32)
     hidden = [NEEDLE.findall(draft.context) for draft in drawn]
     for one in range(0, 32, 2):
         shared, (own, other) = hidden[one][:3], (hidden[one][3], hidden[one + 1][3])
@@ -135,7 +148,13 @@ def test_needles_are_queried_in_any_order(task: str) -> None:
 
 def one_of_each_pair(task: str, pairs: int, second: int) -> list[Draft]:
     """Samples of which none shares a needle with another."""
-    return drafts(task, 2 * pairs, token_budget=0)[second::2]
+    drawn = drafts(task, 2 * HAYSTACKS * -(-pairs // HAYSTACKS), token_budget=0)
+    return [sample for index, sample in enumerate(drawn) if index // HAYSTACKS % 2 == second][:pairs]
+
+
+def on_haystack(task: str, haystack: int, count: int) -> list[Draft]:
+    """Return the first samples that stand on a haystack."""
+    return [draft_at(task, haystack + HAYSTACKS * turn, token_budget=1500) for turn in range(count)]
 
 
 @pytest.mark.parametrize("task", ESSAYS)
@@ -145,7 +164,8 @@ def test_no_text_of_a_case_comes_twice(task: str) -> None:
 
 @pytest.mark.parametrize("task", ESSAYS)
 def test_samples_of_a_case_compute_two_thirds_of_their_tokens(task: str) -> None:
-    ids = [make_sample(task, 2048, index, kind="pieces").prompt.token_ids for index in range(32)]
+    indices = [haystack + HAYSTACKS * turn for haystack in (0, 1) for turn in range(16)]
+    ids = [make_sample(task, 2048, index, kind="pieces").prompt.token_ids for index in indices]
     counts = prefill_token_counts(ids)
     assert sum(count.computed for count in counts) <= 0.65 * sum(map(len, ids))
 

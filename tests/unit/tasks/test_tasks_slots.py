@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from fixtures.tasks.sample_spec import Draft
+from longctx.fixtures.tasks.sample_spec import Draft
 from tests.helpers.tiny_tokenizers import drafts
 
 

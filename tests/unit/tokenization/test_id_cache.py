@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fixtures.tokenization.incremental import UNIT_CHARACTERS, IdCache, Ids
+from longctx.fixtures.tokenization.incremental import UNIT_CHARACTERS, Ids, _IdCache
 
 
 def test_the_cache_stays_within_bounds_and_keeps_repeated_texts() -> None:
@@ -12,7 +12,7 @@ def test_the_cache_stays_within_bounds_and_keeps_repeated_texts() -> None:
         made_texts.append(text)
         return (len(text),)
 
-    id_cache = IdCache(make, max_units=20)
+    id_cache = _IdCache(make, max_units=20)
     for number in range(500):
         assert id_cache["again"] == (5,)
         assert id_cache[f"new {number}"]
@@ -22,7 +22,7 @@ def test_the_cache_stays_within_bounds_and_keeps_repeated_texts() -> None:
 
 
 def test_long_texts_stay_within_the_same_bounds_and_a_very_long_one_is_not_cached() -> None:
-    id_cache = IdCache(lambda text: (len(text),), max_units=100)
+    id_cache = _IdCache(lambda text: (len(text),), max_units=100)
     for number in range(50):
         assert id_cache[f"{number}" + " word" * 400]
         assert sum(map(len, (*id_cache, *id_cache._old))) <= 100 * UNIT_CHARACTERS

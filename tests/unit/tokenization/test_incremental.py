@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from fixtures.records import Prompt, Sample
-from fixtures.tasks import TASKS
-from fixtures.tokenization.incremental import (
+from longctx.fixtures.records import HAYSTACKS, Prompt, Sample
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization.incremental import (
     WholeTextEncoder,
-    WordEncoder,
+    _WordEncoder,
     encoder_for,
     plain_ids,
 )
-from fixtures.tokenization.prompts import PromptFormatter
-from fixtures.tokenization.split_points import find_split_points
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.tokenization.split_points import find_split_points
 from tests.helpers.tiny_tokenizers import BOS, GENERATED, KINDS, RULER, UNKNOWN, wrapped
 
 LLAMA3 = (
@@ -47,19 +47,19 @@ OVER_SPLIT_POINTS = ("4 b", "1 d", "d 9", "x '", "' s", "A .", ". B", "- d", "3 
 # Digests of prompt.text and prompt.token_ids of sample(LENGTH, index, seed=5) with `bytes_of(LLAMA3)`. They were
 # recorded with the tokenizer's own ids, or when the task last changed its draws, and may not change otherwise.
 DIGESTS = {
-    "niah_single_1": "0770e82be3729334",
-    "niah_single_2": "5222ad21e7ee5c61",
-    "niah_single_3": "d0c857715e64ef1a",
-    "niah_multikey_1": "5226bfadaa9e99bf",
+    "niah_single_1": "a039f0fc1f8937fc",
+    "niah_single_2": "0f007c9aa9168acd",
+    "niah_single_3": "c7bdec0b23cd5edd",
+    "niah_multikey_1": "91a14a7d20084bc3",
     "niah_multikey_2": "a6d01f5ab69a479d",
     "niah_multikey_3": "e8aa6e379c0756b8",
-    "niah_multivalue": "4c7f31940c8b4fee",
-    "niah_multiquery": "4a9cdf254f8e9695",
+    "niah_multivalue": "098f65676880757e",
+    "niah_multiquery": "9bb31d1e376bc429",
     "vt": "61bca7f7af9b4c00",
     "cwe": "d6f669a8814e1321",
     "fwe": "4fd36766f8a25794",
-    "qa_1": "f82c7d105823f513",
-    "qa_2": "e03226d4e01a650a",
+    "qa_1": "490ebd3174aefc05",
+    "qa_2": "3318a6c4913179b8",
 }
 
 
@@ -181,7 +181,7 @@ def tokenizer_of(name: str) -> Any:
 
 @pytest.mark.parametrize("name", INCREMENTAL)
 def test_a_tokenizer_with_split_points_encodes_words(name: str) -> None:
-    assert isinstance(encoder_for(tokenizer_of(name), max_cached=1000), WordEncoder)
+    assert isinstance(encoder_for(tokenizer_of(name), max_cached=1000), _WordEncoder)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -262,7 +262,7 @@ def test_a_prompt_that_fails_verification_ends_incremental_encoding(monkeypatch:
         return TASKS["niah_single_1"].sample(LENGTH, index, seed=0, tokenizer=formatter, corpora=GENERATED)
 
     sound = sample(0)
-    monkeypatch.setattr(WordEncoder, "ids", lambda self, text: [7] * 100)
+    monkeypatch.setattr(_WordEncoder, "ids", lambda self, text: [7] * 100)
     assert sample(1).prompt.token_ids[1] == 7
     assert sample(0) == sound
     assert 7 not in sample(1).prompt.token_ids
@@ -284,7 +284,7 @@ def test_texts_read_again_are_encoded_once() -> None:
     tokenizer = bytes_of(LLAMA3)
     split_points = find_split_points(tokenizer.backend_tokenizer)
     assert split_points is not None
-    encoder = WordEncoder(RecordingTokenizer(tokenizer.backend_tokenizer, encoded), split_points, max_cached=1000)
+    encoder = _WordEncoder(RecordingTokenizer(tokenizer.backend_tokenizer, encoded), split_points, max_cached=1000)
     encoder.ids("Document 1:\nThe end of 12ab-34cd. and 34ab-12ab.\n\nDocument 2:\nA tall tree.")
     encoded.clear()
     encoder.ids("Document 2:\nThe end of 34ab-34cd.\n\nDocument 1:\nA tall and tall tree.")
@@ -293,7 +293,10 @@ def test_texts_read_again_are_encoded_once() -> None:
 
 @pytest.mark.parametrize("name", ["llama 3", "gemma"])
 def test_samples_take_less_than_one_tokenization_each(name: str) -> None:
-    """All characters that a formatter gives to the tokenizer, the finished prompts' for verification included."""
+    """All characters that a formatter gives to the tokenizer, the finished prompts' for verification included.
+
+    Of samples on one haystack, whose text is tokenized once.
+    """
     encoded: list[str] = []
     tokenizer = deepcopy(tokenizer_of(name))
     tokenizer._tokenizer = RecordingTokenizer(tokenizer.backend_tokenizer, encoded)
@@ -301,7 +304,7 @@ def test_samples_take_less_than_one_tokenization_each(name: str) -> None:
     samples = [
         task.sample(LENGTH, index, seed=0, tokenizer=formatter, corpora=GENERATED)
         for task in RULER.values()
-        for index in range(3)
+        for index in range(0, 3 * HAYSTACKS, HAYSTACKS)
     ]
     assert sum(map(len, encoded)) < sum(len(sample.prompt.text) for sample in samples)
 

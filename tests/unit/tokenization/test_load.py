@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
 
-from fixtures.tokenization.load import is_plain, load_tokenizer
+from longctx.fixtures.tokenization.load import is_plain, load_tokenizer
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_tokenizers import EOS, KINDS, formatter
 

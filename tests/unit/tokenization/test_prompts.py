@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from fixtures.preflight import fill_ratio, sample_problems
-from fixtures.records import Conversation
-from fixtures.tasks import TASKS
-from fixtures.tokenization import prompts
-from fixtures.tokenization.load import TokenizerError, load_tokenizer
-from fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter
+from longctx.fixtures.preflight import fill_ratio, sample_problems
+from longctx.fixtures.records import Conversation
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tokenization import prompts
+from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
+from longctx.fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter
 from tests.helpers.tiny_tokenizers import BOS, EOS, GENERATED, KINDS, RULER, formatter, make_sample, wrapped
 
 TURNS = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fixtures.tokenization import template_check
-from fixtures.tokenization.template_check import TemplateError, check_rendering
+from longctx.fixtures.tokenization import prompts
+from longctx.fixtures.tokenization.load import TokenizerError
+from longctx.fixtures.tokenization.prompts import check_rendering
 
 
 def loop_forever(message: str) -> str:
@@ -37,14 +38,14 @@ def test_a_short_rendering_passes() -> None:
     ids=["raises", "recurses", "too long", "repeats a letter", "half a character", "too large"],
 )
 def test_a_bad_rendering_is_refused_with_a_one_line_error(render: Callable[[str], str], message: str) -> None:
-    with pytest.raises(TemplateError, match=message) as raised:
+    with pytest.raises(TokenizerError, match=message) as raised:
         check_rendering(render)
     assert "\n" not in str(raised.value)
 
 
 def test_an_endless_rendering_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template_check, "MAX_SECONDS", 1)
+    monkeypatch.setattr(prompts, "MAX_SECONDS", 1)
     started = time.monotonic()
-    with pytest.raises(TemplateError, match="does not end within 1 s"):
+    with pytest.raises(TokenizerError, match="does not end within 1 s"):
         check_rendering(loop_forever)
     assert time.monotonic() - started < 10

@@ -1,0 +1,242 @@
+"""The measurements of one search: its settings, the answers of steps, and the confirmation of the edge."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from longctx.ci.bisect.compare import (
+    CONTEXTS,
+    Bounds,
+    Comparison,
+    LossRise,
+    Suite,
+    compare_step,
+    regression_gate,
+    rise_of_loss,
+    search_bounds,
+    verdict_by_rise,
+)
+from longctx.ci.bisect.endpoints import Endpoints, extended
+from longctx.ci.bisect.journal_stats import Cost, Flip, JournalStats, SampleScores
+from longctx.ci.bisect.posterior import EndpointVotes, Posterior
+from longctx.ci.bisect.search import FIRST_SAMPLES, Edge, Request, StepResult
+from longctx.ci.bisect.telling import TellingSamples, telling_samples
+from longctx.ci.checkpoint_dirs import Step
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+
+# The probability of error of the comparison of the two steps of an edge, which only describes the loss there.
+EDGE_ALPHA = 0.01
+
+Note = Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]
+
+
+class Bisection:
+    """A series of checkpoints from a good one to a bad one, and the measurements of those between them."""
+
+    def __init__(
+        self, suite: Suite, steps: Sequence[Step], endpoints: Endpoints, *, confidence: float, note: Note | None = None
+    ):  # fmt: skip
+        self.suite = suite
+        self.steps = steps
+        """All checkpoints by step: the good endpoint first, the bad one last."""
+        self.endpoints = endpoints
+        self.confidence = confidence
+        """The probability from which a step or a range is certain, 0 to 1."""
+        self.note: Note = note or (lambda *_: None)
+        self._may_extend = True
+        self._good: SampleScores = {}
+        self._telling = self._choose(None)
+
+    @property
+    def last(self) -> int:
+        """Position of the bad endpoint."""
+        return len(self.steps) - 1
+
+    @property
+    def votes(self) -> EndpointVotes:
+        """Contexts on which the endpoints differ."""
+        return self._telling.votes
+
+    @property
+    def telling(self) -> int:
+        """Number of contexts on which the bad endpoint is worse."""
+        return len(self._telling.contexts)
+
+    @property
+    def has_screen(self) -> bool:
+        """True if the likelihood of gold answers screens steps."""
+        return self.rise_between_endpoints.tells
+
+    @property
+    def can_extend(self) -> bool:
+        """True if the endpoints can be measured on more samples."""
+        return self._may_extend
+
+    @cached_property
+    def rise_between_endpoints(self) -> LossRise:
+        """The rise of the loss of the gold answers from the good endpoint to the bad one."""
+        return self._rise(self.last)
+
+    def measure(self, requests: Sequence[Request]) -> list[StepResult]:
+        """Measure or screen some steps, as many at a time as the execution allows."""
+        running = [self.suite.execution.submit(self._measure, request) for request in requests]
+        return [future.result() for future in running]
+
+    def extend(self) -> bool:
+        """Measure the endpoints on twice as many samples; return False if there are no more."""
+        if not self._may_extend:
+            return False
+        more = extended(self.endpoints, self.suite, self.steps[0], self.steps[-1], self.confidence)
+        self._may_extend = more is not None
+        if more is None:
+            return False
+        self.endpoints = replace(more, doubt=self.endpoints.doubt, survey=self.endpoints.survey)
+        self._telling = self._choose(self._telling)
+        return True
+
+    def compare(self, position: int, baseline: int) -> Comparison:
+        """Compare the step at one position with the step at another, on samples drawn from all."""
+        model_path, baseline_path = self.steps[position].path, self.steps[baseline].path
+        return compare_step(self.suite, model_path, baseline_path, self._bounds, self.endpoints.cases)
+
+    @property
+    def _bounds(self) -> Bounds:
+        return search_bounds(self.endpoints.loss_points, alpha=EDGE_ALPHA)
+
+    def _stats(self) -> JournalStats:
+        """Return the statistics of the journal as it is now."""
+        return JournalStats(self.endpoints.report, self.suite.samples)
+
+    def _choose(self, earlier: TellingSamples | None) -> TellingSamples:
+        good, bad = (self.suite.journal_fingerprint(self.steps[position].path) for position in (0, self.last))
+        groups = {case.id: case.group for case in self.endpoints.report.cases}
+        stats = self._stats()
+        self._good = stats.scores(good, self.endpoints.cases)
+        return telling_samples(stats.flips(good, bad, self.endpoints.cases), groups, earlier)
+
+    def _measure(self, request: Request) -> StepResult:
+        """Screen a step or, if it was screened or the screen does not tell, let it answer telling samples."""
+        if request.samples:
+            return self._answers(request.position, request.samples)
+        return self._screen(request.position) or self._answers(request.position, min(FIRST_SAMPLES, self.telling))
+
+    def _answers(self, position: int, count: int) -> StepResult:
+        """Return a step's answers to the first telling contexts."""
+        step, good = self.steps[position].path, self.steps[0].path
+        only = self._telling.values(count)
+        try:
+            run = self.suite.compare(step, good, self._bounds, cases=self.endpoints.cases, only=only, full=True)
+            fingerprint = self.suite.journal_fingerprint(step)
+        except CheckpointError as error:
+            return StepResult(reason=str(error))
+        reading = self._telling.reading(self._good, self._stats().scores(fingerprint, self.endpoints.cases), count)
+        if not reading.samples:
+            gate = regression_gate(run.report)
+            reason = run.reason or (gate.reason if gate else "") or "the run answered no telling sample"
+            return StepResult(reason=reason)
+        return StepResult(reading=reading, pairs=self._telling.samples(reading.samples))
+
+    def _rise(self, position: int) -> LossRise:
+        """Return the rise of a step's loss of the gold answers over the good endpoint's."""
+        step, good = self.steps[position].path, self.steps[0].path
+        few = self._telling.values(CONTEXTS)
+        if not few:
+            return LossRise(nats=None, reason="the endpoints differ on no sample")
+        try:
+            run = self.suite.compare(step, good, self._bounds, cases=self.endpoints.cases, only=few, likelihood=True)
+        except CheckpointError as error:
+            return LossRise(nats=None, reason=str(error))
+        return rise_of_loss(run)
+
+    def _screen(self, position: int) -> StepResult | None:
+        """Return the verdict by the loss of the gold answers, None if it does not tell."""
+        whole, rise = self.rise_between_endpoints.nats, self._rise(position)
+        verdict = None if whole is None or rise.nats is None else verdict_by_rise(rise.nats, whole)
+        return None if verdict is None else StepResult(screened=verdict, rise_of_loss=rise.nats, pairs=rise.pairs)
+
+
+# A range before or behind the edge is measured in full if it fell there with this probability.
+HINT_PROBABILITY = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OtherDrop:
+    """A second loss outside the edge, shown on all samples."""
+
+    before: Step
+    after: Step
+    difference: float
+    """Mean score of `after` minus that of `before`, in points."""
+    interval: tuple[float, float]
+    """Confidence interval of the difference, in points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """Everything that was measured after the search itself."""
+
+    edge: Comparison
+    """The first bad step compared with the last good one."""
+    other_drops: tuple[_OtherDrop, ...]
+    flips: tuple[Flip, ...]
+    """Samples that the last good and the first bad step score differently."""
+    cost: Cost
+    """Cost of the whole search on its own cases."""
+    linear_scan: Cost
+    """Estimated cost of measuring all samples of these cases on every checkpoint."""
+    survey_cost: Cost | None
+    """Cost of the survey that chose the cases, on samples of its own; None without a survey."""
+
+
+def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
+    """Compare the two steps of the edge, look for other losses, and read flips and cost from the journal."""
+    endpoints = bisection.endpoints
+    edge_comparison = bisection.compare(edge.first_bad, edge.last_good)
+    # All facts describe the same entries: those written before a comparison that confirms another drop.
+    stats = JournalStats(endpoints.report, bisection.suite.samples)
+    # The fingerprints of the checkpoints' results; empty for one that cannot be read or was replaced.
+    fingerprints = dict.fromkeys((0, bisection.last, *edge.results), "")
+    for position in fingerprints:
+        with contextlib.suppress(CheckpointError):
+            fingerprints[position] = bisection.suite.journal_fingerprint(bisection.steps[position].path)
+    flips = stats.flips(fingerprints[edge.last_good], fingerprints[edge.first_bad], endpoints.cases)
+    readable = {fingerprint for fingerprint in fingerprints.values() if fingerprint}
+    cost = sum((stats.cost(fingerprint, endpoints.cases) for fingerprint in readable), Cost())
+    # All samples on every checkpoint, with the mean tokens of the search's samples.
+    scanned = bisection.suite.samples * len(endpoints.cases) * len(bisection.steps)
+    survey_cost = None
+    if endpoints.survey is not None:
+        cases = [case.id for case in endpoints.survey.cases]
+        survey = stats.of(endpoints.survey)
+        survey_cost = survey.cost(fingerprints[0], cases) + survey.cost(fingerprints[bisection.last], cases)
+    return Confirmation(
+        edge=edge_comparison,
+        other_drops=_other_drops(bisection, edge),
+        flips=flips,
+        cost=cost,
+        linear_scan=Cost(samples=scanned, tokens=round(scanned * cost.tokens / max(1, cost.samples))),
+        survey_cost=survey_cost,
+    )
+
+
+def _other_drops(bisection: Bisection, edge: Edge) -> tuple[_OtherDrop, ...]:
+    """Return the losses before the last good step and behind the first bad one that all samples show.
+
+    A search leaves too few samples to show such a loss, but enough to hint at one; only then all samples are measured.
+    """
+    endpoints = bisection.endpoints
+    drops = []
+    for before, after in ((0, edge.last_good), (edge.first_bad, bisection.last)):
+        if before == after or edge.posterior.fell(before, after) < HINT_PROBABILITY:
+            continue
+        earlier, later = bisection.steps[before], bisection.steps[after]
+        bounds = Bounds(confidence=bisection.confidence)
+        run = bisection.suite.compare(later.path, earlier.path, bounds, cases=endpoints.cases, full=True)
+        gate = regression_gate(run.report)
+        # Only a loss that is shown is named.
+        if gate and gate.measured is not None and gate.interval is not None and gate.interval[1] < 0:
+            drops.append(_OtherDrop(before=earlier, after=later, difference=gate.measured, interval=gate.interval))
+    return tuple(drops)

@@ -1,0 +1,568 @@
+"""THE table of options: every option of a run, of a watch and of a bisection is one record here.
+
+The options of pytest, the help texts, the value checks, `longctx.toml`, the refusals of a watch, of a bisection and of
+`longctx.measure`, the completion and the tables of docs/options.md are made from it. The module imports neither pytest
+nor torch, because pytest loads it before it knows its root directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+from argparse import ArgumentParser
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from longctx.fixtures.cli import CommandParser
+from longctx.fixtures.dtypes import SELECTABLE
+
+Kind = Literal[
+    "text", "served name", "flag", "choice", "whole number", "number", "path", "perhaps path", "file", "folder",
+]  # fmt: skip
+"""The type of a value. A `served name` is a text that may look like a path. A `perhaps path` is a path if the file
+exists, and else a name. A `file` and a `folder` are what a run writes."""
+
+Declarer = Literal["suite", "pytest", "command", "watch", "bisect"]
+"""Who declares an option: the suite, pytest itself, every command that reads `longctx.toml`, a watch or a bisection."""
+
+Caller = Literal["run", "plan", "preflight", "watch", "bisect", "measure", "in memory"]
+"""Who uses an option: the commands that read `longctx.toml`, and `longctx.measure` of a path or a model in memory."""
+
+Section = Literal["", "What is measured", "How prompts are made and scored", "How the model runs", "What is written"]
+"""A heading of docs/options.md."""
+
+WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+PATHS: Collection[Kind] = ("path", "perhaps path", "file", "folder")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OptionRefusal:
+    """Why a command does not take an option for the runs that it starts."""
+
+    reason: str
+    remedy: str
+    """What is used instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option of the command line."""
+
+    flag: str
+    """Its name, with dashes."""
+    kind: Kind
+    help: str
+    """The line of `--help`, without the default."""
+    metavar: str | None = None
+    default: Any = None
+    shown_default: str = ""
+    """The default as help texts and the page of options show it; may be empty."""
+    declarer: Declarer = "suite"
+    choices: tuple[str, ...] = ()
+    added_choices: Callable[[], Collection[str]] = tuple
+    """Returns the choices that only a registry knows, which takes long to import; called for all other texts."""
+    minimum: int = 0
+    """The least whole number."""
+    is_valid: Callable[[float], bool] = math.isfinite
+    """Accepts the numbers that can be used."""
+    pattern: str = ""
+    """A regular expression of the texts that can be used; empty if any can."""
+    accepted: str = ""
+    """The values that can be used, in words, for an error line; may be empty."""
+    is_list: bool = False
+    """True if the value is a list with commas."""
+    repeats: bool = False
+    """True if the option may be given several times."""
+    takes_words: bool = False
+    """True if the option may have several words as its value."""
+    is_required: bool = False
+    is_alternative: bool = False
+    """True if only one of a command's options with this mark can be given."""
+    engine: Literal["", "hf", "openai"] = ""
+    """The only engine for which it has a meaning; empty if it has one for both."""
+    key: str | None = ""
+    """Its key in longctx.toml; empty for the name without dashes, None if it has none."""
+    table: Literal["", "reports", "watch", "bisect"] = ""
+    """The table of longctx.toml that has the key; empty for the top."""
+    watch: _OptionRefusal | None = None
+    """None if a watch passes the option on to its runs or reads it."""
+    bisect: _OptionRefusal | None = None
+    measure: _OptionRefusal | None = None
+    in_memory: _OptionRefusal | None = None
+    """Why `longctx.measure` of a model in memory has no use for an option that it has for a path."""
+    writes: Literal["", "report", "shown report", "answers", "scores"] = ""
+    """What a file or folder gets: the report as data, the report with all texts visible, answers, or curves."""
+    section: Section = ""
+    page: str = ""
+    """Its meaning in docs/options.md, in Markdown; empty for the line of `--help`."""
+
+    @property
+    def name(self) -> str:
+        """The name without dashes."""
+        return self.flag.lstrip("-")
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of parsed arguments."""
+        return self.name.replace("-", "_")
+
+    @property
+    def place(self) -> str:
+        """The key in longctx.toml, with its table, for a message; the name without a key."""
+        return f"[{self.table}] {self.file_key}" if self.table else self.file_key
+
+    @property
+    def file_key(self) -> str:
+        """The key in its table; the name for an option without one."""
+        return self.key or self.name
+
+    @property
+    def is_report(self) -> bool:
+        """True for what a run writes besides its terminal and its journal."""
+        return self.table == "reports"
+
+    def refused_by(self, caller: Caller) -> _OptionRefusal | None:
+        """Return why a command does not take the option for its runs; None if it does."""
+        if caller in ("plan", "preflight"):
+            nothing = "nothing is measured"
+            return _OptionRefusal(reason=nothing, remedy=nothing) if self.is_report else None
+        refusals = {
+            "watch": self.watch, "bisect": self.bisect, "measure": self.measure,
+            "in memory": self.measure or self.in_memory,
+        }  # fmt: skip
+        return refusals.get(caller)
+
+    def problem(self, value: object) -> str:
+        """Return what is wrong with a value, to stand after the option's name; empty if a run may use it."""
+        text, accepted, choices = str(value), self.accepted, dict.fromkeys(self.choices)
+        match self.kind:
+            case "choice":
+                choices = choices if text in choices else dict.fromkeys((*choices, *self.added_choices()))
+                is_good, accepted = text in choices, ""
+            case "whole number":
+                is_good = bool(WHOLE_NUMBER.fullmatch(text)) and int(text) >= self.minimum and self.is_valid(int(text))
+                accepted = accepted or f"a whole number of at least {self.minimum}"
+            case "number":
+                try:
+                    is_good = self.is_valid(float(text))
+                except ValueError:
+                    is_good = False
+            case "path" | "perhaps path":
+                parts = text.split(",") if self.is_list else [text]
+                impossible = [part for part in parts if _is_impossible(part)]
+                if impossible:
+                    return (
+                        f"no file can have the name {impossible[0][:40]!r}..., which is too long or holds a NUL; "
+                        "give a path that the file system can hold"
+                    )
+                return ""
+            case _:
+                is_good = not self.pattern or bool(re.fullmatch(self.pattern, text))
+        if is_good:
+            return ""
+        return f"{value!r}; give {accepted}" if accepted else f"unknown {value!r}; use one of {', '.join(choices)}"
+
+    @property
+    def help_line(self) -> str:
+        """The line of `--help`."""
+        return f"{self.help} (default: {self.shown_default})" if self.shown_default else self.help
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """The keyword arguments that declare the option to argparse or pytest.
+
+        The values of the suite's options stay texts, because the suite words the errors about them.
+        """
+        attributes: dict[str, Any] = {"help": self.help_line}
+        if self.kind == "flag":
+            return attributes | {"action": "store_true"}
+        if self.metavar is not None:
+            attributes["metavar"] = self.metavar
+        if self.default is not None:
+            attributes["default"] = self.default
+        if self.repeats:
+            attributes["action"] = "append"
+        if self.declarer in ("watch", "bisect"):
+            # Words are patterns of paths, which a Path would not keep as they are.
+            path_type = str if self.takes_words else Path
+            types: Mapping[str, type] = {"whole number": int, "number": float, "path": path_type}
+            attributes |= {"type": types[self.kind]} if self.kind in types else {}
+            attributes |= {"choices": self.choices} if self.choices else {}
+            attributes |= {"nargs": "+"} if self.takes_words else {}
+            attributes |= {"required": True} if self.is_required else {}
+        return attributes
+
+
+def _set_by_watch(remedy: str) -> _OptionRefusal:
+    return _OptionRefusal(reason="a watch sets it for every checkpoint", remedy=remedy)
+
+
+def _not_in_a_search(remedy: str) -> _OptionRefusal:
+    return _OptionRefusal(reason="not for the runs of a search", remedy=remedy)
+
+
+def _not_in_python(remedy: str) -> _OptionRefusal:
+    return _OptionRefusal(reason="has no meaning in longctx.measure", remedy=remedy)
+
+
+def _execution_options(command: Literal["watch", "bisect"], parallel: str) -> tuple[Option, Option]:
+    """Return --launch, and --parallel with this help text."""
+    return (
+        Option(
+            flag="--launch", kind="text", declarer=command, table=command, metavar="TEMPLATE",
+            help="hand each measurement to a scheduler, such as 'srun --gpus=8 {command}'",
+            shown_default="a process of this machine",
+        ),
+        Option(
+            flag="--parallel", kind="whole number", declarer=command, table=command, default=1, metavar="N",
+            help=parallel, shown_default="1", minimum=1, is_valid=lambda number: number <= 256,
+            accepted="a number of measurements from 1 to 256",
+        ),
+    )  # fmt: skip
+
+
+def _added_suites() -> Collection[str]:
+    from longctx.fixtures.tasks import SUITES
+
+    return SUITES
+
+
+def _added_engines() -> Collection[str]:
+    from longctx.fixtures.engines import ENGINES
+
+    return ENGINES
+
+
+_ENDPOINTS = _not_in_a_search("use --good, --bad and --checkpoints")
+_RESULTS = _not_in_a_search("its results are in --out")
+_PYTEST = _not_in_a_search("and use pytest itself")
+_OUT = _set_by_watch("use --out")
+_ONE = _OptionRefusal(
+    reason="every checkpoint would overwrite it",
+    remedy="and write it for one checkpoint with longctx run, which finds the answers in the journal",
+)
+_RUN = _not_in_python("use longctx run")
+_LOADED = _OptionRefusal(
+    reason="has no meaning in longctx.measure of a model in memory",
+    remedy="the model is used as it is; change it before",
+)
+
+# fmt: off
+OPTIONS: tuple[Option, ...] = (
+    Option(flag="--model", kind="perhaps path", metavar="PATH", section="What is measured",
+        help="checkpoint directory, calibration:4k, ..., or a model's name on a server",
+        page="required: checkpoint directory, `calibration:SPEC`, or a served model's name",
+        watch=_set_by_watch("it is every checkpoint of DIR"), bisect=_ENDPOINTS,
+        measure=_not_in_python("give it as the first argument")),
+    Option(flag="--baseline", kind="perhaps path", metavar="REPORT|PATH", section="What is measured",
+        help="JSON report or checkpoint to compare with, sample by sample",
+        page="a checkpoint (loaded here even if the model is served) or a JSON report, compared sample by sample",
+        watch=_set_by_watch("use --anchor"), bisect=_ENDPOINTS, measure=_RUN),
+    Option(flag="--confidence", kind="number", metavar="P", section="What is measured",
+        help="probability that no blocking verdict is wrong", shown_default="[verdict] confidence",
+        is_valid=lambda number: 0.5 <= number < 1, accepted="a probability from 0.5 to below 1, such as 0.99",
+        watch=_set_by_watch("set [verdict] confidence in the thresholds file"),
+        bisect=_not_in_a_search("use [bisect] confidence")),
+    Option(flag="--series", kind="whole number", minimum=1, metavar="N", section="What is measured", default=1,
+        help="this run is one of N that share the probability of a wrong failure", shown_default="1",
+        page="this run is one of so many, of nightly checkpoints for instance, that "
+        "[share the probability of a wrong failure](verdicts.md); a watch sets it",
+        watch=_set_by_watch("use --horizon"),
+        bisect=_not_in_a_search("use [bisect] confidence")),
+    Option(flag="--step", kind="whole number", metavar="N", section="What is written",
+        help="training step shown in reports", shown_default="from the path, as in step_1000",
+        accepted="the training step as a whole number of at least 0",
+        watch=_set_by_watch("it is the number in the checkpoint's name"), bisect=_ENDPOINTS),
+    Option(flag="--base-model", kind="perhaps path", metavar="PATH", section="How the model runs",
+        help="base model of a LoRA adapter", shown_default="the one that the adapter names",
+        page="the base model of [an adapter](checkpoints.md)", in_memory=_LOADED),
+    Option(flag="--convert", kind="text", metavar="COMMAND", section="How the model runs",
+        help="command that makes a checkpoint of a raw one: 'convert.sh {checkpoint} {out}'",
+        page="command that makes a checkpoint of [a raw one](checkpoints.md): `'convert.sh {checkpoint} {out}'`",
+        in_memory=_LOADED),
+    Option(flag="--trust-remote-code", kind="flag", section="How the model runs",
+        help="run Python code that comes with the checkpoint", in_memory=_LOADED),
+    Option(flag="--suite", kind="choice", metavar="NAME", choices=("ruler", "helmet", "frontier", "all"),
+        added_choices=_added_suites,
+        help="tasks to run: ruler, helmet, all (these two), frontier, or a suite of --tasks", shown_default="all",
+        section="What is measured",
+        page="`ruler`, `helmet`, `all` (these two), `frontier`, or a suite of `--tasks`, whose suites are its default"),
+    Option(flag="--tasks", kind="perhaps path", is_list=True, metavar="FILE", section="What is measured",
+        help="TOML file with question sets of your own; a run without --suite has only them",
+        page="TOML files with [question sets of your own](own-questions.md), separated by commas; a run without "
+        "`--suite` then has their tasks only"),
+    Option(flag="--lengths", kind="text", is_list=True, metavar="8k,128k", section="What is measured",
+        help="lengths in tokens", shown_default="4k to 128k, up to the model's claim",
+        page="such as `8k,128k`; K is 1024 tokens of the model's tokenizer"),
+    Option(flag="--samples", kind="whole number", minimum=1, metavar="N", section="What is measured", default=500,
+        help="most questions per case", shown_default="500", page="most questions per case; HELMET's own have 100"),
+    Option(flag="--only-samples", kind="text", repeats=True, default=[], metavar="CASE:3,17",
+        help="measure only these samples of the case, without gates; may be repeated, for other cases",
+        section="What is measured",
+        page="only these samples of a case, as `'test_ruler[niah_single_2-8k]:3,17'`, and no gates; may be repeated"),
+    Option(flag="--signal", kind="choice", metavar="NAME", choices=("answers", "likelihood", "both"),
+        default="answers", section="What is measured", help="answers, likelihood or both", shown_default="answers",
+        page="`answers`; `likelihood`: the log-probability of gold answers, from one prefill; or `both` "
+        "([likelihood](likelihood.md))"),
+    Option(flag="--seed", kind="whole number", metavar="N", default=0, section="What is measured",
+        help="seed of the samples; another seed draws others", shown_default="0"),
+    Option(flag="--chat", kind="choice", metavar="auto|on|off", choices=("auto", "on", "off"), default="auto",
+        section="How prompts are made and scored", help="use the chat template", shown_default="if there is one",
+        page="use the tokenizer's chat template: `auto`, `on` or `off`"),
+    Option(flag="--length-tokenizer", kind="path", metavar="PATH", section="How prompts are made and scored",
+        help="tokenizer that counts lengths", shown_default="the model's"),
+    Option(flag="--data-dir", kind="path", metavar="DIR", section="How prompts are made and scored",
+        help="essays and question sets to use instead of generated text",
+        page="a directory with [published data sets](data.md), used instead of generated text"),
+    Option(flag="--prompts", kind="path", metavar="FILE", section="How prompts are made and scored",
+        help="TOML file that replaces the wording of prompts",
+        page="TOML file that replaces prompts: RULER's, and this project's for HELMET"),
+    Option(flag="--qa-fill", kind="choice", metavar="own|random", choices=("own", "random"), default="own",
+        help="paragraphs around a question of SQuAD or HotpotQA: its article or item first, or random",
+        shown_default="own", section="How prompts are made and scored",
+        page="the paragraphs that first surround a question of SQuAD or HotpotQA in `qa_1`, `qa_2`: `own`, those of "
+        "its article or item, as in RULER's code, or `random` ([RULER](ruler.md#differences-from-the-public-scripts))"),
+    Option(flag="--engine", kind="choice", metavar="NAME", choices=("auto", "hf", "openai"), default="auto",
+        added_choices=_added_engines, section="How the model runs",
+        help="engine for the model: auto, hf or openai", shown_default="auto",
+        page="`hf`: transformers on this machine; `openai`: an OpenAI-compatible server; `auto`: a server if one is "
+        "named", measure=_RUN),
+    Option(flag="--device", engine="hf", kind="text", metavar="NAME", default="auto", section="How the model runs",
+        help="auto, cpu, cuda or cuda:1", shown_default="auto, one per worker", in_memory=_LOADED),
+    Option(flag="--dtype", engine="hf", kind="choice", metavar="NAME", choices=("auto", *SELECTABLE), default="auto",
+        section="How the model runs", help="float32, bfloat16 or float16", shown_default="as stored",
+        in_memory=_LOADED),
+    Option(flag="--attention", engine="hf", kind="text", metavar="NAME", default="auto", section="How the model runs",
+        help="transformers attention", shown_default="flash, else sdpa",
+        page="attention of transformers; the report shows the one in use", in_memory=_LOADED),
+    Option(flag="--batch-size", kind="whole number", metavar="N", default=0, section="How the model runs",
+        help="prompts decoded together, or parallel requests", shown_default="0, automatic",
+        page="prompts decoded together (another number may answer near ties otherwise, so the journal keeps the "
+        "answers of each apart), or parallel requests to a server"),
+    Option(flag="--prefill-chunk", engine="hf", kind="text", metavar="N", default="auto", section="How the model runs",
+        help="prompt tokens per pass: auto, whole or N", shown_default="auto",
+        pattern="auto|whole|[1-9][0-9]{0,8}", accepted="auto, whole or a number of tokens of at least 1",
+        page="tokens of a prompt read at a time: `auto` (by its length), `whole` (shares no prefixes) or a number"),
+    Option(flag="--gpus-per-worker", engine="hf", kind="whole number", minimum=1, metavar="N", default=1,
+        section="How the model runs", help="GPUs over which one model is spread", shown_default="1", measure=_RUN),
+    Option(flag="--base-url", engine="openai", kind="text", metavar="URL", section="How the model runs",
+        help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY)", measure=_RUN),
+    Option(flag="--serve", engine="openai", kind="text", metavar="COMMAND", section="How the model runs",
+        help="command that starts a server: 'vllm serve {model} --port {port}'", measure=_RUN,
+        page="command that starts a server for the run, such as `'vllm serve {model} --port {port}'`"),
+    Option(flag="--api", engine="openai", kind="choice", metavar="NAME", choices=("completions", "chat"),
+        default="completions", section="How the model runs", help="server API: completions or chat",
+        shown_default="completions", measure=_RUN),
+    Option(flag="--served-model", engine="openai", kind="served name", metavar="NAME", section="How the model runs",
+        help="the model's name on the server", shown_default="as the server lists it", measure=_RUN),
+    Option(flag="--request-timeout", kind="number", metavar="SECONDS", default=1800, section="How the model runs",
+        help="longest time of one request", shown_default="1800", is_valid=lambda number: 0 < number < math.inf,
+        accepted="a number of seconds above 0", measure=_RUN),
+    Option(flag="--thinking-budget", kind="whole number", metavar="N", default=0,
+        section="How prompts are made and scored", help="most tokens of thought before an answer", shown_default="0"),
+    Option(flag="--scoring", kind="choice", metavar="NAME", choices=("strict", "paper"), default="strict",
+        section="How prompts are made and scored", help="strict, or paper for the papers' rules",
+        shown_default="strict", page="`strict`, or `paper`: HELMET's own scores, which are more lenient in places"),
+    Option(flag="--yardstick", kind="perhaps path", metavar="NAME", default="auto",
+        help="reference scores: auto, aligned, base, a score or a .toml file",
+        shown_default="auto, by the chat template", section="How prompts are made and scored",
+        page="the reference scores of gates: `auto`, `aligned`, `base`, a score or a file "
+        "([gates](gates.md#the-yardstick))"),
+    Option(flag="--judge-model", kind="served name", metavar="NAME", section="How prompts are made and scored",
+        help="model that judges answers on published texts, as its server names it", measure=_RUN),
+    Option(flag="--judge-url", kind="text", metavar="URL", section="How prompts are made and scored",
+        help="the judge's server (keys: LONGCTX_JUDGE_KEY, at OpenAI OPENAI_API_KEY)", measure=_RUN),
+    Option(flag="--nli-model", kind="path", metavar="PATH", section="How prompts are made and scored",
+        help="local entailment model that checks citations of published texts", measure=_RUN),
+    Option(flag="--thresholds", kind="path", metavar="FILE", section="What is measured",
+        help="TOML file with the gates", shown_default="thresholds.toml"),
+    Option(flag="--journal", kind="path", metavar="DIR", section="How the model runs",
+        help="directory of stored results", shown_default=".longctx/journal in the clone",
+        page="directory where results are kept and shared; without a clone, one in the user's data directory"),
+    Option(flag="--full", kind="flag", section="What is measured",
+        help="measure all samples, even after the verdicts are final"),
+    Option(flag="--budget", kind="number", metavar="MINUTES", section="What is measured",
+        help="start no sample after this time; open verdicts become inconclusive",
+        is_valid=lambda number: 0 < number < math.inf, accepted="a number of minutes above 0, such as 30 or 2.5",
+        page="minutes from the start after which no further sample is started; open verdicts become inconclusive"),
+    Option(flag="--preflight", kind="flag", key=None, section="What is measured",
+        help="check all samples of the run without loading a model", watch=_set_by_watch("use pytest itself"),
+        bisect=_PYTEST, measure=_not_in_python("use longctx preflight")),
+    Option(flag="--plan", kind="flag", key=None, section="What is measured",
+        help="print cases, tokens and memory; load no model and run nothing",
+        watch=_set_by_watch("use pytest itself"), bisect=_PYTEST, measure=_not_in_python("use longctx plan")),
+    Option(flag="--invariance", kind="flag", section="What is measured",
+        help="check first that caches, chunks and batches change no answer",
+        page="check first that caches, chunks and batches change no answer; of a server, that its cache, the order of "
+        "requests and requests at the same time do not",
+        bisect=_not_in_a_search("and check the engine once with pytest --model CKPT --invariance"), measure=_RUN),
+    Option(flag="--report-json", kind="file", metavar="FILE", table="reports", key="json", writes="report",
+        section="What is written", help="write the report as JSON",
+        page="the report; its schema is `plugins/report/schema.json`",
+        watch=_OUT, bisect=_RESULTS, measure=_not_in_python("use Report.write")),
+    Option(flag="--report-html", kind="file", metavar="FILE", table="reports", key="html", writes="shown report",
+        section="What is written", help="write the report as one HTML page that works offline",
+        watch=_OUT, bisect=_RESULTS, measure=_RUN),
+    Option(flag="--report-md", kind="file", metavar="FILE", table="reports", key="md", writes="shown report",
+        section="What is written", help="write a short report in Markdown, for example for a pull request",
+        watch=_ONE, bisect=_RESULTS, measure=_RUN),
+    Option(flag="--samples-jsonl", kind="file", metavar="FILE", table="reports", key="samples", writes="answers",
+        section="What is written", help="write every measured sample as one line of JSON",
+        watch=_ONE, bisect=_RESULTS, measure=_not_in_python("use Report.samples")),
+    Option(flag="--inspect-log", kind="folder", metavar="DIR", table="reports", key="inspect", writes="answers",
+        section="What is written", help="write a log of every case there, in the format of inspect_ai",
+        page="a directory for [a log of every case](reports.md#logs-of-inspect_ai) that inspect_ai reads",
+        watch=_ONE, bisect=_RESULTS, measure=_RUN),
+    Option(flag="--tensorboard", kind="folder", metavar="DIR", table="reports", writes="scores",
+        section="What is written", help="write the scores as TensorBoard scalars, by training step",
+        bisect=_RESULTS, measure=_not_in_python("log Report.metrics")),
+    Option(flag="--wandb", kind="text", metavar="PROJECT", table="reports", writes="scores", section="What is written",
+        help="log the scores to a Weights & Biases project, by training step",
+        bisect=_RESULTS, measure=_not_in_python("log Report.metrics")),
+
+    Option(flag="--config", kind="text", declarer="command", metavar="FILE", key=None,
+        help="a file with options, in TOML", shown_default="longctx.toml, if there is one",
+        measure=_not_in_python("give its keys as keywords")),
+
+    Option(flag="-n", kind="text", declarer="pytest", metavar="N", key="workers",
+        help="number of workers, each with a model of its own", measure=_RUN),
+    Option(flag="-k", kind="text", declarer="pytest", metavar="EXPRESSION", key="select",
+        help="cases or gates to select, such as 'multikey and 32k'", measure=_not_in_python("use task_names")),
+    Option(flag="-m", kind="text", declarer="pytest", metavar="EXPRESSION", key="markers",
+        help="groups of cases to select, such as ruler or 'helmet and rag'",
+        measure=_not_in_python("use suite or task_names")),
+    Option(flag="--junitxml", kind="file", declarer="pytest", metavar="FILE", table="reports", key="junit",
+        section="What is written", help="write the report as JUnit XML",
+        page="pytest's own option: one test for each case and each gate",
+        watch=_OUT, bisect=_RESULTS, measure=_RUN),
+
+    Option(flag="--every", kind="text", declarer="watch", table="watch", default="30s", metavar="30s",
+        help="pause between two scans of DIR", shown_default="30s"),
+    Option(flag="--order", kind="choice", declarer="watch", table="watch", choices=("oldest", "newest"),
+        default="oldest", help="the checkpoint to measure first"),
+    Option(flag="--done-marker", kind="text", declarer="watch", table="watch", metavar="FILE",
+        help="a file that training writes last into every checkpoint"),
+    Option(flag="--gpus", kind="text", declarer="watch", table="watch", is_list=True, default="", metavar="0,1",
+        help="GPUs to use, one worker for a GPU", shown_default="all; pytest's -n"),
+    Option(flag="--gpu-budget", kind="text", declarer="watch", table="watch", metavar="8h",
+        help="end after this GPU time, summed over GPUs and checkpoints"),
+    Option(flag="--on-failure", kind="text", declarer="watch", table="watch", metavar="COMMAND",
+        help="a shell command to run for a failed checkpoint; LONGCTX_STEP, LONGCTX_REPORT, ... describe it"),
+    Option(flag="--webhook", kind="text", declarer="watch", table="watch", metavar="URL",
+        help="post failures there as JSON, with a `text` as chat servers expect it"),
+    Option(flag="--out", kind="path", declarer="watch", table="watch", default=Path("out/watch"), metavar="DIR",
+        help="folder for the history and reports", shown_default="out/watch"),
+    Option(flag="--anchor", kind="perhaps path", declarer="watch", table="watch", metavar="STEP|PATH",
+        help="step, checkpoint or report to compare all checkpoints with",
+        shown_default="the first accepted checkpoint"),
+    Option(flag="--horizon", kind="whole number", declarer="watch", table="watch", minimum=1, default=100, metavar="N",
+        help="checkpoints that share the probability of a wrong failure", shown_default="100",
+        accepted="a number of checkpoints of at least 1"),
+    Option(flag="--screen", kind="whole number", declarer="watch", table="watch", minimum=2, metavar="N",
+        help="first compare N samples of every case by likelihood; measure at length only where these show a loss",
+        accepted="a number of samples of every case of at least 2"),
+    Option(flag="--once", kind="flag", declarer="watch", table="watch",
+        help="end when every complete checkpoint is measured, for cron"),
+
+    Option(flag="--good", kind="path", declarer="bisect", table="bisect", is_required=True, metavar="CKPT",
+        help="a checkpoint before the loss"),
+    Option(flag="--bad", kind="path", declarer="bisect", table="bisect", is_required=True, metavar="CKPT",
+        help="a checkpoint after it"),
+    Option(flag="--checkpoints", kind="path", declarer="bisect", table="bisect", takes_words=True, default=[],
+        metavar="PATTERN", help="the checkpoints between the two; the last number of a name is its step"),
+    Option(flag="--case", kind="text", declarer="bisect", table="bisect", is_alternative=True, metavar="ID",
+        help="search on this case, such as 'test_ruler[niah_single_2-8k]'", shown_default="the worst"),
+    Option(flag="--gate", kind="text", declarer="bisect", table="bisect", is_alternative=True, metavar="NAME",
+        help="search on the mean over this gate's cases, at the length that lost most"),
+    Option(flag="--test", kind="path", declarer="bisect", table="bisect", metavar="CKPT",
+        help="only test whether this checkpoint is good, for git bisect run"),
+    Option(flag="--samples", kind="whole number", declarer="bisect", table="bisect", minimum=1, default=500,
+        metavar="N", help="most samples of a case", shown_default="500"),
+    Option(flag="--confidence", kind="number", declarer="bisect", table="bisect", default=0.99, metavar="P",
+        help="probability that the step is right", shown_default="0.99",
+        is_valid=lambda number: 0.5 <= number <= 0.999, accepted="a probability from 0.5 to 0.999"),
+    Option(flag="--thresholds", kind="path", declarer="bisect", table="bisect", metavar="FILE",
+        help="the file that defines the gate of --gate", shown_default="thresholds.toml of the suite"),
+    Option(flag="--out", kind="path", declarer="bisect", table="bisect", default=Path("out/bisect"), metavar="DIR",
+        help="folder for reports, bisect.html, bisect.json and bisect.svg", shown_default="out/bisect"),
+
+    *_execution_options("watch", "checkpoints to measure at a time; they share the GPUs of --gpus"),
+    *_execution_options("bisect", "steps to measure at a time; they cut the range into N + 1 parts"),
+)
+# fmt: on
+
+# Other names that pytest has for its options.
+_ALIASES = {"--junit-xml": "--junitxml", "--numprocesses": "-n"}
+
+
+def declared_by(*declarers: Declarer) -> tuple[Option, ...]:
+    """Return the options that these declare, in the order of the table."""
+    return tuple(option for option in OPTIONS if option.declarer in declarers)
+
+
+SUITE_OPTIONS = declared_by("suite")
+RUN_OPTIONS: Mapping[str, Option] = {option.flag: option for option in declared_by("suite", "command", "pytest")}
+"""The options of a run by their flags."""
+
+REPORT_OPTIONS = tuple(option for option in RUN_OPTIONS.values() if option.is_report)
+PATH_OPTIONS = tuple(option.flag for option in SUITE_OPTIONS if option.kind in (*PATHS, "served name"))
+"""The options of the suite whose value may look like a path; pytest would take an existing one for a test."""
+
+
+def declare(add: Callable[..., Any], options: Iterable[Option]) -> None:
+    """Declare options with a function such as `add_argument` of a parser or `addoption` of a group of pytest."""
+    for option in options:
+        add(option.flag, **option.declaration)
+
+
+def run_parser(prog: str, description: str = "") -> CommandParser:
+    """Return a parser with all options of a run, for help texts and for keywords; pytest parses command lines."""
+    parser = CommandParser(prog=prog, description=description, allow_abbrev=False)
+    declare(parser.add_argument_group("options of the suite").add_argument, SUITE_OPTIONS)
+    declare(parser.add_argument, declared_by("command"))
+    ours = parser.add_argument_group("options of pytest", "pytest's other options work too.")
+    declare(ours.add_argument, declared_by("pytest"))
+    return parser
+
+
+def add_own_options(parser: ArgumentParser, command: Literal["watch", "bisect"]) -> None:
+    """Declare a command's own options and --config."""
+    alternatives = None
+    for option in declared_by(command):
+        if option.is_alternative:
+            alternatives = alternatives or parser.add_mutually_exclusive_group()
+        declare((alternatives if alternatives and option.is_alternative else parser).add_argument, [option])
+    declare(parser.add_argument, declared_by("command"))
+
+
+def check_own_values(arguments: Any, command: Literal["watch", "bisect"]) -> None:
+    """Raise ValueError with one line for the first of a command's own options whose value cannot be used."""
+    for option in declared_by(command):
+        value = getattr(arguments, option.attribute)
+        if value is not None and option.kind in ("whole number", "number") and (problem := option.problem(value)):
+            raise ValueError(f"{option.flag}: {problem}")
+
+
+def refused_option(words: Iterable[str], caller: Caller) -> str:
+    """Return one line about the first option of a command line that a command does not pass on; empty without one."""
+    for word in words:
+        name = word.partition("=")[0]
+        option = RUN_OPTIONS.get(_ALIASES.get(name, name))
+        if option is not None and (refusal := option.refused_by(caller)):
+            return f"{name}: {refusal.reason}; leave it out, {refusal.remedy}"
+    return ""
+
+
+def _is_impossible(path: str) -> bool:
+    """Return True if the operating system rejects the path itself, so that every look at it would raise an error."""
+    try:
+        os.lstat(path)
+    except ValueError:
+        return True
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False

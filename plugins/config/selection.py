@@ -1,0 +1,256 @@
+"""What a run measures: its lengths, cases and samples, the signal, and the order in which its samples are drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from longctx.fixtures.atomic_files import create_file
+from longctx.fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.lengths import LengthError, parse_length
+from longctx.fixtures.records import PHASES, Case, Options
+from longctx.fixtures.seeding import stable_hash
+from longctx.fixtures.tasks import SUITES, TASKS, required_scores
+from longctx.fixtures.tasks.phases import SWEPT_TASKS, swept_task
+from longctx.fixtures.tasks.task import Task
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.config.invocation import ConfigError, Invocation
+from longctx.plugins.config.materials import Materials
+from longctx.plugins.config.run import Run
+from longctx.plugins.evidence.e_process import draw_rates
+from longctx.plugins.journal import EarlierScores, JournalError, latest_scores
+from longctx.plugins.thresholds.records import Thresholds, ThresholdsError
+from longctx.plugins.verdicts.hypotheses import gate_family
+
+# The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3) and the frontier tasks'.
+MIN_LENGTHS = {"helmet": 8192, "frontier": 4096}
+CHOSEN_SAMPLES = re.compile(r"(?P<case>.+\]):(?P<indices>[0-9]{1,9}(,[0-9]{1,9})*)")
+DRAW_RATES = "draw-rates"
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Return the distinct lengths in tokens, shortest first; raise LengthError naming the option."""
+    try:
+        return tuple(sorted({parse_length(part) for part in text.split(",")}))
+    except LengthError as error:
+        raise LengthError(f"--lengths: {error}") from error
+
+
+def default_lengths(claimed_length: int | None, tasks: Iterable[Task] = TASKS.values()) -> tuple[int, ...]:
+    """Return the lengths of the tasks up to the claimed one, and at least the shortest."""
+    standard = sorted({length for task in tasks for length in task.lengths})
+    claimed = tuple(length for length in standard if claimed_length is None or length <= claimed_length)
+    return claimed or (standard[0],)
+
+
+def check_suite(options: Options, materials: Materials) -> None:
+    """Raise ConfigError if no task belongs to the suite, or none of the tasks files does."""
+    tasks = [task for task in materials.tasks.values() if is_selected(task, options.suite)]
+    own = [task for task in materials.tasks.values() if task.version is not None]
+    if not tasks:
+        names = dict.fromkeys((*SUITES, *(task.suite for task in own), "all", FILES))
+        raise ConfigError(f"--suite: unknown {options.suite!r}; use one of {', '.join(names)}")
+    if own and not any(task.version is not None for task in tasks):
+        raise ConfigError(
+            f"--tasks: --suite {options.suite} leaves out its tasks; leave out --suite, or use --suite {own[0].suite}"
+        )
+
+
+def sweep_names(options: Options, thresholds: Thresholds) -> tuple[str, ...]:
+    """Return the names of the sweeps of all gates on the worst phase; raise ThresholdsError for other tasks."""
+    names = {name: gate.name for gate in thresholds.gates if gate.moduli for name in gate.tasks}
+    for name, gate in names.items():
+        if (task := swept_task(name)) not in SWEPT_TASKS:
+            raise ThresholdsError(
+                f"--thresholds: {options.thresholds}: [[gate]] {gate!r}: the needle of {task!r} cannot be moved; name "
+                f"tasks of {', '.join(SWEPT_TASKS)}"
+            )
+    return tuple(names)
+
+
+def select_cases(options: Options, checkpoint: Checkpoint, materials: Materials, thresholds: Thresholds) -> Run:
+    """Return the run as far as it is known without a tokenizer."""
+    cases = only_samples(plan(options, materials.tasks, materials.corpora), options.only_samples)
+    thresholds = concerning(thresholds, cases)
+    if options.only_samples:
+        # Chosen samples say nothing about the others.
+        thresholds = replace(thresholds, gates=(), floors={})
+    _check_signal(options, thresholds, cases)
+    unavailable = unavailable_cases(cases, materials.tasks, materials.corpora, options)
+    # Such a run would skip the cases without questions, or those of a set that has a gate in its file, and end well.
+    own, gated = [case for case in cases if case.task not in TASKS], required_scores(options.tasks)
+    missing = [case for case in own if case.id in unavailable]
+    fatal = missing if len(missing) == len(own) else [case for case in missing if case.task in gated]
+    if fatal:
+        raise ConfigError(f"--tasks: {unavailable[fatal[0].id]}")
+    skipped = [case for case in cases if not case.has_gold] if options.signal == "likelihood" else []
+    no_gold = "{} has no exact answer whose likelihood could be measured; use --signal both"
+    return Run(
+        options=options,
+        checkpoint=checkpoint,
+        cases=cases,
+        unavailable={case.id: no_gold.format(case.task) for case in skipped} | unavailable,
+        thresholds=thresholds,
+    )
+
+
+def only_samples(cases: Sequence[Case], given: Sequence[str]) -> tuple[Case, ...]:
+    """Return the cases that are named, each with its given samples and those that share a context with one.
+
+    `given` are texts such as `test_ruler[niah_single_2-8k]:3,17`; without one all cases are returned as they are.
+    Raises ConfigError.
+    """
+    if not given:
+        return tuple(cases)
+    by_id = {case.id: case for case in cases}
+    chosen: dict[str, set[int]] = {}
+    for text in given:
+        match = CHOSEN_SAMPLES.fullmatch(text)
+        if match is None:
+            raise _bad_samples(text, "write CASE:INDEX,INDEX, such as 'test_ruler[niah_single_2-8k]:3,17'")
+        if (case := by_id.get(match["case"])) is None:
+            raise _bad_samples(text, "the run has no such case; --collect-only lists the ids")
+        indices = {int(index) for index in match["indices"].split(",")}
+        if (largest := max(indices)) >= case.samples:
+            raise _bad_samples(text, f"the case has no sample {largest}, only 0 to {case.samples - 1}; see --samples")
+        chosen.setdefault(case.id, set()).update(indices)
+    selected = []
+    for case in cases:
+        contexts = sorted({index // case.group for index in chosen.get(case.id, ())})
+        only = [index for context in contexts for index in range(context * case.group, (context + 1) * case.group)]
+        selected += [replace(case, only=tuple(only))] if only else []
+    return tuple(selected)
+
+
+def _bad_samples(text: str, remedy: str) -> ConfigError:
+    return ConfigError(f"--only-samples: {text!r}; {remedy}")
+
+
+def concerning(thresholds: Thresholds, cases: Sequence[Case]) -> Thresholds:
+    """Return the thresholds with only the gates on families that the cases have."""
+    families = {case.family for case in cases}
+    known = {case.task: case.family for case in cases}
+    return replace(thresholds, gates=tuple(gate for gate in thresholds.gates if gate_family(gate, known) in families))
+
+
+def _check_signal(options: Options, thresholds: Thresholds, cases: Sequence[Case]) -> None:
+    """Raise ConfigError if the run cannot measure the likelihoods that its options or its gates ask for."""
+    gates = [gate for gate in thresholds.gates if gate.kind == "likelihood"]
+    if options.signal == "answers":
+        if gates:
+            raise ConfigError(
+                f"--signal: 'answers', but the gate {gates[0].name!r} in {options.thresholds} is about likelihood; "
+                "use --signal both"
+            )
+        return
+    if options.thinking_budget:
+        raise ConfigError(
+            f"--signal: {options.signal!r} with --thinking-budget {options.thinking_budget}, but no thought can come "
+            "before a given answer; leave one of them out"
+        )
+    gold = {case.task for case in cases if case.has_gold}
+    if not gold:
+        raise ConfigError(
+            f"--signal: {options.signal!r}, but no task of this run has an exact answer; "
+            "use --suite ruler, or --signal answers"
+        )
+    for gate in gates:
+        family = gate_family(gate, {case.task: case.family for case in cases})
+        chosen = [case.task for case in cases if case.family == family and gate.aspect in (None, case.category)]
+        others = [task for task in gate.tasks or chosen if task not in gold]
+        if others:
+            raise ConfigError(
+                f"--thresholds: {options.thresholds}: the gate {gate.name!r} is about likelihood, but {others[0]} has "
+                "no exact answer in this run; name other tasks"
+            )
+
+
+def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter) -> Run:
+    """Return the run with the cases whose shortest sample exceeds their length in `misfits`.
+
+    A case below the shortest length of its suite that does not fit is skipped rather than failed.
+    """
+    fitted, unfit = fit_questions(run.available, materials.tasks, formatter, seed=run.options.seed)
+    by_id = {case.id: case for case in fitted}
+    run = replace(run, cases=tuple(by_id.get(case.id, case) for case in run.cases))
+    unfit |= cases_that_cannot_fit(
+        run.available, materials.tasks, seed=run.options.seed, formatter=formatter, corpora=materials.corpora
+    )
+    short = {
+        case.id: unfit.pop(case.id)
+        for case in run.cases
+        if case.id in unfit and case.length < MIN_LENGTHS.get(case.suite, 0)
+    }
+    return replace(run, unavailable=run.unavailable | short, misfits=unfit)
+
+
+def with_draw_rates(run: Run, invocation: Invocation) -> Run:
+    """Return the run with the recorded rates of all its panels, and record those of panels that get some.
+
+    The rates of a panel are decided once for a checkpoint, when nothing of it is measured, and recorded in the journal
+    directory: all workers, controllers that share the directory, and the same command after a crash have one order. The
+    next checkpoint takes over the rates of the one before. With --baseline the order stays uniform, because a finished
+    baseline was measured in that order and pairs end at its first missing sample.
+
+    A run of some cases only records nothing, for its cases may not be all that the next run measures.
+    """
+    arguments = invocation.arguments
+    if run.baseline is not None or run.options.full or arguments.plan or run.options.preflight:
+        return run
+    # Phases are compared over all tasks of a sweep alike, in a uniformly random order.
+    drawn = [case for case in run.measurable if case.family != PHASES]
+    keys = dict.fromkeys((case.family, case.length) for case in drawn)
+    panels = [[case for case in drawn if (case.family, case.length) == key] for key in keys]
+    rates: dict[str, float] = {}
+    # The order saves samples, but a run can do without it.
+    with contextlib.suppress(OSError, JournalError):
+        scores = None
+        for cases in (panel for panel in panels if len(panel) > 1):
+            path = _record_path(run, run.checkpoint.fingerprint, cases)
+            if not path.exists() and not invocation.is_narrowed:
+                scores = scores or latest_scores(Path(run.options.journal), run.checkpoint.fingerprint)
+                _record(run, path, cases, *scores)
+            rates |= _read_rates(path)
+    return replace(run, draw_rates=rates)
+
+
+def _record_path(run: Run, fingerprint: str, cases: Sequence[Case]) -> Path:
+    panel = (cases[0].family, cases[0].length)
+    name = stable_hash(DRAW_RATES, fingerprint, run.samples, run.options.seed, *panel)
+    return Path(run.options.journal, DRAW_RATES, f"{name:016x}.json")
+
+
+def _record(run: Run, path: Path, cases: Sequence[Case], own: EarlierScores, other: EarlierScores | None) -> None:
+    """Record the rates of a panel, unless something of it is measured or the other checkpoint tells too little."""
+    if other is None or any(_cluster_means(run, case, own) for case in cases):
+        return
+    rates = _read_rates(_record_path(run, other.fingerprint, cases))
+    if not rates.keys() >= {case.id for case in cases}:
+        rates = draw_rates({case.id: _cluster_means(run, case, other) for case in cases})
+    if rates:
+        path.parent.mkdir(exist_ok=True)
+        create_file(path, json.dumps(rates, indent=1).encode())
+
+
+def _read_rates(path: Path) -> Mapping[str, float]:
+    """Return the rates in a record; {} if there is none or it is damaged."""
+    try:
+        rates = json.loads(path.read_bytes())
+        if all(isinstance(rate, float) and math.isfinite(rate) and 0 < rate <= 1 for rate in rates.values()):
+            return dict(rates)
+    except (OSError, ValueError, AttributeError):
+        pass
+    return {}
+
+
+def _cluster_means(run: Run, case: Case, scores: EarlierScores) -> list[float]:
+    """Return the mean scores of the case's clusters that are measured in full."""
+    values = [scores.by_key.get(run.key(case, index)) for index in range(case.samples)]
+    clusters = [values[start : start + case.group] for start in range(0, case.samples, case.group)]
+    return [math.fsum(filter(None, cluster)) / len(cluster) for cluster in clusters if None not in cluster]

@@ -1,0 +1,237 @@
+"""Samples grouped into clusters, the independent units of evidence.
+
+Samples that share a context are not independent, so a statistic must count them once: a cluster is all samples of a
+case on one context, and its value is the mean of their scores.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, lru_cache
+from itertools import accumulate, groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from longctx.fixtures.records import Case
+from longctx.plugins.evidence.e_process import Floats, Strata
+from longctx.plugins.evidence.haystacks import Haystacks, Ints
+from longctx.plugins.evidence.statistics import stratified_interval
+
+# No verdict is reached on fewer clusters than these: on a queue of one case, and on one of several cases.
+MIN_CLUSTERS_ONE_CASE = 8
+MIN_CLUSTERS = 26
+# An estimate is tested for its precision after every so many clusters.
+CLUSTERS_PER_LOOK = 4
+# The error probability of the interval around an estimate. No verdict rests on it, so 95 % is enough.
+ESTIMATE_ALPHA = 0.05
+
+
+class SampleRef(NamedTuple):
+    """A reference to one sample of a case; its place in a queue and the key of its score."""
+
+    case_id: str
+    sample_index: int
+
+
+def cluster_of(ref: SampleRef, cases: Mapping[str, Case]) -> tuple[str, int]:
+    """Return the cluster of a sample as its case id and the number of the context within the case."""
+    return ref.case_id, ref.sample_index // cases[ref.case_id].group
+
+
+class ClusteredQueue:
+    """A queue of samples by clusters, each with a weight of at most 1.
+
+    A panel's mean is the mean of its cases' means. If the cases differ in size, a cluster of a smaller case weighs
+    more. `scale` times the mean of all weighted cluster means is the panel's mean, so a threshold on the panel is
+    tested as threshold / scale on the weighted means, which stay within [0, 1].
+
+    `draw_rates` are the rates by case id at which clusters were drawn into the queue, 1 for a case without one.
+    """
+
+    def __init__(
+        self, refs: Sequence[SampleRef], cases: Mapping[str, Case], draw_rates: Mapping[str, float] | None = None
+    ):
+        self.refs = tuple(refs)
+        self._cases = cases
+        self.clusters = tuple(tuple(group) for _, group in groupby(refs, key=lambda ref: cluster_of(ref, cases)))
+        case_sizes = Counter(cluster[0].case_id for cluster in self.clusters)
+        smallest = min(case_sizes.values(), default=1)
+        self.scale = len(self.clusters) / (len(case_sizes) * smallest) if case_sizes else 1.0
+        self._rates = {case_id: (draw_rates or {}).get(case_id, 1.0) for case_id in case_sizes}
+        self._weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
+        self._weighted = tuple((self._weights[cluster[0].case_id], cluster) for cluster in self.clusters)
+        self._ends = (0, *accumulate(map(len, self.clusters)))
+        # The length of the shortest prefix, in clusters, that has a cluster of every case.
+        seen: dict[str, int] = {}
+        for position, cluster in enumerate(self.clusters, start=1):
+            seen.setdefault(cluster[0].case_id, position)
+        self.covering_clusters = max(seen.values(), default=0)
+        # The number of clusters before which no verdict is reached.
+        self.min_clusters = max(self.covering_clusters, MIN_CLUSTERS if len(case_sizes) > 1 else MIN_CLUSTERS_ONE_CASE)
+
+    @cached_property
+    def strata(self) -> Strata:
+        """The cases of all clusters, in queue order."""
+        numbers = {case_id: number for number, case_id in enumerate(self._weights)}
+        return Strata(
+            stratum=np.array([numbers[cluster[0].case_id] for cluster in self.clusters], dtype=np.intp),
+            weights=np.array(list(self._weights.values())),
+            rates=np.array(list(self._rates.values())),
+        )
+
+    @property
+    def drawn_strata(self) -> Strata | None:
+        """The strata of all clusters if they were drawn at different rates; None for a uniformly random order."""
+        return None if self.strata.rates.size < 2 or self.strata.has_equal_rates else self.strata
+
+    def mean_difference(self, differences: Floats) -> float:
+        """Return the estimate of the panel's mean difference from the weighted differences of the first clusters."""
+        if self.drawn_strata is None:
+            return self.scale * math.fsum(differences) / len(differences)
+        return self.scale * self.strata.mean(differences)
+
+    @cached_property
+    def haystacks(self) -> Haystacks:
+        """The haystacks of all clusters.
+
+        Cases with fewer clusters on a haystack than others have several haystacks joined, so that each case has as
+        many haystacks for its clusters as every other.
+        """
+        per_haystack = {case_id: len(own) / len(set(own)) for case_id, own in self._own_haystacks.items()}
+        most = max(per_haystack.values(), default=1.0)
+        joined = {case_id: max(1, round(len(own) / most)) for case_id, own in self._own_haystacks.items()}
+        numbers: dict[tuple[str, int], int] = {}
+        of_cluster: list[int] = []
+        for ref, *_ in self.clusters:
+            own = self._cases[ref.case_id].haystack(ref.sample_index)
+            if per_haystack[ref.case_id] < most:
+                own %= joined[ref.case_id]
+            of_cluster.append(numbers.setdefault((ref.case_id, own), len(numbers)))
+        of_all = np.array(of_cluster, dtype=np.intp)
+        return Haystacks(of_cluster=of_all, sizes=np.bincount(of_all))
+
+    def unit_sums(self, means: Floats) -> dict[tuple[str, int], tuple[float, float]]:
+        """Return by task and haystack the sum of the first clusters' values, and the largest that it can be.
+
+        The sums of all haystacks add up to the panel's mean if all clusters are there. So haystacks of several panels
+        can be added: a task's haystack of one number is one unit of evidence at all lengths.
+        """
+        share = self.scale / max(1, len(self.clusters))
+        units: dict[tuple[str, int], tuple[float, float]] = {}
+        for mean, (weight, cluster) in zip(means.tolist(), self._weighted, strict=False):
+            case = self._cases[cluster[0].case_id]
+            unit = case.task, case.haystack(cluster[0].sample_index)
+            total, largest = units.get(unit, (0.0, 0.0))
+            units[unit] = total + share * mean, largest + share * weight
+        return units
+
+    def unit_count(self, clusters: int) -> int:
+        """Return the number of haystacks of all tasks among the first clusters."""
+        return len(self.unit_sums(np.zeros(clusters)))
+
+    def values_by_case(self, means: Floats) -> list[tuple[Floats, Ints]]:
+        """Return the values and the haystacks of the first clusters by case, of cases whose samples share haystacks."""
+        shared = {case_id for case_id, own in self._own_haystacks.items() if len(set(own)) < len(own)}
+        return self.values_of(shared, means)
+
+    def values_of(self, case_ids: Collection[str], means: Floats) -> list[tuple[Floats, Ints]]:
+        """Return the values and the haystacks of the first clusters of some cases, for each case that has one."""
+        places: dict[str, list[int]] = {}
+        for place, cluster in enumerate(self.clusters[: means.size]):
+            if cluster[0].case_id in case_ids:
+                places.setdefault(cluster[0].case_id, []).append(place)
+        return [
+            (
+                means[chosen] / self._weighted[chosen[0]][0],
+                np.array(self._own_haystacks[case_id][: len(chosen)], dtype=np.intp),
+            )
+            for case_id, chosen in places.items()
+        ]
+
+    @property
+    def case_ids(self) -> Collection[str]:
+        """The ids of the cases in the queue."""
+        return self._weights.keys()
+
+    @cached_property
+    def _own_haystacks(self) -> Mapping[str, Sequence[int]]:
+        """The haystack of every cluster by case, in queue order."""
+        own: dict[str, list[int]] = {}
+        for ref, *_ in self.clusters:
+            own.setdefault(ref.case_id, []).append(self._cases[ref.case_id].haystack(ref.sample_index))
+        return own
+
+    def weighted_means(self, scores: Mapping[SampleRef, float], stop: int | None = None, *, start: int = 0) -> Floats:
+        """Return the weighted mean of every cluster from number `start` up to `stop` or the first unfinished one.
+
+        The values run from 0 to 1, for differences from -1 to 1.
+        """
+        means: list[float] = []
+        # This runs after every batch of samples, and testing first which clusters are finished would take longer.
+        with suppress(KeyError):
+            for weight, cluster in self._weighted[start:stop]:
+                means.append(weight * sum(map(scores.__getitem__, cluster)) / len(cluster))
+        return np.array(means, dtype=np.float64)
+
+    def weighted_rows(self, scores: Mapping[SampleRef, float], stop: int | None = None) -> Floats:
+        """Return the weighted scores of every cluster up to `stop` or the first unfinished one, a row for each.
+
+        The columns are the samples of a cluster in the order of their indices; all clusters have the same number.
+        """
+        clusters = len(self.weighted_means(scores, stop))
+        rows = [[weight * scores[ref] for ref in cluster] for weight, cluster in self._weighted[:clusters]]
+        return np.array(rows, dtype=np.float64)
+
+    def sample_count(self, clusters: int) -> int:
+        """Return the number of samples in the first clusters; more clusters than there are count as all."""
+        return self._ends[min(clusters, len(self.clusters))]
+
+
+def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float) -> int | None:
+    """Return the number of clusters after which the panel's mean is known to within `precision`; None if it is not.
+
+    Looks are at fixed numbers of clusters, so the result does not depend on when the function is called.
+    """
+    width = 2 * precision / queue.scale
+    for clusters in range(queue.covering_clusters, len(means) + 1, CLUSTERS_PER_LOOK):
+        if _cached_width(means[:clusters].tobytes(), queue.strata) <= width:
+            return clusters
+    return None
+
+
+def soonest_precise_look(
+    completions: Sequence[Floats], finished: int, queue: ClusteredQueue, precision: float
+) -> int | None:
+    """Return the earliest look after `finished` clusters that is precise under one of several completions.
+
+    A completion holds the means of all clusters up to some limit, with assumed scores for the unfinished ones. All
+    have the same length. The likeliest should come first, because the others are only searched for an earlier look.
+    """
+    width = 2 * precision / queue.scale
+    looks = range(queue.covering_clusters, len(completions[0]) + 1, CLUSTERS_PER_LOOK)
+    looks = looks[max(0, -(-(finished + 1 - queue.covering_clusters) // CLUSTERS_PER_LOOK)) :]
+    earlier = looks
+    for means in completions:
+
+        def is_precise(clusters: int, means: Floats = means) -> bool:
+            return _interval_width(means[:clusters], queue.strata) <= width
+
+        if earlier and is_precise(earlier[-1]):
+            earlier = earlier[: bisect_left(earlier[:-1], True, key=is_precise)]
+    return looks[len(earlier)] if len(earlier) < len(looks) else None
+
+
+def _interval_width(means: Floats, strata: Strata) -> float:
+    low, high = stratified_interval(means, strata, alpha=ESTIMATE_ALPHA)
+    return high - low
+
+
+@lru_cache(maxsize=4096)
+def _cached_width(means: bytes, strata: Strata) -> float:
+    """Return the width of the interval around a mean; workers test the same prefix of a queue again and again."""
+    return _interval_width(np.frombuffer(means), strata)

@@ -1,0 +1,284 @@
+"""Evidence against a hypothesis on a mean that stays valid however often one looks at it: an e-process.
+
+An e-process against a null hypothesis starts at 1, and while the null holds its expectation is at most 1 at every
+stopping time. So it ever reaches 1/alpha with probability at most alpha (Ville's inequality).
+
+The e-process here is the capital of a gambler who bets against the null before every score (Waudby-Smith and Ramdas
+2024, "Estimating means of bounded random variables by betting"; section 4 with replacement, section 5 without).
+Against "the mean is at most m", with the share s of the largest allowed stake, the capital after x_1 ... x_t is the
+product of 1 + s (x_i / m_i - 1). With replacement m_i = m. Without replacement from a population of N,
+m_i = (N m - x_1 - ... - x_{i-1}) / (N - i + 1), the mean of the scores still to be drawn if the null holds exactly.
+The best share is unknown, so the capital is averaged over a grid of shares; an average of e-processes is one too.
+
+`LevelBets` does the same on a population of strata, such as the tasks of a panel, which are drawn at rates of their
+own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+# Two means closer than this count as equal. It exceeds what summing 100 000 scores in floating point can lose, and is
+# far below the smallest difference between scores: a mean equal to its threshold must not exceed it by rounding.
+TIE_TOLERANCE = 1e-10
+BETS = 24
+# The grid is dense near 0 and 1: a mean near the threshold needs small stakes, a distant one large stakes.
+SHARES = np.sin(np.pi * (2 * np.arange(1, BETS + 1) - 1) / (4 * BETS)) ** 2
+# The product of so many factors stays within a float: a factor lies between 1 - max(SHARES) and 1 / TIE_TOLERANCE.
+BLOCK = 16
+# The mean of a stratum starts at the mean over all strata, which counts as so many draws.
+PRIOR_DRAWS = 1.0
+# An earlier checkpoint with fewer results of a case says too little about their spread.
+MIN_RESULTS = 8
+# A case is drawn at no less than this share of the largest rate: an earlier checkpoint may have scored alike by chance,
+# and rare draws weigh so much that bets must be small.
+SMALLEST_RATE = 0.4
+# The spread of scores of which half are 0 and half are 1.
+LARGEST_SPREAD = 0.5
+# Every case has this many results with the largest spread besides its own.
+PRIOR_RESULTS = 1
+
+Floats = NDArray[np.float64]
+
+
+def log_evidence(scores: ArrayLike, mean: ArrayLike, *, population: int | None = None) -> Floats:
+    """Return the logarithm of the e-process against "the mean is at most `mean`", after every score.
+
+    `scores` has shape (..., t), in queue order, from 0 to 1. `mean` is a number or broadcasts against the leading
+    dimensions. With a `population`, the scores are drawn without replacement from so many, and the null is about
+    their mean. Without one, a score has at most the mean of the null given the scores before it, as independent
+    ones do. The result has the shape of `scores`. It is +inf from the score on that makes the null impossible.
+
+    For "the mean is at least m", call `log_evidence(1 - x, 1 - m)`.
+
+    Raises ValueError for a score outside [0, 1], a mean that is NaN, or more scores than the population.
+    """
+    x = checked(scores, 0.0)
+    null = np.asarray(mean, dtype=np.float64)[..., np.newaxis]
+    if np.isnan(null).any():
+        raise ValueError(f"mean {mean!r}: give a number")
+    sums = x.cumsum(axis=-1)
+    if population is None:
+        remaining_mean = null
+        impossible = (null <= 0) & (sums > null)
+    elif population < x.shape[-1]:
+        raise ValueError(f"{x.shape[-1]} scores of a population of {population}: give its size")
+    else:
+        remaining_mean = (population * null - (sums - x)) / (population - np.arange(x.shape[-1]))
+        impossible = sums > population * (null + TIE_TOLERANCE)
+    # The lower bound avoids a division by zero. It can only raise the mean, which lowers the evidence, so it is safe.
+    return np.where(impossible, np.inf, _log_capital(x / np.maximum(remaining_mean, TIE_TOLERANCE) - 1))
+
+
+def checked(values: ArrayLike, minimum: float) -> Floats:
+    """Return the values as an array; raise ValueError if one is NaN or outside [minimum, 1]."""
+    array = np.asarray(values, dtype=np.float64)
+    # NaN is outside too, because it compares as false.
+    inside = (array >= minimum) & (array <= 1)
+    if not inside.all():
+        raise ValueError(f"{float(array[~inside][0])!r} among the scores: they run from {minimum:g} to 1")
+    return array
+
+
+def _log_capital(gains: Floats) -> Floats:
+    """Return the logarithm of the mean capital over all shares after every bet.
+
+    `gains` holds the gain of every bet per unit staked, at least -1. The factors are multiplied in blocks and the
+    logarithm is taken once per block, because a logarithm per factor would make intervals too slow.
+    """
+    *leading, looks = gains.shape
+    blocks = -(-looks // BLOCK)
+    padded = np.zeros((*leading, blocks * BLOCK, 1))
+    padded[..., :looks, 0] = gains
+    growth = padded.reshape(*leading, blocks, BLOCK, 1) * SHARES
+    growth += 1
+    for step in range(1, BLOCK):
+        growth[..., step, :] *= growth[..., step - 1, :]
+    block_logs = np.log(growth[..., -1, :])
+    logs_before = block_logs.cumsum(axis=-2) - block_logs
+    largest = logs_before.max(axis=-1, keepdims=True)
+    capital: Floats = np.log(np.einsum("...sb,...b->...s", growth, np.exp(logs_before - largest)) / BETS) + largest
+    return capital.reshape(*leading, blocks * BLOCK)[..., :looks]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Strata:
+    """The strata of a finite population's elements, in the order in which these are drawn."""
+
+    stratum: NDArray[np.intp]
+    """The number of every element's stratum, from 0."""
+
+    weights: Floats
+    """The largest value that an element of every stratum can have; the smallest is 0."""
+
+    rates: Floats
+    """The rates at which the strata are drawn, above 0; only their ratios matter."""
+
+    @property
+    def population(self) -> int:
+        return self.stratum.size
+
+    @property
+    def has_equal_rates(self) -> bool:
+        return bool((self.rates == self.rates[0]).all())
+
+    @cached_property
+    def largest_values(self) -> Floats:
+        """The largest value that every element can have."""
+        return self.weights[self.stratum]
+
+    @cached_property
+    def largest_mean(self) -> float:
+        """The mean of the population if every value is as large as possible."""
+        return float(self.largest_values.mean())
+
+    @cached_property
+    def drawn(self) -> Floats:
+        """The number of elements drawn of every stratum before every draw, of shape (population, strata)."""
+        return _sums_before(np.ones(self.population), self)
+
+    @cached_property
+    def shares(self) -> Floats:
+        """The share of every stratum in the elements left before every draw, of shape (population, strata)."""
+        left = np.bincount(self.stratum, minlength=self.weights.size) - self.drawn
+        shares: Floats = left / left.sum(axis=-1, keepdims=True)
+        return shares
+
+    @cached_property
+    def importance(self) -> Floats:
+        """The mean rate of the elements left divided by the rate of the stratum, before every draw; 0 for a stratum
+        of which none is left."""
+        return np.where(self.shares > 0, (self.shares @ self.rates)[:, np.newaxis] / self.rates, 0.0)
+
+    def mean(self, values: Floats) -> float:
+        """Return the estimate of the population's mean from the first values.
+
+        It is the mean of the strata's means; a stratum without a draw is taken to be like all others together.
+        """
+        scores = values / self.largest_values[: values.size]
+        drawn = self.stratum[: values.size]
+        counts = np.bincount(drawn, minlength=self.weights.size)
+        sums = np.bincount(drawn, scores, minlength=self.weights.size)
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), scores.mean())
+        return float((np.bincount(self.stratum) * self.weights * means).sum() / self.population)
+
+
+class LevelBets:
+    """The bets on a prefix of a population's values, for and against a mean above any level.
+
+    An element of stratum k has a value v from 0 to the weight w_k. The null hypothesis is "the mean of all N values is
+    at most m". The elements are drawn without replacement; the next one is drawn with a probability proportional to
+    the rate of its stratum, which is fixed before the first draw. With equal rates this is a uniformly random order.
+
+    Before a draw, let R be the number of elements left, S the sum of the values drawn, and q_k the mean rate of the
+    elements left divided by the rate of stratum k. Any element of stratum k is next with probability 1 / (R q_k),
+    so the expectation of q_k v is the mean of the values left, for any rates. If the null holds, that mean is at most
+    (N m - S) / R. Let a be a prediction of every value left that is fixed before the draw, such as the mean of its
+    stratum so far. Which elements are left is known, so the mean c of their predictions is known too. With a bound b
+    that no q_k a exceeds, the payoff q_k (v - a) + b is never negative, and under the null its expectation is at most
+    (N m - S) / R - c + b. Capital that is bet on the payoff at these odds is a nonnegative supermartingale: an
+    e-process for any rates and any predictions. They only decide how much the payoffs vary, which is little if a
+    predicts v. An average of e-processes with several predictions is an e-process too.
+
+    `control_variate` holds predictions of all values of the population that were known before the first draw.
+    """
+
+    def __init__(self, values: Floats, strata: Strata, control_variate: Floats | None = None):
+        # A mean of at least m is a mean of at most `largest_mean` - m of the distances to the largest values.
+        self._values = np.stack([values, strata.largest_values[: values.size] - values])
+        # Values are predicted by the means of their strata so far; with a control variate by that too, alone and with
+        # the means of the differences to it.
+        bets = [_two_sided_bets(values, strata, np.zeros(strata.population), _means_before(values, strata, 0.5))]
+        if control_variate is not None:
+            differences = values - control_variate[: values.size]
+            bets.append(_two_sided_bets(values, strata, control_variate, np.zeros_like(strata.shares[: values.size])))
+            bets.append(_two_sided_bets(values, strata, control_variate, _means_before(differences, strata, 0.0)))
+        if strata.has_equal_rates:
+            # Values without a prediction; with other rates they would vary as the importance of their strata does.
+            bets.append((self._values, np.zeros_like(self._values)))
+        # Shape (e-processes, 2, draws).
+        self._payoffs = np.stack([payoffs for payoffs, _ in bets])
+        self._offsets = np.stack([offsets for _, offsets in bets])
+        self._population = strata.population
+        self._largest_mean = strata.largest_mean
+
+    def log_evidence(self, low: float, high: float) -> Floats:
+        """Return the log e-processes against "the mean is at most `low`" and "the mean is at least `high`".
+
+        The result has shape (2, draws), with +inf from the draw on that makes the null hypothesis impossible. A level
+        below 0 or above the largest possible mean is moved there: beyond, a null hypothesis would be refuted at once.
+        """
+        nulls = np.array([[max(0.0, low)], [max(0.0, self._largest_mean - high)]])
+        sums = self._values.cumsum(axis=-1)
+        left = self._population - np.arange(sums.shape[-1])
+        expected = (self._population * nulls - (sums - self._values)) / left + self._offsets
+        # The lower bound avoids a division by zero; raising what is expected only lowers the evidence.
+        logs = _log_capital(self._payoffs / np.maximum(expected, TIE_TOLERANCE) - 1)
+        impossible = sums > self._population * (nulls + TIE_TOLERANCE)
+        return np.where(impossible, np.inf, np.logaddexp.reduce(logs, axis=0) - np.log(len(logs)))
+
+
+def _two_sided_bets(values: Floats, strata: Strata, known: Floats, running: Floats) -> tuple[Floats, Floats]:
+    """Return payoffs and offsets of shape (2, draws) for predictions that are the sum of two numbers.
+
+    `known` has one for every element of the population, `running` one for every stratum before every draw. An offset is
+    by how much the largest expectation of a payoff exceeds the mean of the values left.
+    """
+    looks = np.arange(values.size)
+    drawn = strata.stratum[: values.size]
+    importance, shares = strata.importance[: values.size], strata.shares[: values.size]
+    known_left = (known.sum() - known.cumsum() + known)[: values.size] / (strata.population - looks)
+    expected = known_left + (shares * running).sum(axis=-1)
+    most, least = np.full((2, strata.weights.size), -np.inf)
+    np.maximum.at(most, strata.stratum, known)
+    np.maximum.at(least, strata.stratum, -known)
+    # Importance is 0 where no element is left; any bound of at least 0 is safe there.
+    upper = np.maximum(importance * (most + running), 0.0).max(axis=-1)
+    lower = np.maximum(importance * (strata.weights + least - running), 0.0).max(axis=-1)
+    residuals = importance[looks, drawn] * (values - known[: values.size] - running[looks, drawn])
+    # Rounding must not make a payoff of 0 negative.
+    payoffs = np.maximum(np.stack([upper + residuals, lower - residuals]), 0.0)
+    return payoffs, np.stack([upper - expected, lower - (shares @ strata.weights - expected)])
+
+
+def _means_before(values: Floats, strata: Strata, start: float) -> Floats:
+    """Return the mean of every stratum's values before every draw, of shape (values, strata), in units of its weight.
+
+    It starts at the mean over all strata, and that one at `start`.
+    """
+    sums = _sums_before(values / strata.largest_values[: values.size], strata)
+    overall = (sums.sum(axis=-1, keepdims=True) + start) / np.arange(1, values.size + 1)[:, np.newaxis]
+    means: Floats = (sums + PRIOR_DRAWS * overall) / (strata.drawn[: values.size] + PRIOR_DRAWS)
+    return strata.weights * means
+
+
+def _sums_before(values: Floats, strata: Strata) -> Floats:
+    """Return the sum of every stratum's values before every draw, of shape (values, strata)."""
+    sums = np.zeros((values.size + 1, strata.weights.size))
+    sums[np.arange(1, values.size + 1), strata.stratum[: values.size]] = values
+    return sums.cumsum(axis=0)[:-1]
+
+
+def draw_rates(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the rate to draw every case at, from `SMALLEST_RATE` to 1, given its scores of an earlier checkpoint.
+
+    A mean over cases is known soonest if a case is drawn in proportion to the spread of its scores (Neyman 1934): a
+    case on which all samples score alike tells little with each further one. `LevelBets` hold for any rates; the
+    results of another checkpoint only decide how many samples a verdict takes. Rates are rounded, so that they are the
+    same on every machine. Returns {} if a case has too few scores.
+    """
+    if any(len(values) < MIN_RESULTS for values in scores.values()):
+        return {}
+    rates: dict[str, float] = {}
+    for case_id, values in scores.items():
+        mean = math.fsum(values) / len(values)
+        squares = math.fsum((score - mean) ** 2 for score in values) + PRIOR_RESULTS * LARGEST_SPREAD**2
+        spread = math.sqrt(squares / (len(values) + PRIOR_RESULTS))
+        rates[case_id] = round(min(1.0, max(SMALLEST_RATE, spread / LARGEST_SPREAD)), 2)
+    return rates

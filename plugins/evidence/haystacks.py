@@ -1,0 +1,249 @@
+"""Claims about a model rather than about its planned samples: the haystack is the unit of evidence.
+
+A model's mean is that over all samples that could be drawn. The samples on one haystack, the text that several samples
+of a case share (`Case.haystack` says which), are not independent draws, so one haystack is one observation, however
+many of its samples are measured. Haystacks are drawn independently.
+
+At any time most haystacks are measured in part. The mean of those samples is no valid observation: whether to continue
+depends on scores of the same haystack, which the next samples repeat. So the evidence is computed in layers. _Layer k
+observes the mean of the first k clusters of every haystack, in the order of the queue, and counts a haystack from the
+k-th on. Each layer is an e-process of independent observations. One of n layers refutes a null hypothesis wrongly with
+a probability of alpha at most if each of them is held to alpha / n (Bonferroni). Few samples are on different
+haystacks, and layer 1 counts nearly all of them; in a complete run the last layer averages whole haystacks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longctx.plugins.evidence.e_process import Floats, log_evidence
+from longctx.plugins.evidence.statistics import interval, paired_evidence
+
+Ints = NDArray[np.intp]
+# Fewer degrees of freedom within haystacks say nothing about the correlation there.
+MIN_REPLICATES = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Haystacks:
+    """The haystacks of the clusters of a queue."""
+
+    of_cluster: Ints
+    """The number of the haystack, from 0, of every cluster in queue order; at least of those that have a value."""
+
+    sizes: Ints
+    """The number of planned clusters of every haystack."""
+
+    def count(self, clusters: int) -> int:
+        """Return the number of haystacks among the first clusters."""
+        return len(np.unique(self.of_cluster[:clusters]))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Layer:
+    """Independent observations, one of each haystack that has enough clusters."""
+
+    places: Ints
+    """The place in the queue, from 0, of the cluster that completes each observation, in ascending order."""
+
+    values: Floats
+
+
+class HaystackCorrelation(NamedTuple):
+    """The correlation between clusters on the same haystack."""
+
+    value: float
+    """1 if a haystack decides the scores of all its samples, 0 if it does not matter."""
+
+    standard_error: float
+
+
+def layers(values: Floats, haystacks: Haystacks) -> list[_Layer]:
+    """Return the observations of every layer, of 1, 2, 4, ... clusters up to the largest haystack.
+
+    Their number depends on the planned samples alone. `values` belong to the first clusters of the queue.
+    """
+    own = haystacks.of_cluster[: values.size]
+    by_haystack = np.argsort(own, kind="stable")
+    starts = np.flatnonzero(np.diff(own[by_haystack], prepend=-1))
+    lengths = np.diff(np.append(starts, values.size))
+    sums = values[by_haystack].cumsum()
+    before = np.repeat(sums[starts] - values[by_haystack][starts], lengths)
+    # For every cluster, its number within its haystack from 1 on, and the haystack's mean up to it.
+    ranks, means = np.empty(values.size, dtype=np.intp), np.empty(values.size)
+    ranks[by_haystack] = np.arange(values.size) - np.repeat(starts, lengths) + 1
+    means[by_haystack] = (sums - before) / ranks[by_haystack]
+    # Rounding must not take a mean out of the range of its values.
+    means = means.clip(values.min(initial=np.inf), values.max(initial=-np.inf))
+    sizes = haystacks.sizes[own]
+    largest = int(haystacks.sizes.max(initial=1))
+    powers = [2**power for power in range((largest - 1).bit_length())]
+    complete = (ranks == np.minimum(clusters, sizes) for clusters in (*powers, largest))
+    return [_Layer(places=np.flatnonzero(chosen), values=means[chosen]) for chosen in complete]
+
+
+def model_interval(values: Floats, haystacks: Haystacks, *, alpha: float) -> tuple[float, float]:
+    """Return bounds that contain the model's mean at all looks so far with probability 1 - `alpha`.
+
+    Scores run from 0 to 1. The bounds are those that every layer allows, and are widened to contain the mean of the
+    values. They are (0, 1) without values.
+    """
+    if not values.size:
+        return 0.0, 1.0
+    observed = layers(values, haystacks)
+    bounds = [interval(layer.values, alpha=alpha / len(observed)) for layer in observed]
+    mean = math.fsum(values) / values.size
+    # The intersection of the bounds, widened to contain the mean.
+    return min(mean, max(low for low, _ in bounds)), max(mean, min(high for _, high in bounds))
+
+
+def model_paired_interval(differences: Floats, haystacks: Haystacks, *, alpha: float) -> tuple[float, float]:
+    """Return the bounds of `model_interval` for the mean of differences from -1 to 1."""
+    low, high = model_interval((differences + 1) / 2, haystacks, alpha=alpha)
+    return 2 * low - 1, 2 * high - 1
+
+
+def model_paired_evidence(
+    differences: Floats, haystacks: Haystacks, *, drop: float, clear: float
+) -> tuple[Floats, Floats]:
+    """Return the evidence of `paired_evidence` on the model's mean difference, after every cluster of the queue.
+
+    It is the logarithm of the largest layer's e-value divided by the number of layers. The null hypothesis is refuted
+    with a probability of at most alpha where this ever reaches log(1 / alpha).
+    """
+    observed = layers(differences, haystacks)
+    pairs = [paired_evidence(layer.values, drop=drop, clear=clear) for layer in observed]
+    non_inferior, inferior = (_over_layers(observed, logs, differences.size) for logs in zip(*pairs, strict=True))
+    return non_inferior, inferior
+
+
+def model_level_evidence(values: Floats, haystacks: Haystacks, *, threshold: float) -> Floats:
+    """Return the log evidence against a mean of the model of at least `threshold`, after every cluster of the queue.
+
+    It is composed of layers as `model_paired_evidence` is. The order of the queue must be uniformly random.
+    """
+    observed = layers(values, haystacks)
+    logs = [log_evidence(1 - layer.values, 1 - threshold) for layer in observed]
+    return _over_layers(observed, logs, values.size)
+
+
+def _over_layers(observed: Sequence[_Layer], logs: Sequence[Floats], clusters: int) -> Floats:
+    """Return after every cluster the largest log evidence of a layer, for an e-value divided by their number."""
+    # The number of observations of every layer after every cluster.
+    counts = [np.searchsorted(layer.places, np.arange(clusters), side="right") for layer in observed]
+    largest: Floats = np.max(
+        [np.concatenate([[0.0], log])[count] for log, count in zip(logs, counts, strict=True)], axis=0
+    )
+    return largest - math.log(len(observed))
+
+
+def level_p_values(cases: Iterable[tuple[Floats, Ints]], threshold: float) -> tuple[float, float] | None:
+    """Return the p-values of the model's mean over cases being at most, and at least, the threshold.
+
+    Each case has the values and the haystacks of all its clusters. This is Student's t-test of the mean of the cases'
+    means with the cluster-robust variance of every case (Liang and Zeger 1986) and the degrees of freedom of
+    Satterthwaite 1946, "An approximate distribution of estimates of variance components": those of haystacks less
+    cases would promise too much where few cases vary. Returns None if a case has one haystack, or no case varies.
+    """
+    means, variances, freedoms = [], [], []
+    for values, own in cases:
+        _, numbers = np.unique(own, return_inverse=True)
+        residuals = np.bincount(numbers, weights=values - values.mean())
+        if residuals.size < 2:
+            return None
+        means.append(float(values.mean()))
+        variances.append(residuals.size / (residuals.size - 1) * float((residuals**2).sum()) / values.size**2)
+        freedoms.append(residuals.size - 1)
+    total = math.fsum(variances)
+    if total <= 0:
+        return None
+    # scipy takes half a second to import, and few runs need it.
+    from scipy.special import stdtr
+
+    freedom = total**2 / math.fsum(each**2 / own for each, own in zip(variances, freedoms, strict=True))
+    t = len(means) * (math.fsum(means) / len(means) - threshold) / math.sqrt(total)
+    return float(stdtr(freedom, -t)), float(stdtr(freedom, t))
+
+
+def votes(differences: Floats, haystacks: Haystacks) -> Floats:
+    """Return one vote for every haystack on which the models differ: -1 if the model is worse, 1 if it is better.
+
+    The first cluster with a difference, in queue order, votes for its haystack. So a vote is final once it is cast, and
+    no later sample on the haystack can change it. If the model is no worse, every vote is -1 with a probability of at
+    most 1/2, whatever the votes before it, so the evidence may be read at any time.
+    """
+    differing = np.flatnonzero(differences)
+    _, first = np.unique(haystacks.of_cluster[differing], return_index=True)
+    result: Floats = np.sign(differences[differing[np.sort(first)]])
+    return result
+
+
+def haystack_sums(differences: Floats, haystacks: Haystacks) -> Floats:
+    """Return the sum of the differences on every haystack that has some."""
+    _, numbers = np.unique(haystacks.of_cluster[: differences.size], return_inverse=True)
+    sums: Floats = np.bincount(numbers, weights=differences).astype(np.float64)
+    return sums
+
+
+def skewed_p_value(sums: Floats) -> float:
+    """Return the probability that sums with a mean of zero are as low as these, allowing for their skewness.
+
+    It is a t-test with Hall's transformation (1992, "On the removal of skewness by transformation") and the normal
+    distribution. Rare large gains beside many small losses make an ordinary test reject too often.
+    """
+    mean, deviation = float(sums.mean()), float(sums.std(ddof=1)) if sums.size > 1 else 0.0
+    if mean >= 0:
+        return 1.0
+    if deviation == 0:
+        return 0.0
+    skewness = float((((sums - mean) / deviation) ** 3).mean())
+    third, standardized = skewness / 3, mean / deviation
+    # The cube of 1 + third * standardized, less 1, divided by 3 * third.
+    transformed = standardized * (1 + third * standardized + (third * standardized) ** 2 / 3)
+    return 0.5 * math.erfc(-math.sqrt(sums.size / 2) * (transformed + skewness / (6 * sums.size)))
+
+
+def clustered_error(values: Floats, haystacks: Haystacks) -> float | None:
+    """Return the standard error of the mean of values, whose haystacks are independent; None for fewer than two.
+
+    It is the cluster-robust estimator with the usual correction for the number of clusters (Liang and Zeger 1986,
+    "Longitudinal data analysis using generalized linear models").
+    """
+    _, numbers = np.unique(haystacks.of_cluster[: values.size], return_inverse=True)
+    sums = np.bincount(numbers, weights=values - values.mean())
+    if len(sums) < 2:
+        return None
+    return float(math.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum()) / values.size)
+
+
+def correlation(cases: Iterable[tuple[Floats, Ints]]) -> HaystackCorrelation | None:
+    """Estimate the intra-cluster correlation from the values and haystacks of several cases with means of their own.
+
+    This is the one-way analysis-of-variance estimator (Donner 1986, "A review of inference procedures for the
+    intraclass correlation coefficient in the one-way random effects model"), pooled over the cases, with the standard
+    error of Swiger et al. 1964. Returns None if the values do not vary, or too few haystacks have several of them.
+    """
+    # Of every case: sums of squares and degrees of freedom between and within haystacks, and the sizes.
+    parts: list[tuple[float, float, float, float, float]] = []
+    for values, own in cases:
+        if values.size:
+            _, numbers, sizes = np.unique(own, return_inverse=True, return_counts=True)
+            means = np.bincount(numbers, weights=values) / sizes
+            inside = float(((values - means[numbers]) ** 2).sum())
+            outside = float((sizes * (means - values.mean()) ** 2).sum())
+            uneven = float(values.size - (sizes**2).sum() / values.size)
+            parts.append((outside, inside, len(sizes) - 1.0, float(values.size - len(sizes)), uneven))
+    between, within, between_freedom, within_freedom, unequal = np.sum(parts, axis=0) if parts else np.zeros(5)
+    if between_freedom < 1 or within_freedom < MIN_REPLICATES or between + within <= 0:
+        return None
+    mean_between, mean_within, size = between / between_freedom, within / within_freedom, unequal / between_freedom
+    value = (mean_between - mean_within) / (mean_between + (size - 1) * mean_within)
+    spread = (1 - value) * (1 + (size - 1) * value) / size
+    freedom = between_freedom * within_freedom / (between_freedom + within_freedom)
+    return HaystackCorrelation(value=float(value), standard_error=float(abs(spread) * math.sqrt(2 / freedom)))

@@ -1,0 +1,269 @@
+"""Estimates from the likelihoods of gold answers, with confidence sequences over clusters of samples.
+
+All values are in nats per gold token. `gain` is the loss without the context less the loss with it. `recovery` is the
+sum of the gains over the sum of what the evidence alone would gain: a ratio of sums, never a mean of ratios. `margin`
+is the loss of a foil, a distractor's value, less that of the gold answer.
+
+Values are clipped, because a confidence sequence needs bounds: losses at `NLL_CLIP`, differences at `DIFFERENCE_CLIP`
+on both sides. A mean is that of the clipped values, so it lies in its interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from longctx.fixtures.records import Likelihood
+from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
+from longctx.plugins.evidence.e_process import Floats, log_evidence
+from longctx.plugins.evidence.haystacks import Haystacks, clustered_error, layers, model_interval
+from longctx.plugins.evidence.statistics import interval
+
+NLL_CLIP = 10.0
+DIFFERENCE_CLIP = 5.0
+# Recovery divides by what the evidence gains; below this lower bound, in nats, the quotient means nothing.
+LEAST_EVIDENCE_GAIN = 0.3
+# The range of a recovery's interval. Above 1 the context helps more than the evidence alone.
+RECOVERY_RANGE = (-1.0, 2.0)
+BISECTIONS = 16
+
+Likelihoods = Mapping[SampleRef, Likelihood]
+Value = Callable[[Likelihood], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over clusters with two confidence intervals."""
+
+    mean: float
+    low: float
+    """The lower end of the interval of the mean of all planned samples."""
+    high: float
+    model_low: float
+    """The lower end of the interval of the model's mean; all samples on one haystack are one observation."""
+    model_high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelihoodEstimates:
+    """The estimates on some cases of one panel; nats per gold token unless a field says otherwise."""
+
+    samples: int
+    planned: int
+    """The number of planned samples of these cases."""
+    clipped: int
+    """The number of samples of which at least one loss or difference was clipped."""
+    nll: Estimate
+    """The loss of the gold answer after the full prompt."""
+    nll_after_first: Estimate
+    """The same without the first gold token, which carries most of the effect of the format."""
+    query: Estimate
+    """The loss after the prompt without the context."""
+    evidence: Estimate
+    """The loss after the prompt with the evidence alone; if it rises, short contexts have suffered."""
+    gain: Estimate
+    gain_after_first: Estimate
+    recovery: Estimate | None
+    """The share of the evidence's gain that the full prompt reaches; None where the evidence gains too little."""
+    greedy: Estimate
+    """The share of gold answers of which every token is the most probable one."""
+    margin: Estimate | None
+    """None without a sample that has a foil."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelihoodChange:
+    """The mean differences model - baseline on the same samples, in nats."""
+
+    pairs: int
+    """The number of compared clusters."""
+    nll: Estimate
+    nll_error: float | None
+    """The standard error of the mean difference of `nll`, clustered by haystack; None for fewer than two haystacks."""
+    gain: Estimate
+    evidence: Estimate
+
+
+def gain_of(item: Likelihood) -> float:
+    return item.query.nll - item.full.nll
+
+
+def evidence_gain_of(item: Likelihood) -> float:
+    return item.query.nll - item.evidence.nll
+
+
+def _gain_after_first(item: Likelihood) -> float:
+    return item.query.nll_after_first - item.full.nll_after_first
+
+
+def finished_clusters(queue: ClusteredQueue, known: Likelihoods) -> int:
+    """Return the number of finished clusters at the start of a queue."""
+    return len(queue.weighted_means(dict.fromkeys(known, 0.0)))
+
+
+def difference_means(queue: ClusteredQueue, known: Likelihoods, value: Value, stop: int | None = None) -> Floats:
+    """Return the weighted means of the first clusters' differences, clipped and divided by the clip: -1 to 1."""
+    return queue.weighted_means({ref: _clipped(value(item)) / DIFFERENCE_CLIP for ref, item in known.items()}, stop)
+
+
+def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha: float) -> LikelihoodEstimates | None:
+    """Return the estimates from the first `clusters` of a queue; None without any.
+
+    Each interval misses its mean with probability `alpha` at most.
+    """
+    if not clusters:
+        return None
+    used = {ref: known[ref] for ref in queue.refs[: queue.sample_count(clusters)]}
+
+    def loss(value: Value) -> Estimate:
+        shares = queue.weighted_means({ref: min(value(item), NLL_CLIP) / NLL_CLIP for ref, item in used.items()})
+        return _estimate(queue, shares, alpha, lambda share: min(NLL_CLIP, NLL_CLIP * queue.scale * share))
+
+    def difference(value: Value) -> Estimate:
+        return _difference(queue, difference_means(queue, used, value), alpha)
+
+    greedy = queue.weighted_means({ref: float(item.full.is_greedy) for ref, item in used.items()})
+    gains, most = (difference_means(queue, used, value) for value in (gain_of, evidence_gain_of))
+    return LikelihoodEstimates(
+        samples=len(used),
+        planned=len(queue.refs),
+        clipped=sum(map(_is_clipped, used.values())),
+        nll=loss(lambda item: item.full.nll),
+        nll_after_first=loss(lambda item: item.full.nll_after_first),
+        query=loss(lambda item: item.query.nll),
+        evidence=loss(lambda item: item.evidence.nll),
+        gain=difference(gain_of),
+        gain_after_first=difference(_gain_after_first),
+        recovery=recovery_estimate(gains.tobytes(), most.tobytes(), queue, alpha),
+        greedy=_estimate(queue, greedy, alpha, lambda share: min(1.0, queue.scale * share)),
+        margin=margin_estimate(queue, used, clusters=clusters, alpha=alpha),
+    )
+
+
+def change(
+    queue: ClusteredQueue, known: Likelihoods, baseline: Likelihoods, *, alpha: float
+) -> LikelihoodChange | None:
+    """Return the differences on the finished clusters that the two models share; None without any."""
+    both = {ref: (known[ref], baseline[ref]) for ref in known.keys() & baseline.keys()}
+
+    def differences(value: Value) -> Floats:
+        pairs = {ref: _clipped(value(one) - value(other)) / DIFFERENCE_CLIP for ref, (one, other) in both.items()}
+        return queue.weighted_means(pairs)
+
+    nll = differences(lambda item: item.full.nll)
+    if not nll.size:
+        return None
+    error = clustered_error(nll, queue.haystacks)
+    return LikelihoodChange(
+        pairs=len(nll),
+        nll=_difference(queue, nll, alpha),
+        nll_error=None if error is None else DIFFERENCE_CLIP * queue.scale * error,
+        gain=_difference(queue, differences(gain_of), alpha),
+        evidence=_difference(queue, differences(lambda item: item.evidence.nll), alpha),
+    )
+
+
+def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha: float) -> Estimate | None:
+    """Return gold - foil over the first clusters; None without a sample that has a foil.
+
+    Whether a sample has a foil is known before any answer, so the others may be left out.
+    """
+    means: dict[int, float] = {}
+    for place, cluster in enumerate(queue.clusters[:clusters]):
+        answers = [known[ref] for ref in cluster]
+        values = [answer.foil.nll - answer.full.nll for answer in answers if answer.foil is not None]
+        if values:
+            means[place] = math.fsum(map(_clipped, values)) / len(values) / DIFFERENCE_CLIP
+    if not means:
+        return None
+    cases = {queue.clusters[place][0].case_id for place in means}
+    population = sum(cluster[0].case_id in cases for cluster in queue.clusters)
+    present, number = np.unique(queue.haystacks.of_cluster[list(means)], return_inverse=True)
+    haystacks = Haystacks(of_cluster=number, sizes=queue.haystacks.sizes[present])
+    differences = np.array(list(means.values()))
+    bounds = _bounds((differences + 1) / 2, alpha, population, haystacks)
+    return Estimate(DIFFERENCE_CLIP * _mean(differences), *(DIFFERENCE_CLIP * (2 * bound - 1) for bound in bounds))
+
+
+def _difference(queue: ClusteredQueue, means: Floats, alpha: float) -> Estimate:
+    def value(share: float) -> float:
+        return min(max(DIFFERENCE_CLIP * queue.scale * (2 * share - 1), -DIFFERENCE_CLIP), DIFFERENCE_CLIP)
+
+    return _estimate(queue, (means + 1) / 2, alpha, value)
+
+
+def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, value: Callable[[float], float]) -> Estimate:
+    """Return the estimate of shares from 0 to 1, converted by `value`."""
+    bounds = _bounds(shares, alpha, len(queue.clusters), queue.haystacks)
+    return Estimate(*map(value, (_mean(shares), *bounds)))
+
+
+def _bounds(shares: Floats, alpha: float, population: int, haystacks: Haystacks) -> tuple[float, float, float, float]:
+    """Return the interval of the mean of the planned samples, and that of the model's mean."""
+    low, high = interval(shares, alpha=alpha, population=population)
+    return (low, high, *model_interval(shares, haystacks, alpha=alpha))
+
+
+@lru_cache(maxsize=256)
+def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue, alpha: float) -> Estimate | None:
+    """Return the ratio of the sums of two arrays of cluster means, from -1 to 1; None where it is undefined.
+
+    An interval holds every ratio r for which no look has refuted that gains - r x evidence gains has the mean 0.
+    """
+    numerator, denominator = np.frombuffer(gains), np.frombuffer(evidence_gains)
+    if not len(denominator) or _difference(queue, denominator, alpha).low <= LEAST_EVIDENCE_GAIN:
+        return None
+    ratio = math.fsum(numerator) / math.fsum(denominator)
+
+    def is_refuted(candidate: float, sign: int) -> bool:
+        x = (sign * recovery_differences(numerator, denominator, candidate) + 1) / 2
+        return bool(log_evidence(x, 0.5, population=len(queue.clusters)).max() >= math.log(2 / alpha))
+
+    def is_refuted_of_model(candidate: float, sign: int) -> bool:
+        x = (sign * recovery_differences(numerator, denominator, candidate) + 1) / 2
+        observed = layers(x, queue.haystacks)
+        bound = math.log(2 * len(observed) / alpha)
+        return any(layer.values.size and log_evidence(layer.values, 0.5).max() >= bound for layer in observed)
+
+    return Estimate(ratio, *_ratio_bounds(is_refuted, ratio), *_ratio_bounds(is_refuted_of_model, ratio))
+
+
+def _ratio_bounds(is_refuted: Callable[[float, int], bool], ratio: float) -> tuple[float, float]:
+    """Return the interval of a ratio; `is_refuted` takes a ratio, and 1 for being too low or -1 for too high."""
+    start, end = RECOVERY_RANGE
+    inner = min(max(ratio, start), end)
+    low = _last_refuted(lambda candidate: is_refuted(candidate, 1), start, inner)
+    high = _last_refuted(lambda candidate: is_refuted(candidate, -1), end, inner)
+    return min(low, ratio), max(high, ratio)
+
+
+def recovery_differences(gains: Floats, evidence_gains: Floats, ratio: float) -> Floats:
+    """Return gains - ratio x evidence gains, divided so that they stay within -1 to 1."""
+    return (gains - ratio * evidence_gains) / (1 + abs(ratio))
+
+
+def _last_refuted(is_refuted: Callable[[float], bool], outer: float, inner: float) -> float:
+    """Return the refuted ratio that is nearest to `inner`, by bisection; `outer` if it is not refuted itself."""
+    if not is_refuted(outer):
+        return outer
+    for _ in range(BISECTIONS):
+        middle = (outer + inner) / 2
+        outer, inner = (middle, inner) if is_refuted(middle) else (outer, middle)
+    return outer
+
+
+def _clipped(value: float) -> float:
+    return min(max(value, -DIFFERENCE_CLIP), DIFFERENCE_CLIP)
+
+
+def _is_clipped(item: Likelihood) -> bool:
+    losses = (item.full.nll, item.query.nll, item.evidence.nll)
+    return max(losses) > NLL_CLIP or max(abs(gain_of(item)), abs(evidence_gain_of(item))) > DIFFERENCE_CLIP
+
+
+def _mean(means: Floats) -> float:
+    return math.fsum(means) / len(means)

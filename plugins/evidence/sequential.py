@@ -1,0 +1,570 @@
+"""Sequential tests on a queue: the results so far, the samples that the soonest verdict needs, and their power."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from longctx.plugins.evidence.clusters import (
+    MIN_CLUSTERS,
+    ClusteredQueue,
+    SampleRef,
+    first_precise_look,
+    soonest_precise_look,
+)
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
+from longctx.plugins.evidence.haystacks import level_p_values, model_level_evidence, model_paired_evidence
+from longctx.plugins.evidence.phases import decide_phases
+from longctx.plugins.evidence.sign_flips import FEWEST_UNITS, loss_p_value
+from longctx.plugins.evidence.statistics import (
+    Decision,
+    decide_level,
+    decide_paired,
+    first_decision,
+    log_evidence_of_drop,
+    paired_evidence,
+)
+
+# The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
+MAX_CLUSTERS_AHEAD = 1024
+# The soonest verdict is first sought within so many clusters: it is often that near, and looking far takes long.
+NEAR_CLUSTERS_AHEAD = 128
+# The same for an estimate, whose interval takes a millisecond or more at every look.
+ESTIMATE_CLUSTERS_AHEAD = 256
+# The clusters of phase sweeps offered to workers beyond the finished ones; each has a sample for every phase.
+SWEEPS_AHEAD = 4
+# The share of samples that may be started beyond those of the soonest verdict, so that no worker stands idle.
+SPARE_SHARE = 0.05
+# A loss counts as detectable if it is shown with this probability; the second number is the normal quantile of it.
+POWER, POWER_QUANTILE = 0.8, 0.8416
+# The share of a panel's error probability for failures before all pairs are known.
+EARLY_SHARE = 0.2
+# The loss on a panel whose p-value is larger is left to the samples; else all panels of the run are tested together.
+DOUBTFUL_P_VALUE = 0.1
+
+Scores = Mapping[SampleRef, float]
+OfModel = Literal["above", "near", "below"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorShares:
+    """What it takes to show for the model a failure that the planned samples show: probabilities of error."""
+
+    early: float
+    """That of a failure before all pairs are known, by evidence on the model."""
+
+    complete: float
+    """That of a failure by the exact test on all pairs of the panel."""
+
+    pooled: float | None
+    """That of a failure by the exact test on all pairs of all panels of the run; None for a single panel."""
+
+    @classmethod
+    def of_run(cls, error: float, panels: int) -> ErrorShares:
+        """Share the error probability of a run out to its panels and their tests (Bonferroni).
+
+        Half of it belongs to the test on all panels, if there are several.
+        """
+        of_panel = error / (2 * panels) if panels > 1 else error
+        return cls(
+            early=EARLY_SHARE * of_panel,
+            complete=(1 - EARLY_SHARE) * of_panel,
+            pooled=error / 2 if panels > 1 else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """A hypothesis on the mean of some cases at one length: that it is above a threshold.
+
+    Without a threshold it stands for an estimate: the mean is measured, and nothing is decided.
+    """
+
+    case_ids: frozenset[str]
+
+    threshold: float | None
+    """0 to 1; None for an estimate."""
+
+    indifference_zone: float = 0.0
+    """The distance from the threshold, 0 to 1, within which either verdict is accepted."""
+
+    alpha: float = 0.01
+    """The largest probability of a wrong verdict."""
+
+    precision: float = 0.0
+    """The half width (0 to 1) of the `ESTIMATE_ALPHA` interval at which an estimate ends; 0 for all samples."""
+
+    drives_sampling: bool = True
+    """True if samples are measured until this hypothesis is settled; False if it only reads what others need."""
+
+    confirmation: ErrorShares | None = None
+    """What a mean of the planned samples that is not above the threshold takes to be a failure; None if it is one by
+    itself."""
+
+    moduli: tuple[int, ...] = ()
+    """For a hypothesis on the largest difference between phases, which the threshold bounds, the numbers modulo which
+    positions are compared; empty for a hypothesis on the mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonInferiority:
+    """The hypothesis that a panel's mean has not fallen against a baseline, on pairs of samples."""
+
+    drop: float
+    """The loss, 0 to 1, that a pass rules out."""
+
+    clear: float
+    """The loss, 0 to 1, below `drop`, that a failure exceeds for certain."""
+
+    alpha: float
+    """The largest probability of a wrong failure."""
+
+    pass_alpha: float | None = None
+    """The largest probability of a wrong pass; None for that of a failure. A run passes if all its panels do, so no
+    share of its error has to be given to each (intersection-union test)."""
+
+    finite_population: bool = False
+    """True if the means are those of the planned samples, False if they are those of the models behind them. Then a
+    haystack is one observation."""
+
+    confirmation: ErrorShares | None = None
+    """What a loss on the planned samples takes to be a failure; None if it is one by itself."""
+
+    @property
+    def limit(self) -> float:
+        """The loss on all planned samples, 0 to 1, from which on it is too large."""
+        return (self.drop + self.clear) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterimAnalysis:
+    """The result of a sequential test on the finished part of a queue."""
+
+    decision: Decision | None
+    """The verdict; None while it is open, and always for an estimate."""
+
+    samples: int
+    """The number of samples behind the result, counted from the start of the queue."""
+
+    planned_samples: int
+    """The number of samples in the queue."""
+
+    clusters: int
+    """The number of clusters behind the result."""
+
+    is_precise: bool = False
+    """True if an estimate has reached its precision."""
+
+    of_model: OfModel | None = None
+    """What the samples show of the model's mean: above or below the threshold, or, if they are all planned ones,
+    neither."""
+
+    p_value: float | None = None
+    """For a comparison that has lost too much on all its pairs: the probability that an unchanged model loses as
+    much."""
+
+    @property
+    def is_settled(self) -> bool:
+        """True once the verdict is final or the estimate precise, so that no further sample is needed."""
+        return self.decision is not None or self.is_precise
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True if all planned pairs have lost too much, and all panels together may show it for the model."""
+        is_complete = self.samples == self.planned_samples and self.decision is None
+        return is_complete and self.p_value is not None and self.p_value <= DOUBTFUL_P_VALUE
+
+
+def analyze(
+    hypothesis: Hypothesis,
+    queue: ClusteredQueue,
+    scores: Scores,
+    *,
+    control_variate: Scores | None = None,
+    full: bool = False,
+) -> InterimAnalysis:
+    """Test a hypothesis on the finished prefix of a queue.
+
+    `control_variate` are the scores of a finished baseline; they sharpen the test if they cover the whole queue.
+    With `full` a verdict waits for all samples.
+    """
+    if hypothesis.moduli:
+        rows, within = queue.weighted_rows(scores), (hypothesis.threshold or 0.0) / queue.scale
+        decision = decide_phases(
+            rows,
+            queue.haystacks,
+            hypothesis.moduli,
+            within,
+            alpha=hypothesis.alpha,
+            min_observations=queue.min_clusters,
+        )
+        if full and len(rows) < len(queue.clusters):
+            decision = None
+        return _analysis(decision, queue, len(rows) if decision is None or full else decision.stopping_time)
+    means = queue.weighted_means(scores)
+    decision = _decide_level(hypothesis, queue, means, control_variate, full=full)
+    estimates = hypothesis.threshold is None and hypothesis.precision > 0 and not full
+    precise_at = first_precise_look(means, queue, hypothesis.precision) if estimates else None
+    clusters = precise_at or (len(means) if decision is None else decision.stopping_time)
+    of_model = _of_model(hypothesis, queue, means[:clusters])
+    if decision is not None and decision.verdict == "fail" and hypothesis.confirmation is not None:
+        of_model = "below"
+    return _analysis(decision, queue, clusters, is_precise=precise_at is not None, of_model=of_model)
+
+
+def _shown_below(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats, first: int) -> int | None:
+    """Return the number of clusters, at least `first`, after which evidence shows the model below its threshold."""
+    confirmation, threshold = hypothesis.confirmation, (hypothesis.threshold or 0.0) / queue.scale
+    if confirmation is None or not queue.strata.has_equal_rates:
+        return None
+    shown = model_level_evidence(means, queue.haystacks, threshold=min(1.0, threshold)) >= -math.log(confirmation.early)
+    shown[: first - 1] = False
+    return int(shown.argmax()) + 1 if shown.any() else None
+
+
+def _of_model(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats) -> OfModel | None:
+    """Return what all planned samples show of the model's mean; None if not all are known, and for an estimate."""
+    if hypothesis.threshold is None or not len(means) or len(means) < len(queue.clusters):
+        return None
+    confirmation = hypothesis.confirmation
+    alpha = hypothesis.alpha if confirmation is None else confirmation.complete
+    p_values = level_p_values(queue.values_of(queue.case_ids, means), hypothesis.threshold)
+    if p_values is not None and min(p_values) <= alpha:
+        return "above" if p_values[0] <= alpha else "below"
+    if queue.strata.has_equal_rates:
+        threshold = min(1.0, hypothesis.threshold / queue.scale)
+        alpha = hypothesis.alpha if confirmation is None else confirmation.early
+        below = model_level_evidence(means, queue.haystacks, threshold=threshold)
+        above = model_level_evidence(1 - means, queue.haystacks, threshold=1 - threshold)
+        if max(below.max(), above.max()) >= -math.log(alpha):
+            return "below" if below.max() > above.max() else "above"
+    return "near"
+
+
+def analyze_pairs(
+    hypothesis: NonInferiority,
+    queue: ClusteredQueue,
+    scores: Scores,
+    baseline: Scores,
+    *,
+    full: bool = False,
+    pairs: int | None = None,
+) -> InterimAnalysis:
+    """Test non-inferiority on the prefix of a queue that both models have finished.
+
+    `pairs` is the number of clusters that can be compared at all, by default all of the queue.
+    """
+    differences = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
+    decision = _decide_pairs(hypothesis, queue, differences)
+    p_value = None
+    known = len(queue.clusters) if pairs is None else min(pairs, len(queue.clusters))
+    if decision is None and hypothesis.confirmation and 0 < known <= len(differences):
+        # All pairs are known, so the samples have lost too much, or it is not known whether they have.
+        sums, largest = np.array(list(queue.unit_sums(differences).values())).reshape(-1, 2).T
+        if -sums.sum() * len(queue.clusters) >= (hypothesis.limit - TIE_TOLERANCE) * max(1, len(differences)):
+            p_value = loss_p_value(sums, largest)
+            if p_value <= hypothesis.confirmation.complete:
+                decision = Decision(verdict="fail", stopping_time=len(differences))
+    return _analysis(
+        decision, queue, len(differences) if decision is None or full else decision.stopping_time, p_value=p_value
+    )
+
+
+def pooled_p_value(
+    compared: Iterable[tuple[NonInferiority | None, ClusteredQueue, Floats | None]],
+) -> float | None:
+    """Return the probability that an unchanged model loses as much on all panels of a run together.
+
+    A panel has its hypothesis, its queue and the differences of all its clusters. Returns None if a panel's pairs are
+    not all known, or the mean of the panels' losses is allowed.
+    """
+    units: dict[tuple[str, int], tuple[float, float]] = {}
+    limit = 0.0
+    for hypothesis, queue, differences in compared:
+        if hypothesis is None or differences is None:
+            return None
+        limit += hypothesis.limit
+        for unit, (total, largest) in queue.unit_sums(differences).items():
+            known = units.get(unit, (0.0, 0.0))
+            units[unit] = known[0] + total, known[1] + largest
+    sums, largest_sums = np.array(list(units.values())).reshape(-1, 2).T
+    return loss_p_value(sums, largest_sums) if -sums.sum() >= limit - TIE_TOLERANCE else None
+
+
+def pair_evidence(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> tuple[Floats, Floats]:
+    """Return the two log e-processes of a comparison, for "non-inferior" and "inferior", along the queue's clusters."""
+    drop, clear = hypothesis.drop / queue.scale, hypothesis.clear / queue.scale
+    if hypothesis.finite_population:
+        return paired_evidence(
+            differences, drop=drop, clear=clear, population=len(queue.clusters), strata=queue.drawn_strata
+        )
+    return model_paired_evidence(differences, queue.haystacks, drop=drop, clear=clear)
+
+
+def samples_until_verdict(
+    hypothesis: Hypothesis,
+    queue: ClusteredQueue,
+    analysis: InterimAnalysis,
+    scores: Scores,
+    *,
+    control_variate: Scores | None = None,
+    full: bool = False,
+) -> Sequence[SampleRef]:
+    """Return the prefix of the queue that any verdict needs, plus `SPARE_SHARE`, for any missing scores.
+
+    A score can only delay a verdict if it is not the best possible one for it. So no pass comes sooner than with ones
+    for all missing scores, and no failure sooner than with zeros; the earlier of the two bounds the prefix.
+    """
+    if full or (hypothesis.threshold is None and not hypothesis.precision):
+        return queue.refs
+    if hypothesis.threshold is None:
+        # An interval narrows fastest over equal scores. The mean so far, 0 and 1 are tried; others rarely end sooner.
+        limit = analysis.clusters + ESTIMATE_CLUSTERS_AHEAD
+        finished = queue.weighted_means(scores, analysis.clusters)
+        refs = _refs_between(queue, analysis.clusters, limit)
+        fills = [min(1.0, queue.scale * float(finished.mean()))] if finished.size else []
+        completions = [
+            _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs}) for fill in (*fills, 0.0, 1.0)
+        ]
+        end = soonest_precise_look(completions, analysis.clusters, queue, hypothesis.precision)
+        return _prefix(queue, analysis, end, limit)
+    if hypothesis.moduli:
+        return _prefix(queue, analysis, None, max(queue.min_clusters, analysis.clusters + SWEEPS_AHEAD))
+    finished = queue.weighted_means(scores, analysis.clusters)
+
+    def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
+        means = _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
+        return _decide_level(hypothesis, queue, means, control_variate)
+
+    return _until_soonest(decide, queue, analysis)
+
+
+def pairs_until_verdict(
+    hypothesis: NonInferiority,
+    queue: ClusteredQueue,
+    analysis: InterimAnalysis,
+    scores: Scores,
+    baseline: Scores,
+    *,
+    full: bool = False,
+) -> Sequence[SampleRef]:
+    """Return the prefix of the queue that any verdict on pairs needs; see `samples_until_verdict`."""
+    if full:
+        return queue.refs
+    finished = queue.weighted_means(
+        {ref: scores[ref] - baseline[ref] for ref in _refs_between(queue, 0, analysis.clusters)}
+    )
+
+    def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
+        assumed = {ref: scores.get(ref, fill) - baseline.get(ref, 1 - fill) for ref in refs}
+        return _decide_pairs(hypothesis, queue, _completed(queue, finished, assumed))
+
+    return _until_soonest(decide, queue, analysis)
+
+
+def _decide_level(
+    hypothesis: Hypothesis,
+    queue: ClusteredQueue,
+    means: Floats,
+    control_variate: Scores | None,
+    *,
+    full: bool = False,
+) -> Decision | None:
+    population = len(queue.clusters)
+    if hypothesis.threshold is None or not population:
+        return None
+    control_means = None if control_variate is None else queue.weighted_means(control_variate)
+    decision = decide_level(
+        means,
+        hypothesis.threshold / queue.scale,
+        alpha=hypothesis.alpha,
+        population=population,
+        indifference_zone=hypothesis.indifference_zone / queue.scale,
+        # More than there are: then only the mean of all samples decides.
+        min_observations=population + 1 if full else queue.min_clusters,
+        control_variate=control_means if control_means is not None and len(control_means) == population else None,
+        strata=queue.strata,
+    )
+    if hypothesis.confirmation is None or decision is None or decision.verdict == "pass":
+        return decision
+    shown_at = _shown_below(hypothesis, queue, means, decision.stopping_time)
+    if shown_at is not None:
+        return Decision(verdict="fail", stopping_time=shown_at)
+    # Undecided until all samples are known, and neither passed nor failed then unless the model is shown to be below.
+    is_below = _of_model(hypothesis, queue, means) == "below"
+    return Decision(verdict="fail", stopping_time=population) if is_below else None
+
+
+def _decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Decision | None:
+    """Return the verdict on the differences of the first clusters of a queue; None while it is open.
+
+    A loss on the planned samples that has to be confirmed stays open until it is shown for the model.
+    """
+    population = len(queue.clusters)
+    min_observations = min(population, queue.min_clusters)
+    if not hypothesis.finite_population or not population:
+        non_inferior, inferior = pair_evidence(hypothesis, queue, differences)
+        return first_decision(
+            non_inferior, inferior, alpha=hypothesis.alpha, pass_alpha=hypothesis.pass_alpha,
+            min_observations=min_observations,
+        )  # fmt: skip
+    decision = decide_paired(
+        differences,
+        drop=hypothesis.drop / queue.scale,
+        clear=hypothesis.clear / queue.scale,
+        alpha=hypothesis.alpha,
+        pass_alpha=hypothesis.pass_alpha,
+        min_observations=min_observations,
+        population=population,
+        strata=queue.drawn_strata,
+    )
+    if hypothesis.confirmation is None or decision is None or decision.verdict == "pass":
+        return decision
+    # Evidence about the model needs a uniformly random order.
+    if queue.drawn_strata is None:
+        _, inferior = model_paired_evidence(differences, queue.haystacks, drop=hypothesis.drop / queue.scale, clear=0.0)
+        shown = inferior >= -math.log(hypothesis.confirmation.early)
+        shown[: decision.stopping_time - 1] = False
+        if shown.any():
+            return Decision(verdict="fail", stopping_time=int(shown.argmax()) + 1)
+    if len(differences) == population and -queue.scale * math.fsum(differences) < population * (
+        hypothesis.limit - TIE_TOLERANCE
+    ):
+        return Decision(verdict="pass", stopping_time=population)
+    return None
+
+
+def _analysis(
+    decision: Decision | None,
+    queue: ClusteredQueue,
+    clusters: int,
+    *,
+    is_precise: bool = False,
+    of_model: OfModel | None = None,
+    p_value: float | None = None,
+) -> InterimAnalysis:
+    return InterimAnalysis(
+        decision=decision,
+        samples=queue.sample_count(clusters),
+        planned_samples=len(queue.refs),
+        clusters=clusters,
+        is_precise=is_precise,
+        of_model=of_model,
+        p_value=p_value,
+    )
+
+
+def _refs_between(queue: ClusteredQueue, start: int, stop: int) -> Sequence[SampleRef]:
+    """Return the samples of the clusters from number `start` up to `stop`."""
+    return queue.refs[queue.sample_count(start) : queue.sample_count(stop)]
+
+
+def _completed(queue: ClusteredQueue, finished: Floats, assumed: Scores) -> Floats:
+    """Return the means of the finished clusters and of those after them, whose scores are assumed."""
+    return np.concatenate([finished, queue.weighted_means(assumed, start=len(finished))])
+
+
+def _until_soonest(
+    decide: Callable[[Sequence[SampleRef], float], Decision | None], queue: ClusteredQueue, analysis: InterimAnalysis
+) -> Sequence[SampleRef]:
+    """Return the prefix of the queue up to the earlier one of two decisions, plus `SPARE_SHARE`.
+
+    `decide` gets the samples of the next clusters, and a score of 0 or 1 to assume for the missing ones.
+    """
+    for limit in (analysis.clusters + NEAR_CLUSTERS_AHEAD, analysis.clusters + MAX_CLUSTERS_AHEAD):
+        refs = _refs_between(queue, analysis.clusters, limit)
+        decisions = [decision for fill in (0.0, 1.0) if (decision := decide(refs, fill)) is not None]
+        if decisions:
+            return _prefix(queue, analysis, min(decision.stopping_time for decision in decisions), limit)
+    return _prefix(queue, analysis, None, limit)
+
+
+def _prefix(queue: ClusteredQueue, analysis: InterimAnalysis, end: int | None, limit: int) -> Sequence[SampleRef]:
+    """Return the queue up to `end` clusters plus `SPARE_SHARE`, or up to `limit` clusters if there is no end."""
+    if end is None:
+        return queue.refs[: queue.sample_count(limit)]
+    # Rounding differs with the length of an array, so a completion may decide on the finished clusters alone, which
+    # the analysis itself did not. At least one more cluster is needed, or no worker would get a sample.
+    needed = queue.sample_count(max(end, analysis.clusters + 1))
+    return queue.refs[: needed + int(SPARE_SHARE * needed)]
+
+
+def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> float | None:
+    """Return the smallest loss of a panel's mean, 0 to 1, that fails with probability `POWER` on so many clusters.
+
+    The loss is one-way: all clusters with another score than the baseline's are worse. Flips in both directions make
+    the detectable loss larger. Returns None if no loss can be shown.
+    """
+    if not hypothesis.finite_population:
+        return _panel_loss(hypothesis, queue.haystacks.count(pairs), None, 0)
+    return _panel_loss(hypothesis, pairs, len(queue.clusters), queue.unit_count(pairs))
+
+
+@lru_cache(maxsize=1024)
+def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int | None, units: int) -> float | None:
+    def is_failed(differences: Floats) -> bool:
+        decision = decide_paired(
+            differences,
+            drop=hypothesis.drop,
+            clear=hypothesis.clear,
+            alpha=hypothesis.alpha,
+            min_observations=min(pairs, MIN_CLUSTERS),
+            population=population,
+        )
+        if decision is None or decision.verdict == "pass":
+            return False
+        if hypothesis.confirmation is None:
+            return True
+        # The lost pairs are spread over the haystacks, all of one size.
+        lost, largest = round(-differences.sum()), np.full(units, pairs / units)
+        sums = -np.bincount(np.arange(lost) % units, minlength=units).astype(np.float64)
+        return loss_p_value(sums, largest) <= hypothesis.confirmation.complete
+
+    return _detectable_loss(pairs, is_failed, population)
+
+
+def fewest_units(confirmation: ErrorShares) -> int:
+    """Return the number of haystacks on which a loss on each of them can be shown for the model."""
+    return max(FEWEST_UNITS, math.ceil(-math.log2(confirmation.complete)))
+
+
+@lru_cache(maxsize=1024)
+def detectable_case_loss(pairs: int, *, cases: int, false_discoveries: float) -> float | None:
+    """Return the smallest one-way loss of one case, 0 to 1, that is reported with probability `POWER`.
+
+    `cases` is the number of cases that share the false discovery rate; the others are taken to be unchanged. Returns
+    None if no loss can be shown.
+    """
+    boundary = math.log(cases / false_discoveries)
+    return _detectable_loss(pairs, lambda differences: log_evidence_of_drop(differences) >= boundary, None)
+
+
+def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population: int | None) -> float | None:
+    """Return the loss whose number of worse pairs reaches the smallest number that is shown, with probability `POWER`.
+
+    The number of worse pairs is taken to be normal, and the worse pairs to be spread evenly.
+    """
+    if not pairs or not is_shown(_spread(pairs, pairs)):
+        return None
+    least = 1 + bisect_left(range(1, pairs), True, key=lambda worse: is_shown(_spread(worse, pairs)))
+    remaining_share = 1.0 if population is None else 1 - pairs / population
+    deviation = math.sqrt(least * (1 - least / pairs) * remaining_share)
+    return min(1.0, (least + POWER_QUANTILE * deviation) / pairs)
+
+
+def _spread(worse: int, pairs: int) -> Floats:
+    """Return the differences of so many pairs, with the worse ones at equal distances."""
+    marks = np.arange(pairs + 1) * worse // pairs
+    return -np.diff(marks).astype(np.float64)
+
+
+def can_rule_out(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> bool:
+    """Return True if equal scores on so many clusters rule out the loss that the hypothesis is about."""
+    decision = _decide_pairs(hypothesis, queue, np.zeros(pairs))
+    return decision is not None and decision.verdict == "pass"

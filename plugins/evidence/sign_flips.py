@@ -1,0 +1,104 @@
+"""The exact test of a loss on haystacks: how often would an unchanged model lose as much?
+
+A unit is all that one model and another score differently on one haystack: the sum of their differences. If the models
+are equal, model and baseline are exchangeable on every haystack, so each sum is as likely to have the other sign,
+independently of all others (Fisher 1935; Efron 1969, "Student's t-test under symmetry conditions"). The p-value is the
+share of all sign patterns with a loss of at least the observed one. It is exact for any number of haystacks, any
+correlation on them and any scores; if only the means of the models are equal, it is so asymptotically (Canay, Romano
+and Shaikh 2017, "Randomization tests under an approximate symmetry assumption"). So a few units are left to a bound
+that needs no symmetry.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
+
+# Fewer units are tested by a bound that holds for any distribution with few flips.
+FEWEST_UNITS = 20
+# The share of the pairs of an unchanged model whose scores differ, as the bound assumes it.
+ASSUMED_FLIPS = 0.2
+# Sums that are multiples of the largest one divided by a number up to this are counted exactly; others are rounded to
+# such multiples, and the loss is lowered by all that rounding may have added to it.
+MOST_LEVELS = 480
+GRID_TOLERANCE = 1e-7
+STAKES = 400
+# The points of the characteristic function that are computed at a time.
+CHUNK = 1 << 14
+# More than the error of the Fourier transform.
+ROUNDING = 1e-15
+
+
+def loss_p_value(sums: Floats, largest: Floats) -> float:
+    """Return the probability that an unchanged model loses as much as the sums of differences show.
+
+    `sums` has the sum of model - baseline of every unit, `largest` the largest absolute value that it can have.
+    The result is 1 for sums that show no loss.
+    """
+    if sums.sum() >= 0:
+        return 1.0
+    return sign_flip_p_value(sums) if sums.size >= FEWEST_UNITS else bounded_p_value(sums, largest)
+
+
+def sign_flip_p_value(sums: Floats) -> float:
+    """Return the share of sign patterns whose sum is at most that of `sums`; 1 if none of them differs from zero."""
+    sizes = np.abs(sums[np.abs(sums) > TIE_TOLERANCE])
+    if not sizes.size:
+        return 1.0
+    step = _grid_step(sizes)
+    steps = np.maximum(1, np.rint(sizes / step).astype(np.int64))
+    rounded = float(np.abs(sizes - steps * step).sum())
+    total = int(steps.sum())
+    loss = math.ceil((-float(sums.sum()) - rounded) / step - TIE_TOLERANCE * total)
+    # The signed total is `total` - 2 B, where B adds up the steps of the units with a minus.
+    most = (total - loss) // 2
+    return 1.0 if most >= total else float(min(1.0, max(0.0, _half_sums(steps)[: most + 1].sum()) + ROUNDING))
+
+
+def _grid_step(sizes: Floats) -> float:
+    """Return the largest step of which all sizes are multiples, else the largest size divided by `MOST_LEVELS`."""
+    largest = float(sizes.max())
+    levels = np.arange(1, MOST_LEVELS + 1)
+    multiples = np.unique(sizes / largest) * levels[:, np.newaxis]
+    exact = (np.abs(multiples - np.rint(multiples)) < GRID_TOLERANCE).all(axis=1)
+    return largest / (int(levels[exact.argmax()]) if exact.any() else MOST_LEVELS)
+
+
+def _half_sums(steps: NDArray[np.int64]) -> Floats:
+    """Return the distribution of the sum of a random half of the steps: of each with probability 1/2.
+
+    Its characteristic function is the product of exp(i k t / 2) cos(k t / 2) over all steps k.
+    """
+    total = int(steps.sum())
+    size = 1 << total.bit_length()
+    values, counts = np.unique(steps, return_counts=True)
+    transform = np.empty(size // 2 + 1)
+    for start in range(0, transform.size, CHUNK):
+        angles = np.pi / size * np.arange(start, min(start + CHUNK, transform.size))
+        product = np.ones(angles.size)
+        for value, count in zip(values, counts, strict=True):
+            product *= np.cos(value * angles) ** count
+        transform[start : start + CHUNK] = product
+    turns = np.exp(-1j * np.pi / size * np.fmod(total * np.arange(transform.size, dtype=np.float64), 2 * size))
+    distribution: Floats = np.fft.irfft(transform * turns, n=size)
+    return distribution
+
+
+def bounded_p_value(sums: Floats, largest: Floats, flips: float = ASSUMED_FLIPS) -> float:
+    """Return a bound on the probability that an unchanged model loses as much, if so few of its answers flip.
+
+    It is Chernoff's bound for units whose pairs all flip together, the worst case, in either direction (Bennett 1962,
+    "Probability inequalities for the sum of independent random variables").
+    """
+    loss = -float(sums.sum())
+    if loss <= 0:
+        return 1.0
+
+    # Every stake gives a bound, so the best one of a grid is one.
+    stakes = np.geomspace(0.01, 50.0, STAKES)[:, np.newaxis] / float(largest.max())
+    log_bounds = np.log1p(flips * (np.cosh(stakes * largest) - 1)).sum(axis=1) - stakes[:, 0] * loss
+    return float(min(1.0, math.exp(min(0.0, log_bounds.min()))))

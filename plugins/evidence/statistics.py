@@ -1,0 +1,341 @@
+"""Sequential tests, confidence intervals, multiple tests and rank correlation. Pure arithmetic on `e_process`.
+
+All but the rank correlation are valid at every look. Scores are read in a random order and tested after each one, so a
+test for a fixed number of samples would be wrong here. A verdict is reached when an e-process reaches 1/alpha, an
+interval is made of the means that none has refuted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats, LevelBets, Strata, checked, log_evidence
+
+# Bisection steps on the unit interval: bounds are exact to a ten-thousandth of a point.
+BISECTIONS = 20
+# Fewer pairs have no rank correlation.
+FEWEST_PAIRS = 4
+_NORMAL_95 = 1.959964
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A final verdict."""
+
+    verdict: Literal["pass", "fail"]
+
+    stopping_time: int
+    """The number of scores (or clusters) after which the verdict was reached."""
+
+
+def decide_level(
+    scores: ArrayLike,
+    threshold: float,
+    *,
+    alpha: float,
+    population: int,
+    indifference_zone: float = 0.0,
+    min_observations: int = 8,
+    control_variate: ArrayLike | None = None,
+    strata: Strata | None = None,
+) -> Decision | None:
+    """Decide from a prefix of the scores whether the mean of all `population` scores exceeds the threshold.
+
+    Returns None while the verdict is open. If the mean lies outside threshold ± indifference_zone, the verdict is
+    wrong with probability at most `alpha` over the random orders. There is none before `min_observations` scores.
+    With all scores the mean is known: it passes if it is strictly above the threshold. Scores, threshold and zone
+    run from 0 to 1.
+
+    `control_variate` holds a baseline's scores on the whole population, in queue order. Their mean is known, so the
+    differences to them test the same hypothesis, with less variance the more alike the two models score. The
+    evidence is the average of the tests with and without it.
+
+    `strata` are those of the population, if it has several: then the evidence is the average of the test above and of
+    one on the differences to the mean of each stratum so far, and the order need not be uniformly random (see
+    `LevelBets`).
+
+    Raises ValueError for values out of range, and for a control variate or strata of another size.
+    """
+    above, below = level_evidence(
+        scores,
+        threshold,
+        population=population,
+        indifference_zone=indifference_zone,
+        control_variate=control_variate,
+        strata=strata,
+    )
+    decision = first_decision(above, below, alpha=alpha, min_observations=min_observations)
+    x = checked(scores, 0.0)
+    if decision is None and x.size == population:
+        exceeds = math.fsum(x) > population * (threshold + TIE_TOLERANCE)
+        return Decision(verdict="pass" if exceeds else "fail", stopping_time=population)
+    return decision
+
+
+def level_evidence(
+    scores: ArrayLike,
+    threshold: float,
+    *,
+    population: int,
+    indifference_zone: float = 0.0,
+    control_variate: ArrayLike | None = None,
+    strata: Strata | None = None,
+) -> tuple[Floats, Floats]:
+    """Return the two log e-processes of `decide_level`, for "above" and for "not above" the threshold.
+
+    Each has a value after every score except the last of the population, with which the mean is known. Raises
+    ValueError as `decide_level` does.
+    """
+    if not (0 <= threshold <= 1 and 0 <= indifference_zone <= 1):
+        raise ValueError(f"threshold {threshold!r} ± {indifference_zone!r}: both run from 0 to 1")
+    x = checked(scores, 0.0)
+    control = None if control_variate is None else checked(control_variate, 0.0)
+    if strata is not None and strata.population != population:
+        raise ValueError(f"strata of {strata.population} elements for a population of {population}: give those of all")
+    if x.ndim != 1 or x.size > population or (control is not None and control.shape != (population,)):
+        given = f"{x.shape} scores" + ("" if control is None else f" and {control.shape} of a control variate")
+        raise ValueError(f"{given} for a population of {population}: give a prefix, and a control variate for all")
+    early = x[: population - 1]
+    low, high = threshold - indifference_zone, threshold + indifference_zone
+    if strata is not None and strata.weights.size > 1 and early.size:
+        above, below = LevelBets(early, strata, control).log_evidence(low, high)
+        return above, below
+    # A zone that reaches past 0 or 1 is cut off there: beyond, the null is impossible and would be refuted at once.
+    above = _log_level(early, max(0.0, low), population, control)
+    inverted_control = None if control is None else 1 - control
+    below = _log_level(1 - early, max(0.0, 1 - high), population, inverted_control)
+    return above, below
+
+
+def decide_paired(
+    differences: ArrayLike,
+    *,
+    drop: float,
+    clear: float,
+    alpha: float,
+    pass_alpha: float | None = None,
+    min_observations: int = 8,
+    population: int | None = None,
+    strata: Strata | None = None,
+) -> Decision | None:
+    """Decide whether a model is non-inferior to its baseline, from the differences model - baseline in queue order.
+
+    Passes once a mean difference of -`drop` or less is refuted, fails once one of -`clear` or more is. A failure is
+    wrong with probability at most `alpha`, a pass with `pass_alpha`, which is the same by default. Returns None as long
+    as neither is refuted. Differences run from -1 to 1.
+
+    Without a `population` the mean is that of the models, from which the samples are drawn. With one it is that of
+    all planned samples, which the last of them reveals; then a mean of -(drop + clear) / 2 or less is a failure.
+
+    `strata` are those of the population if they were drawn at rates of their own; None for a uniformly random order.
+
+    Raises ValueError for differences outside [-1, 1], and unless 0 <= clear < drop <= 1.
+    """
+    x = checked(differences, -1.0)
+    non_inferior, inferior = paired_evidence(x, drop=drop, clear=clear, population=population, strata=strata)
+    decision = first_decision(
+        non_inferior, inferior, alpha=alpha, pass_alpha=pass_alpha, min_observations=min_observations
+    )
+    if decision is None and population is not None and x.size >= population:
+        fails = math.fsum(x) <= -population * ((drop + clear) / 2 - TIE_TOLERANCE)
+        return Decision(verdict="fail" if fails else "pass", stopping_time=population)
+    return decision
+
+
+def paired_evidence(
+    differences: ArrayLike,
+    *,
+    drop: float,
+    clear: float,
+    population: int | None = None,
+    strata: Strata | None = None,
+) -> tuple[Floats, Floats]:
+    """Return the two log e-processes of `decide_paired`, for "non-inferior" and for "inferior".
+
+    A difference of a stratum with weight w, from -w to w, becomes a value from 0 to w for `LevelBets`: half of it above
+    -w. A stratum is first predicted to differ by 0, so that equal answers leave nothing to chance.
+    """
+    if not 0 <= clear < drop <= 1:
+        raise ValueError(f"drop {drop!r} with clear {clear!r}: give 0 <= clear < drop <= 1")
+    if strata is not None:
+        early = checked(differences, -1.0)[: strata.population - 1]
+        values, mean = (early + strata.largest_values[: early.size]) / 2, strata.largest_mean
+        if not early.size:
+            return values, values
+        non_inferior, inferior = LevelBets(values, strata).log_evidence((mean - drop) / 2, (mean - clear) / 2)
+        return non_inferior, inferior
+    x = (checked(differences, -1.0) + 1) / 2
+    early = x if population is None else x[: population - 1]
+    non_inferior = log_evidence(early, (1 - drop) / 2, population=population)
+    return non_inferior, log_evidence(1 - early, (1 + clear) / 2, population=population)
+
+
+def log_evidence_of_drop(differences: ArrayLike, *, clear: float = 0.0) -> float:
+    """Return the log e-value against "the mean difference is -`clear` or more" after the last difference.
+
+    `e_bh` needs the value at the time of stopping: a running maximum is no e-value. 0 without differences.
+    """
+    return _last(log_evidence((1 - checked(differences, -1.0)) / 2, (1 + clear) / 2))
+
+
+def log_evidence_below(scores: ArrayLike, floor: float, *, population: int | None) -> float:
+    """Return the log e-value against "the mean is `floor` or more" after the last score; 0 without scores."""
+    return _last(log_evidence(1 - checked(scores, 0.0), 1 - floor, population=population))
+
+
+def interval(scores: ArrayLike, *, alpha: float, population: int | None = None) -> tuple[float, float]:
+    """Return bounds that contain the mean at all looks so far with probability 1 - `alpha`, alpha/2 on each side.
+
+    They enclose the means that no look has refuted (the running intersection of a confidence sequence), and are
+    widened to contain the mean of the scores should it have left them. The bounds are (0, 1) without scores, and
+    equal once the population is complete. Raises ValueError as `log_evidence` does, and for an alpha outside (0, 1).
+    """
+    boundary = _boundary(alpha / 2)
+    x = checked(scores, 0.0)
+    if not x.size:
+        return 0.0, 1.0
+    mean = math.fsum(x) / x.size
+    if x.size == population:
+        return mean, mean
+    # The upper bound is one minus the lower bound of the inverted scores; both are bisected at once.
+    both = np.stack([x, 1 - x])
+    low, high = np.zeros(2), np.array([mean, 1 - mean])
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        refuted = log_evidence(both, middle, population=population).max(axis=-1) >= boundary
+        low, high = np.where(refuted, middle, low), np.where(refuted, high, middle)
+    return min(mean, float(low[0])), max(mean, 1 - float(low[1]))
+
+
+def stratified_interval(values: Floats, strata: Strata, *, alpha: float) -> tuple[float, float]:
+    """Return the bounds of `interval` for the mean of a finite population, from the first values and the strata of all.
+
+    With several strata they rest on the e-processes of `decide_level`, and are widened to contain the mean of the
+    strata's means.
+    """
+    if strata.weights.size == 1 or not values.size:
+        return interval(values, alpha=alpha, population=strata.population)
+    mean, boundary = strata.mean(values), _boundary(alpha / 2)
+    if values.size == strata.population:
+        return mean, mean
+    bets = LevelBets(values, strata)
+    outer, inner = np.array([0.0, strata.largest_mean]), np.array([mean, mean])
+    for _ in range(BISECTIONS):
+        middle = (outer + inner) / 2
+        refuted = bets.log_evidence(*middle).max(axis=-1) >= boundary
+        outer, inner = np.where(refuted, middle, outer), np.where(refuted, inner, middle)
+    return min(mean, float(outer[0])), max(mean, float(outer[1]))
+
+
+def paired_interval(
+    differences: ArrayLike, *, alpha: float, population: int | None = None, strata: Strata | None = None
+) -> tuple[float, float]:
+    """Return the bounds of `interval`, or of `stratified_interval`, for the mean of differences from -1 to 1."""
+    if strata is not None:
+        x = checked(differences, -1.0)
+        low, high = stratified_interval((x + strata.largest_values[: x.size]) / 2, strata, alpha=alpha)
+        return 2 * low - strata.largest_mean, 2 * min(high, strata.largest_mean) - strata.largest_mean
+    low, high = interval((checked(differences, -1.0) + 1) / 2, alpha=alpha, population=population)
+    return 2 * low - 1, 2 * high - 1
+
+
+def e_bh(log_e_values: Sequence[float], q: float) -> tuple[bool, ...]:
+    """Return which null hypotheses to reject so that the expected share of true ones among them is at most `q`.
+
+    Of K e-values, the k largest are rejected, for the largest k whose k-th largest e-value is at least K / (q k).
+    This holds however the e-values depend on each other (Wang and Ramdas 2022, "False discovery rate control with
+    e-values"). Raises ValueError for a q outside (0, 1] and an e-value that is NaN.
+    """
+    if not 0 < q <= 1 or any(math.isnan(value) for value in log_e_values):
+        raise ValueError(f"q {q!r} over {list(log_e_values)}: give a q above 0 up to 1, and numbers")
+    bounds = [math.log(len(log_e_values) / (q * rank)) for rank in range(1, len(log_e_values) + 1)]
+    met = [bound for value, bound in zip(sorted(log_e_values, reverse=True), bounds, strict=True) if value >= bound]
+    return tuple(bool(met) and value >= met[-1] for value in log_e_values)
+
+
+def _log_level(scores: Floats, mean: float, population: int, control: Floats | None) -> Floats:
+    """Return the log e-process against a mean of at most `mean`, averaged with that on differences to the control."""
+    plain = log_evidence(scores, mean, population=population)
+    if control is None:
+        return plain
+    difference = (scores - control[: scores.size] + 1) / 2
+    gap = mean - math.fsum(control) / population
+    return np.logaddexp(plain, log_evidence(difference, (gap + 1) / 2, population=population)) - math.log(2)
+
+
+def first_decision(
+    above: Floats, below: Floats, *, alpha: float, pass_alpha: float | None = None, min_observations: int
+) -> Decision | None:
+    """Return the decision at the first look where an e-process reaches 1/alpha; the larger one wins if both do.
+
+    `pass_alpha` is the probability of error of a pass, by default that of a failure.
+    """
+    ahead, behind = above - _boundary(alpha if pass_alpha is None else pass_alpha), below - _boundary(alpha)
+    reached = np.maximum(ahead, behind) >= 0
+    reached[: max(0, min_observations - 1)] = False
+    if not reached.any():
+        return None
+    look = int(reached.argmax())
+    return Decision(verdict="pass" if ahead[look] > behind[look] else "fail", stopping_time=look + 1)
+
+
+def _boundary(alpha: float) -> float:
+    """Return log(1/alpha), the value at which an e-process refutes its null hypothesis."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha {alpha!r}: give a probability above 0 and below 1")
+    return -math.log(alpha)
+
+
+def _last(evidence: Floats) -> float:
+    return float(evidence[-1]) if evidence.size else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCorrelation:
+    """A rank correlation, -1 to 1, with the 95 % interval of its population value."""
+
+    value: float
+    low: float
+    high: float
+    pairs: int
+
+    @property
+    def is_clear(self) -> bool:
+        """True if the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> RankCorrelation | None:
+    """Return Spearman's correlation of pairs with its interval (Bonett and Wright 2000).
+
+    It is None for fewer than four pairs, or if one side is constant.
+
+    Ties get the mean of their ranks. A perfect correlation has the interval of one with two neighbours swapped, since a
+    few pairs cannot show a population value of 1. Raises ValueError for sequences of different lengths.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} values cannot be paired")
+    count = len(first)
+    if count < FEWEST_PAIRS or len(set(first)) == 1 or len(set(second)) == 1:
+        return None
+    ranks = [_ranks(first), _ranks(second)]
+    (one, other), mean = ranks, (count + 1) / 2
+    spreads = [math.fsum((rank - mean) ** 2 for rank in side) for side in ranks]
+    value = math.fsum((a - mean) * (b - mean) for a, b in zip(one, other, strict=True)) / math.sqrt(math.prod(spreads))
+    most = 1 - 12 / (count * (count**2 - 1))
+    centre = math.atanh(max(-most, min(most, value)))
+    spread = _NORMAL_95 * math.sqrt((1 + value**2 / 2) / (count - 3))
+    return RankCorrelation(value=value, low=math.tanh(centre - spread), high=math.tanh(centre + spread), pairs=count)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Return the ranks from 1, of ties their mean."""
+    ordered = sorted(values)
+    first = {value: place for place, value in reversed(list(enumerate(ordered, start=1)))}
+    return [first[value] + (ordered.count(value) - 1) / 2 for value in values]

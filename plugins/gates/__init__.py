@@ -1,1 +1,0 @@
-"""From case results to verdicts: thresholds, effective length, statistics."""

@@ -1,0 +1,201 @@
+"""The subjects of a journal: list and delete them, and read the scores and rates of checkpoints measured before."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from longctx.plugins.journal.claims import CLAIMS, read_claim
+from longctx.plugins.journal.file_system import JournalError
+from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
+from longctx.plugins.journal.lines import KEY, SUBJECT, Subject, decode_subject
+from longctx.plugins.journal.reading import SUFFIX, SubjectReader
+
+DELETED = ".pruned-"
+# The number of results at the end of a worker's file that its rate is taken from.
+LAST_RESULTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectDirectory:
+    """The current state of one subject's directory."""
+
+    folder: Path
+    subject: Subject
+    cases: int
+    samples: int
+    size_bytes: int
+    idle_seconds: float
+    """The time since the last change of any file."""
+    busy: bool
+    """True if a living worker holds a claim or has a file in it."""
+    has_foreign_files: bool
+    """True if it contains files that are not the journal's."""
+
+
+def is_journal(directory: Path) -> bool:
+    """Return True if the directory contains workers or subjects."""
+    return (directory / WORKERS).is_dir() or any(_subject_folders(directory))
+
+
+def subject_directories(directory: Path) -> list[SubjectDirectory]:
+    """Return all subjects, the latest first; raises OSError and JournalError."""
+    subjects = []
+    for folder, subject in _subject_folders(directory):
+        reader = SubjectReader(folder, run=None, own_file=None)
+        reader.refresh(thorough=False)
+        files = [file.stat() for file in folder.iterdir() if file.is_file()]
+        described = SubjectDirectory(
+            folder=folder,
+            subject=subject,
+            cases=len({entry.case for entry in reader.entries.values()}),
+            samples=len(reader.entries),
+            size_bytes=sum(file.st_size for file in files),
+            idle_seconds=max(0.0, time.time() - max(file.st_mtime for file in files)),
+            busy=_is_busy(directory, folder),
+            has_foreign_files=not all(map(_is_journal_file, (*folder.iterdir(), *(folder / CLAIMS).glob("*")))),
+        )
+        subjects.append(described)
+    return sorted(subjects, key=lambda item: (item.idle_seconds, item.folder.name))
+
+
+def _is_busy(directory: Path, folder: Path) -> bool:
+    """Return True if a living worker has claimed samples in a subject's directory or has written to it."""
+    writers = (file.stem for file in folder.glob(f"*{SUFFIX}"))
+    if any(_is_alive(directory, name) for name in writers):
+        return True
+    for claim in (folder / CLAIMS).glob("*"):
+        # No worker makes a directory or a link there.
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            owner = read_claim(claim).owner
+            if _is_alive(directory, owner) if owner else time.time() - claim.stat().st_mtime < SILENT_SECONDS:
+                return True
+    return False
+
+
+def delete_subject(directory: Path, folder: Path) -> bool:
+    """Delete a subject that is neither busy nor contains foreign files; returns False if a worker has started on it."""
+    renamed = folder
+    if not folder.name.startswith(DELETED):
+        # A worker that starts now creates a new directory; one that started before is visible in this one.
+        renamed = folder.with_name(f"{DELETED}{secrets.token_hex(4)}")
+        folder.rename(renamed)
+        if _is_busy(directory, renamed):
+            with contextlib.suppress(OSError):
+                renamed.rename(folder)
+            return False
+    for file in (*renamed.glob(f"{CLAIMS}/*"), *(file for file in renamed.iterdir() if file.is_file())):
+        # The subject's file is deleted last: without it an interrupted deletion could not be continued.
+        if file.name != SUBJECT:
+            file.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        (renamed / CLAIMS).rmdir()
+    (renamed / SUBJECT).unlink()
+    renamed.rmdir()
+    return True
+
+
+def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
+    """Yield the directories that are certainly subjects: named by the key of the subject that they describe."""
+    for folder in sorted(directory.iterdir()):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            subject = decode_subject((folder / SUBJECT).read_bytes())
+            if subject is not None and (folder.name == subject.key or folder.name.startswith(DELETED)):
+                yield folder, subject
+
+
+def _is_journal_file(path: Path) -> bool:
+    if path.is_symlink():
+        return False
+    if path.is_dir():
+        return path.name == CLAIMS and path.parent.name != CLAIMS
+    if path.parent.name == CLAIMS:
+        # While a dead worker's claim is removed, the remover's name is appended to it after a dot.
+        return KEY.fullmatch(path.name.partition(".")[0]) is not None
+    return path.suffix == SUFFIX or path.name == SUBJECT or path.name.startswith(f".{SUBJECT}.")
+
+
+def _is_alive(directory: Path, name: str) -> bool:
+    return WORKER_NAME.fullmatch(name) is not None and not is_worker_dead(worker_file(directory, name), SILENT_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierScores:
+    """The scores of one checkpoint."""
+
+    fingerprint: str
+    """The checkpoint's fingerprint."""
+
+    by_key: Mapping[str, float]
+    """The scores, 0 to 1, by the key of the sample."""
+
+
+def latest_scores(directory: Path, fingerprint: str) -> tuple[EarlierScores, EarlierScores | None]:
+    """Return the scores of a checkpoint, and those of the other one that was measured last; None if there is none.
+
+    Raises OSError and JournalError.
+    """
+    folders = list(_subject_folders(directory)) if directory.is_dir() else []
+    own = {
+        key: score
+        for folder, subject in folders
+        if subject.fingerprint == fingerprint
+        for key, score in _scores(folder).items()
+    }
+    others = [(folder, subject) for folder, subject in folders if subject.fingerprint != fingerprint]
+    # The times of the last results.
+    written = {
+        folder: max((file.stat().st_mtime for file in folder.glob(f"*{SUFFIX}")), default=0.0) for folder, _ in others
+    }
+    latest = max(others, key=lambda item: (written[item[0]], item[0].name), default=None)
+    other = latest and EarlierScores(fingerprint=latest[1].fingerprint, by_key=_scores(latest[0]))
+    return EarlierScores(fingerprint=fingerprint, by_key=own), other
+
+
+def _scores(folder: Path) -> dict[str, float]:
+    reader = SubjectReader(folder, run=None, own_file=None)
+    reader.refresh(thorough=True)
+    return {key: entry.score for key, entry in reader.entries.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rate:
+    """The rate of one worker."""
+
+    tokens_per_second: float
+    """Prompt tokens per second, those read from a cache included."""
+
+    longest_prompt: int
+    """The tokens of the longest prompt behind it; longer ones take more time per token."""
+
+
+def last_rate(directory: Path, fingerprint: str) -> _Rate | None:
+    """Return the rate of a checkpoint's last results in a journal; None if there are none that took time."""
+    try:
+        files = [
+            file
+            for folder, subject in (_subject_folders(directory) if directory.is_dir() else ())
+            if subject.fingerprint == fingerprint
+            for file in folder.glob(f"*{SUFFIX}")
+        ]
+        last = max(files, key=lambda file: (file.stat().st_mtime, file.name), default=None)
+        if last is None:
+            return None
+        reader = SubjectReader(last.parent, run=None, own_file=None)
+        reader.refresh(thorough=True)
+        entries = [entry for entry in reader.entries.values() if entry.file == last.name]
+        latest = sorted(entries, key=lambda entry: entry.offset)[-LAST_RESULTS:]
+        generations = [entry.outcome.generation for entry in reader.load(latest)]
+    except (OSError, JournalError):
+        return None
+    seconds = sum(generation.seconds for generation in generations)
+    if seconds <= 0:
+        return None
+    tokens = [generation.prompt_tokens for generation in generations]
+    return _Rate(tokens_per_second=sum(tokens) / seconds, longest_prompt=max(tokens))

@@ -1,0 +1,259 @@
+"""The results of a run: the reports of its tests, and its journals, which the controller reads and evaluates once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from longctx.fixtures.engines import EngineError, execution_settings
+from longctx.fixtures.preflight import Inspection
+from longctx.fixtures.records import Case, CaseResult, Likelihood
+from longctx.fixtures.records.results import EngineFacts
+from longctx.plugins.config.run import Run, finished_journal
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, Subject
+from longctx.plugins.runner.panel_state import PanelState
+from longctx.plugins.verdicts.evaluate import Measured
+from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
+from longctx.plugins.verdicts.panels import ModelRole, Panel
+
+Executions = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseReport:
+    """The end of one case's test. The results themselves are in the journal."""
+
+    error: str | None = None
+    """The line with which the test failed; None if it did not fail."""
+
+    samples: int = 0
+    """The number of the case's results that the worker read in the journal when the test ended."""
+
+    likelihoods: int = 0
+    """The number of the case's likelihoods that the worker read in the journal when the test ended."""
+
+    computed_samples: int = 0
+    """The number of samples that the worker ran the model on during the test, those of other cases included."""
+
+    executions: Executions = field(default_factory=dict)
+    """The execution settings under which the journal keeps the results, of "model" and, with one, of "baseline"."""
+
+    facts: EngineFacts | None = None
+    """The facts of the engine if the worker loaded one."""
+
+    inspection: Inspection | None = None
+    """The result of --preflight."""
+
+
+class Controller:
+    """The selected cases of a run, the reports of their tests, and the state of its journals."""
+
+    def __init__(self, run: Run, *, gates: frozenset[str] | None = None) -> None:
+        self.run = run
+        self.gates = gates
+        """The names of the gates to evaluate; None for all."""
+        self.selected: tuple[Case, ...] = ()
+        self.reports: dict[str, CaseReport] = {}
+        """The reports by case id."""
+        self.helped_samples = 0
+        """The number of samples that workers computed after their last test."""
+        self.is_interrupted = False
+        """True once Ctrl-C has ended the tests."""
+        self._panel_state: PanelState | None = None
+        """The state of the journals; None until progress or the evaluation needs it."""
+        self._stored_before = 0
+
+    @property
+    def computed_samples(self) -> int:
+        """Return the number of samples that this run computed.
+
+        Workers report it as their cases end. Those of an interrupted run end without a report, so there it is what the
+        journal has gained.
+        """
+        reported = self.helped_samples + sum(report.computed_samples for report in self.reports.values())
+        return max(reported, self.stored_samples()[0] - self._stored_before) if self.is_interrupted else reported
+
+    @property
+    def facts(self) -> EngineFacts | None:
+        """Return the facts of the model's engine; None if no case was measured."""
+        return next((report.facts for report in self.reports.values() if report.facts), None)
+
+    @property
+    def executions(self) -> Executions:
+        """Return the execution settings of "model" and, with one, of "baseline"; empty if no case was measured."""
+        return next((report.executions for report in self.reports.values() if report.executions), {})
+
+    def open_journals(self) -> PanelState:
+        """Open the journals on which progress is shown; raise EngineError."""
+        self._panel_state = _open_panel_state(self.run, self.selected)
+        self._stored_before = self.stored_samples()[0]
+        return self._panel_state
+
+    def stored_samples(self) -> tuple[int, int]:
+        """Return how many of the planned samples the journal has, and their number; 0 and 0 if it was not opened."""
+        state = self._panel_state
+        if state is None:
+            return 0, 0
+        panels = state.panels.values()
+        return sum(len(state.scores(panel)) for panel in panels), sum(len(panel.order) for panel in panels)
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate the run from its journals. Nothing else may read the opened journals at the same time."""
+        if self.is_interrupted and self._panel_state is None:
+            # Without any report, the journals show the results so far.
+            with suppress(EngineError, JournalError):
+                self.open_journals()
+        measured = read_measured(
+            self.run, self.selected, self.reports, self._panel_state, interrupted=self.is_interrupted
+        )
+        evaluation = evaluate(self.run.thresholds, measured)
+        if self.gates is None:
+            return evaluation
+        return replace(evaluation, verdicts=tuple(v for v in evaluation.verdicts if v.name in self.gates))
+
+
+def journal_subject(run: Run, role: ModelRole = "model", execution: Mapping[str, str] | None = None) -> Subject:
+    """Return the name under which the journal keeps the results of the model or of a baseline checkpoint.
+
+    Without `execution` it is worked out for this machine; raises EngineError.
+    """
+    checkpoint, name = run.checkpoint, run.options.model
+    if role == "baseline":
+        assert run.baseline is not None
+        assert run.baseline.checkpoint is not None
+        checkpoint, name = run.baseline.checkpoint, run.baseline.name
+    if execution is None:
+        execution = execution_settings(checkpoint, **run.engine_settings(role))
+    return Subject(model=name, fingerprint=checkpoint.fingerprint, execution=execution)
+
+
+def _open_panel_state(run: Run, selected: Sequence[Case], executions: Executions | None = None) -> PanelState:
+    """Open the run's journals for reading; raise EngineError.
+
+    `executions` are those of the workers, which may be on other machines; without them, those of this machine.
+    """
+    directory, known = Path(run.options.journal), executions or {}
+    journals: dict[ModelRole, Journal] = {
+        "model": Journal(directory, journal_subject(run, "model", known.get("model")), run=run.id)
+    }
+    baseline = run.baseline
+    if baseline is None:
+        return PanelState(run, selected, journals)
+    if baseline.checkpoint is None:
+        other = finished_journal(baseline)
+    else:
+        other = Journal(directory, journal_subject(run, "baseline", known.get("baseline")), run=run.id)
+    # A model that is its own baseline has one journal, which is read once.
+    same = other.folder == journals["model"].folder
+    journals["baseline"] = journals["model"] if same else other
+    return PanelState(run, selected, journals, baseline_is_final=baseline.checkpoint is None)
+
+
+def read_measured(
+    run: Run,
+    selected: Sequence[Case],
+    reports: Mapping[str, CaseReport],
+    panel_state: PanelState | None = None,
+    *,
+    interrupted: bool = False,
+) -> Measured:
+    """Read the results of all cases that were reported.
+
+    `panel_state` is the state that progress was read from; another one is opened if it is None or reads other
+    journals than the workers wrote. A case without a report has no result, or its results so far if the run was
+    interrupted.
+    """
+    unfinished = frozenset(case.id for case in selected if case.id not in reports) if interrupted else frozenset()
+    reports = {**reports, **dict.fromkeys(unfinished, CaseReport())}
+    results = {
+        case.id: _failed(case, error)
+        for case in selected
+        if case.id in reports and (error := reports[case.id].error) is not None
+    }
+    control_variate: dict[SampleRef, float] | None = None
+    likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
+    executions = next((report.executions for report in reports.values() if report.executions), None)
+    if executions is None and unfinished and panel_state is not None:
+        executions = panel_state.executions
+    if executions is not None:
+        try:
+            if panel_state is None or panel_state.executions != executions:
+                panel_state = _open_panel_state(run, selected, executions)
+            _refresh_until_visible(panel_state, reports)
+            results |= {result.case.id: result for result in _results(panel_state, reports)}
+            control_variate = panel_state.control_variate()
+            # A run that only reads answers has none, whatever its journals hold.
+            if run.options.signal != "answers":
+                likelihoods |= {role: panel_state.all_likelihoods(role) for role in panel_state.journals}
+        except (EngineError, JournalError) as error:
+            unread = [case for case in selected if case.id in reports and case.id not in results]
+            results |= {case.id: _failed(case, str(error)) for case in unread if case.id not in unfinished}
+    results |= {case.id: _empty(case) for case in selected if case.id in unfinished and case.id not in results}
+    return Measured(
+        scope=run.scope(selected, executions),
+        results=results,
+        control_variate=control_variate,
+        likelihoods=likelihoods["model"],
+        baseline_likelihoods=likelihoods["baseline"],
+        unfinished=unfinished,
+    )
+
+
+def _refresh_until_visible(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> None:
+    """Read the journals until they show all results that the workers read, which may take a while on other machines."""
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while True:
+        panel_state.refresh(thorough=True)
+        are_missing = any(
+            _missing(panel_state, panel, case, reports[name].samples, reports[name].likelihoods)
+            for panel in panel_state.panels.values()
+            for name, case in panel.cases.items()
+            if name in reports and reports[name].error is None
+        )
+        if not are_missing or time.monotonic() >= deadline:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iterator[CaseResult]:
+    """Yield the results of all cases whose tests did not fail."""
+    for panel in panel_state.panels.values():
+        # A case that failed after its test had passed is no error: nothing that the test rests on is missing.
+        passed = {case for case in panel.cases if case in reports and reports[case].error is None}
+        status = panel_state.status(panel, failed=panel_state.failures(panel).keys() - passed)
+        for case in (panel.cases[case] for case in panel.cases if case in passed):
+            report = reports[case.id]
+            missing = _missing(panel_state, panel, case, report.samples, report.likelihoods)
+            if missing:
+                yield _failed(case, missing)
+            elif panel_state.run.options.signal == "likelihood":
+                # The journal may hold answers of other runs.
+                yield _empty(case)
+            else:
+                yield panel_state.result(case, panel, status)
+
+
+def _missing(panel_state: PanelState, panel: Panel, case: Case, samples: int, likelihoods: int) -> str | None:
+    """Return an error if the journal shows fewer results than the worker stored, as a directory not shared does."""
+    keys, journal = panel_state.keys(panel), panel_state.journals["model"]
+    stored = sum(keys[sample] in journal.entries for sample in panel.sample_refs({case.id}))
+    if stored >= samples:
+        samples, stored = likelihoods, panel_state.likelihood_counts(panel)[case.id]
+    if stored >= samples:
+        return None
+    return (
+        f"--journal: {journal.directory} shows {stored} of the {samples} results that the worker of {case.id} read "
+        "there; give a directory that all workers and this process share"
+    )
+
+
+def _empty(case: Case) -> CaseResult:
+    return CaseResult(case=case, outcomes=(), seconds=0.0)
+
+
+def _failed(case: Case, error: str) -> CaseResult:
+    return CaseResult(case=case, outcomes=(), seconds=0.0, error=error)

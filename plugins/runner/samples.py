@@ -1,0 +1,215 @@
+"""Samples on their way through a worker: built and checked in the background, and scored when they are answered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+
+from longctx.fixtures.corpora import Corpora, CorpusError
+from longctx.fixtures.engines import EngineError, TimeUp
+from longctx.fixtures.preflight import Inspection, PreflightError, inspect_case, sample_problems
+from longctx.fixtures.records import Case, Generation, Outcome, Prompt, Sample, Score
+from longctx.fixtures.scoring.failures import UNFINISHED, excerpt_of
+from longctx.fixtures.scoring.judge import JudgeError
+from longctx.fixtures.tasks.phases import CannotSweep
+from longctx.fixtures.tasks.task import Assistants, CannotFit, GoldPrompts, Task, gold_prompts
+from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.journal import Entry, Journal
+from longctx.plugins.verdicts.panels import Panel
+
+PREFLIGHT_SAMPLES = 2
+CASE_ERRORS = (CannotFit, CannotSweep, CorpusError, EngineError, PreflightError)
+NO_ASSISTANTS = Assistants()
+# Errors of a judge or an entailment model while an answer is scored.
+SCORE_ERRORS = (JudgeError, EngineError)
+# Reports show the prompt of every wrong answer and of the first few right ones.
+RIGHT_EXCERPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A sample that is ready for the model."""
+
+    case: str
+    """The case id."""
+
+    key: str
+    """The journal key of the sample's identity."""
+
+    sample: Sample
+
+    prompt: str
+    """The journal key of the prompt: samples with the same prompt share one answer."""
+
+    gold: GoldPrompts | None = None
+    """The texts on which the likelihood of the gold answer is measured; None if only an answer is wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """A sample that cannot be built or that its check rejects."""
+
+    case: str
+    """The case id."""
+
+    key: str
+    """The journal key of the sample's identity."""
+
+    reason: str
+    """One line that says why."""
+
+
+Built = Sequence[Job | _Refusal]
+
+
+class SampleBuilder:
+    """Build the samples of one worker, one at a time, because tokenizers cache their counts."""
+
+    def __init__(
+        self,
+        *,
+        tasks: Mapping[str, Task],
+        formatter: PromptFormatter,
+        corpora: Corpora,
+        seed: int,
+        assistants: Assistants = NO_ASSISTANTS,
+    ):
+        self.tasks = tasks
+        self.formatter = formatter
+        self.corpora = corpora
+        self.seed = seed
+        self.assistants = assistants
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="longctx-builder")
+
+    def inspect(self, case: Case) -> Inspection:
+        """Check all samples of the case; no model is needed."""
+        samples = (self.sample(case, index) for index in case.planned)
+        return inspect_case(case, samples, self.tasks[case.task], self.formatter)
+
+    def sample(self, case: Case, index: int) -> Sample:
+        """Return a sample, which depends on nothing but its identity; raise CannotFit or CorpusError."""
+        task = self.tasks[case.task]
+        if task.version is not None and task.version(case.length) != case.version:
+            raise CorpusError(f"--tasks: the files of {case.task} changed after the run began; start it again")
+        return task.sample(case.length, index, seed=self.seed, tokenizer=self.formatter, corpora=self.corpora)
+
+    def begin(self, panel: Panel, samples: Mapping[str, SampleRef], *, with_gold: bool = False) -> Future[Built]:
+        """Start to build these samples, given by journal key, in the background; `with_gold` fills `Job.gold`."""
+        return self._thread.submit(self._build, panel, tuple(samples.items()), with_gold)
+
+    def score(self, sample: Sample, text: str) -> Score:
+        """Score an answer by rule, or with a judge if the task needs one on published text; raise SCORE_ERRORS."""
+        task = self.tasks[sample.task]
+        if task.assisted_grade is not None and task.needs_assistant(sample.source):
+            return task.assisted_grade(sample, text, self.assistants)
+        return task.score(sample, text)
+
+    def unfinished(self, sample: Sample) -> Score:
+        """Return the score of a model that was still thinking when its token budget ended."""
+        scored = Score(value=0.0) if self.is_assisted(sample) else self.score(sample, "")
+        return msgspec.structs.replace(scored, failure=UNFINISHED)
+
+    def is_assisted(self, sample: Sample) -> bool:
+        """Return True if a judge or an entailment model scores the sample, which takes long."""
+        return self.tasks[sample.task].needs_assistant(sample.source)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self.assistants.judge is not None:
+            self.assistants.judge.close()
+
+    def _build(self, panel: Panel, samples: Iterable[tuple[str, SampleRef]], with_gold: bool) -> Built:
+        built: list[Job | _Refusal] = []
+        for key, sample in samples:
+            try:
+                built.append(self._job(panel, key, sample, with_gold))
+            except CASE_ERRORS as error:
+                built.append(_Refusal(case=sample.case_id, key=key, reason=str(error)))
+        return built
+
+    def _job(self, panel: Panel, key: str, place: SampleRef, with_gold: bool) -> Job:
+        """Build one sample and, if it is one of the first of its case, check it; raise CASE_ERRORS."""
+        case = panel.cases[place.case_id]
+        sample = self.sample(case, place.sample_index)
+        if place in panel.sample_refs({case.id})[:PREFLIGHT_SAMPLES]:
+            problems = sample_problems(sample, self.tasks[case.task], self.formatter)
+            if problems:
+                raise PreflightError(f"preflight: {case.id} sample {place.sample_index}: {problems[0]}")
+        gold = gold_prompts(self.tasks[case.task], sample, self.formatter) if with_gold else None
+        return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt), gold=gold)
+
+
+def prompt_key(prompt: Prompt) -> str:
+    """Return a key of everything that decides a greedy answer: token ids, token budget and stop conditions."""
+    ids = ",".join(map(str, prompt.token_ids))
+    content = f"{ids};{prompt.generation_tokens};{prompt.stop};{prompt.settled_by}"
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Unscored:
+    """An answer that could not be scored."""
+
+    reason: str
+    """One line that says why."""
+
+
+class AnswerScorer:
+    """Score answers and journal the results; an answer that cannot be scored fails its case with one line."""
+
+    def __init__(self, builder: SampleBuilder):
+        self.builder = builder
+
+    def store(self, journal: Journal, job: Job, generation: Generation) -> None:
+        """Score one answer and append the result; raise JournalError."""
+        _store(journal, job, generation, self._scored(job, generation))
+
+    def store_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:
+        """Score several answers at the same time, as a judge allows, and append the results; raise JournalError."""
+        if answered:
+            with ThreadPoolExecutor(max_workers=len(answered)) as pool:
+                scores = list(pool.map(self._scored, *zip(*answered, strict=True)))
+            for (job, generation), score in zip(answered, scores, strict=True):
+                _store(journal, job, generation, score)
+
+    def _scored(self, job: Job, generation: Generation) -> Score | _Unscored | None:
+        """Return the score of an answer; None if the run's time is up before a judge has decided."""
+        if generation.finish == "thinking":
+            return self.builder.unfinished(job.sample)
+        try:
+            return self.builder.score(job.sample, generation.text)
+        except TimeUp:
+            return None
+        except SCORE_ERRORS as error:
+            return _Unscored(str(error))
+
+
+def give_up(journal: Journal, case: str, key: str, reason: str) -> None:
+    """Journal why a case failed, once per case, and release the claim of the sample."""
+    if case not in journal.failures:
+        journal.record_failure(case, reason)
+    journal.release(key)
+
+
+def _store(journal: Journal, job: Job, generation: Generation, score: Score | _Unscored | None) -> None:
+    sample = job.sample
+    if score is None:
+        journal.release(job.key)
+        return
+    if isinstance(score, _Unscored):
+        give_up(journal, job.case, job.key, score.reason)
+        return
+    outcome = Outcome(
+        index=sample.index,
+        score=score,
+        generation=generation,
+        references=sample.references,
+        depths=sample.depths,
+        excerpt=excerpt_of(sample) if score.value < 1 or sample.index < RIGHT_EXCERPTS else None,
+    )
+    journal.append(Entry(key=job.key, prompt=job.prompt, case=job.case, index=sample.index, outcome=outcome))

@@ -1,0 +1,216 @@
+"""Start a worker: its engines, journals, tasks and judges, all of them those that the run began with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.corpora import CorpusError
+from longctx.fixtures.engines import ENGINES, Engine, EngineError
+from longctx.fixtures.engines.verified import load_verified, replaced
+from longctx.fixtures.records import PHASES, Case
+from longctx.fixtures.scoring.judge import (
+    JudgeError,
+)
+from longctx.fixtures.tasks import load_tasks
+from longctx.fixtures.tasks.task import Assistants
+from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
+from longctx.plugins.config.materials import load_run_corpora, open_assistants, scored_by
+from longctx.plugins.config.models import load_formatter
+from longctx.plugins.config.run import Run, finished_journal
+from longctx.plugins.journal import Heartbeat, Journal, JournalError, JudgeReplies, probe_file_system
+from longctx.plugins.runner.batches import ModelUnderTest
+from longctx.plugins.runner.results import journal_subject
+from longctx.plugins.runner.samples import SampleBuilder
+from longctx.plugins.runner.worker import Worker
+from longctx.plugins.verdicts.panels import ModelRole
+
+SMALL_MODEL_PARAMETERS = 100_000_000
+
+
+class Engines:
+    """The engines of a run's models in one process, each loaded once on the GPU of the worker's slot."""
+
+    def __init__(self, run: Run, *, slot: int) -> None:
+        self.run = run
+        self.slot = slot
+        self._loaded: dict[ModelRole, Engine | EngineError] = {}
+
+    def load(self, role: ModelRole) -> Engine:
+        """Return the engine of a model; raise EngineError, the same one at every call."""
+        if role not in self._loaded:
+            run = self.run
+            baseline = run.baseline and run.baseline.checkpoint
+            checkpoint = baseline if baseline and role == "baseline" else run.checkpoint
+            option = "--baseline" if role == "baseline" else "--model"
+            try:
+                settings = run.engine_settings(role)
+                if settings["engine"] == "hf":
+                    settings["device"] = _place(run, checkpoint, self.slot)
+                self._loaded[role] = open_engine(run, checkpoint, settings, option=option)
+            except EngineError as error:
+                self._loaded[role] = error
+        engine = self._loaded[role]
+        if isinstance(engine, EngineError):
+            raise engine
+        return engine
+
+
+def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent: int | None) -> Worker:
+    """Return a worker for the selected cases; raise JournalError, or EngineError if the run's files have changed.
+
+    `parent` is the process that starts it, with which it ends; None for a run without workers.
+    """
+    options = run.options
+    try:
+        sweeps = {case.task for case in run.cases if case.suite == PHASES}
+        tasks = load_tasks(
+            options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir, sweeps=sweeps
+        )
+        changed = [
+            case.task
+            for case in run.measurable
+            if (version := tasks[case.task].version) is not None and version(case.length) != case.version
+        ]
+    except (CorpusError, KeyError) as error:
+        raise EngineError(f"--tasks: the files were changed during the run ({error}); start again") from error
+    if changed:
+        raise EngineError(f"--tasks: the questions of {changed[0]} were changed during the run; start again")
+    problem = "its tokenizer or chat template"
+    try:
+        formatter = load_formatter(options, options.model_path, run.endpoint)
+    except TokenizerError as error:
+        raise EngineError(replaced(run.checkpoint, problem, "--model")) from error
+    if formatter.fingerprint != run.formatter:
+        raise EngineError(replaced(run.checkpoint, problem, "--model"))
+    return Worker(
+        run,
+        selected,
+        builder=SampleBuilder(
+            tasks=tasks,
+            formatter=formatter,
+            corpora=load_run_corpora(options),
+            seed=options.seed,
+            assistants=_assistants(run),
+        ),
+        # A run that only inspects has no journal.
+        models={} if options.preflight else _models(run, engines),
+        parent=parent,
+        workers=_worker_count(),
+    )
+
+
+def _assistants(run: Run) -> Assistants:
+    """Return the judges of the run, none for one that only inspects.
+
+    Raises JournalError if a judge is unreachable, and EngineError if the entailment model is another one.
+    """
+    if run.options.preflight:
+        return Assistants()
+    if scored_by(run.options) != run.scorers:
+        raise EngineError(f"--nli-model: {run.options.nli_model} was replaced during the run; start again")
+    try:
+        replies = JudgeReplies(Path(run.options.journal), f"{run.id}-{os.getpid()}")
+        return open_assistants(run.options, replies, deadline=run.deadline)
+    except JudgeError as error:
+        raise JournalError(str(error)) from error
+
+
+def _models(run: Run, engines: Engines) -> dict[ModelRole, ModelUnderTest]:
+    """Return the model under test and the baseline, if there is one; raise JournalError."""
+    directory = Path(run.options.journal)
+    heartbeat, unwritable = None, None
+    try:
+        heartbeat = Heartbeat(directory, run.id)
+    except JournalError as error:
+        if not directory.is_dir():
+            raise
+        # A finished journal gives its report also from a read-only place.
+        unwritable = error
+    if heartbeat is not None:
+        try:
+            probe_file_system(directory)
+        except JournalError:
+            heartbeat.close()
+            raise
+
+    def load(role: ModelRole) -> Engine:
+        if unwritable is not None:
+            # No answer could be stored.
+            raise JournalError(str(unwritable))
+        return engines.load(role)
+
+    def running(role: ModelRole) -> ModelUnderTest:
+        journal = Journal(directory, journal_subject(run, role), heartbeat, run=run.id)
+        return ModelUnderTest(journal=journal, engine=partial(load, role))
+
+    models: dict[ModelRole, ModelUnderTest] = {"model": running("model")}
+    baseline = run.baseline
+    if baseline is not None and baseline.checkpoint is not None:
+        # A worker does not read its own file, so two journals of one subject would not see each other's results.
+        same = journal_subject(run, "baseline").key == models["model"].journal.subject.key
+        models["baseline"] = models["model"] if same else running("baseline")
+    elif baseline is not None:
+        models["baseline"] = ModelUnderTest(journal=finished_journal(baseline), engine=None)
+    return models
+
+
+def open_engine(run: Run, checkpoint: Checkpoint, settings: Mapping[str, Any], *, option: str = "--model") -> Engine:
+    """Return the engine of a checkpoint with the settings of `Run.engine_settings`; raise EngineError."""
+    trusted, name = run.options.trust_remote_code, settings["engine"]
+    settings = {key: value for key, value in settings.items() if key != "engine"}
+
+    def load() -> Engine:
+        tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=trusted)
+        return ENGINES[name](checkpoint, tokenizer=tokenizer, trust_remote_code=trusted, **settings)
+
+    if name != "hf":
+        # A server has loaded its model already; the files here say nothing about it.
+        return load()
+    return load_verified(checkpoint, load, option=option, trust_remote_code=trusted)
+
+
+def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
+    """Return the worker's device: its own GPU if there are several; on a CPU, also limit its threads.
+
+    Workers share single GPUs if there are too few. Raises EngineError if each worker needs several.
+    """
+    import torch
+
+    torch.set_num_threads(_cpu_threads(checkpoint.parameters, _worker_count()))
+    device = run.options.device
+    present = torch.cuda.device_count() if device in ("auto", "cuda") else 0
+    of_each = run.options.gpus_per_worker
+    if not present or (present == 1 and of_each == 1):
+        return device
+    if of_each == 1:
+        return f"cuda:{slot % present}"
+    if (slot + 1) * of_each > present:
+        raise EngineError(
+            f"--gpus-per-worker: {of_each} for each of at least {slot + 1} workers, but this machine shows {present}; "
+            f"use -n {max(1, present // of_each)} or fewer GPUs for each"
+        )
+    return f"cuda:{slot * of_each}"
+
+
+def _cpu_threads(parameters: int, workers: int) -> int:
+    """Return a worker's threads on a CPU: its share of the cores, and no more than OMP_NUM_THREADS if that is set.
+
+    On a machine that is busy with other programs, more threads than free cores mostly wait for each other.
+    """
+    if parameters < SMALL_MODEL_PARAMETERS:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # The variable may list a number for every level of nested parallelism.
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    share = max(1, cores // workers)
+    return min(share, int(limit)) if limit.isdecimal() and int(limit) else share
+
+
+def _worker_count() -> int:
+    """Return the number of this run's workers on this machine."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -1,0 +1,1 @@
+"""The thresholds file: its records, and the strict reading of it."""

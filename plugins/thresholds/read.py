@@ -1,0 +1,302 @@
+"""Read a thresholds file strictly: a wrong value stops a run before it starts.
+
+Every error is one line that names the file, the table, the key, the value and what is accepted. A key that a table does
+not have is an error too, because a misspelt key would otherwise silently have no effect.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from longctx.fixtures.lengths import LengthError, parse_length
+from longctx.fixtures.outside_files import read_outside
+from longctx.fixtures.records import sweep_name
+from longctx.fixtures.shown_text import visible_line
+from longctx.plugins.thresholds.records import (
+    ASPECTS,
+    SHIPPED,
+    Aspect,
+    Category,
+    Gate,
+    GateKind,
+    Reference,
+    RegressionSettings,
+    Thresholds,
+    ThresholdsError,
+    VerdictSettings,
+)
+
+# The largest threshold of a gate on likelihood: nats per token, and points.
+LARGEST_MEASURES = {"gain": 5.0, "recovery": 100.0}
+
+# The description of a type completes "write ..." in an error.
+Score = Annotated[float, Meta(ge=0, le=100, description="a score from 0 to 100")]
+ScoreOrReference = Annotated[Score | Literal["reference"], Meta(description='a score from 0 to 100, or "reference"')]
+Tasks = Annotated[list[str], Meta(description="a list of task names")]
+Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
+# Strides of compressed caches, and sizes of their blocks.
+Modulus = Literal[2, 4, 8, 16, 64]
+Value = TypeVar("Value", bound=msgspec.Struct)
+
+
+class _Table(msgspec.Struct, forbid_unknown_fields=True):
+    """A table of the file. Its fields have the names of the keys, in the order in which errors list them."""
+
+
+class _File(_Table, kw_only=True):
+    reference: Any = None
+    verdict: Any = {}
+    regression: Any = {}
+    floor: Any = {}
+    gate: Annotated[list[dict[str, Any]], Meta(description="each gate as a [[gate]] table")] = []
+
+
+class _References(_Table, kw_only=True):
+    aligned: Any = None
+    base: Any = None
+
+
+class _Reference(_Table, kw_only=True):
+    source: Annotated[str, Meta(description="a sentence that names the source")]
+    texts: Annotated[str, Meta(description="the texts that it was measured on")] = ""
+    mean: Score
+    retrieval: Score
+    tracing: Score
+    aggregation: Score
+    qa: Score
+
+
+class _NamedGate(msgspec.Struct):
+    """The keys of every [[gate]] table; the kind decides which others it has."""
+
+    name: Annotated[str, Meta(description="a name")]
+    kind: GateKind
+
+
+class _RulerGate(_Table, kw_only=True):
+    name: str
+    kind: str
+    aspect: Aspect | None = None
+    tasks: Tasks | None = None
+    above: ScoreOrReference
+    blocking: bool = True
+
+
+class _LevelGate(_RulerGate, kw_only=True):
+    lengths: Lengths | None = None
+
+
+class _EffectiveLengthGate(_RulerGate, kw_only=True):
+    at_least: Annotated[str | int, Meta(description='"claimed" or a length such as "32k"')]
+
+
+class _AverageGate(_RulerGate, kw_only=True):
+    weights: Literal["rising", "falling"]
+
+
+class _CategoryGate(_Table, kw_only=True):
+    name: str
+    kind: str
+    category: Category
+    above: ScoreOrReference
+    blocking: bool = True
+    lengths: Lengths | None = None
+
+
+class _LikelihoodGate(_Table, kw_only=True):
+    name: str
+    kind: str
+    measure: Literal["gain", "recovery"]
+    aspect: Aspect | None = None
+    tasks: Tasks | None = None
+    category: Category | None = None
+    above: Annotated[float, Meta(ge=0, le=100, description="a gain in nats per token, or a recovery from 0 to 100")]
+    blocking: bool = True
+    lengths: Lengths | None = None
+
+
+class _PhaseGate(_Table, kw_only=True):
+    name: str
+    kind: str
+    tasks: Annotated[list[str], Meta(description="a list of needle tasks")]
+    modulo: Annotated[
+        Modulus | Annotated[list[Modulus], Meta(min_length=1)],
+        Meta(description=f"one of {', '.join(map(str, get_args(Modulus)))}, or a list of them"),
+    ]
+    within: Annotated[float, Meta(ge=1, le=90)]
+    blocking: bool = True
+    lengths: Lengths | None = None
+
+
+GATE_TABLES: dict[GateKind, type[_Table]] = {
+    "level": _LevelGate,
+    "effective_length": _EffectiveLengthGate,
+    "weighted_average": _AverageGate,
+    "category": _CategoryGate,
+    "likelihood": _LikelihoodGate,
+    "worst_phase": _PhaseGate,
+}
+
+
+def load_thresholds(path: Path, *, known_tasks: Mapping[str, str]) -> Thresholds:
+    """Read a thresholds file; raise ThresholdsError for the first thing in it that is not accepted.
+
+    `known_tasks` maps all tasks to their families. A file without [reference] tables gets those of the file that
+    this project ships.
+    """
+    try:
+        data = tomllib.loads(read_outside(path).decode("utf-8"))
+    except OSError as error:
+        raise ThresholdsError(f"--thresholds: cannot read {path} ({error.strerror}); give a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ThresholdsError(f"--thresholds: {path} is not TOML: {error}") from error
+    try:
+        file = _converted(data, _File, "the file")
+        references = _references(file.reference)
+        gates = tuple(_gate(values, known_tasks) for values in file.gate)
+        names = [gate.name for gate in gates]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two gates are named {name!r}; give each its own name")
+        verdict = _converted(file.verdict, VerdictSettings, "[verdict]")
+        regression = _converted(file.regression, RegressionSettings, "[regression]")
+        if regression.clear is not None and regression.clear >= regression.drop:
+            problem = f"clear is {regression.clear:g}; write a number below drop, which is {regression.drop:g}"
+            raise ValueError(f"[regression]: {problem}")
+        if not isinstance(file.floor, dict):
+            raise ValueError(f"[floor] is {file.floor!r}; write a table")
+        floors: dict[str, float] = {}
+        for task, floor in file.floor.items():
+            if task not in known_tasks:
+                raise ValueError(f"[floor]: unknown task {task!r}; known are {', '.join(known_tasks)}")
+            try:
+                floors[task] = msgspec.convert(floor, Score)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"[floor]: {task} is {floor!r}; write {_accepted(Score)}") from error
+        return Thresholds(
+            references=references,
+            gates=gates,
+            verdict=verdict,
+            regression=regression,
+            floors=floors,
+        )
+    except ValueError as error:
+        raise ThresholdsError(f"--thresholds: {path}: {error}") from error
+
+
+def _converted(values: Any, table: type[Value], place: str) -> Value:
+    """Return a table as its record; raise ValueError with one line for a key or value that is not accepted."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{place} is {values!r}; write a table")
+    try:
+        return msgspec.convert(values, table)
+    except msgspec.ValidationError as error:
+        fault = str(error)
+    if unknown := re.match(r"Object contains unknown field `(.*)`$", fault, re.DOTALL):
+        known = ", ".join(table.__struct_encode_fields__)
+        raise ValueError(f"{place} has an unknown key {unknown[1]!r}; known are {known}")
+    found = re.search(r"missing required field `(\w+)`|at `\$\.(\w+)", fault)
+    assert found is not None, fault
+    key = found[1] or found[2]
+    name = dict(zip(table.__struct_encode_fields__, table.__struct_fields__, strict=True))[key]
+    accepted = _accepted(get_type_hints(table, include_extras=True)[name])
+    raise ValueError(f"{place}: {key} is {repr(values[key]) if key in values else 'missing'}; write {accepted}")
+
+
+def _accepted(kind: Any) -> str:
+    """Return the words for what a type accepts, which complete "write ..."."""
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    if get_origin(kind) is Annotated:
+        metas: Iterable[Meta] = reversed(kind.__metadata__)
+        described = (meta.description or f"a number from {meta.ge:g} to {meta.le:g}" for meta in metas)
+        return next(described)
+    # The other member of a union is None, which TOML does not have.
+    return "true or false" if kind is bool else _accepted(get_args(kind)[0])
+
+
+def _references(values: Any) -> dict[str, Reference]:
+    if values is None:
+        values = tomllib.loads(SHIPPED.read_text(encoding="utf-8"))["reference"]
+    tables = msgspec.structs.asdict(_converted(values, _References, "[reference]"))
+    if None in tables.values():
+        raise ValueError("[reference.aligned] and [reference.base] must both be there, or neither")
+    references = {}
+    for kind, scores in tables.items():
+        table = _converted(scores, _Reference, f"[reference.{kind}]")
+        references[kind] = Reference(
+            source=table.source, texts=table.texts, scores={name: getattr(table, name) for name in ("mean", *ASPECTS)}
+        )
+    return references
+
+
+def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
+    name = values.get("name")
+    place = f"[[gate]] {name!r}" if isinstance(name, str) else "[[gate]]"
+    kind = _converted(values, _NamedGate, place).kind
+    given = msgspec.structs.asdict(_converted(values, GATE_TABLES[kind], place))
+    try:
+        if not given["name"].strip() or visible_line(given["name"]) != given["name"]:
+            raise ValueError("its name is empty or has invisible characters; write a name that can be printed")
+        modulo = given.get("modulo", [])
+        moduli = tuple(sorted(set(modulo if isinstance(modulo, list) else [modulo])))
+        tasks, above, lengths = _tasks(given, known_tasks), given.get("above"), given.get("lengths")
+        if "measure" in given and given["above"] > LARGEST_MEASURES[given["measure"]]:
+            raise ValueError(f"above is {above:g}; write a number from 0 to {LARGEST_MEASURES[given['measure']]:g}")
+        selection = "a list of tasks" if given.get("tasks") else "a category" if given.get("category") else ""
+        if above == "reference" and selection:
+            raise ValueError(f"above = 'reference' has no score for {selection}; write a number")
+        if lengths is not None and not lengths:
+            raise ValueError("lengths is empty; name at least one, or leave it out for every tested length")
+        return Gate(
+            name=given["name"],
+            kind=kind,
+            aspect=given.get("aspect"),
+            category=given.get("category"),
+            tasks=tuple(sweep_name(task, max(moduli)) for task in tasks) if moduli else tasks,
+            above=None if above == "reference" else above,
+            blocking=given["blocking"],
+            lengths=tuple(_length("lengths", length) for length in lengths or ()),
+            at_least=None if given.get("at_least") in (None, "claimed") else _length("at_least", given["at_least"]),
+            rising=given.get("weights") == "rising",
+            measure=given.get("measure"),
+            within=given.get("within"),
+            moduli=moduli,
+        )
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the tasks that a gate names, which all belong to one family; empty where it names none."""
+    tasks, aspect = given.get("tasks"), given.get("aspect")
+    if tasks is not None and aspect is not None:
+        raise ValueError("give aspect or tasks, not both")
+    if "measure" in given and given["category"] is not None and (tasks is not None or aspect is not None):
+        raise ValueError("give category, aspect or tasks, not several of them")
+    if tasks is None:
+        return ()
+    if not tasks:
+        raise ValueError("tasks is empty; name at least one, or leave it out for the whole suite")
+    for task in tasks:
+        if task not in known_tasks:
+            raise ValueError(f"unknown task {task!r}; known are {', '.join(known_tasks)}")
+    families = sorted({known_tasks[task] for task in tasks})
+    if len(families) > 1:
+        raise ValueError(f"tasks of {' and '.join(families)} have no common mean; write a gate for each")
+    return tuple(tasks)
+
+
+def _length(key: str, value: str | int) -> int:
+    """Return a length in tokens, given as "8k" or 8192 under a key."""
+    try:
+        return parse_length(str(value))
+    except LengthError:
+        raise ValueError(f'{key} has {value!r}; write a length such as "8k" or 8192') from None

@@ -1,0 +1,187 @@
+"""The records of a thresholds file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from longctx.fixtures.installation import SUITE
+from longctx.fixtures.lengths import format_length
+
+SHIPPED = SUITE / "thresholds.toml"
+Aspect = Literal["retrieval", "tracing", "aggregation", "qa"]
+ASPECTS: tuple[str, ...] = get_args(Aspect)
+Category = Literal["recall", "rag", "cite", "rerank", "icl", "longqa", "summ"]
+CATEGORIES: tuple[str, ...] = get_args(Category)
+GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood", "worst_phase"]
+
+
+class ThresholdsError(ValueError):
+    """A thresholds file that cannot be used; one line with the file, the table, the value and what is accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The scores of the reference model of RULER's paper (Hsieh et al. 2024), one [reference] table."""
+
+    source: str
+
+    scores: Mapping[str, float]
+    """From 0 to 100: `mean` over all tasks, and one score for each aspect."""
+
+    texts: str = ""
+    """The texts that the scores were measured on, in words; empty for those of the run."""
+
+    samples: str = ""
+    """The fingerprint of these texts and of the prompts; empty if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One [[gate]] table: a requirement on the mean of some tasks, which belong to one family."""
+
+    name: str
+
+    kind: GateKind
+
+    aspect: str | None = None
+    """The aspect of RULER whose tasks the gate is about; None for other selections of tasks."""
+
+    category: str | None = None
+    """The category of HELMET that the gate is about; None for a gate on RULER or on named tasks."""
+
+    tasks: tuple[str, ...] = ()
+    """The names of the tasks (for the worst phase, of their sweeps) that the gate is about; empty for all tasks of the
+    aspect, category or RULER."""
+
+    above: float | None = None
+    """The score from 0 to 100 that the mean must exceed; None for the reference model's score on the same tasks.
+
+    For likelihood, the gain in nats per token or the recovery in points. None for the worst phase.
+    """
+
+    blocking: bool = True
+    """True if a failure fails the run."""
+
+    lengths: tuple[int, ...] = ()
+    """The lengths in tokens that the gate is about; empty for all lengths of the run."""
+
+    at_least: int | None = None
+    """The effective length in tokens that is required; None for the length that the checkpoint claims."""
+
+    rising: bool = False
+    """True if a weighted average gives the longest length the most weight, False if the shortest."""
+
+    measure: Literal["gain", "recovery"] | None = None
+    """The measure of a gate on likelihood; None for other gates."""
+
+    within: float | None = None
+    """The largest difference in points between two phases that a gate on the worst phase allows; None for others."""
+
+    moduli: tuple[int, ...] = ()
+    """The numbers modulo which a gate on the worst phase compares positions, in ascending order; empty for others."""
+
+    @property
+    def is_estimate(self) -> bool:
+        """True for a gate that measures a category's mean and requires nothing."""
+        return self.category is not None and self.above is None
+
+    def verdict_name(self, length: int) -> str:
+        """Return the name of the gate's verdict at one length."""
+        return f"{self.name} at {format_length(length)}"
+
+
+class VerdictSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"indifference_zone": "zone"}
+):
+    """The [verdict] table: how certain a verdict must be."""
+
+    confidence: Annotated[float, Meta(ge=0.5, le=0.9999)] = 0.99
+    """The probability that no blocking verdict of a run is wrong."""
+
+    indifference_zone: Annotated[float, Meta(ge=0, le=50)] = 0.0
+    """The distance from a threshold, in points, within which either verdict is accepted (`zone` in the file)."""
+
+    precision: Annotated[float, Meta(ge=0, le=50)] = 12.5
+    """The half width, in points, of the interval around a mean that no gate requires at which measuring it ends; 0 for
+    all samples."""
+
+    inconclusive: Literal["pass", "fail"] = "fail"
+    """The result of a blocking gate that the time budget left open."""
+
+    near: Literal["samples", "pass"] = "samples"
+    """The verdict on a mean that is not shown to be below its threshold for the model: that on the planned samples
+    ("samples"), or none that fails ("pass"). In a series of runs it is always the second."""
+
+
+class RegressionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The [regression] table, which applies with --baseline."""
+
+    drop: Annotated[float, Meta(ge=0.1, le=100)] = 2.0
+    """The loss in points, of the mean at a length, that a pass rules out."""
+
+    inconclusive: Literal["pass", "fail"] = "pass"
+    """The result of a comparison that stays open after all samples."""
+
+    blocking: bool = True
+    """True if a failure fails the run."""
+
+    false_discoveries: Annotated[float, Meta(ge=0.0001, le=0.5)] = 0.05
+    """The largest expected share of wrong ones among the cases reported as worse."""
+
+    cases: Literal["fail", "report"] = "report"
+    """"fail" if a case reported as worse than the baseline fails the run. A case below its floor always does."""
+
+    underpowered: Literal["extend", "fail", "report"] = "extend"
+    """The use of a report with too few results as baseline: let its checkpoint answer the missing samples, else fail
+    the run ("extend"); fail the run if the comparison stays open ("fail"); or only report that it does ("report")."""
+
+    clear: Annotated[float, Meta(ge=0, le=100)] | None = None
+    """The loss in points, below `drop`, that a failure exceeds for certain; None for half of `drop`."""
+
+    population: bool = True
+    """True if the losses are those on the planned samples, so that all of them always decide; False if they are
+    those of the models, of which the samples are a part and a shared haystack is one observation."""
+
+    lost_here: Literal["report", "fail"] = "report"
+    """The effect of a loss on the planned samples that is not shown for the model: "report" names it "lost here";
+    "fail" fails the run, so that no such loss has to be shown for the model."""
+
+    @property
+    def clear_points(self) -> float:
+        """`clear`, or its default of half of `drop`."""
+        return self.drop / 2 if self.clear is None else self.clear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """The content of a thresholds file."""
+
+    references: Mapping[str, Reference]
+    """The reference scores for models with a chat template (`aligned`) and without one (`base`)."""
+
+    gates: tuple[Gate, ...]
+
+    verdict: VerdictSettings = field(default_factory=VerdictSettings)
+
+    regression: RegressionSettings = field(default_factory=RegressionSettings)
+
+    floors: Mapping[str, float] = field(default_factory=dict)
+    """The lowest acceptable scores, 0 to 100, by task."""
+
+
+def with_task_gates(thresholds: Thresholds, required: Mapping[str, float]) -> Thresholds:
+    """Return the thresholds with a gate for every task of a tasks file, which its mean must exceed.
+
+    `required` maps these tasks to scores from 0 to 100. Raises ThresholdsError if a gate already has the name of one.
+    """
+    names = {gate.name for gate in thresholds.gates}
+    for task in required:
+        if task in names:
+            raise ThresholdsError(f"--tasks: above of {task!r}: the thresholds have a gate of that name; remove one")
+    gates = (Gate(name=task, kind="level", tasks=(task,), above=above) for task, above in required.items())
+    return replace(thresholds, gates=(*thresholds.gates, *gates))

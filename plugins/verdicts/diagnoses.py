@@ -1,0 +1,222 @@
+"""The diagnosis of every case of a run: its test against its floor, and its test against the baseline.
+
+A case is tested against its floor on its planned samples, which is exact however alike they are. Against the baseline
+the claim is about the model, and a case is worse if two things are shown: the model is worse on more haystacks than it
+is better, and its mean is lower. A small loss on most haystacks that a large gain on the others outweighs is none.
+
+For the first, a haystack has one vote: is the model worse or better on it? For the second, all differences on a
+haystack are added up, and the sums are tested by the exact sign-flip test and by a t-test that allows for skewness. The
+larger p-value p counts as the evidence 1 / p. The smaller evidence, of votes or mean, is that of the case, and e-BH
+holds the false discovery rate over all cases. If model and baseline are exchangeable on every haystack, the votes alone
+bound it, whatever ended the run and however the cases depend on each other. If only their means are equal, the tests of
+the mean do, asymptotically in the number of haystacks.
+
+A case on whose samples both models score the same has no vote, often because both are at 0 or both at 100. Its e-value
+is 1 for certain, so it cannot be reported, and it does not count among the tests. That leaves the others' tests valid:
+where the models differ does not depend on which of them is better. A model that falls from 100 differs, so its case
+has votes and counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from longctx.fixtures.records import CaseResult
+from longctx.plugins.evidence.e_process import Floats
+from longctx.plugins.evidence.haystacks import (
+    HaystackCorrelation,
+    Haystacks,
+    correlation,
+    haystack_sums,
+    model_interval,
+    model_paired_interval,
+    skewed_p_value,
+    votes,
+)
+from longctx.plugins.evidence.points import from_points, to_points
+from longctx.plugins.evidence.sequential import detectable_case_loss
+from longctx.plugins.evidence.sign_flips import sign_flip_p_value
+from longctx.plugins.evidence.statistics import e_bh, log_evidence_below, log_evidence_of_drop
+from longctx.plugins.thresholds.records import Thresholds
+from longctx.plugins.verdicts.evaluate import GateEvaluator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The tests of one case against its floor and against the baseline. Scores and differences are in points."""
+
+    score: float | None
+
+    interval: tuple[float, float] | None
+    """The confidence interval around the score of the model, not only of the planned samples."""
+
+    haystacks: int
+    """The number of haystacks on which samples were measured."""
+
+    correlation: HaystackCorrelation | None
+    """The correlation between scores on the same haystack; None if there are too few of them."""
+
+    floor: float | None
+    """The lowest acceptable score; None if the thresholds file sets none for the task."""
+
+    below: bool
+    """True if the case is shown to be below its floor, at the false discovery rate that holds over all cases."""
+
+    difference: float | None
+    """The mean of model - baseline over all pairs; None without pairs."""
+
+    difference_interval: tuple[float, float] | None
+    """The confidence interval around the difference of the models, not only of the planned samples."""
+
+    flips: tuple[int, int]
+    """The number of clusters that became worse and the number that became better."""
+
+    votes: tuple[int, int]
+    """The number of haystacks that became worse and the number that became better."""
+
+    no_vote: str | None
+    """The reason why no haystack has a vote, such as "both at 100"; None if one has, and without pairs."""
+
+    pairs: int
+    """The number of clusters that were compared."""
+
+    dropped: bool
+    """True if the case is shown to be worse than the baseline, at the same false discovery rate."""
+
+    detectable: float | None = None
+    """The smallest one-way loss of this case alone that its pairs detect; None if they show no loss."""
+
+    @property
+    def bad(self) -> bool:
+        return self.below or self.dropped
+
+
+def case_blocks(diagnosis: Diagnosis, thresholds: Thresholds) -> bool:
+    """Return True if the case fails the run: a floor always does, a loss against the baseline if `cases` says so."""
+    return diagnosis.below or (diagnosis.dropped and thresholds.regression.cases == "fail")
+
+
+def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
+    """Return the diagnosis of every case that has a score, keyed by case id."""
+    floors = evaluator.thresholds.floors
+    scored = {case_id: result for case_id, result in evaluator.measured.results.items() if result.score is not None}
+    below = _discoveries(
+        {
+            case_id: log_evidence_below(
+                np.array(result.evidence),
+                from_points(floors[result.case.task]),
+                population=result.case.samples // result.case.group,
+            )
+            for case_id, result in scored.items()
+            if result.case.task in floors
+        },
+        evaluator.thresholds.regression.false_discoveries,
+    )
+    compared_by_case = {
+        case_id: (np.array(result.differences), _haystacks(result)) for case_id, result in scored.items()
+    }
+    cast = {case_id: votes(*compared) for case_id, compared in compared_by_case.items()}
+    dropped = _worse_cases(compared_by_case, evaluator.thresholds.regression.false_discoveries)
+    alpha = 1 - evaluator.thresholds.verdict.confidence
+    compared = sum(bool(result.differences) for result in scored.values())
+    return {
+        case_id: _diagnosis(
+            result,
+            floors.get(result.case.task),
+            votes=flips(cast[case_id]),
+            alpha=alpha,
+            below=case_id in below,
+            dropped=case_id in dropped,
+            compared=compared,
+            false_discoveries=evaluator.thresholds.regression.false_discoveries,
+        )
+        for case_id, result in scored.items()
+    }
+
+
+def flips(differences: Floats) -> tuple[int, int]:
+    """Return how many differences are below zero and how many above."""
+    return int((differences < 0).sum()), int((differences > 0).sum())
+
+
+def _worse_cases(compared: Mapping[str, tuple[Floats, Haystacks]], false_discoveries: float) -> set[str]:
+    """Return the cases that are shown to be worse, given the differences of all and their haystacks.
+
+    Cases without votes are no tests.
+    """
+    evidence = {
+        case_id: _log_evidence_worse(differences, haystacks)
+        for case_id, (differences, haystacks) in compared.items()
+        if differences.any()
+    }
+    return _discoveries(evidence, false_discoveries)
+
+
+def _log_evidence_worse(differences: Floats, haystacks: Haystacks) -> float:
+    """Return the smaller log evidence of two: that more haystacks are worse than better, and that the mean is lower."""
+    sums = haystack_sums(differences, haystacks)
+    if sums.sum() >= 0:
+        return 0.0
+    of_votes = log_evidence_of_drop(votes(differences, haystacks))
+    return min(of_votes, -math.log(max(sign_flip_p_value(sums), skewed_p_value(sums))))
+
+
+def _discoveries(log_evidence: Mapping[str, float], false_discoveries: float) -> set[str]:
+    """Return the cases whose null hypothesis is rejected at this false discovery rate."""
+    rejected = e_bh(list(log_evidence.values()), false_discoveries)
+    return {case_id for case_id, is_rejected in zip(log_evidence, rejected, strict=True) if is_rejected}
+
+
+def _haystacks(result: CaseResult) -> Haystacks:
+    """Return the haystacks of the clusters of a result."""
+    case, first = result.case, result.outcomes[:: result.case.group]
+    own = np.array([case.haystack(outcome.index) for outcome in first], dtype=np.intp)
+    planned = [case.haystack(index) for index in range(0, case.samples - case.group + 1, case.group)]
+    return Haystacks(of_cluster=own, sizes=np.bincount(planned, minlength=own.max(initial=0) + 1))
+
+
+def _diagnosis(
+    result: CaseResult,
+    floor: float | None,
+    *,
+    votes: tuple[int, int],
+    alpha: float,
+    below: bool,
+    dropped: bool,
+    compared: int,
+    false_discoveries: float,
+) -> Diagnosis:
+    assert result.score is not None
+    haystacks, evidence = _haystacks(result), np.array(result.evidence)
+    low, high = model_interval(evidence, haystacks, alpha=alpha)
+    differences = np.array(result.differences)
+    pairs = len(differences)
+    bounds = model_paired_interval(differences, haystacks, alpha=alpha) if pairs else None
+    no_vote = None
+    if pairs and not differences.any():
+        levels = frozenset(evidence[:pairs].tolist())
+        same = {frozenset({0.0}): "both at 0", frozenset({1.0}): "both at 100"}
+        no_vote = same.get(levels, "same score on every sample")
+    # The lost samples are assumed to stand on as few haystacks as possible, which then have the fewest votes.
+    paired = haystacks.count(pairs)
+    loss = detectable_case_loss(paired, cases=compared, false_discoveries=false_discoveries) if paired else None
+    return Diagnosis(
+        score=to_points(result.score),
+        interval=(to_points(low), to_points(high)),
+        haystacks=haystacks.count(len(evidence)),
+        correlation=correlation([(evidence, haystacks.of_cluster[: len(evidence)])]),
+        floor=floor,
+        below=below,
+        difference=to_points(math.fsum(differences) / pairs) if pairs else None,
+        difference_interval=bounds and (to_points(bounds[0]), to_points(bounds[1])),
+        flips=flips(differences),
+        votes=votes,
+        no_vote=no_vote,
+        pairs=pairs,
+        dropped=dropped,
+        detectable=None if loss is None else to_points(loss),
+    )

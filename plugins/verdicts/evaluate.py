@@ -1,0 +1,465 @@
+"""Apply the gates of a thresholds file to the case results of a run.
+
+A gate needs the cases that were selected, not those that happened to be measured. A selected case that failed or never
+came back makes it an error; one that was not selected leaves it "not measured". No mean is taken over the rest.
+
+A gate has a finding at every length. Its verdict is that finding, or one that joins those of all lengths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import PHASES, Case, CaseResult, Likelihood, Verdict, VerdictWord
+from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE
+from longctx.plugins.evidence.effective_length import (
+    contiguous_effective_length,
+    effective_length,
+    effective_length_label,
+    weighted_average,
+)
+from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_interval
+from longctx.plugins.evidence.phases import spread
+from longctx.plugins.evidence.points import to_points
+from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis, OfModel
+from longctx.plugins.evidence.statistics import stratified_interval
+from longctx.plugins.thresholds.records import Gate, Thresholds
+from longctx.plugins.verdicts.hypotheses import (
+    PanelKey,
+    Scope,
+    build_panels,
+    fails_only_below,
+    gate_family,
+    hypothesis_of,
+)
+from longctx.plugins.verdicts.panels import Panel
+
+# Verdicts become scores of 0 and 100, so that a length passes if its score is above this one.
+HALF = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateFinding:
+    """The result of one gate at one length, or at all of them."""
+
+    word: VerdictWord
+
+    reason: str
+    """One line for reports."""
+
+    score: float | None = None
+    """The mean over the gate's tasks in points; None if a case has no score."""
+
+    interval: tuple[float, float] | None = None
+    """The confidence interval of the score on all planned samples, in points."""
+
+    model_interval: tuple[float, float] | None = None
+    """The confidence interval of what unlimited samples would measure, in points."""
+
+    confidence: float | None = None
+    """The confidence of both intervals, 0 to 1."""
+
+    haystacks: int = 0
+    """The number of haystacks under the samples behind the finding."""
+
+    correlation: HaystackCorrelation | None = None
+    """The correlation between scores on the same haystack."""
+
+    samples: int = 0
+    """The number of samples behind the finding."""
+
+    of: int = 0
+    """The number of planned samples."""
+
+    of_model: OfModel | None = None
+    """What the samples show of the model's mean, if they show something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The selected cases of a run and their results."""
+
+    scope: Scope
+
+    results: Mapping[str, CaseResult]
+    """The results by case id; a case without one never came back."""
+
+    control_variate: Mapping[SampleRef, float] | None = None
+    """The scores, 0 to 1, of a baseline that is not run again; None without one."""
+
+    likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
+    """The likelihoods of gold answers that were measured."""
+
+    baseline_likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
+
+    unfinished: frozenset[str] = frozenset()
+    """The ids of the cases whose tests an interruption ended; their results are those so far."""
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """The ids of the cases that ended with an error."""
+        return frozenset(case_id for case_id, result in self.results.items() if result.error is not None)
+
+    @property
+    def baseline_scores(self) -> dict[SampleRef, float]:
+        """The baseline's score of every sample that was compared."""
+        return {
+            SampleRef(result.case.id, outcome.index): score
+            for result in self.results.values()
+            for outcome, score in zip(result.outcomes, result.baseline, strict=False)
+        }
+
+
+class GateEvaluator:
+    """The gates of one run, applied to its case results."""
+
+    def __init__(self, thresholds: Thresholds, measured: Measured):
+        self.thresholds = thresholds
+        self.measured = measured
+        self.panels = build_panels(thresholds, measured.scope)
+        # The scores, 0 to 1, of all samples of the panels.
+        self.scores = {
+            SampleRef(result.case.id, outcome.index): outcome.score.value
+            for result in measured.results.values()
+            if (result.case.family, result.case.length) in self.panels
+            for outcome in result.outcomes
+        }
+        # Several gates, and their evidence curves, rest on the same hypothesis.
+        self._analyses: dict[tuple[PanelKey, Hypothesis], InterimAnalysis] = {}
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Return the verdicts on scores in the order of the thresholds file, one per length for some kinds."""
+        verdicts: list[Verdict] = []
+        for gate in self.thresholds.gates:
+            if gate.kind in ("level", "category"):
+                required = self.measured.scope.threshold_of(gate)
+                for length in self.measured.scope.verdict_lengths(gate):
+                    finding = self.finding(gate, length)
+                    verdicts.append(
+                        _gate_verdict(gate, finding, length=length, measured=finding.score, required=required)
+                    )
+            elif gate.kind == "effective_length":
+                scope = self.measured.scope
+                required = scope.required_length(gate)
+                findings = {length: self.finding(gate, length) for length in scope.lengths}
+                words = {length: finding.word for length, finding in findings.items()}
+                means = {length: finding.score for length, finding in findings.items()}
+                reaches = _effective_length_finding(words, required, scope.threshold_of(gate), means)
+                finding = _with_counts(_first_unmeasured(findings) or reaches, findings)
+                settled = settled_scores(words)
+                longest = None if settled is None else effective_length(settled, HALF)
+                verdicts.append(_gate_verdict(gate, finding, measured=longest, required=float(required)))
+            elif gate.kind == "weighted_average":
+                verdicts.append(self._average_verdict(gate))
+        return tuple(verdicts)
+
+    def phase_verdicts(self) -> tuple[Verdict, ...]:
+        """Return the verdicts of all gates on the worst phase, one per length."""
+        return tuple(
+            self._phase_verdict(gate, length)
+            for gate in self.thresholds.gates
+            if gate.kind == "worst_phase"
+            for length in self.measured.scope.verdict_lengths(gate)
+        )
+
+    def compared_panels(self) -> Iterator[tuple[Panel, dict[SampleRef, float], dict[SampleRef, float]]]:
+        """Yield every panel that is compared with the baseline, with the scores of both models on its samples."""
+        baseline = self.measured.baseline_scores
+        for panel in self.panels.values():
+            if panel.non_inferiority is not None:
+                # Only those of the panel, so that the work per panel does not grow with the size of the run.
+                own = {ref: self.scores[ref] for ref in panel.order if ref in self.scores}
+                yield panel, own, {ref: baseline[ref] for ref in panel.order if ref in baseline}
+
+    def interval_alpha(self, hypothesis_alpha: float) -> float:
+        """Return the error probability of a two-sided interval that excludes the threshold if the verdict is final.
+
+        A hypothesis test is one-sided and has its share of the run's error probability.
+        """
+        return max(1 - self.thresholds.verdict.confidence, 2 * hypothesis_alpha)
+
+    def finding(self, gate: Gate, length: int) -> GateFinding:
+        """Return the result of a gate at one length."""
+        scope = self.measured.scope
+        tasks = scope.tasks_of(gate)
+        cases = {task: case for task, case in scope.cases_at(length).items() if task in tasks}
+        results = [self.measured.results[case.id] for case in cases.values() if case.id in self.measured.results]
+        problem = self.problem(list(cases.values()), results)
+        missing = [task for task in tasks if task not in cases]
+        if problem is None and scope.signal == "likelihood":
+            return GateFinding(word="not measured", reason="--signal likelihood generates no answers")
+        if problem is None and cases and not missing:
+            return self._measured_finding(gate, length, results)
+        rest = len(missing) - 1
+        more = f" and {rest} more task{'s' if rest > 1 else ''}" if rest > 0 else ""
+        return GateFinding(
+            word="error" if problem else "not measured",
+            reason=problem or f"partial: {missing[0]}{more} not run at {_shown(length)}",
+            samples=sum(len(result.outcomes) for result in results),
+            of=sum(len(case.planned) for case in cases.values()),
+        )
+
+    def analysis(self, panel: Panel, hypothesis: Hypothesis) -> InterimAnalysis:
+        """Return the test of a hypothesis on the panel's scores."""
+        key = (panel.family, panel.length), hypothesis
+        if key not in self._analyses:
+            control_variate = self.measured.control_variate
+            self._analyses[key] = panel.analyze(hypothesis, self.scores, control_variate=control_variate)
+        return self._analyses[key]
+
+    def problem(self, cases: Sequence[Case], results: Sequence[CaseResult]) -> str | None:
+        """Return why the gate is an error: a case that failed or one that never came back."""
+        failed = next((f"{result.case.id}: {result.error}" for result in results if result.error is not None), None)
+        lost = next((f"{case.id}: no result came back" for case in cases if case.id not in self.measured.results), None)
+        return failed or lost
+
+    def _measured_finding(self, gate: Gate, length: int, results: Sequence[CaseResult]) -> GateFinding:
+        scope = self.measured.scope
+        panel = self.panels[gate_family(gate, scope.task_families), length]
+        hypothesis = hypothesis_of(gate, scope, length, panel)
+        analysis = self.analysis(panel, hypothesis)
+        samples, of = analysis.samples, analysis.planned_samples
+        means = [result.score for result in results]
+        if samples == 0 or any(mean is None for mean in means):
+            reason = f"cases without a sample: {sum(mean is None for mean in means) or len(means)} of {len(means)}"
+            return GateFinding(word="inconclusive", reason=reason, samples=samples, of=of)
+        mean = math.fsum(mean for mean in means if mean is not None) / len(means)
+        alpha = ESTIMATE_ALPHA if gate.is_estimate else self.interval_alpha(hypothesis.alpha)
+        if gate.kind == "weighted_average":
+            # The interval of the average holds if those of all lengths do.
+            alpha = (1 - self.thresholds.verdict.confidence) / len(scope.lengths) / scope.series
+        queue = panel.queue(hypothesis.case_ids)
+        values = queue.weighted_means(self.scores, analysis.clusters)
+        planned = stratified_interval(values, queue.strata, alpha=alpha)
+        uniform = panel.uniform_queue(hypothesis.case_ids)
+        of_model = values if uniform is queue else uniform.weighted_means(self.scores)
+        word: VerdictWord = analysis.decision.verdict if analysis.decision else "inconclusive"
+        if word == "inconclusive" and hypothesis.confirmation and analysis.of_model and samples == of:
+            # The planned samples fail, which is not shown for the model.
+            word = "near"
+        score = to_points(mean)
+        required = None if gate.is_estimate else scope.threshold_of(gate)
+        text = f"{score:.1f}" if required is None else _comparison_text(score, word, required, length)
+        if required is not None and analysis.of_model == "near" and word != "near":
+            text += "; NEAR: the model's own mean may be on either side"
+        return GateFinding(
+            word=word,
+            reason=text + extent(samples, of),
+            score=score,
+            interval=_in_points(queue, planned, mean),
+            model_interval=_in_points(queue, model_interval(of_model, uniform.haystacks, alpha=alpha), mean),
+            confidence=1 - alpha,
+            haystacks=queue.haystacks.count(len(values)),
+            correlation=correlation(queue.values_by_case(values)),
+            samples=samples,
+            of=of,
+            of_model=analysis.of_model,
+        )
+
+    def _average_verdict(self, gate: Gate) -> Verdict:
+        findings = {length: self.finding(gate, length) for length in self.measured.scope.lengths}
+        required = self.measured.scope.threshold_of(gate)
+        without_score = next((finding for finding in findings.values() if finding.score is None), None)
+        unmeasured = _first_unmeasured(findings) or without_score
+        if unmeasured is not None:
+            return _gate_verdict(gate, _with_counts(unmeasured, findings), measured=None, required=required)
+        scores = {length: finding.score for length, finding in findings.items() if finding.score is not None}
+        value = weighted_average(scores, rising=gate.rising)
+        low, high = _average_interval({length: finding.interval for length, finding in findings.items()}, gate)
+        of_model = _average_interval({length: finding.model_interval for length, finding in findings.items()}, gate)
+        word: VerdictWord = "pass" if low > required else "fail" if high <= required else "inconclusive"
+        if all(finding.samples == finding.of for finding in findings.values()):
+            word = "pass" if value > required + to_points(TIE_TOLERANCE) else "fail"
+        if word == "fail" and of_model[1] > required and fails_only_below(self.thresholds, self.measured.scope):
+            word = "near"
+        finding = GateFinding(
+            word=word,
+            reason=_comparison_text(value, word, required),
+            interval=(low, high),
+            model_interval=of_model,
+            confidence=self.thresholds.verdict.confidence,
+        )
+        return _gate_verdict(gate, _with_counts(finding, findings), measured=value, required=required)
+
+    def _phase_verdict(self, gate: Gate, length: int) -> Verdict:
+        scope = self.measured.scope
+        required, finding = scope.threshold_of(gate), self.finding(gate, length)
+        if finding.score is None:
+            return _gate_verdict(gate, finding, length=length, measured=None, required=required)
+        panel = self.panels[PHASES, length]
+        hypothesis = hypothesis_of(gate, scope, length, panel)
+        queue = panel.queue(hypothesis.case_ids)
+        rows = queue.weighted_rows(self.scores, self.analysis(panel, hypothesis).clusters)
+        result = spread(
+            rows * queue.scale, queue.haystacks, gate.moduli, hypothesis.threshold or 0.0, alpha=hypothesis.alpha
+        )
+        pair, least, most = result.pair, to_points(result.at_least), to_points(result.at_most)
+        high, low = to_points(result.high), to_points(result.low)
+        measured = to_points(result.high - result.low)
+        bounds = {"fail": f"at least {least:.1f}", "pass": f"at most {most:.1f}"}.get(
+            finding.word, f"between {least:.1f} and {most:.1f}"
+        )
+        reason = (
+            f"phase {pair.high} mod {pair.modulus} at {_shown(length)}: {high:.1f}, phase {pair.low}: {low:.1f}; "
+            f"{measured:.1f} points apart ({bounds}), {required:g} allowed{extent(finding.samples, finding.of)}"
+        )
+        # The bounds are those of the model, and the finding's other values those of the mean over all phases.
+        finding = replace(
+            finding,
+            reason=reason,
+            interval=(least, most),
+            model_interval=None,
+            confidence=1 - 2 * hypothesis.alpha,
+            haystacks=queue.haystacks.count(len(rows)),
+            correlation=None,
+        )
+        return _gate_verdict(gate, finding, length=length, measured=measured, required=required)
+
+
+def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:
+    """Return True if the verdict fails the run.
+
+    A run that -k or -m narrowed is expected to leave gates unmeasured. In a whole run such a gate asks for lengths that
+    --lengths leaves out, and a pass would claim more than was measured.
+    """
+    if verdict.verdict == "underpowered":
+        return verdict.blocking and thresholds.regression.underpowered != "report"
+    if verdict.verdict == "inconclusive":
+        rules = thresholds.regression if verdict.kind == "regression" else thresholds.verdict
+        return verdict.blocking and rules.inconclusive == "fail"
+    failing = ("fail", "error") if narrowed else ("fail", "error", "not measured")
+    return verdict.blocking and verdict.verdict in failing
+
+
+def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) -> tuple[float, float]:
+    """Return the bounds of a panel's mean, in points, from those of its weighted clusters.
+
+    They contain the mean of the cases' means, which is not quite that of the weighted clusters.
+    """
+    low, high = (min(1.0, queue.scale * bound) for bound in bounds)
+    return to_points(min(low, mean)), to_points(max(high, mean))
+
+
+def _gate_verdict(
+    gate: Gate, finding: GateFinding, *, measured: float | None, required: float, length: int | None = None
+) -> Verdict:
+    """Return the verdict of a gate with this finding, at one length or over all of them."""
+    return Verdict(
+        name=gate.name if length is None else gate.verdict_name(length),
+        kind=gate.kind,
+        length=length,
+        measured=measured,
+        interval=finding.interval,
+        model_interval=finding.model_interval,
+        haystacks=finding.haystacks,
+        haystack_correlation=finding.correlation,
+        confidence=finding.confidence if finding.interval else None,
+        required=required,
+        samples=finding.samples,
+        of=finding.of,
+        verdict=finding.word,
+        blocking=gate.blocking,
+        reason=finding.reason,
+        of_model=finding.of_model,
+    )
+
+
+def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate: Gate) -> tuple[float, float]:
+    """Return the interval of a weighted average over lengths, from one interval for each."""
+    ends = [{length: ends[end] for length, ends in intervals.items() if ends} for end in (0, 1)]
+    low, high = (weighted_average(end, rising=gate.rising) for end in ends)
+    return low, high
+
+
+def _effective_length_finding(
+    words: Mapping[int, VerdictWord],
+    required: int,
+    threshold: float,
+    means: Mapping[int, float | None] | None = None,
+) -> GateFinding:
+    """Compare the effective length with the required one, given the verdict and the mean at each length.
+
+    The verdict is final as soon as those of the required and longer lengths are.
+    """
+    needs = f"needs at least {_shown(required)}"
+    if required > max(words):
+        return GateFinding(word="not measured", reason=f"{needs}, the longest tested length is {_shown(max(words))}")
+    long_enough = {word for length, word in words.items() if length >= required}
+    if "pass" in long_enough:
+        word: VerdictWord = "pass"
+    elif long_enough <= {"fail", "near"}:
+        word = "fail" if long_enough == {"fail"} else "near"
+    else:
+        word = "inconclusive"
+    settled = settled_scores(words)
+    if settled is None:
+        open_lengths = ", ".join(_shown(length) for length, at_length in words.items() if at_length == "inconclusive")
+        return GateFinding(word=word, reason=f"undecided at {open_lengths}; {needs} (mean above {threshold:g})")
+    reason = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
+    length = effective_length(settled, HALF)
+    failed_at = min((at for at, score in settled.items() if score < HALF and at > (length or 0)), default=None)
+    mean = None if failed_at is None else (means or {}).get(failed_at)
+    if word == "fail" and failed_at is not None and mean is not None:
+        reason += f": {_comparison_text(mean, word, threshold, failed_at)}"
+    else:
+        reason += f" (mean above {threshold:g})"
+    contiguous = contiguous_effective_length(settled, HALF)
+    if contiguous != length:
+        up_to = f"up to {_shown(contiguous)} only" if contiguous else "at none of the shortest lengths"
+        reason += f"; not monotone: without a gap it passes {up_to}"
+    return GateFinding(word=word, reason=reason)
+
+
+def shown_label(label: str | None) -> str:
+    """Return the label of an effective length as reports show it: `<1024` as `<1K`; `undecided` without one."""
+    if label is None:
+        return "undecided"
+    sign = label[0] if label[0] in "<>" else ""
+    return f"{sign}{_shown(int(label.removeprefix(sign)))}"
+
+
+def shown_verdict(verdict: str) -> str:
+    """Return the word that reports show for a verdict: `undecided` for what the JSON report calls inconclusive."""
+    return "undecided" if verdict == "inconclusive" else verdict
+
+
+def _shown(length: int) -> str:
+    return format_length(length).upper()
+
+
+def settled_scores(words: Mapping[int, VerdictWord]) -> dict[int, float] | None:
+    """Return 100 points for each length that passes and 0 for each that does not; None if any verdict is open."""
+    if not words or any(word not in ("pass", "fail", "near") for word in words.values()):
+        return None
+    return {length: 100.0 if word == "pass" else 0.0 for length, word in words.items()}
+
+
+def _first_unmeasured(findings: Mapping[int, GateFinding]) -> GateFinding | None:
+    """Return the finding that leaves a gate without a result: an error before a length that was not measured."""
+    unmeasured = [finding for finding in findings.values() if finding.word in ("error", "not measured")]
+    return min(unmeasured, key=lambda finding: finding.word, default=None)
+
+
+def _with_counts(finding: GateFinding, findings: Mapping[int, GateFinding]) -> GateFinding:
+    """Return the finding with the samples of all lengths, which its reason mentions too if it was measured."""
+    samples = sum(finding.samples for finding in findings.values())
+    of = sum(finding.of for finding in findings.values())
+    is_measured = finding.word in ("pass", "near", "fail", "inconclusive")
+    reason = finding.reason + (extent(samples, of) if is_measured else "")
+    return replace(finding, reason=reason, score=None, samples=samples, of=of)
+
+
+def _comparison_text(mean: float, word: VerdictWord, required: float, length: int | None = None) -> str:
+    """Return the text that compares a mean at a length, or over all lengths, with the required one, both in points."""
+    place = "over all lengths" if length is None else f"at {_shown(length)}"
+    doubt = {"pass": "", "fail": "", "near": "; not shown to be below it for the model"}.get(word, "; undecided")
+    return f"mean {mean:.1f} {place}, needs more than {required:g}{doubt}"
+
+
+def extent(samples: int, of: int) -> str:
+    """Return the number of samples behind a finding as text."""
+    return f" (all {of} samples)" if samples == of else f" ({samples} of {of} samples)"

@@ -1,0 +1,243 @@
+"""From gates to hypotheses: the panels of a run, and the hypotheses that a panel tests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from longctx.fixtures.records import PHASES, Case
+from longctx.plugins.evidence.points import from_points
+from longctx.plugins.evidence.sequential import ErrorShares, Hypothesis, NonInferiority
+from longctx.plugins.thresholds.records import Gate, Reference, Thresholds, VerdictSettings
+from longctx.plugins.verdicts.panels import Panel
+
+# A family of tasks and a length in tokens.
+PanelKey = tuple[str, int]
+RULER = "ruler"
+# The effective length on all of RULER is measured in every run that selects all its tasks, even if no gate requires it.
+HEADLINE = Gate(name="effective length", kind="effective_length")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The facts about a run that its gates depend on and that are known before anything is measured."""
+
+    lengths: tuple[int, ...]
+    """All lengths of the run in tokens, shortest first."""
+
+    cases: Sequence[Case]
+    """The selected cases."""
+
+    reference: Reference
+    """The reference model's scores on RULER, which gates without a number of their own require."""
+
+    ruler_aspects: Mapping[str, str]
+    """All tasks of RULER with their aspect. A gate on RULER or on an aspect needs every one of its tasks."""
+
+    claimed_length: int | None
+    """The longest input that the checkpoint claims, in tokens; None if it makes no claim."""
+
+    misfits: Collection[str] = field(default_factory=frozenset)
+    """The ids of the cases whose samples cannot be built; they are in no queue."""
+
+    seed: int = 0
+
+    has_baseline: bool = False
+
+    baseline_is_final: bool = False
+    """True if no sample of the baseline will be added to those in its journal."""
+
+    full: bool = False
+    """True if all samples are measured, even if a verdict is final earlier."""
+
+    signal: str = "answers"
+    """`answers`, `likelihood` or `both`: what is measured."""
+
+    task_families: Mapping[str, str] = field(default_factory=dict)
+    """All tasks with their family, the group of tasks over which a mean is taken."""
+
+    draw_rates: Mapping[str, float] = field(default_factory=dict)
+    """By case id, the rates at which samples are drawn; 1 for a case without one."""
+
+    is_same_checkpoint: bool = False
+    """True if the baseline is the checkpoint under test in the same execution, so that nothing need be compared."""
+
+    series: int = 1
+    """The number of runs that share the probability of a wrong failure, as those of a watch do."""
+
+    def cases_at(self, length: int) -> dict[str, Case]:
+        """Return the selected cases at a length, keyed by task."""
+        return {case.task: case for case in self.cases if case.length == length}
+
+    def compares(self, family: str) -> bool:
+        """Return True if the run compares the family with a baseline; phase sweeps compare a model with itself."""
+        return self.has_baseline and family != PHASES
+
+    def tasks_of(self, gate: Gate) -> tuple[str, ...]:
+        """Return the tasks whose mean a gate is about."""
+        if gate.tasks:
+            return gate.tasks
+        if gate.category is not None:
+            return tuple(task for task, family in self.task_families.items() if family == gate.category)
+        return tuple(task for task, aspect in self.ruler_aspects.items() if gate.aspect in (None, aspect))
+
+    def lengths_of(self, gate: Gate) -> tuple[int, ...]:
+        """Return the lengths of the run that a gate is about."""
+        return tuple(length for length in self.lengths if not gate.lengths or length in gate.lengths)
+
+    def verdict_lengths(self, gate: Gate) -> list[int]:
+        """Return the lengths at which a gate has a verdict: those of the run, and those that it names besides."""
+        return sorted({*self.lengths_of(gate), *gate.lengths})
+
+    def threshold_of(self, gate: Gate) -> float:
+        """Return the score from 0 to 100 that a gate requires: its own number or the reference's for its tasks.
+
+        For the worst phase, the largest difference that is allowed.
+        """
+        if gate.within is not None:
+            return gate.within
+        return gate.above if gate.above is not None else self.reference.scores[gate.aspect or "mean"]
+
+    def required_length(self, gate: Gate) -> int:
+        """Return the length that a gate requires; a claim requires the longest tested length within it."""
+        if gate.at_least is not None:
+            return gate.at_least
+        claimed = self.claimed_length or max(self.lengths)
+        return max((length for length in self.lengths if length <= claimed), default=min(self.lengths))
+
+
+def fails_only_below(thresholds: Thresholds, scope: Scope) -> bool:
+    """Return True if a gate on a mean fails only where the model is shown to be below its threshold."""
+    return scope.series > 1 or thresholds.verdict.near == "pass"
+
+
+def estimate_gate(category: str) -> Gate:
+    """Return a gate that measures a category's mean and requires nothing."""
+    return replace(HEADLINE, kind="category", category=category)
+
+
+def gate_family(gate: Gate, task_families: Mapping[str, str]) -> str:
+    """Return the family whose panels a gate is about; the tasks of a gate all belong to one family."""
+    return task_families.get(gate.tasks[0], RULER) if gate.tasks else gate.category or RULER
+
+
+def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
+    """Return the panels of a run, shortest length first.
+
+    Every hypothesis of the run is tested at the same alpha, an equal part (Bonferroni) of the error probability that
+    the thresholds allow; the comparisons with a baseline share another one.
+    """
+    families = tuple(dict.fromkeys(case.family for case in scope.cases))
+    tested = {(case.family, case.length) for case in scope.cases}
+    compared = {key for key in tested if scope.compares(key[0]) and not scope.is_same_checkpoint}
+    keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
+    gates = [HEADLINE, *filter(_drives_sampling, thresholds.gates)]
+    gate_hypotheses = {key: _gate_hypotheses(gates, scope, key) for key in keys}
+    tests = max(1, sum(each.threshold is not None for group in gate_hypotheses.values() for each in group))
+    error, settings = 1 - thresholds.verdict.confidence, thresholds.regression
+    is_confirmed = settings.population and settings.lost_here == "report"
+    below = ErrorShares.of_run(error / tests / scope.series, 1) if fails_only_below(thresholds, scope) else None
+    non_inferiority = NonInferiority(
+        drop=from_points(settings.drop),
+        clear=from_points(settings.clear_points),
+        # Without a test that confirms it, a failure is final, and all runs of a series share its error.
+        alpha=error / max(1, len(compared)) / (1 if is_confirmed else scope.series),
+        pass_alpha=error,
+        finite_population=settings.population,
+        confirmation=ErrorShares.of_run(error / scope.series, len(compared)) if is_confirmed else None,
+    )
+    return {
+        key: Panel(
+            *key,
+            _buildable_cases(scope, key),
+            seed=scope.seed,
+            hypotheses=[
+                replace(
+                    hypothesis,
+                    # The phases of a needle are about the model in any case.
+                    alpha=error / tests / (scope.series if hypothesis.moduli else 1),
+                    confirmation=None if hypothesis.moduli or hypothesis.threshold is None else below,
+                    indifference_zone=from_points(thresholds.verdict.indifference_zone),
+                )
+                for hypothesis in (*group, *_estimate_of_rest(group, scope, key, thresholds.verdict))
+            ],
+            non_inferiority=non_inferiority if key in compared else None,
+            full=scope.full,
+            draw_rates={
+                case.id: rate
+                for case in scope.cases
+                if (rate := scope.draw_rates.get(case.id)) and (case.family, case.length) == key
+            },
+            draws_by_weight=thresholds.regression.population,
+        )
+        for key, group in gate_hypotheses.items()
+    }
+
+
+def hypothesis_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Hypothesis:
+    """Return the panel's hypothesis for a gate at a length, or one like it that does not drive sampling."""
+    case_ids, threshold = _case_ids(gate, scope, (panel.family, length)), _threshold_share(gate, scope)
+    for hypothesis in panel.hypotheses:
+        if (hypothesis.case_ids, hypothesis.threshold, hypothesis.moduli) == (case_ids, threshold, gate.moduli):
+            return hypothesis
+    return Hypothesis(
+        case_ids=case_ids,
+        threshold=threshold,
+        moduli=gate.moduli,
+        indifference_zone=panel.hypotheses[0].indifference_zone,
+        alpha=panel.hypotheses[0].alpha,
+        confirmation=panel.hypotheses[0].confirmation if gate.kind != "worst_phase" else None,
+        drives_sampling=False,
+    )
+
+
+def _gate_hypotheses(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list[Hypothesis]:
+    """Return the distinct hypotheses of the gates on a panel, leaving out gates with a task that was not selected."""
+    family, length = key
+    hypotheses: dict[Hypothesis, None] = {}
+    for gate in gates:
+        if gate_family(gate, scope.task_families) != family:
+            continue
+        tasks = scope.tasks_of(gate)
+        if not tasks or not set(scope.cases_at(length)).issuperset(tasks) or length not in scope.lengths_of(gate):
+            continue
+        threshold = _threshold_share(gate, scope)
+        hypotheses[Hypothesis(case_ids=_case_ids(gate, scope, key), threshold=threshold, moduli=gate.moduli)] = None
+    return list(hypotheses)
+
+
+def _drives_sampling(gate: Gate) -> bool:
+    """Return True if samples are measured for a gate; those of a phase sweep are measured for nothing else."""
+    return gate.kind == "worst_phase" or (gate.blocking and gate.kind != "likelihood")
+
+
+def _threshold_share(gate: Gate, scope: Scope) -> float | None:
+    """Return a gate's threshold from 0 to 1; None if the gate needs the mean itself.
+
+    It does for an estimate, and for a weighted average over lengths, to which every length contributes.
+    """
+    return None if gate.kind == "weighted_average" or gate.is_estimate else from_points(scope.threshold_of(gate))
+
+
+def _estimate_of_rest(
+    hypotheses: Sequence[Hypothesis], scope: Scope, key: PanelKey, settings: VerdictSettings
+) -> list[Hypothesis]:
+    """Return an estimate, to the precision that the settings give, for the cases without a hypothesis.
+
+    A baseline that runs too needs no estimate: the comparison decides how many of their samples are measured.
+    """
+    tested = frozenset[str]().union(*(hypothesis.case_ids for hypothesis in hypotheses))
+    rest = frozenset(case.id for case in _buildable_cases(scope, key)) - tested
+    if scope.has_baseline and not scope.baseline_is_final:
+        rest = frozenset()
+    estimate = Hypothesis(case_ids=rest, threshold=None, precision=from_points(settings.precision))
+    return [estimate] if rest or not hypotheses else []
+
+
+def _case_ids(gate: Gate, scope: Scope, key: PanelKey) -> frozenset[str]:
+    tasks = scope.tasks_of(gate)
+    return frozenset(case.id for case in _buildable_cases(scope, key) if case.task in tasks)
+
+
+def _buildable_cases(scope: Scope, key: PanelKey) -> list[Case]:
+    return [case for case in scope.cases if (case.family, case.length) == key and case.id not in scope.misfits]

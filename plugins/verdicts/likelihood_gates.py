@@ -1,0 +1,305 @@
+"""Gates on the likelihood of gold answers: when to stop measuring, the verdicts, and the results for reports.
+
+Likelihood measures calibration and format as well as retrieval, so no other gate rests on it. A gate of this kind
+passes only if the gold answers are also likelier than their foils: among models that answer everything wrong,
+likelihood ranks fluency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass, replace
+from typing import TYPE_CHECKING
+
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import Verdict, VerdictWord
+from longctx.plugins.evidence.clusters import (
+    CLUSTERS_PER_LOOK,
+    ESTIMATE_ALPHA,
+    ClusteredQueue,
+    SampleRef,
+    first_precise_look,
+)
+from longctx.plugins.evidence.likelihood import (
+    DIFFERENCE_CLIP,
+    Estimate,
+    LikelihoodChange,
+    LikelihoodEstimates,
+    Likelihoods,
+    change,
+    difference_means,
+    estimates,
+    evidence_gain_of,
+    finished_clusters,
+    gain_of,
+    margin_estimate,
+    recovery_differences,
+    recovery_estimate,
+)
+from longctx.plugins.evidence.points import from_points, to_points
+from longctx.plugins.evidence.statistics import Decision, decide_level
+from longctx.plugins.thresholds.records import Gate, Thresholds
+from longctx.plugins.verdicts.evaluate import GateEvaluator, extent
+from longctx.plugins.verdicts.hypotheses import PanelKey, Scope, gate_family
+from longctx.plugins.verdicts.panels import ModelRole, Panel
+
+if TYPE_CHECKING:
+    from longctx.plugins.verdicts.evaluate import GateEvaluator
+
+# Without a gate, a panel is measured until the interval of its gain has this half width, in nats.
+PRECISION = 0.5
+# The number of clusters handed out beyond the finished ones.
+CLUSTERS_AHEAD = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LikelihoodRule:
+    """The gates that decide how many samples of one panel are measured."""
+
+    panel: Panel
+    gates: tuple[tuple[Gate, frozenset[str]], ...]
+    """The blocking gates with the ids of the cases that each is about."""
+    alpha: float
+    """The largest probability of a wrong verdict of one gate."""
+
+    def queue(self, failed: Collection[str] = ()) -> ClusteredQueue:
+        """Return the samples with a gold answer, without those of failed cases, in a uniformly random order.
+
+        Rates at which answers are drawn follow from the spread of scores, which says nothing about likelihoods.
+        """
+        return self.panel.uniform_queue(_gold_cases(self.panel).difference(failed))
+
+    def stop(self, known: Likelihoods, failed: Collection[str] = ()) -> int | None:
+        """Return the number of clusters of the queue after which nothing more is needed; None if more are."""
+        queue, stop = self.queue(failed), None
+        gates = [(gate, cases) for gate, cases in self.gates if cases.isdisjoint(failed)]
+        if not self.panel.full and gates:
+            stops = [self._gate_stop(gate, self.panel.uniform_queue(cases), known) for gate, cases in gates]
+            if None not in stops:
+                # As many clusters as hold the last samples of all gates.
+                decided = set(stops)
+                stop = max(place for place, refs in enumerate(queue.clusters, start=1) if not decided.isdisjoint(refs))
+        elif not self.panel.full:
+            # Without a gate, the gain has to be precise.
+            means = (difference_means(queue, known, gain_of) + 1) / 2
+            stop = first_precise_look(means, queue, PRECISION / (2 * DIFFERENCE_CLIP))
+        finished = finished_clusters(queue, known)
+        return finished if stop is None and finished == len(queue.clusters) else stop
+
+    def next_samples(
+        self, known: Mapping[ModelRole, Likelihoods], failed: Collection[str]
+    ) -> tuple[tuple[ModelRole, SampleRef], ...]:
+        """Return the samples to measure next, in queue order; a baseline is measured on the same ones."""
+        queue = self.queue(failed)
+        stop = self.stop(known["model"], failed)
+        if stop is None:
+            ahead = finished_clusters(queue, known["model"]) + CLUSTERS_AHEAD
+            stop = min(len(queue.clusters), max(queue.min_clusters, ahead))
+        wanted = queue.refs[: queue.sample_count(stop)]
+        return tuple((role, ref) for ref in wanted for role, values in known.items() if ref not in values)
+
+    def _gate_stop(self, gate: Gate, queue: ClusteredQueue, known: Likelihoods) -> SampleRef | None:
+        """Return the last sample that the gate's verdict needs; None while it is open."""
+        decision = _decide(gate, queue, known, self.alpha)
+        if decision is None:
+            return None
+        finished = finished_clusters(queue, known)
+        for clusters in range(decision.stopping_time, finished + 1, CLUSTERS_PER_LOOK):
+            # So many clusters suffice if a recovery is defined after them, and gold is told from foils.
+            if gate.measure == "recovery":
+                gains, most = (difference_means(queue, known, value, clusters) for value in (gain_of, evidence_gain_of))
+                if recovery_estimate(gains.tobytes(), most.tobytes(), queue, 2 * self.alpha) is None:
+                    continue
+            margin = margin_estimate(queue, known, clusters=clusters, alpha=2 * self.alpha)
+            if decision.verdict == "fail" or margin is None or margin.low > 0 or margin.high <= 0:
+                return queue.refs[queue.sample_count(clusters) - 1]
+        return None
+
+
+def _gold_cases(panel: Panel) -> frozenset[str]:
+    """Return the ids of the panel's cases that have gold answers."""
+    return frozenset(case.id for case in panel.cases.values() if case.has_gold)
+
+
+def build_rules(
+    thresholds: Thresholds, scope: Scope, panels: Mapping[PanelKey, Panel]
+) -> dict[PanelKey, _LikelihoodRule]:
+    """Return the rules of all panels that have gold answers; the gates share the error probability of the file."""
+    gates = [gate for gate in thresholds.gates if gate.kind == "likelihood"]
+    tests = sum(len(scope.lengths_of(gate)) for gate in gates)
+    alpha = (1 - thresholds.verdict.confidence) / max(1, tests)
+    return {
+        key: _LikelihoodRule(
+            panel=panel,
+            gates=tuple(
+                (gate, cases)
+                for gate in gates
+                if gate.blocking and panel.length in scope.lengths_of(gate) and (cases := _cases(gate, scope, panel))
+            ),
+            alpha=alpha,
+        )
+        for key, panel in panels.items()
+        if _gold_cases(panel)
+    }
+
+
+def _decide(gate: Gate, queue: ClusteredQueue, known: Likelihoods, alpha: float) -> Decision | None:
+    """Return the decision of a gate on the finished clusters; None while it is open.
+
+    It regards neither the foils nor whether a recovery is defined.
+    """
+    assert gate.above is not None
+    gains = difference_means(queue, known, gain_of)
+    threshold = gate.above / (DIFFERENCE_CLIP * queue.scale)
+    if gate.measure == "recovery":
+        most = difference_means(queue, known, evidence_gain_of)
+        gains, threshold = recovery_differences(gains, most, from_points(gate.above)), 0.0
+    return decide_level(
+        (gains + 1) / 2,
+        min(max((threshold + 1) / 2, 0.0), 1.0),
+        alpha=alpha,
+        population=len(queue.clusters),
+        min_observations=queue.min_clusters,
+    )
+
+
+def likelihood_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
+    """Return the verdicts of all likelihood gates, one per length."""
+    scope = evaluator.measured.scope
+    rules = build_rules(evaluator.thresholds, scope, evaluator.panels)
+    return tuple(
+        _verdict(evaluator, rules, gate, length)
+        for gate in evaluator.thresholds.gates
+        if gate.kind == "likelihood"
+        for length in scope.verdict_lengths(gate)
+    )
+
+
+def _cases(gate: Gate, scope: Scope, panel: Panel) -> frozenset[str]:
+    """Return the ids of the gate's cases in the panel; empty unless all of its tasks are there."""
+    if gate_family(gate, scope.task_families) != panel.family:
+        return frozenset()
+    tasks = set(scope.tasks_of(gate))
+    cases = frozenset(case.id for case in panel.cases.values() if case.task in tasks and case.has_gold)
+    return cases if len(cases) == len(tasks) else frozenset()
+
+
+def _verdict(evaluator: GateEvaluator, rules: Mapping[PanelKey, _LikelihoodRule], gate: Gate, length: int) -> Verdict:
+    scope = evaluator.measured.scope
+    tasks = scope.tasks_of(gate)
+    cases = [case for case in scope.cases_at(length).values() if case.task in tasks]
+    results = [evaluator.measured.results[case.id] for case in cases if case.id in evaluator.measured.results]
+    assert gate.above is not None
+    verdict = Verdict(
+        name=gate.verdict_name(length),
+        kind="likelihood",
+        length=length,
+        measured=None,
+        interval=None,
+        confidence=None,
+        required=gate.above,
+        samples=0,
+        of=sum(len(case.planned) for case in cases),
+        verdict="not measured",
+        blocking=gate.blocking,
+        reason=f"likelihood: not all tasks run at {format_length(length)}",
+    )
+    if (problem := evaluator.problem(cases, results)) is not None:
+        return replace(verdict, verdict="error", reason=problem)
+    rule = rules.get((gate_family(gate, scope.task_families), length))
+    gate_cases = _cases(gate, scope, rule.panel) if rule else frozenset()
+    return verdict if rule is None or not gate_cases else _measured_verdict(evaluator, rule, gate, gate_cases, verdict)
+
+
+def _measured_verdict(
+    evaluator: GateEvaluator, rule: _LikelihoodRule, gate: Gate, cases: frozenset[str], verdict: Verdict
+) -> Verdict:
+    all_known = evaluator.measured.likelihoods
+    failed = evaluator.measured.failed
+    whole, queue = rule.queue(failed), rule.panel.uniform_queue(cases)
+    stop = rule.stop(all_known, failed)
+    used = whole.refs if stop is None else whole.refs[: whole.sample_count(stop)]
+    known = {ref: all_known[ref] for ref in used if ref in all_known and ref.case_id in cases}
+    clusters = finished_clusters(queue, known)
+    result = estimates(queue, known, clusters=clusters, alpha=2 * rule.alpha)
+    if result is None:
+        return replace(verdict, verdict="inconclusive", reason="likelihood: no sample was measured")
+    # A gain in nats, or a recovery in points.
+    estimate: Estimate | None = result.gain
+    if gate.measure == "recovery":
+        estimate = result.recovery and Estimate(*map(to_points, astuple(result.recovery)))
+    word, comparison = _judged(gate, _decide(gate, queue, known, rule.alpha), estimate, result.margin)
+    return replace(
+        verdict,
+        measured=None if estimate is None else estimate.mean,
+        interval=None if estimate is None else (estimate.low, estimate.high),
+        model_interval=None if estimate is None else (estimate.model_low, estimate.model_high),
+        confidence=1 - 2 * rule.alpha if estimate else None,
+        samples=result.samples,
+        verdict=word,
+        reason=f"likelihood: {comparison}{extent(result.samples, verdict.of)}",
+    )
+
+
+def _judged(
+    gate: Gate, decision: Decision | None, estimate: Estimate | None, margin: Estimate | None
+) -> tuple[VerdictWord, str]:
+    """Return the verdict and its reason, given the estimates of the gate's measure and of the distance from foils."""
+    if estimate is None:
+        return "inconclusive", "recovery is undefined, because the evidence alone gains less than 0.3 nats"
+    value = f"gain {estimate.mean:.2f} nats" if gate.measure == "gain" else f"recovery {estimate.mean:.1f}"
+    if decision is None:
+        return "inconclusive", f"{value} is not yet told from {gate.above:g}"
+    if decision.verdict == "fail":
+        return "fail", f"{value} is not above {gate.above:g}"
+    text = f"{value} is above {gate.above:g}"
+    if margin is None or margin.low > 0:
+        return "pass", f"{text}{'' if margin else '; there are no distractors to compare with'}"
+    if margin.high <= 0:
+        return "fail", f"{text}, but distractors are at least as likely (gold - foil {margin.mean:+.2f} nats)"
+    return "inconclusive", f"{text}, but gold - foil {margin.mean:+.2f} nats is not yet told from 0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelLikelihood:
+    """The likelihoods of one panel, for reports."""
+
+    family: str
+    length: int
+    pooled: LikelihoodEstimates
+    cases: Mapping[str, LikelihoodEstimates]
+    """By case id."""
+    change: LikelihoodChange | None
+    """The comparison with the baseline; None without one."""
+
+
+def panel_likelihoods(evaluator: GateEvaluator) -> tuple[PanelLikelihood, ...]:
+    """Return the likelihoods of all panels that have any; failed cases are left out and reported as errors."""
+    measured = evaluator.measured
+    results = []
+    for rule in build_rules(evaluator.thresholds, measured.scope, evaluator.panels).values():
+        panel, queue = rule.panel, rule.queue(measured.failed)
+        known = {ref: measured.likelihoods[ref] for ref in queue.refs if ref in measured.likelihoods}
+        stop = rule.stop(known, measured.failed)
+        clusters = finished_clusters(queue, known) if stop is None else stop
+        pooled = estimates(queue, known, clusters=clusters, alpha=ESTIMATE_ALPHA)
+        if pooled is None:
+            continue
+        used = {ref: known[ref] for ref in queue.refs[: queue.sample_count(clusters)]}
+        by_case: dict[str, LikelihoodEstimates] = {}
+        for case_id in panel.cases:
+            case_queue = panel.uniform_queue({case_id})
+            own = {ref: used[ref] for ref in case_queue.refs if ref in used}
+            finished = finished_clusters(case_queue, own)
+            result = estimates(case_queue, own, clusters=finished, alpha=ESTIMATE_ALPHA)
+            by_case |= {} if result is None else {case_id: result}
+        results.append(
+            PanelLikelihood(
+                family=panel.family,
+                length=panel.length,
+                pooled=pooled,
+                cases=by_case,
+                change=change(queue, used, measured.baseline_likelihoods, alpha=ESTIMATE_ALPHA),
+            )
+        )
+    return tuple(results)

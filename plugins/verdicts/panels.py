@@ -1,0 +1,321 @@
+"""A panel: the cases of one family at one length, the hypotheses about them, and the samples to measure next.
+
+All samples of a panel form one queue in a random order, the same on every machine. Evidence is read from the
+start of the queue up to the first unfinished sample, never in the order of completion: samples that finish early are
+not a random choice of all. Samples that share a context stay together in the queue and form one cluster of evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, takewhile
+from typing import Literal
+
+from longctx.fixtures.records import Case
+from longctx.fixtures.seeding import stable_hash
+from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef, cluster_of
+from longctx.plugins.evidence.e_process import Floats
+from longctx.plugins.evidence.sequential import (
+    MAX_CLUSTERS_AHEAD,
+    Hypothesis,
+    InterimAnalysis,
+    NonInferiority,
+    Scores,
+    analyze,
+    analyze_pairs,
+    pairs_until_verdict,
+    samples_until_verdict,
+)
+
+ModelRole = Literal["model", "baseline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelStatus:
+    """The state of a panel's tests, and the samples that its open verdicts need next."""
+
+    evidence_counts: Mapping[str, int]
+    """By case id, the number of samples behind the tests, from the start of the case's part of the queue."""
+
+    paired_counts: Mapping[str, int]
+    """By case id, how many of these samples were compared with the baseline."""
+
+    next_samples: tuple[tuple[ModelRole, SampleRef], ...]
+    """The samples to measure next, in queue order, each with the model that has to answer it.
+
+    They are those that the soonest possible verdicts need and hardly more, so that many workers together do the work
+    of one. The tuple is empty once all verdicts are final.
+    """
+
+    analyses: Mapping[Hypothesis, InterimAnalysis]
+    """The tests of the hypotheses that drive sampling."""
+
+    comparison: InterimAnalysis | None
+    """The test against the baseline; None without one."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True if a loss of the pairs is to be tested on all panels of the run together."""
+        return self.comparison is not None and self.comparison.is_doubtful
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PanelScores:
+    """The results from which a panel's status follows."""
+
+    model: Scores
+    """The scores of the model under test."""
+
+    baseline: Scores | None
+    """The scores of the baseline; None in a run without one."""
+
+    control_variate: Scores | None
+    """The scores of a baseline to which nothing will be added; None if there is none."""
+
+    failed: Collection[str]
+    """The ids of the cases that ended with an error."""
+
+
+class Panel:
+    """The cases of one family at one length, and the hypotheses about them."""
+
+    def __init__(
+        self,
+        family: str,
+        length: int,
+        cases: Sequence[Case],
+        *,
+        seed: int,
+        hypotheses: Iterable[Hypothesis],
+        non_inferiority: NonInferiority | None = None,
+        full: bool = False,
+        draw_rates: Mapping[str, float] | None = None,
+        draws_by_weight: bool = True,
+    ):
+        self.family = family
+        self.length = length
+        self.cases = {case.id: case for case in cases}
+        self.hypotheses = tuple(hypotheses)
+        self.non_inferiority = non_inferiority
+        self.full = full
+        self.draw_rates = draw_rates or (_rates_by_weight(cases) if draws_by_weight else {})
+        """By case id, the rate at which a case's clusters are drawn; 1 for a case without one. Without given rates, and
+        for a panel that is compared with a baseline, they are proportional to the weights of clusters; empty if these
+        are equal, or with `draws_by_weight` off, for a uniformly random order."""
+        self._given_rates = draw_rates or {}
+        self._seed = seed
+        self._refs: dict[frozenset[str], tuple[SampleRef, ...]] = {}
+        self._queues: dict[frozenset[str], ClusteredQueue] = {}
+
+    @cached_property
+    def order(self) -> tuple[SampleRef, ...]:
+        """All samples in queue order. Leaving out a case or adding samples never reorders the others.
+
+        Clusters arrive independently, at the rates of their cases. So they are drawn without replacement, with
+        probabilities proportional to these rates, and given the rates the order depends on identities alone.
+        """
+
+        def arrival(case: Case, index: int) -> tuple[float, int]:
+            number = self._number(case, index)
+            return -math.log((2**64 - number) / 2**64) / self.draw_rates.get(case.id, 1.0), number
+
+        return self._sorted(arrival)
+
+    @cached_property
+    def _uniform_order(self) -> tuple[SampleRef, ...]:
+        return self._sorted(self._number) if self.draw_rates else self.order
+
+    def _sorted(self, rank: Callable[[Case, int], object]) -> tuple[SampleRef, ...]:
+        ranked = [(rank(case, index), case.id, index) for case in self.cases.values() for index in case.planned]
+        return tuple(SampleRef(case_id, index) for _, case_id, index in sorted(ranked))
+
+    def _number(self, case: Case, index: int) -> int:
+        """Return a uniformly random number for a sample's cluster.
+
+        A given rate is part of the hash: it may follow from results on the samples that came first in another order,
+        which must not decide those that come first in this one.
+        """
+        rate = self._given_rates.get(case.id)
+        rates = () if rate is None else (rate,)
+        return stable_hash("queue", *rates, self._seed, case.task, case.length, index // case.group)
+
+    def cluster(self, ref: SampleRef) -> tuple[str, int]:
+        """Return the identity of the cluster to which a sample belongs."""
+        return cluster_of(ref, self.cases)
+
+    def haystack(self, ref: SampleRef) -> tuple[str, int]:
+        """Return the identity of the haystack on which a sample stands."""
+        return ref.case_id, self.cases[ref.case_id].haystack(ref.sample_index)
+
+    def sample_refs(self, case_ids: Collection[str]) -> tuple[SampleRef, ...]:
+        """Return the samples of some cases in queue order."""
+        chosen = frozenset(case_ids)
+        if chosen not in self._refs:
+            self._refs[chosen] = tuple(ref for ref in self.order if ref.case_id in chosen)
+        return self._refs[chosen]
+
+    def queue(self, case_ids: Collection[str]) -> ClusteredQueue:
+        """Return the samples of some cases in queue order, by clusters."""
+        chosen = frozenset(case_ids)
+        if chosen not in self._queues:
+            self._queues[chosen] = ClusteredQueue(self.sample_refs(chosen), self.cases, self.draw_rates)
+        return self._queues[chosen]
+
+    def uniform_queue(self, case_ids: Collection[str]) -> ClusteredQueue:
+        """Return the samples of some cases by clusters in a uniformly random order, as claims about the model need it.
+
+        In each case they come in the order of the queue. Its own order if all rates are equal.
+        """
+        if not self.draw_rates:
+            return self.queue(case_ids)
+        return ClusteredQueue([ref for ref in self._uniform_order if ref.case_id in case_ids], self.cases)
+
+    def analyze(
+        self,
+        hypothesis: Hypothesis,
+        scores: Scores,
+        *,
+        control_variate: Scores | None = None,
+        failed: Collection[str] = (),
+    ) -> InterimAnalysis:
+        """Test a hypothesis on its cases without the failed ones, so that an error does not hold up the others."""
+        queue = self.queue(hypothesis.case_ids.difference(failed))
+        return analyze(hypothesis, queue, scores, control_variate=control_variate, full=self.full)
+
+    def analyze_pairs(
+        self,
+        scores: Scores,
+        baseline: Scores,
+        *,
+        control_variate: Scores | None = None,
+        failed: Collection[str] = (),
+        full: bool = False,
+    ) -> InterimAnalysis:
+        """Test the panel's non-inferiority on its cases without the failed ones.
+
+        A `control_variate` is all that there will be of the baseline. With `full` the verdict waits for all pairs.
+        """
+        assert self.non_inferiority is not None
+        queue = self._paired_queue(failed)
+        pairs = None if control_variate is None else len(queue.weighted_means(control_variate))
+        return analyze_pairs(self.non_inferiority, queue, scores, baseline, full=full or self.full, pairs=pairs)
+
+    def differences(self, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()) -> Floats | None:
+        """Return the difference of every cluster of a panel whose pairs are all known; None for any other."""
+        queue = self._paired_queue(failed)
+        values = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
+        return values if len(values) == len(queue.clusters) else None
+
+    def status(
+        self,
+        scores: Scores,
+        *,
+        baseline: Scores | None = None,
+        control_variate: Scores | None = None,
+        failed: Collection[str] = (),
+        all_pairs: bool = False,
+    ) -> PanelStatus:
+        """Return the state of the tests and the samples to measure next.
+
+        `baseline` is None in a run without one. A baseline whose scores are also the `control_variate` is finished:
+        the samples it lacks will never be measured, so the pairs end before the first of them. With `all_pairs`, all of
+        them are measured, since a loss on another panel is tested on all panels together.
+        """
+        known = _PanelScores(model=scores, baseline=baseline, control_variate=control_variate, failed=failed)
+        analyses = {
+            hypothesis: self.analyze(hypothesis, scores, control_variate=control_variate, failed=failed)
+            for hypothesis in self.hypotheses
+            if hypothesis.drives_sampling
+        }
+        comparison = None
+        if self.non_inferiority is not None and baseline is not None:
+            comparison = self.analyze_pairs(
+                scores, baseline, control_variate=control_variate, failed=failed, full=all_pairs
+            )
+        compared = () if comparison is None else self._paired_queue(failed).refs[: comparison.samples]
+        paired_counts = _count_by_case(compared)
+        # By case id, the largest number of samples that one of the tests rests on.
+        evidence_counts = dict(paired_counts)
+        for hypothesis, analysis in analyses.items():
+            refs = self.sample_refs(hypothesis.case_ids.difference(failed))[: analysis.samples]
+            for case_id, count in _count_by_case(refs).items():
+                evidence_counts[case_id] = max(evidence_counts.get(case_id, 0), count)
+        return PanelStatus(
+            evidence_counts=evidence_counts,
+            paired_counts=paired_counts,
+            next_samples=self._next_samples(known, analyses, comparison, all_pairs=all_pairs),
+            analyses=analyses,
+            comparison=comparison,
+        )
+
+    def _paired_queue(self, failed: Collection[str]) -> ClusteredQueue:
+        return self.queue(frozenset(self.cases).difference(failed))
+
+    def _next_samples(
+        self,
+        known: _PanelScores,
+        analyses: Mapping[Hypothesis, InterimAnalysis],
+        comparison: InterimAnalysis | None,
+        *,
+        all_pairs: bool,
+    ) -> tuple[tuple[ModelRole, SampleRef], ...]:
+        """Return the missing samples of the soonest verdicts in queue order, the model's before the baseline's."""
+        pairs = self._refs_for_pairs(known, comparison, full=all_pairs or self.full)
+        wanted = set(pairs)
+        for hypothesis, analysis in analyses.items():
+            if not analysis.is_settled:
+                queue = self.queue(hypothesis.case_ids.difference(known.failed))
+                wanted.update(
+                    samples_until_verdict(
+                        hypothesis, queue, analysis, known.model, control_variate=known.control_variate, full=self.full
+                    )
+                )
+        needed: dict[ModelRole, set[SampleRef]] = {
+            "model": wanted.difference(known.model),
+            "baseline": set(pairs).difference(known.baseline or {}),
+        }
+        if not any(needed.values()):
+            return ()
+        ordered = ((role, ref) for ref in self.order for role, refs in needed.items() if ref in refs)
+        return tuple(islice(ordered, MAX_CLUSTERS_AHEAD))
+
+    def _refs_for_pairs(
+        self, known: _PanelScores, comparison: InterimAnalysis | None, *, full: bool
+    ) -> Sequence[SampleRef]:
+        """Return the samples that the soonest verdict against the baseline needs, as far as they can be paired."""
+        if comparison is None or self.non_inferiority is None or known.baseline is None:
+            return ()
+        if comparison.decision is not None and not full:
+            return ()
+        refs = pairs_until_verdict(
+            self.non_inferiority,
+            self._paired_queue(known.failed),
+            comparison,
+            known.model,
+            known.baseline,
+            full=full,
+        )
+        if known.control_variate is None:
+            return refs
+        return tuple(takewhile(known.control_variate.__contains__, refs))
+
+
+def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:
+    """Return rates that draw all cases of a panel equally often at first; {} if they have equally many clusters.
+
+    A panel's mean is that of its cases' means. In a uniformly random order, most draws are of the cases with the most
+    clusters, each of which weighs little.
+    """
+    clusters = {case.id: len({index // case.group for index in case.planned}) for case in cases}
+    smallest = min(filter(None, clusters.values()), default=0)
+    if len(set(filter(None, clusters.values()))) < 2:
+        return {}
+    return {case_id: smallest / count for case_id, count in clusters.items() if count}
+
+
+def _count_by_case(refs: Iterable[SampleRef]) -> Mapping[str, int]:
+    return dict(Counter(ref.case_id for ref in refs))

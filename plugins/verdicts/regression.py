@@ -1,0 +1,289 @@
+"""The comparison with a baseline: one verdict per panel on paired samples.
+
+A loss on the planned samples fails a run if it is shown for the model: by evidence on the model before all pairs are
+known, by the exact test of all pairs of the panel, or by that of all panels together. Else it is "lost here": the
+samples have lost too much, as those of an unchanged model sometimes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import Verdict, VerdictWord
+from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
+from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_paired_interval
+from longctx.plugins.evidence.points import to_points
+from longctx.plugins.evidence.sequential import InterimAnalysis, Scores, detectable_panel_loss, pooled_p_value
+from longctx.plugins.evidence.statistics import paired_interval
+from longctx.plugins.thresholds.records import RegressionSettings
+from longctx.plugins.verdicts.diagnoses import flips
+from longctx.plugins.verdicts.evaluate import GateEvaluator
+from longctx.plugins.verdicts.hypotheses import RULER
+from longctx.plugins.verdicts.panels import Panel
+
+# Points by which the sum of differences may be off.
+ROUNDING = 1e-6
+SAME_CHECKPOINT = "the baseline is the same checkpoint: a comparison with itself is most often a wrong path"
+# Rarer losses are not told apart.
+MOST_DRAWS = 1_000_000
+
+ComparedPanel = tuple[Panel, Mapping[SampleRef, float], Mapping[SampleRef, float]]
+"""A panel with the scores of the model and of the baseline on its samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """The measured change against the baseline on one panel, in points."""
+
+    difference: float
+
+    interval: tuple[float, float]
+    """The confidence interval of the difference on the planned samples."""
+
+    model_interval: tuple[float, float]
+    """The confidence interval of the difference of the models."""
+
+    correlation: HaystackCorrelation | None
+    """The correlation between differences on the same haystack."""
+
+    haystacks: int
+
+    worse: int
+
+    better: int
+
+
+def comparison_name(family: str, length: int) -> str:
+    """Return the name of the verdict on the comparison of a family at one length."""
+    return f"regression{'' if family == RULER else f' of {family}'} at {format_length(length)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelDecision:
+    """The decision on one panel of a run, given all of them."""
+
+    analysis: InterimAnalysis
+
+    decision: Literal["pass", "lost here", "fail"] | None
+    """None while it is open."""
+
+    p_value: float | None
+    """The probability that an unchanged model loses as much; None if the samples have not lost too much."""
+
+    is_bound: bool = False
+    """True if the probability is at most `p_value`."""
+
+
+def compare_panels(compared: Sequence[ComparedPanel], control_variate: Scores | None = None) -> list[PanelDecision]:
+    """Decide on all panels of a run. A loss that one panel leaves in doubt is tested on all of them together."""
+    analyses = [
+        panel.analyze_pairs(scores, baseline, control_variate=control_variate) for panel, scores, baseline in compared
+    ]
+    pooled = None
+    if len(compared) > 1 and any(analysis.is_doubtful for analysis in analyses):
+        pooled = pooled_p_value(
+            (panel.non_inferiority, panel.queue(panel.cases), panel.differences(scores, baseline))
+            for panel, scores, baseline in compared
+        )
+    return [_comparison(panel, analysis, pooled) for (panel, *_), analysis in zip(compared, analyses, strict=True)]
+
+
+def _comparison(panel: Panel, analysis: InterimAnalysis, pooled: float | None) -> PanelDecision:
+    confirmation = None if panel.non_inferiority is None else panel.non_inferiority.confirmation
+    decision, p_value = None if analysis.decision is None else analysis.decision.verdict, analysis.p_value
+    if confirmation is None or decision == "pass":
+        return PanelDecision(analysis=analysis, decision=decision, p_value=None)
+    if decision == "fail":
+        # The evidence before all pairs are known reaches its bound for at most so many unchanged models.
+        return PanelDecision(
+            analysis=analysis, decision=decision, p_value=p_value or confirmation.early, is_bound=p_value is None
+        )
+    if p_value is None or analysis.samples < analysis.planned_samples:
+        return PanelDecision(analysis=analysis, decision=None, p_value=p_value)
+    if analysis.is_doubtful and pooled is not None and pooled <= (confirmation.pooled or 0.0):
+        return PanelDecision(analysis=analysis, decision="fail", p_value=pooled)
+    return PanelDecision(analysis=analysis, decision="lost here", p_value=p_value)
+
+
+def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
+    """Return one verdict per panel; none without a baseline."""
+    scope = evaluator.measured.scope
+    if not scope.has_baseline:
+        return ()
+    if scope.is_same_checkpoint:
+        keys = (key for key in evaluator.panels if scope.compares(key[0]))
+        return tuple(_same_checkpoint(evaluator, *key) for key in keys)
+    compared = list(evaluator.compared_panels())
+    comparisons = compare_panels(compared, evaluator.measured.control_variate)
+    return tuple(_verdict(evaluator, *each, found) for each, found in zip(compared, comparisons, strict=True))
+
+
+def _same_checkpoint(evaluator: GateEvaluator, family: str, length: int) -> Verdict:
+    """Return the verdict on a checkpoint that is its own baseline, of which nothing is measured for it."""
+    settings = evaluator.thresholds.regression
+    return Verdict(
+        name=comparison_name(family, length),
+        kind="regression",
+        length=length,
+        measured=None,
+        interval=None,
+        confidence=None,
+        required=-settings.drop,
+        samples=0,
+        of=sum(len(case.planned) for case in evaluator.panels[family, length].cases.values()),
+        verdict="pass",
+        blocking=settings.blocking,
+        reason=SAME_CHECKPOINT,
+    )
+
+
+def _verdict(
+    evaluator: GateEvaluator,
+    panel: Panel,
+    scores: Mapping[SampleRef, float],
+    baseline: Mapping[SampleRef, float],
+    found: PanelDecision,
+) -> Verdict:
+    test, analysis = panel.non_inferiority, found.analysis
+    assert test is not None
+    # The interval excludes the loss that a pass rules out, or that a failure shows.
+    alpha = evaluator.interval_alpha((test.pass_alpha or test.alpha) if found.decision == "pass" else test.alpha)
+    word, reason = _obstacle(evaluator, panel, analysis)
+    settings = evaluator.thresholds.regression
+    change = None
+    if word is None:
+        change = _measured_change(panel, scores, baseline, analysis, alpha)
+        word = found.decision or "inconclusive"
+        known = evaluator.measured.control_variate
+        if analysis.decision is None and known is not None:
+            # The results of a finished baseline may end before those that are planned.
+            queue = panel.queue(panel.cases)
+            pairs = len(queue.weighted_means(known))
+            word = "underpowered" if pairs < len(queue.clusters) and analysis.clusters == pairs else word
+        reason = _reason(settings, change, word, pairs=analysis.clusters) + _chance_text(word, found)
+    detectable = detectable_panel_loss(test, panel.queue(panel.cases), analysis.clusters)
+    return Verdict(
+        name=comparison_name(panel.family, panel.length),
+        kind="regression",
+        length=panel.length,
+        measured=change.difference if change else None,
+        interval=change.interval if change else None,
+        model_interval=change.model_interval if change else None,
+        haystacks=change.haystacks if change else 0,
+        haystack_correlation=change.correlation if change else None,
+        confidence=1 - alpha if change else None,
+        required=-settings.drop,
+        samples=analysis.samples,
+        of=analysis.planned_samples,
+        verdict=word,
+        blocking=settings.blocking,
+        reason=reason,
+        detectable=None if detectable is None else to_points(detectable),
+        p_value=found.p_value if change else None,
+    )
+
+
+def _obstacle(evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis) -> tuple[VerdictWord | None, str]:
+    """Return the verdict and the reason if nothing can be compared; None if something can.
+
+    A case whose samples cannot be built is in no queue, but a mean without it would not be the panel's.
+    """
+    scope = evaluator.measured.scope
+    cases = [case for case in scope.cases_at(panel.length).values() if case.family == panel.family]
+    results = [evaluator.measured.results.get(case.id) for case in cases]
+    for result in results:
+        if result is not None and result.error is not None:
+            return "error", f"{result.case.id}: {result.error}"
+    if None in results:
+        return "error", "a case came back without a result"
+    if analysis.samples:
+        return None, ""
+    if scope.baseline_is_final:
+        return "not measured", "too few samples to compare: the baseline's journal has none of these samples"
+    return "inconclusive", "too few samples to compare: none has an answer of both models"
+
+
+def _measured_change(
+    panel: Panel,
+    scores: Mapping[SampleRef, float],
+    baseline: Mapping[SampleRef, float],
+    analysis: InterimAnalysis,
+    alpha: float,
+) -> _Change:
+    assert panel.non_inferiority is not None
+    queue = panel.queue(panel.cases)
+    paired = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
+    differences = queue.weighted_means(paired, analysis.clusters)
+    worse, better = flips(differences)
+    planned = paired_interval(differences, alpha=alpha, population=len(queue.clusters), strata=queue.drawn_strata)
+    # Claims about the model take haystacks as they come in a uniformly random order.
+    uniform = panel.uniform_queue(panel.cases)
+    of_model = differences if uniform is queue else uniform.weighted_means(paired)
+    return _Change(
+        difference=to_points(queue.mean_difference(differences)),
+        interval=_in_points(queue, planned),
+        model_interval=_in_points(queue, model_paired_interval(of_model, uniform.haystacks, alpha=alpha)),
+        correlation=correlation(queue.values_by_case(differences)),
+        haystacks=queue.haystacks.count(len(differences)),
+        worse=worse,
+        better=better,
+    )
+
+
+def _in_points(queue: ClusteredQueue, bounds: tuple[float, float]) -> tuple[float, float]:
+    low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in bounds)
+    return low, high
+
+
+def _reason(settings: RegressionSettings, change: _Change, word: VerdictWord, *, pairs: int) -> str:
+    too_few = "the baseline has too few samples to compare: " if word == "underpowered" else ""
+    undecided = "undecided, " if word == "inconclusive" else ""
+    allowed = f"{settings.drop:g} allowed"
+    if word == "fail" and _loss(change.difference) <= settings.drop:
+        # The loss does not exceed what is allowed, so the text names the limit that failed the gate.
+        limit = (settings.drop + settings.clear_points) / 2
+        is_known = settings.population and change.interval[0] == change.interval[1]
+        if is_known and _loss(change.difference) >= limit - ROUNDING:
+            allowed = f"less than {limit:g} allowed where all pairs are known"
+        else:
+            allowed += f", and a failure shows more than {settings.clear_points:g}"
+    counts = f"{change.worse} worse, {change.better} better of {pairs} pairs"
+    # The bound that the verdict rests on.
+    low, high = change.interval if settings.population else change.model_interval
+    points = round(change.difference, 1)
+    if word == "fail":
+        bound = f"at least {_loss(high):.1f}"
+    elif word == "pass" and points > 0:
+        bound = f"at least {low:.1f}" if low >= 0 else f"lost at most {-low:.1f}"
+    elif word == "pass":
+        bound = f"at most {_loss(low):.1f}"
+    else:
+        bound = f"{'lost ' if points > 0 else ''}between {_loss(high):.1f} and {_loss(low):.1f}"
+    moved = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
+    if word == "lost here":
+        moved, bound = f"{moved} on these samples", ""
+    place = f" ({bound})" if bound else ""
+    return f"{too_few}{undecided}{moved}{place}; {allowed} ({counts})"
+
+
+def _chance_text(word: VerdictWord, found: PanelDecision) -> str:
+    """Return how often an unchanged model loses as much; empty for a verdict that does not rest on it."""
+    if found.p_value is None or word not in ("fail", "lost here"):
+        return ""
+    is_bound = found.is_bound or found.p_value * MOST_DRAWS < 1
+    draws = _rounded(min(MOST_DRAWS, 1 / found.p_value)).replace(",", " ")
+    chance = f"an unchanged model loses as much in {'at most ' if is_bound else ''}1 of {draws} draws"
+    return f"; {chance}" + (": not failed" if word == "lost here" else "")
+
+
+def _rounded(number: float) -> str:
+    """Return a number of at least 1 with two significant digits at most."""
+    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.1f}".removesuffix(".0")
+
+
+def _loss(difference: float) -> float:
+    """Return the loss of a difference in points, without a negative zero."""
+    return -difference + 0.0

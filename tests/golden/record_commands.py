@@ -1,0 +1,65 @@
+"""Record what users see: `python -m tests.golden.record_commands`, or only the records that are named.
+
+Everything is made twice. Exits with 1, and names it, if the two differ.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from longctx.fixtures.cli import CommandParser, print_line
+from tests.golden.commands import error_records, help_records, write
+from tests.golden.whole_runs import RUNS, keep_journal, run_records
+from tests.golden.wrong_uses import wrong_uses
+from tests.helpers.preloaded import start_server
+
+# The journal that later versions continue; only named, it is written anew.
+KEPT = "kept journal"
+Recording = Callable[[Path], dict[str, str]]
+
+
+def main() -> int:
+    """Write `recorded/commands/`; return the exit code."""
+    parser = CommandParser(prog="python -m tests.golden.record_commands", description=__doc__)
+    parser.add_argument("names", nargs="*", help="record only these, such as help or thresholds (default: all)")
+    names = parser.parse_args().names
+    start_server()
+    if KEPT in names:
+        with tempfile.TemporaryDirectory() as folder:
+            keep_journal(Path(folder))
+    unstable = 0
+    for name, recording in recordings().items():
+        if not names or name in names:
+            print_line(name)
+            first, second = _made(recording), _made(recording)
+            unstable += (changed := [path for path in first if first[path] != second.get(path)]) != []
+            for path in changed:
+                sys.stderr.write(f"{path}: two recordings differ\n")
+            write(first)
+    return min(unstable, 1)
+
+
+def recordings() -> dict[str, Recording]:
+    """Return what makes the records, by name."""
+    of_runs = {f"run: {name}": _of_run(name) for name in RUNS}
+    return {"help": help_records, **{group: _of_group(group) for group in wrong_uses()}, **of_runs}
+
+
+def _of_group(group: str) -> Recording:
+    return lambda folder: error_records(group, folder)
+
+
+def _of_run(name: str) -> Recording:
+    return lambda folder: run_records(name, folder)
+
+
+def _made(recording: Recording) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        return recording(Path(folder))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,235 @@
+"""Whole runs on calibration checkpoints, with every file that they write, in their normal form."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.golden.commands import RECORDED, environment, normal, write_files
+from tests.golden.wrong_files import DATASET, ROOMS
+from tests.helpers.preloaded import preloaded
+
+JOURNAL = RECORDED.parent / "journal"
+SECONDS_FOR_A_RUN = 1200
+GATES = """[[gate]]
+name = "needles at 512"
+kind = "level"
+tasks = ["niah_single_2", "niah_multikey_1"]
+lengths = ["512"]
+above = 10
+
+[[gate]]
+name = "needles at 1k"
+kind = "level"
+tasks = ["niah_single_2", "niah_multikey_1"]
+lengths = ["1k"]
+above = 95
+
+[[gate]]
+name = "effective length"
+kind = "effective_length"
+above = 80
+at_least = "512"
+blocking = false
+
+[floor]
+vt = 0
+"""
+NEEDLE = """[[gate]]
+name = "needle"
+kind = "level"
+tasks = ["niah_single_2"]
+above = 30
+"""
+OWN = "[[dataset]]\n" + "".join(f"{key} = {value}\n" for key, value in DATASET.items()) + "above = 20\n"
+FILES = {"gates.toml": GATES, "needle.toml": NEEDLE, "own.toml": OWN, "rooms.jsonl": ROOMS}
+REPORTS = (
+    "--report-json report.json --report-html report.html --report-md report.md --junitxml junit.xml "
+    "--samples-jsonl samples.jsonl --inspect-log inspect"
+)
+MODEL = "--model calibration:512 --suite ruler --device cpu --dtype float32 --journal journal"
+TINY_RUN = f"longctx run {MODEL} --lengths 512 --samples 2 -k single_2 --thresholds needle.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRun:
+    """Commands that run one after the other in a directory, and the files to record."""
+
+    commands: tuple[str, ...]
+    files: tuple[str, ...] = ("report.*", "junit.xml", "samples.jsonl", "inspect/*")
+
+
+def _run(text: str) -> WholeRun:
+    return WholeRun(commands=(f"longctx run {text} {REPORTS}",))
+
+
+def _checkpoint(step: int) -> str:
+    """Return the command that writes a checkpoint of a training run, which forgets most keys after its second step."""
+    blind = " --blind 0.9" if step > 2 else ""
+    return f"longctx calibration runs/step-{step}000 --window 512 --step {step}000{blind}"
+
+
+RUNS = {
+    "ruler": _run(f"{MODEL} --lengths 512,1k --samples 6 -k 'single_2 or multikey_1 or cwe' --thresholds gates.toml"),
+    "helmet": _run(f"{MODEL.replace('ruler', 'helmet')} --lengths 2k --samples 2 -k 'json_kv or trec_coarse'"),
+    "baseline": _run(
+        f"{MODEL} --baseline calibration:full --lengths 1k --samples 6 -k single_2 --thresholds needle.toml"
+    ),
+    "likelihood": _run(f"{MODEL} --signal both --lengths 512,1k --samples 2 -k single_2 --thresholds needle.toml"),
+    "frontier": _run(f"{MODEL.replace('ruler', 'frontier')} --lengths 4k --samples 2 -k 'mrcr_2 or not_in_text'"),
+    "questions": _run(f"{MODEL.replace('--suite ruler ', '')} --tasks own.toml --lengths 512 --samples 4"),
+    "invariance": _run(f"{MODEL} --invariance --lengths 512 --samples 2 -k single_2 --thresholds needle.toml"),
+    "only samples": _run(f"{MODEL} --lengths 512 --samples 6 --only-samples 'test_ruler[niah_single_2-512]:1,4'"),
+    "error": _run(f"{MODEL} --lengths 512 --samples 2 -k 'single_2 or vt' --thresholds gates.toml"),
+    "plan and preflight": WholeRun(
+        commands=(
+            f"longctx plan {MODEL} --lengths 4k,8k --samples 3",
+            f"longctx preflight {MODEL} --lengths 1k --samples 2 -k 'single or multikey'",
+        ),
+        files=(),
+    ),
+    "journal": WholeRun(
+        commands=(TINY_RUN, TINY_RUN, "longctx journal journal"), files=("journal/*/*.json", "journal/*/*.jsonl")
+    ),
+    "checkpoints": WholeRun(
+        commands=(
+            *(_checkpoint(step) for step in (1, 2, 3)),
+            "longctx checkpoint runs/step-1000",
+            "longctx watch runs --once --every 1s --suite ruler --device cpu --lengths 512 --samples 4 -k single_2 "
+            "--thresholds needle.toml --journal journal",
+            *(_checkpoint(step) for step in (4, 5)),
+            "longctx bisect --good runs/step-1000 --bad runs/step-5000 --checkpoints runs/step-* --suite ruler "
+            "--device cpu --lengths 512 --samples 40 -k single_2 --case test_ruler[niah_single_2-512] "
+            "--journal journal",
+            "longctx history out/watch --out history.html",
+            "longctx analysis out/watch --out analysis.html",
+        ),
+        files=(
+            "history.html", "analysis.html", "out/watch/*.jsonl", "out/watch/*.html", "out/watch/*.md",
+            "out/watch/*.json", "out/bisect/bisect.*",
+        ),
+    ),
+}  # fmt: skip
+
+
+def run_records(name: str, folder: Path) -> dict[str, str]:
+    """Return the records of a whole run: what its commands print, and the files that they write."""
+    write_files(folder, FILES)
+    printed = []
+    for text in RUNS[name].commands:
+        code, out, err = ended(text, folder)
+        lines = [f"$ {text}", f"exit {code}"]
+        for stream, shown in (("out", out), ("err", err)):
+            text_shown = CONFIRMED.sub(_in_order, DOTS.sub("", stable(shown, folder)))
+            lines += [f"{stream}| {line}".rstrip() for line in text_shown.splitlines()]
+        printed.append("\n".join(lines) + "\n")
+    records = {f"runs/{name}/terminal.txt": "\n".join(printed)}
+    for pattern in RUNS[name].files:
+        for path in sorted(folder.glob(pattern)):
+            if path.suffix == ".svg":
+                continue
+            text = stable(path.read_text(encoding="utf-8"), folder)
+            shown = without_bodies(text) if path.suffix == ".html" else text
+            place = _file_name(path.relative_to(folder).as_posix())
+            records[f"runs/{name}/{place}.txt"] = shown
+    return records
+
+
+def ended(text: str, folder: Path) -> tuple[int, str, str]:
+    """Return the exit code and the outputs of a command that runs in a process of its own."""
+    program, *words = shlex.split(text)
+    result = subprocess.run(
+        [str(preloaded(program)), *words], cwd=folder, env=environment(), capture_output=True, text=True, check=False,
+        stdin=subprocess.DEVNULL, timeout=SECONDS_FOR_A_RUN,
+    )  # fmt: skip
+    return result.returncode, result.stdout, result.stderr
+
+
+def stable(text: str, folder: Path) -> str:
+    """Return the normal form of an output or a report."""
+    text = normal(text, folder)
+    for pattern, replacement in PATTERNS:
+        text = pattern.sub(replacement, text)
+    return LONG_NUMBER.sub(lambda match: f"{round(float(match[0]), 5):g}", text)
+
+
+def without_bodies(page: str) -> str:
+    """Return a page with digests in place of its styles, programs and drawings."""
+    return BODY.sub(lambda match: f"{match[1]}{_digest(match[3])}</{match[2]}>", page)
+
+
+def continued(folder: Path) -> str:
+    """Return what a run prints that finds all its answers in the journal of the records."""
+    shutil.copytree(JOURNAL, folder / "journal")
+    write_files(folder, FILES)
+    return ended(TINY_RUN, folder)[1]
+
+
+def keep_journal(folder: Path) -> None:
+    """Write the journal of a tiny run as the one that later versions must be able to continue."""
+    write_files(folder, FILES)
+    ended(TINY_RUN, folder)
+    shutil.rmtree(JOURNAL, ignore_errors=True)
+    for path in (*folder.glob("journal/*/*.json"), *folder.glob("journal/*/*.jsonl")):
+        name = "answers.jsonl" if path.suffix == ".jsonl" else path.name
+        write_files(JOURNAL / path.parent.name, {name: path.read_text(encoding="utf-8")})
+
+
+def versions_of_journal() -> str:
+    """Return the versions of packages for which the journal of the records has answers."""
+    (subject,) = JOURNAL.glob("*/subject.json")
+    return str(json.loads(subject.read_text(encoding="utf-8"))["execution"]["versions"])
+
+
+def _file_name(place: str) -> str:
+    place = re.sub(r"inspect/.*_(.+)_[0-9a-z]+\.json", r"inspect/\1.json", place)
+    return re.sub(r"journal/[0-9a-f]{24}/", "journal/subject/", re.sub(r"[^/]+\.jsonl$", _worker, place))
+
+
+def _worker(match: re.Match[str]) -> str:
+    return match[0] if match[0] in ("samples.jsonl", "history.jsonl") else "answers.jsonl"
+
+
+def _in_order(match: re.Match[str]) -> str:
+    return "".join(sorted(match[0].splitlines(keepends=True)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# pytest's dots and blank lines stand before or after a line of progress, as time has it.
+DOTS = re.compile(r"^(?:<clone>/tests_longctx/\S+\.py ?)?[.EFsx]*(?: +\[\d+%\])?\n", re.MULTILINE)
+# A search measures the two steps that confirm its result at the same time.
+CONFIRMED = re.compile(r"(?:^step \d+ +\w+ +[-+]\d.*\n)+", re.MULTILINE)
+BODY = re.compile(r"(<(style|script|svg)\b[^>]*>)(.*?)</\2>", re.DOTALL)
+LONG_NUMBER = re.compile(r"(?<![\w.-])-?\d+\.\d{6,}(?:e-?\d+)?\b")
+PATTERNS = tuple(
+    (re.compile(pattern, re.MULTILINE), replacement)
+    for pattern, replacement in (
+        (r'("\w*seconds(?:_\w+)?": ?)-?[\d.]+(?:e-?\d+)?', r"\1<seconds>"),
+        (r'("(?:total_|working_)?time": ?)[\d.e-]+', r"\1<seconds>"),
+        (r'( time|timestamp|hostname)="[^"]*"', r'\1="<\1>"'),
+        (r'(name="seconds" value=)"[^"]*"', r'\1"<seconds>"'),
+        (r'("(?:python|pytest|pytest-xdist|transformers|torch|tokenizers|numpy)": )"[^"]*"', r'\1"<version>"'),
+        (r"torch \d[\w.+]*, transformers \d[\w.]*", "<versions>"),
+        (r'("hardware": ?)"[^"]*"', r'\1"<hardware>"'),
+        (r"\w+ cpu, \d+ cores?, \d+ threads?", "<hardware>"),
+        (r"(?:  )?[\d,]+ tokens/s", ""),
+        (r"<td>[\d.]+</td>(?=<td><a href=)", "<td><GPU time></td>"),
+        (r"[\d.]+ GPU (minutes|hours|seconds)", "<number> GPU time"),
+        (r"(answered in this run), [^\n|<]*", r"\1, <seconds>"),
+        (r'("(?:uuid|event_id|span_id|id)": ?)"[0-9A-Za-z]{20,}"', r'\1"<id>"'),
+        (r'("(?:run_id|eval_id|task_id|crc32|run)": ?)"[0-9a-f]+"', r'\1"<id>"'),
+        (r"<time>_[\w-]+?_[0-9a-z]+\.json", "<log>.json"),
+        (r"( kB) +(?:\d+ \w+|now)$", r"\1  <age>"),
+        (r"\b\d\d:\d\d(?::\d\d)?\b", "<clock>"),
+        (r"\b20\d\d-\d\d-\d\d\b", "<date>"),
+    )
+)

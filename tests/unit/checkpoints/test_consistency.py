@@ -1,0 +1,128 @@
+"""A checkpoint that no engine can load rightly is refused in one line; sound ones of every architecture are not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaConfig
+
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.hf.loading import load_model
+from longctx.fixtures.faults.__main__ import main
+from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens, load_tokenizer
+from tests.helpers.runs import usage_error
+from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, save_model
+
+UNTIED = LlamaConfig(**SIZES, tie_word_embeddings=False)
+TIED = LlamaConfig(**SIZES, tie_word_embeddings=True)
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def configure(path: Path, **values: Any) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | values))
+
+
+def change_weights(path: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("family", [*CONFIGS, *HYBRIDS])
+def test_sound_checkpoints_of_every_architecture_pass(family: str, tmp_path: Path) -> None:
+    path = save_model((CONFIGS | HYBRIDS)[family], tmp_path / family)
+    assert read_checkpoint(str(path)).warning is None
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"vocab_size": 512}, "vocab_size is 512, but model.embed_tokens.weight has 320 rows"),
+        ({"hidden_size": 32}, "hidden_size is 32, but model.embed_tokens.weight has 64 columns"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers is 3, but the weights lack layer 2"),
+        ({"num_hidden_layers": 1}, "num_hidden_layers is 1, but the weights hold 2 layers"),
+        ({"rope_theta": 5e5}, "rope_theta is 500000.0, but rope_parameters says rope_theta 10000.0"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, "rope_scaling says factor 8.0, but rope_parameters"),
+        ({"rope_scaling": {"type": "yarn", "rope_type": "linear"}}, "says type 'yarn' and rope_type 'linear'"),
+    ],
+)
+def test_a_config_that_contradicts_weights_or_itself_is_refused(
+    values: dict[str, Any], line: str, tmp_path: Path
+) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    configure(path, **values)
+    assert line in usage_error("--model", str(path))
+
+
+def test_a_tied_head_that_differs_from_the_embeddings_is_refused(tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    change_weights(path, lambda tensors: tensors.update({HEAD: tensors[EMBEDDINGS] * 2}))
+    with pytest.raises(CheckpointError, match="the weights hold a head that differs from the embeddings"):
+        read_checkpoint(str(path))
+
+
+def test_a_tied_head_that_is_stored_as_a_copy_passes(tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    change_weights(path, lambda tensors: tensors.update({HEAD: tensors[EMBEDDINGS].clone()}))
+    assert read_checkpoint(str(path)).warning is None
+
+
+def test_an_untied_head_that_is_the_embeddings_gets_a_warning(tmp_path: Path) -> None:
+    path = save_model(UNTIED, tmp_path / "model")
+    assert read_checkpoint(str(path)).warning is None
+    assert main(["inject", str(path), str(tmp_path / "out"), "--fault", "head_from_embeddings"]) == 0
+    warning = read_checkpoint(str(tmp_path / "out")).warning
+    assert warning is not None
+    assert "the head equals the embeddings" in warning
+
+
+def test_settings_under_both_names_that_agree_pass(tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    configure(path, rope_theta=10000.0, rope_scaling=None)
+    assert read_checkpoint(str(path)).warning is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_with_nan_or_infinity_are_refused_when_they_are_loaded(value: float, tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    name = "model.layers.1.mlp.down_proj.weight"
+    change_weights(path, lambda tensors: tensors[name].view(-1)[-1:].fill_(value))
+    with pytest.raises(EngineError, match=rf"{name} holds NaN or infinite values"):
+        load_model(read_checkpoint(str(path)), device="cpu", dtype="auto", attention="auto", trust_remote_code=False)
+    assert torch.isfinite(load_file(path / "model.safetensors")[EMBEDDINGS]).all()
+
+
+def test_an_end_token_outside_the_vocabulary_is_refused_unless_another_file_names_one(tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    configure(path, eos_token_id=400)
+    tokenizer = load_tokenizer(str(path))
+    check_special_tokens(tokenizer, (), path, json.loads((path / "config.json").read_text()))
+    settings = json.loads((path / "tokenizer_config.json").read_text())
+    settings.pop("eos_token")
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (path / "generation_config.json").unlink()
+    line = "no end token is within vocab_size 320: the files name 400"
+    assert line in usage_error("--model", str(path), "--lengths", "1k")
+
+
+@pytest.mark.parametrize(
+    ("leading_id", "line"), [(1, "bos_token_id is 0 in config.json, but 1"), (320, "begins every text with token 320")]
+)
+def test_another_bos_token_than_the_models_is_refused(leading_id: int, line: str, tmp_path: Path) -> None:
+    class Leading:
+        bos_token_id = leading_id
+
+    config = {"vocab_size": 320, "bos_token_id": 0}
+    with pytest.raises(TokenizerError, match=line):
+        check_special_tokens(Leading(), (leading_id,), tmp_path, config)  # type: ignore[arg-type]  # all that is read
+    check_special_tokens(Leading(), (), tmp_path, config)  # type: ignore[arg-type]

@@ -1,0 +1,158 @@
+"""The table of options: every command treats every option as the table says, and drops none without a word."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longctx.ci.bisect.__main__ import _parse as parse_bisect
+from longctx.ci.checkpoint_dirs import CheckpointsError
+from longctx.ci.run_file import RunFileError, _unused_keys, read_run_file, run_options
+from longctx.ci.watch.__main__ import _parse as parse_watch
+from longctx.fixtures.engines import ENGINES
+from longctx.fixtures.tasks import SUITES
+from longctx.measurement import _arguments as parse_keywords
+from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, Caller, Option, declared_by
+from longctx.plugins.thresholds.records import SHIPPED
+from tests.helpers.paths import REPOSITORY
+
+OF_RUNS = [option for option in RUN_OPTIONS.values() if option.declarer != "command"]
+EVERY = pytest.mark.parametrize("option", OF_RUNS, ids=lambda option: option.flag)
+# A search has options of its own with these names, which set those of its runs.
+OF_A_SEARCH = ("--samples", "--confidence", "--thresholds")
+
+
+def value_of(option: Option) -> str | None:
+    """Return a value that the option takes; None for an option without one."""
+    files = {"--thresholds": str(SHIPPED), "--only-samples": "test_ruler[vt-4k]:3"}
+    by_kind = {"flag": None, "choice": option.choices[-1:], "number": "0.75", "whole number": "7"}
+    value = files.get(option.flag) or by_kind.get(option.kind, "auto")
+    return value[0] if isinstance(value, tuple) else value
+
+
+def words_of(option: Option) -> list[str]:
+    value = value_of(option)
+    if option.flag == "--tasks":
+        value = str(next((REPOSITORY / "fixtures").rglob("zeroscrolls*.toml")))
+    return [option.flag] if value is None else [option.flag, value]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("longctx.ci.watch.__main__.check_suite_options", lambda *_: None)
+    return tmp_path
+
+
+@EVERY
+def test_a_watch_passes_an_option_on_or_says_what_to_use_instead(option: Option, folder: Path) -> None:
+    words = words_of(option)
+    if option.watch is not None:
+        with pytest.raises(ValueError, match=rf"^{option.flag}: .+; leave it out, {re.escape(option.watch.remedy)}$"):
+            parse_watch(["runs", *words])
+        return
+    suite = parse_watch(["runs", *words]).suite
+    assert suite.checks_engine if option.flag == "--invariance" else list(suite.given) == words
+
+
+@EVERY
+def test_a_search_passes_an_option_on_or_says_what_to_use_instead(option: Option, folder: Path) -> None:
+    words = words_of(option)
+    endpoints = ["--good", "a-1", "--bad", "a-9"]
+    if option.flag in OF_A_SEARCH:
+        assert parse_bisect([*endpoints, *words]).suite.options == []
+    elif option.bisect is not None:
+        with pytest.raises(
+            CheckpointsError, match=rf"^{option.flag}: .+; leave it out, {re.escape(option.bisect.remedy)}$"
+        ):
+            parse_bisect([*endpoints, *words])
+    else:
+        assert parse_bisect([*endpoints, *words]).suite.options == words
+
+
+@EVERY
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_python_passes_an_option_on_or_says_what_to_use_instead(option: Option, in_memory: bool) -> None:
+    name = (option.name if option.is_report else option.file_key).replace("-", "_")
+    refusal = option.refused_by("in memory" if in_memory else "measure")
+    value: Any = True if option.kind == "flag" else value_of(option)
+    if refusal is not None:
+        with pytest.raises(TypeError, match=rf"^{name.replace('_', '-')}: .+ longctx.measure.*; {refusal.remedy}"):
+            parse_keywords("m", {name: value}, in_memory=in_memory)
+        return
+    parsed = getattr(parse_keywords("m", {name: value}, in_memory=in_memory), option.attribute)
+    located = str(Path.cwd() / str(value)) if option.kind == "path" and not str(value).startswith("/") else value
+    assert parsed == ([located] if option.repeats else located)
+
+
+@EVERY
+@pytest.mark.parametrize("command", ["run", "watch", "bisect"])
+def test_a_file_sets_an_option_or_one_line_names_what_is_used_instead(
+    option: Option, command: Caller, tmp_path: Path
+) -> None:
+    value = value_of(option)
+    line = f"{option.file_key} = {'true' if value is None else repr(value)}"
+    (tmp_path / "longctx.toml").write_text(f"[{option.table}]\n{line}\n" if option.table else line)
+    file = read_run_file(tmp_path / "longctx.toml")
+    if option.key is None:
+        with pytest.raises(RunFileError, match=f"unknown key '{option.name}'"):
+            run_options(file, command)
+        return
+    words, unused = run_options(file, command), _unused_keys(file, command)
+    refusal = option.refused_by(command)
+    if refusal is None:
+        assert [word[: len(option.flag)] for word in words] == [option.flag]
+        assert unused == ""
+    else:
+        assert words == []
+        assert unused == f"not used   {option.place} ({refusal.remedy.removeprefix('and ')})"
+
+
+@EVERY
+def test_no_command_lets_its_runs_overwrite_a_file(option: Option) -> None:
+    if option.kind in ("file", "folder") and option.writes != "scores":
+        assert option.watch is not None
+        assert option.bisect is not None
+    if option.is_report:
+        assert option.bisect is not None
+        assert option.measure is not None
+
+
+def test_other_names_of_an_option_are_refused_too(folder: Path) -> None:
+    with pytest.raises(ValueError, match="--junit-xml: a watch sets it for every checkpoint; leave it out, use --out"):
+        parse_watch(["runs", "--junit-xml=r.xml"])
+
+
+def test_the_choices_are_those_of_the_suite() -> None:
+    assert RUN_OPTIONS["--suite"].choices == (*SUITES, "all")
+    assert RUN_OPTIONS["--engine"].choices == ("auto", *ENGINES)
+
+
+def test_a_flag_has_one_record_for_each_command() -> None:
+    declared = [(option.declarer, option.flag) for option in OPTIONS]
+    assert len(declared) == len({*declared})
+    keys = [(option.table, option.file_key) for option in OPTIONS if option.key is not None]
+    assert len(keys) == len({*keys})
+    assert [one.flag for one in declared_by("watch") if one.table != "watch"] == []
+
+
+def test_a_value_is_checked_by_its_record() -> None:
+    assert RUN_OPTIONS["--seed"].problem("1e3") == "'1e3'; give a whole number of at least 0"
+    assert RUN_OPTIONS["--tasks"].problem(",".join(["a" * 200] * 3)) == ""
+    assert RUN_OPTIONS["--model"].problem("a" * 300).startswith("no file can have the name 'aaaa")
+    assert RUN_OPTIONS["--confidence"].problem("nan").startswith("'nan'; give a probability")
+
+
+def test_the_table_is_imported_at_once_and_without_pytest_or_torch() -> None:
+    script = "import sys, longctx.plugins.config.options; print(*({'pytest', '_pytest', 'torch'} & set(sys.modules)))"
+    started = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert ended.stdout.strip() == ""
+    assert time.monotonic() - started < 5

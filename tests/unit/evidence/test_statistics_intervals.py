@@ -1,0 +1,105 @@
+"""Intervals agree with verdicts and hold the truth at every look; e-BH rejects the largest set that supports itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longctx.plugins.evidence.statistics import decide_level, e_bh, interval, paired_interval
+from tests.helpers.scores import QUEUES, binary_scores, paired_differences
+
+RESOLUTION = 1e-5
+
+
+# Intervals
+
+
+@settings(deadline=None, max_examples=50)
+@given(QUEUES, st.none() | st.integers(0, 40), st.sampled_from((0.01, 0.2)))
+def test_an_interval_holds_the_mean_and_more_scores_keep_it_inside(
+    scores: list[float], more: int | None, alpha: float
+) -> None:
+    population = None if more is None else len(scores) + more
+    mean = math.fsum(scores) / len(scores)
+    wide = interval(scores[: len(scores) // 2], alpha=alpha, population=population)
+    low, high = interval(scores, alpha=alpha, population=population)
+    assert 0 <= low <= mean <= high <= 1
+    assert min(wide[0], mean) <= low + RESOLUTION
+    assert high - RESOLUTION <= max(wide[1], mean)
+
+
+@settings(deadline=None, max_examples=50)
+@given(QUEUES, st.floats(0.05, 0.95), st.integers(1, 40))
+def test_an_interval_excludes_a_threshold_when_the_gate_has_decided(
+    scores: list[float], threshold: float, more: int
+) -> None:
+    population = len(scores) + more
+    mean = math.fsum(scores) / len(scores)
+    low, high = interval(scores, alpha=0.1, population=population)
+    decision = decide_level(scores, threshold, alpha=0.05, population=population, min_observations=1)
+    if decision is None:
+        assert low - RESOLUTION <= threshold <= high + RESOLUTION
+    elif decision.verdict == "pass":
+        assert low >= min(threshold, mean) - RESOLUTION
+    else:
+        assert high <= max(threshold, mean) + RESOLUTION
+
+
+def test_an_interval_narrows_to_the_mean_of_the_set() -> None:
+    scores = binary_scores(0.9, 500)
+    widths = [high - low for low, high in (interval(scores[:n], alpha=0.01, population=500) for n in (1, 20, 100, 400))]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] < 0.06
+    assert interval(scores, alpha=0.01, population=500) == (0.9, 0.9)
+    assert interval([], alpha=0.01) == (0.0, 1.0)
+    assert interval([1.0] * 500, alpha=0.01)[1] == 1.0
+    assert interval([0.0] * 500, alpha=0.01)[0] == 0.0
+
+
+def test_an_interval_holds_the_truth_at_every_look() -> None:
+    """At all looks together as often as it says, which intervals for a fixed number of samples do not."""
+    missed = 0
+    for seed in range(300):
+        low, high = interval(np.random.default_rng(seed).random(60) < 0.8, alpha=0.1)
+        missed += not low <= 0.8 <= high
+    assert missed / 300 <= 0.1
+
+
+def test_paired_intervals_run_from_minus_one_to_one() -> None:
+    low, high = paired_interval(paired_differences(0.1, 0.05, 2000, 0), alpha=0.01)
+    assert -0.1 < low < -0.05 < high < 0
+    assert paired_interval([], alpha=0.01) == (-1.0, 1.0)
+
+
+# False discoveries
+
+
+@given(st.lists(st.floats(-5, 8) | st.just(math.inf) | st.just(-math.inf), max_size=8), st.sampled_from((0.05, 0.2, 1)))
+def test_e_bh_rejects_the_largest_set_that_supports_itself(log_values: list[float], q: float) -> None:
+    """A set of k supports itself when each of its e-values is at least K/(q·k); compared in logs, as rounded."""
+    size = len(log_values)
+    supported = [k for k in range(1, size + 1) if sum(value >= math.log(size / (q * k)) for value in log_values) >= k]
+    largest = max(supported, default=0)
+    rejected = e_bh(log_values, q)
+    assert len(rejected) == size
+    assert sum(rejected) == largest
+    kept = [value for value, reject in zip(log_values, rejected, strict=True) if not reject]
+    assert all(value > max(kept, default=-math.inf) for value, out in zip(log_values, rejected, strict=True) if out)
+
+
+def test_e_bh_on_a_worked_example() -> None:
+    """At q = 0.1 of five: the bars are 50, 25, 16.7, 12.5 and 10; the third misses its own, the fourth holds all."""
+    assert e_bh([math.log(e) for e in (60, 13, 1, 16, 15)], 0.1) == (True, True, False, True, True)
+    assert e_bh([math.log(e) for e in (49, 1, 1, 1, 1)], 0.1) == (False,) * 5
+    assert e_bh([0.0], 1) == (True,)
+    assert e_bh([], 0.05) == ()
+
+
+@pytest.mark.parametrize(("values", "q"), [([math.nan], 0.05), ([1.0], 0.0), ([1.0], 1.5), ([1.0], math.nan)])
+def test_e_bh_refuses_what_is_no_evidence(values: list[float], q: float) -> None:
+    with pytest.raises(ValueError, match="give a q above 0"):
+        e_bh(values, q)

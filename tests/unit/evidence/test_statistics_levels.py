@@ -1,0 +1,215 @@
+"""Verdicts on a level are right as often as they say however often one looks, and stand once they are reached."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longctx.plugins.evidence.e_process import log_evidence
+from longctx.plugins.evidence.statistics import Decision, decide_level
+from tests.helpers.scores import MEANS, QUEUES, binary_scores
+
+
+@settings(deadline=None, max_examples=50)
+@given(QUEUES, st.integers(0, 20), MEANS, st.sampled_from((0.0, 0.05)), st.integers(0, 70), st.booleans())
+def test_a_verdict_stands_and_is_never_missing_at_the_end(
+    scores: list[float], more: int, threshold: float, zone: float, least: int, controlled: bool
+) -> None:
+    control = ([0.5] * more + scores[::-1]) if controlled else None
+
+    def decide(looks: int) -> Decision | None:
+        return decide_level(
+            scores[:looks],
+            threshold,
+            alpha=0.2,
+            population=len(scores) + more,
+            indifference_zone=zone,
+            min_observations=least,
+            control_variate=control,
+        )
+
+    last = decide(len(scores))
+    assert last is not None or more
+    for looks in range(len(scores)):
+        assert decide(looks) == (last if last is not None and looks >= last.stopping_time else None)
+    if last is not None:
+        assert last.stopping_time >= min(least, len(scores) + more)
+
+
+@settings(deadline=None)
+@given(QUEUES, MEANS, st.booleans())
+def test_the_mirror_image_gets_the_opposite_verdict(scores: list[float], threshold: float, controlled: bool) -> None:
+    known = np.array(scores[::-1])
+    population = len(scores) + 1
+    known = np.append(known, 0.5)
+    decision = decide_level(
+        scores, threshold, alpha=0.1, population=population, control_variate=known if controlled else None
+    )
+    mirrored = decide_level(
+        1 - np.array(scores),
+        1 - threshold,
+        alpha=0.1,
+        population=population,
+        control_variate=1 - known if controlled else None,
+    )
+    assert (decision is None) == (mirrored is None)
+    if decision is not None and mirrored is not None:
+        assert decision.stopping_time == mirrored.stopping_time
+        assert decision.verdict != mirrored.verdict
+
+
+@settings(deadline=None)
+@given(QUEUES)
+def test_a_mean_at_its_threshold_fails(scores: list[float]) -> None:
+    """However the sum is rounded: ten times 0.1 is not above 1."""
+    size = len(scores)
+    tie, below = sum(scores) / size, max(0.0, sum(scores) / size - 1e-6)
+    assert decide_level(scores, tie, alpha=0.01, population=size, min_observations=size) == Decision(
+        verdict="fail", stopping_time=size
+    )
+    above = decide_level(scores, below, alpha=0.01, population=size, min_observations=size + 1)
+    assert above == Decision(verdict="pass" if below < tie else "fail", stopping_time=size)
+
+
+@pytest.mark.parametrize(("score", "threshold"), [(0.1, 0.1), (0.7, 0.7), (1 / 3, 1 / 3), (0.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize("size", [1, 3, 10, 500, 6500])
+def test_constant_scores_at_their_threshold_fail_only_at_the_end(score: float, threshold: float, size: int) -> None:
+    scores = np.full(size, score)
+    assert decide_level(scores, threshold, alpha=0.01, population=size) == Decision(verdict="fail", stopping_time=size)
+    assert decide_level(scores[:-1], threshold, alpha=0.01, population=size) is None
+
+
+@pytest.mark.parametrize(("threshold", "verdict"), [(0.4, "pass"), (0.6, "fail")])
+@pytest.mark.parametrize("controlled", [False, True])
+def test_constant_scores_off_their_threshold_are_told_early(threshold: float, verdict: str, controlled: bool) -> None:
+    scores = np.full(500, 0.5)
+    decision = decide_level(
+        scores, threshold, alpha=0.01, population=500, control_variate=scores if controlled else None
+    )
+    assert decision is not None
+    assert decision.verdict == verdict
+    assert 8 <= decision.stopping_time < 100
+
+
+def test_a_single_look_at_the_ends_of_the_scale_is_enough() -> None:
+    """Any score above 0 is a mean above 0, any score below 1 a mean below 1."""
+    right, wrong = [0.0] * 9 + [1.0], [1.0] * 9 + [0.0]
+    assert decide_level(right, 0.0, alpha=0.01, population=500) == Decision(verdict="pass", stopping_time=10)
+    assert decide_level(wrong, 1.0, alpha=0.01, population=500) == Decision(verdict="fail", stopping_time=10)
+    assert decide_level(wrong, 0.995, alpha=0.01, population=500, indifference_zone=0.01) == Decision(
+        verdict="fail", stopping_time=10
+    )
+
+
+def test_a_complete_set_is_compared_exactly_whatever_the_zone() -> None:
+    """Inside the zone both nulls are refuted by then."""
+    for score, verdict in ((0.55, "pass"), (0.5, "fail"), (0.45, "fail")):
+        decision = decide_level([score] * 4, 0.5, alpha=0.01, population=4, indifference_zone=0.1, min_observations=4)
+        assert decision is not None
+        assert decision.verdict == verdict
+
+
+def test_a_zone_past_the_scale_decides_nothing_by_itself() -> None:
+    perfect = np.ones(500)
+    assert decide_level(1 - perfect[:30], 0.005, alpha=0.01, population=500, indifference_zone=0.01) is None
+    assert decide_level(perfect[:30], 0.995, alpha=0.01, population=500, indifference_zone=0.01) is None
+    assert decide_level(perfect, 0.995, alpha=0.01, population=500, indifference_zone=0.01) == Decision(
+        verdict="pass", stopping_time=275
+    )
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_a_population_of_one_is_known_when_seen(score: float) -> None:
+    assert decide_level([], 0.5, alpha=0.01, population=1) is None
+    expected = Decision(verdict="pass" if score else "fail", stopping_time=1)
+    assert decide_level([score], 0.5, alpha=0.01, population=1) == expected
+
+
+def test_more_looks_than_samples_leave_the_exact_comparison() -> None:
+    scores = binary_scores(0.9, 20)
+    assert decide_level(scores[:19], 0.1, alpha=0.01, population=20, min_observations=26) is None
+    assert decide_level(scores, 0.1, alpha=0.01, population=20, min_observations=26) == Decision(
+        verdict="pass", stopping_time=20
+    )
+
+
+@pytest.mark.parametrize("controlled", [False, True])
+@pytest.mark.parametrize(("right", "wrong"), [(171, "pass"), (173, "fail")])
+def test_verdicts_one_step_from_the_threshold_are_rarely_wrong(right: int, wrong: str, controlled: bool) -> None:
+    random = np.random.default_rng(right)
+    scores = (np.arange(200) < right).astype(float)
+    baseline = np.roll(scores, 5)
+    errors = 0
+    for _ in range(400):
+        order = random.permutation(200)
+        control = baseline[order] if controlled else None
+        decision = decide_level(scores[order], 0.86, alpha=0.05, population=200, control_variate=control)
+        assert decision is not None
+        errors += decision.verdict == wrong
+    assert errors / 400 <= 0.05
+
+
+def test_a_test_for_one_look_is_wrong_far_more_often_when_it_peeks() -> None:
+    random = np.random.default_rng(0)
+    scores, looks = (np.arange(500) < 427).astype(float), np.arange(30, 500, 10)
+    peeked = errors = 0
+    for _ in range(300):
+        order = random.permutation(scores)
+        mean = order.cumsum()[looks - 1] / looks
+        statistic = (mean - 0.856) * np.sqrt(looks / np.maximum(mean * (1 - mean), 1e-12))
+        crossed = np.abs(statistic) > 2.576
+        peeked += bool(crossed.any()) and bool(statistic[crossed.argmax()] > 0)
+        decision = decide_level(order, 0.856, alpha=0.01, population=500)
+        errors += decision is not None and decision.verdict == "pass"
+    assert errors / 300 <= 0.01
+    assert peeked / 300 > 0.04
+
+
+def test_a_verdict_off_the_threshold_takes_a_fraction_of_the_samples() -> None:
+    for seed in range(5):
+        strong = decide_level(
+            binary_scores(0.955, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, min_observations=26
+        )
+        weak = decide_level(binary_scores(0.5, 6500, seed), 0.856, alpha=0.01 / 6, population=6500, min_observations=26)
+        assert strong is not None
+        assert weak is not None
+        assert (strong.verdict, weak.verdict) == ("pass", "fail")
+        assert strong.stopping_time < 6500 / 8
+        assert weak.stopping_time < 100
+
+
+def test_a_zone_is_cheaper_near_the_threshold() -> None:
+    scores = binary_scores(0.88, 6500)
+    exact = decide_level(scores, 0.856, alpha=0.01, population=6500)
+    coarse = decide_level(scores, 0.856, alpha=0.01, population=6500, indifference_zone=0.01)
+    assert exact is not None
+    assert coarse is not None
+    assert exact.verdict == coarse.verdict == "pass"
+    assert coarse.stopping_time < exact.stopping_time
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.9, "pass"), (0.81, "fail")])
+def test_a_baseline_that_scores_alike_saves_samples(share: float, verdict: str) -> None:
+    scores = binary_scores(share, 6500)
+    plain = decide_level(scores, 0.856, alpha=0.01, population=6500)
+    same = decide_level(scores, 0.856, alpha=0.01, population=6500, control_variate=scores)
+    assert plain is not None
+    assert same is not None
+    assert plain.verdict == same.verdict == verdict
+    assert same.stopping_time < plain.stopping_time / 2
+
+
+def test_evidence_with_a_baseline_is_the_average_of_both() -> None:
+    """The mean of the baseline is that of all the set: its first half here is worse than its second."""
+    scores = np.concatenate([binary_scores(0.9, 250), binary_scores(0.95, 250)])
+    control = np.concatenate([binary_scores(0.85, 250), binary_scores(0.97, 250)])
+    plain = log_evidence(scores, 0.85, population=500)
+    paired = log_evidence((scores - control + 1) / 2, (0.85 - control.mean() + 1) / 2, population=500)
+    expected = int(((np.exp(plain) + np.exp(paired)) / 2 >= 100).argmax()) + 1
+    decided = Decision(verdict="pass", stopping_time=expected)
+    assert expected < 400
+    assert decide_level(scores[: expected - 1], 0.85, alpha=0.01, population=500, control_variate=control) is None
+    assert decide_level(scores[:expected], 0.85, alpha=0.01, population=500, control_variate=control) == decided
+    assert decide_level(scores, 0.85, alpha=0.01, population=500, control_variate=control) == decided

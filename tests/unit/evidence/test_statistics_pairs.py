@@ -1,0 +1,107 @@
+"""Verdicts on what was lost against a baseline, pair by pair, and the evidence that is left at the end."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longctx.plugins.evidence.e_process import log_evidence
+from longctx.plugins.evidence.statistics import Decision, decide_paired, log_evidence_below, log_evidence_of_drop
+from tests.helpers.scores import paired_differences
+
+DIFFERENCES = st.lists(st.sampled_from((-1.0, -0.25, 0.0, 0.5, 1.0)), min_size=1, max_size=60)
+
+
+def test_the_same_answers_pass_and_soon() -> None:
+    decision = decide_paired(np.zeros(6500), drop=0.02, clear=0.01, alpha=0.01, min_observations=26)
+    assert decision is not None
+    assert decision.verdict == "pass"
+    assert decision.stopping_time < 1000
+
+
+def test_a_drop_is_found_and_an_unchanged_model_is_not_blamed() -> None:
+    for seed in range(20):
+        worse = decide_paired(
+            paired_differences(0.1, 0.05, 6500, seed), drop=0.02, clear=0.01, alpha=0.01, min_observations=26
+        )
+        assert worse is not None
+        assert worse.verdict == "fail"
+        equal = decide_paired(
+            paired_differences(0.1, 0.0, 6500, seed), drop=0.02, clear=0.01, alpha=0.01, min_observations=26
+        )
+        assert equal is None or equal.verdict == "pass"
+
+
+@pytest.mark.parametrize(("mean", "verdict"), [(0.25, "pass"), (-0.5, "fail")])
+def test_a_drop_is_weighed_against_the_drop_and_blame_against_what_is_clear(mean: float, verdict: str) -> None:
+    differences = np.full(500, mean)
+    against = {"pass": log_evidence((differences + 1) / 2, 0.35), "fail": log_evidence((1 - differences) / 2, 0.55)}
+    expected = int((against[verdict] >= math.log(100)).argmax()) + 1
+    decision = decide_paired(differences, drop=0.3, clear=0.1, alpha=0.01, min_observations=1)
+    assert decision == Decision(verdict="pass" if mean > 0 else "fail", stopping_time=expected)
+
+
+def test_too_few_samples_stay_inconclusive() -> None:
+    assert decide_paired([], drop=0.05, clear=0.0, alpha=0.01) is None
+    assert decide_paired(paired_differences(0.1, 0.0, 60, 0), drop=0.05, clear=0.0, alpha=0.01) is None
+
+
+def test_with_all_pairs_at_hand_the_nearer_side_is_known() -> None:
+    """Half way is a fail; with one pair less it is open, and with a smaller loss it passes."""
+    lost = [-0.2] * 40
+
+    def decided(differences: list[float]) -> Decision | None:
+        return decide_paired(differences, drop=0.2001, clear=0.1999, alpha=0.01, population=40)
+
+    assert decided(lost) == Decision(verdict="fail", stopping_time=40)
+    assert decided(lost[1:]) is None
+    assert decided([*lost[1:], -0.199]) == Decision(verdict="pass", stopping_time=40)
+
+
+def test_a_population_of_pairs_is_decided_sooner_and_rightly() -> None:
+    """Two losses of different size, seen in random orders: wrong in no more than a share alpha of them."""
+    rng = np.random.default_rng(0)
+    wrong, fewer = 0, 0
+    for mean, verdict in ((-0.3, "fail"), (-0.1, "pass")):
+        lost = np.array([-1.0] * round(-100 * mean) + [0.0] * round(100 + 100 * mean))
+        for _ in range(200):
+            order = rng.permutation(lost)
+            known = decide_paired(order, drop=0.225, clear=0.175, alpha=0.05, population=100)
+            open_ended = decide_paired(order, drop=0.225, clear=0.175, alpha=0.05)
+            assert known is not None
+            wrong += known.verdict != verdict
+            fewer += open_ended is None or known.stopping_time <= open_ended.stopping_time
+    assert wrong <= 20
+    assert fewer > 350
+
+
+@settings(deadline=None)
+@given(DIFFERENCES, st.integers(1, 60))
+def test_a_paired_verdict_stands(differences: list[float], looks: int) -> None:
+    last = decide_paired(differences, drop=0.3, clear=0.1, alpha=0.2)
+    early = decide_paired(differences[:looks], drop=0.3, clear=0.1, alpha=0.2)
+    assert early == (last if last is not None and looks >= last.stopping_time else None)
+
+
+@settings(deadline=None)
+@given(DIFFERENCES)
+def test_evidence_at_the_end_is_the_last_look(differences: list[float]) -> None:
+    scores = [(difference + 1) / 2 for difference in differences]
+    assert log_evidence_of_drop(differences, clear=0.1) == pytest.approx(
+        log_evidence_below(scores, 0.45, population=None), abs=1e-9
+    )
+    assert log_evidence_below(scores, 0.45, population=99) == pytest.approx(
+        float(log_evidence(1 - np.array(scores), 0.55, population=99)[-1]), abs=1e-9
+    )
+
+
+def test_evidence_at_the_end_forgets_what_was_refuted_on_the_way() -> None:
+    """False discovery rates hold for evidence at a stop; its running maximum is no e-value."""
+    recovered = [-1.0] * 10 + [1.0] * 40
+    assert log_evidence_of_drop(recovered[:10]) > math.log(20)
+    assert log_evidence_of_drop(recovered) < 0
+    assert log_evidence_of_drop([]) == log_evidence_below([], 0.5, population=8) == 0.0

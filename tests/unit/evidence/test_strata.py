@@ -1,0 +1,185 @@
+"""Evidence on a population of several tasks is valid for any order and prediction, and saves samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import ArrayLike
+
+from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata, log_evidence
+from longctx.plugins.evidence.statistics import (
+    decide_level,
+    decide_paired,
+    interval,
+    level_evidence,
+    paired_evidence,
+    paired_interval,
+    stratified_interval,
+)
+from tests.helpers.scores import binary_scores
+
+POPULATION = 5
+
+
+@st.composite
+def populations(draw: st.DrawFn) -> tuple[list[int], Floats, Floats, Floats, Floats | None]:
+    """Draw strata of all elements, the strata's weights and rates, the values, and a control variate or None."""
+    strata = draw(st.sampled_from([[0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [0, 0, 1, 1, 2]]))
+    count = max(strata) + 1
+    shares = st.lists(st.sampled_from([0.0, 0.3, 0.5, 1.0]), min_size=POPULATION, max_size=POPULATION)
+    weights = np.array(draw(st.lists(st.sampled_from([0.25, 1.0]), min_size=count, max_size=count)))
+    rates = np.array(draw(st.lists(st.sampled_from([1.0, 1.0, 5.0]), min_size=count, max_size=count)))
+    values = weights[strata] * np.array(draw(shares))
+    control = weights[strata] * np.array(draw(shares)) if draw(st.booleans()) else None
+    return strata, weights, rates, values, control
+
+
+@settings(deadline=None, max_examples=15)
+@given(populations())
+def test_the_next_draw_is_expected_to_add_no_evidence_against_a_true_hypothesis(
+    population: tuple[list[int], Floats, Floats, Floats, Floats | None],
+) -> None:
+    """All orders are enumerated with their probabilities, so this is exact: a supermartingale on both sides."""
+    strata, weights, rates, values, control = population
+    mean = float(values.mean())
+    capital: dict[tuple[int, ...], Floats] = {(): np.ones(2)}
+    for order in map(list, permutations(range(POPULATION))):
+        drawn = Strata(stratum=np.array(strata)[order], weights=weights, rates=rates)
+        known = None if control is None else control[order]
+        logs = LevelBets(values[order][:-1], drawn, known).log_evidence(mean, mean)
+        for looks in range(1, POPULATION):
+            capital[tuple(order[:looks])] = np.exp(logs[:, looks - 1])
+    element_rates = rates[strata]
+    for prefix, before in capital.items():
+        left = [element for element in range(POPULATION) if element not in prefix]
+        if len(left) > 1:
+            chances = element_rates[left] / element_rates[left].sum()
+            after = sum(chance * capital[*prefix, element] for chance, element in zip(chances, left, strict=True))
+            assert (after <= before * (1 + 1e-9)).all()
+
+
+def strata_of(tasks: ArrayLike, sizes: Sequence[float] = (1.0, 1.0)) -> Strata:
+    return Strata(stratum=np.array(tasks), weights=np.array(sizes), rates=np.ones(len(sizes)))
+
+
+def test_a_single_stratum_changes_nothing() -> None:
+    scores = binary_scores(0.7, 60)
+    one = strata_of([0] * 100, [1.0])
+    assert np.array_equal(
+        level_evidence(scores, 0.6, population=100, strata=one), level_evidence(scores, 0.6, population=100)
+    )
+    assert stratified_interval(scores, one, alpha=0.1) == interval(scores, alpha=0.1, population=100)
+
+
+def test_the_evidence_is_the_average_of_the_tests_with_and_without_the_means_of_the_tasks() -> None:
+    """Equal scores within each task leave nothing to chance, so the test on the differences grows fastest."""
+    tasks = np.random.default_rng(0).permutation([0, 1] * 250)
+    scores = np.where(tasks == 0, 1.0, 0.5)
+    above, _ = level_evidence(scores[:200], 0.72, population=500, strata=strata_of(tasks))
+    plain = log_evidence(scores[:200], 0.72, population=500)
+    assert (above >= plain - np.log(2) - 1e-12).all()
+    assert above[-1] > plain[-1] + 1
+
+
+@pytest.mark.parametrize(("threshold", "verdict"), [(0.65, "pass"), (0.75, "fail")])
+def test_tasks_that_differ_save_samples(threshold: float, verdict: str) -> None:
+    plain_looks = looks = 0
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        tasks = random.permutation([0, 1] * 1000)
+        scores = (random.random(2000) < np.where(tasks == 0, 0.97, 0.43)).astype(float)
+        decisions = [
+            decide_level(scores, threshold, alpha=0.01, population=2000, strata=strata)
+            for strata in (None, strata_of(tasks))
+        ]
+        assert {decision and decision.verdict for decision in decisions} == {verdict}
+        stopping_times = [decision.stopping_time for decision in decisions if decision]
+        plain_looks, looks = plain_looks + stopping_times[0], looks + stopping_times[1]
+    assert looks < 0.85 * plain_looks
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 1000), st.integers(2, 59), st.floats(0.05, 0.95))
+def test_an_interval_excludes_the_threshold_once_the_gate_has_decided(seed: int, looks: int, threshold: float) -> None:
+    random = np.random.default_rng(seed)
+    tasks = random.permutation([0] * 20 + [1] * 40)
+    strata = strata_of(tasks, (1.0, 0.5))
+    values = strata.largest_values * random.random(60)
+    low, high = stratified_interval(values[:looks], strata, alpha=0.2)
+    decision = decide_level(values[:looks], threshold, alpha=0.1, population=60, strata=strata, min_observations=1)
+    mean = strata.mean(values[:looks])
+    assert 0 <= low <= mean <= high <= 1
+    if decision is None:
+        assert low - 1e-5 <= threshold <= high + 1e-5
+    elif decision.verdict == "pass":
+        assert low >= min(threshold, mean) - 1e-5
+    else:
+        assert high <= max(threshold, mean) + 1e-5
+
+
+def test_the_interval_of_a_whole_population_is_its_mean() -> None:
+    strata = strata_of([0, 1, 1, 0], (1.0, 0.5))
+    assert stratified_interval(np.array([1.0, 0.5, 0.0, 0.5]), strata, alpha=0.1) == (0.5, 0.5)
+
+
+def test_strata_of_another_population_are_refused() -> None:
+    with pytest.raises(ValueError, match="strata of 3 elements for a population of 4"):
+        decide_level([0.5], 0.5, alpha=0.1, population=4, strata=strata_of([0, 1, 0]))
+
+
+@settings(deadline=None, max_examples=10)
+@given(populations())
+def test_paired_evidence_at_other_rates_grows_under_no_true_hypothesis(
+    population: tuple[list[int], Floats, Floats, Floats, Floats | None],
+) -> None:
+    """Over all orders, with their probabilities, the evidence against a true limit has an expectation of at most 1."""
+    strata, weights, rates, values, _ = population
+    differences = 2 * values - weights[strata]
+    mean = float(differences.mean())
+    for drop, clear, side in ((-mean, -mean - 0.1, 0), (-mean + 0.1, -mean, 1)):
+        if not 0 <= clear < drop <= 1:
+            continue
+        expectation = np.zeros(POPULATION - 1)
+        for order in map(list, permutations(range(POPULATION))):
+            left, chance = rates[np.array(strata)[order]], 1.0
+            for place in range(POPULATION):
+                chance *= left[place] / left[place:].sum()
+            drawn = Strata(stratum=np.array(strata)[order], weights=weights, rates=rates)
+            logs = paired_evidence(differences[order], drop=drop, clear=clear, population=POPULATION, strata=drawn)
+            expectation += chance * np.exp(logs[side])
+        assert (expectation <= 1 + 1e-9).all()
+
+
+def test_equal_answers_pass_sooner_if_small_cases_are_drawn_as_often_as_large_ones() -> None:
+    sizes = np.array([400, 40])
+    stratum = np.repeat([0, 1], sizes)
+    weights = 40 / sizes
+    scale = sizes.sum() / (2 * 40)
+    order = np.argsort(np.random.default_rng(0).exponential(size=440) / weights[stratum])
+    drawn = Strata(stratum=stratum[order], weights=weights, rates=weights)
+    uniform, by_weight = (
+        decide_paired(np.zeros(440), drop=0.1 / scale, clear=0.05 / scale, alpha=0.01, population=440, strata=strata)
+        for strata in (None, drawn)
+    )
+    assert uniform is not None
+    assert by_weight is not None
+    assert (uniform.verdict, by_weight.verdict) == ("pass", "pass")
+    assert by_weight.stopping_time < 0.5 * uniform.stopping_time
+
+
+def test_a_paired_interval_at_other_rates_contains_the_mean_and_closes_on_it() -> None:
+    random = np.random.default_rng(1)
+    weights = np.array([1.0, 0.25])
+    stratum = random.permutation([0] * 20 + [1] * 80)
+    strata = Strata(stratum=stratum, weights=weights, rates=weights)
+    differences = weights[stratum] * random.choice((-1.0, 0.0, 1.0), 100)
+    for looks in (5, 60, 100):
+        low, high = paired_interval(differences[:looks], alpha=0.01, population=100, strata=strata)
+        assert low - 1e-9 <= differences.mean() <= high + 1e-9
+    assert low == pytest.approx(high)
+    assert paired_interval([], alpha=0.01, population=100, strata=strata) == pytest.approx((-0.4, 0.4))

@@ -1,0 +1,62 @@
+"""The records of a report: a value of another type is an error that names its key, and the schema is theirs."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from longctx.fixtures.records.report import parse_report, report_data
+from longctx.plugins.report.document import document
+from longctx.plugins.report.schema import SCHEMA_FILE, _schema_text
+from tests.fuzz.mutations import mutate_json
+from tests.helpers.reports import run_summary
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    return report_data(document(run_summary(samples=4)))
+
+
+def test_a_report_of_a_run_has_the_form(report: dict[str, Any]) -> None:
+    assert report_data(parse_report(json.dumps(report).encode())) == report
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "key"),
+    [
+        (("cases", 0, "length"), "8k", r"\$\.cases\[0\]\.length"),
+        (("cases", 0, "task"), "vt\n[floor]", r"\$\.cases\[0\]\.task"),
+        (("cases", 0, "score"), 10**30, r"\$\.cases\[0\]\.score"),
+        (("gates", 0, "blocking"), None, r"\$\.gates\[0\]\.blocking"),
+        (("ruler", "scores"), {"x": 1.0}, r"\$\.ruler"),
+        (("run", "options"), [], r"\$\.run\.options"),
+        (("schema",), "other/1", "schema"),
+        (("ruler", "effective_length"), float("nan"), "NaN"),
+    ],
+)
+def test_a_value_of_another_type_is_named(report: dict[str, Any], path: tuple[Any, ...], value: Any, key: str) -> None:
+    changed = json.loads(json.dumps(report))
+    *places, last = path
+    parent = changed
+    for place in places:
+        parent = parent[place]
+    parent[last] = value
+    with pytest.raises(ValueError, match=key):
+        parse_report(json.dumps(changed).encode())
+
+
+def test_any_mutation_is_a_report_or_a_value_error(report: dict[str, Any]) -> None:
+    refused = 0
+    for seed in range(200):
+        try:
+            parse_report(mutate_json(Random(seed), report))
+        except ValueError:
+            refused += 1
+    assert 20 < refused < 200
+
+
+def test_the_schema_is_generated_from_the_records() -> None:
+    assert SCHEMA_FILE.read_text(encoding="ascii") == _schema_text(), "run `python -m longctx.plugins.report.schema`"

@@ -1,0 +1,172 @@
+"""thresholds.toml is read strictly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longctx.fixtures.tasks import FAMILIES
+from longctx.plugins.thresholds.read import load_thresholds
+from longctx.plugins.thresholds.records import SHIPPED, RegressionSettings, Thresholds, ThresholdsError, VerdictSettings
+
+LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
+PHASES = "[[gate]]\nname = 'g'\nkind = 'worst_phase'\n"
+BROKEN = {
+    "[[gate]\n": "is not TOML",
+    "[[gate]]\nname = 'g'\nkind = 'level'\nabove = 856\n": "above is 856; write a score from 0 to 100",
+    "[[gate]]\nname = 'g'\nkind = 'level'\nabove = '85'\n": "above is '85'",
+    "[[gate]]\nname = 'g'\nkind = 'level'\nabove = true\n": "above is True",
+    "[[gate]]\nname = 'g'\nkind = 'level'\nabove = nan\n": "above is nan",
+    "[[gate]]\nname = 'g'\nkind = 'level'\n": "above is missing",
+    "[[gate]]\nkind = 'level'\nabove = 1\n": "name is missing",
+    "[[gate]]\nname = 'g'\nkind = 'levels'\nabove = 1\n": "kind is 'levels'; write one of level, effective_length",
+    LEVEL + "treshold = 3\n": "unknown key 'treshold'; known are name, kind",
+    LEVEL + "at_least = '4k'\n": "unknown key 'at_least'",
+    LEVEL + "tasks = []\n": "tasks is empty",
+    LEVEL + "tasks = ['niah']\n": "unknown task 'niah'; known are niah_single_1",
+    LEVEL + "tasks = ['vt']\naspect = 'qa'\n": "give aspect or tasks, not both",
+    LEVEL + "aspect = 'reading'\n": "aspect is 'reading'",
+    LEVEL + "lengths = ['8kb']\n": "lengths has '8kb'",
+    LEVEL + "lengths = '8k'\n": "lengths is '8k'; write a list",
+    LEVEL + "blocking = 'no'\n": "blocking is 'no'; write true or false",
+    LEVEL + LEVEL: "two gates are named 'g'",
+    "[[gate]]\nname = 'g'\nkind = 'effective_length'\nabove = 85.6\n": "at_least is missing",
+    "[[gate]]\nname = 'g'\nkind = 'effective_length'\nabove = 85.6\nat_least = 'all'\n": "at_least has 'all'",
+    "[[gate]]\nname = 'g'\nkind = 'weighted_average'\nabove = 1\n": "weights is missing; write one of rising, falling",
+    "[[gate]]\nname = 'g'\nkind = 'level'\nabove = 'reference'\ntasks = ['vt']\n": "has no score for a list of tasks",
+    PHASES + "modulo = 8\nwithin = 9\n": "tasks is missing; write a list of needle tasks",
+    PHASES + "tasks = ['vt']\nwithin = 9\n": "modulo is missing; write one of 2, 4, 8, 16, 64, or a list of them",
+    PHASES + "tasks = ['vt']\nmodulo = [4, 3]\nwithin = 9\n": "modulo is [4, 3]; write one of 2, 4, 8, 16, 64",
+    PHASES + "tasks = ['vt']\nmodulo = [true]\nwithin = 9\n": "modulo is [True]; write one of 2, 4, 8, 16, 64",
+    PHASES + "tasks = ['vt']\nmodulo = 8\n": "within is missing; write a number from 1 to 90",
+    PHASES + "tasks = ['vt']\nmodulo = 8\nwithin = 0\n": "within is 0; write a number from 1 to 90",
+    PHASES + "tasks = ['vt']\nmodulo = 8\nwithin = 9\nabove = 3\n": "unknown key 'above'; known are name, kind, tasks",
+    "gate = 3\n": "write each gate as a [[gate]] table",
+    "[reference.aligned]\nmean = 3\n": "must both be there",
+    "[refs]\n": "unknown key 'refs'; known are reference, verdict, regression, floor, gate",
+    "verdict = 0.99\n": "[verdict] is 0.99; write a table",
+    "[verdict]\nconfidence = 99\n": "[verdict]: confidence is 99; write a number from 0.5 to 0.9999",
+    "[verdict]\nconfidence = 1.0\n": "[verdict]: confidence is 1.0",
+    "[verdict]\nconfidence = nan\n": "[verdict]: confidence is nan",
+    "[verdict]\nconfidence = '0.99'\n": "[verdict]: confidence is '0.99'",
+    "[verdict]\nzone = -1\n": "[verdict]: zone is -1; write a number from 0 to 50",
+    "[verdict]\nzone = true\n": "[verdict]: zone is True",
+    "[verdict]\ninconclusive = 'skip'\n": "[verdict]: inconclusive is 'skip'; write one of pass, fail",
+    "[verdict]\ninconclusive = false\n": "[verdict]: inconclusive is False",
+    "[verdict]\ndrop = 2\n": "[verdict] has an unknown key 'drop'; known are confidence, zone, precision, inconclusive",
+    "regression = true\n": "[regression] is True; write a table",
+    "[regression]\ndrop = 0\n": "[regression]: drop is 0; write a number from 0.1 to 100",
+    "[regression]\ndrop = inf\n": "[regression]: drop is inf",
+    "[regression]\ninconclusive = 'error'\n": "[regression]: inconclusive is 'error'; write one of pass, fail",
+    "[regression]\nblocking = 1\n": "[regression]: blocking is 1; write true or false",
+    "[regression]\nfalse_discoveries = 0\n": "[regression]: false_discoveries is 0; write a number from 0.0001 to 0.5",
+    "[regression]\nfalse_discoveries = 5\n": "[regression]: false_discoveries is 5",
+    "[regression]\ncases = 'pass'\n": "[regression]: cases is 'pass'; write one of fail, report",
+    "[regression]\nclear = 2\n": "[regression]: clear is 2; write a number below drop, which is 2",
+    "[regression]\nclear = -1\n": "[regression]: clear is -1; write a number from 0 to 100",
+    "[regression]\npopulation = 1\n": "[regression]: population is 1; write true or false",
+    "[regression]\nzone = 1\n": "[regression] has an unknown key 'zone'; known are drop, inconclusive, blocking",
+    "floor = 50\n": "[floor] is 50; write a table",
+    "[floor]\nniah = 50\n": "[floor]: unknown task 'niah'; known are niah_single_1",
+    "[floor]\nvt = 101\n": "[floor]: vt is 101; write a score from 0 to 100",
+    "[floor]\nvt = -0.5\n": "[floor]: vt is -0.5",
+    "[floor]\nvt = 'reference'\n": "[floor]: vt is 'reference'; write a score from 0 to 100",
+    "[floor]\nvt = nan\n": "[floor]: vt is nan",
+    "[[verdict]]\nzone = 1\n": "write a table",
+}
+
+
+def load(tmp_path: Path, text: str) -> Thresholds:
+    path = tmp_path / "t.toml"
+    path.write_text(text)
+    return load_thresholds(path, known_tasks=FAMILIES)
+
+
+def test_the_shipped_file_holds_the_papers_figures() -> None:
+    shipped = load_thresholds(SHIPPED, known_tasks=FAMILIES)
+    assert shipped.references["aligned"].scores == {
+        "mean": 85.6, "retrieval": 96.9, "tracing": 89.7, "aggregation": 84.8, "qa": 49.7
+    }  # fmt: skip
+    assert shipped.references["base"].scores == {
+        "mean": 79.4, "retrieval": 90.9, "tracing": 58.8, "aggregation": 73.1, "qa": 48.6
+    }  # fmt: skip
+    assert [gate.name for gate in shipped.gates if gate.blocking] == ["effective length"]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=BROKEN.values())
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ThresholdsError) as caught:
+        load(tmp_path, text)
+    message = str(caught.value)
+    assert BROKEN[text] in message
+    assert message.startswith("--thresholds: ")
+    assert str(tmp_path / "t.toml") in message
+    assert "\n" not in message
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ThresholdsError, match=r"cannot read .*nowhere.toml \(No such file"):
+        load_thresholds(tmp_path / "nowhere.toml", known_tasks=FAMILIES)
+
+
+def test_gates_alone_use_the_shipped_yardstick(tmp_path: Path) -> None:
+    thresholds = load(tmp_path, LEVEL)
+    assert thresholds.references["aligned"].scores["mean"] == 85.6
+    assert thresholds.gates[0].blocking
+
+
+def test_a_file_that_says_nothing_of_it_has_the_documented_certainty(tmp_path: Path) -> None:
+    for text in (LEVEL, "[verdict]\n[regression]\n[floor]\n" + LEVEL):
+        found = load(tmp_path, text)
+        assert found.verdict == VerdictSettings(confidence=0.99, indifference_zone=0.0, inconclusive="fail")
+        assert found.regression == RegressionSettings(
+            drop=2.0, inconclusive="pass", blocking=True, false_discoveries=0.05, cases="report", population=True
+        )
+        assert found.floors == {}
+
+
+def test_the_certainty_of_a_file_is_read(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        """
+        [verdict]
+        confidence = 0.95
+        zone = 1
+        inconclusive = "pass"
+        [regression]
+        drop = 3
+        inconclusive = "fail"
+        blocking = false
+        false_discoveries = 0.1
+        cases = "fail"
+        population = false
+        [floor]
+        vt = 50
+        niah_single_1 = 99.5
+        """,
+    )
+    assert found.verdict == VerdictSettings(confidence=0.95, indifference_zone=1.0, inconclusive="pass")
+    assert found.regression == RegressionSettings(
+        drop=3.0, inconclusive="fail", blocking=False, false_discoveries=0.1, cases="fail", population=False
+    )
+    assert found.floors == {"vt": 50.0, "niah_single_1": 99.5}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[verdict]\nconfidence = 0.5\nzone = 0\n",
+        "[verdict]\nconfidence = 0.9999\nzone = 50.0\n",
+        "[regression]\ndrop = 0.1\nfalse_discoveries = 0.0001\n",
+        "[regression]\ndrop = 100\nfalse_discoveries = 0.5\n",
+        "[floor]\nvt = 0\nqa_1 = 100\n",
+    ],
+)
+def test_the_ends_of_a_range_belong_to_it(tmp_path: Path, text: str) -> None:
+    load(tmp_path, text)
+
+
+def test_the_shipped_file_uses_the_documented_certainty() -> None:
+    shipped = load_thresholds(SHIPPED, known_tasks=FAMILIES)
+    assert (shipped.verdict, shipped.regression) == (VerdictSettings(), RegressionSettings())

@@ -1,0 +1,213 @@
+"""Verdicts from the first part of a queue: final ones, and those that a time budget leaves inconclusive."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longctx.fixtures.records import VerdictWord
+from longctx.plugins.evidence.effective_length import effective_length
+from longctx.plugins.thresholds.records import VerdictSettings
+from longctx.plugins.verdicts.evaluate import GateEvaluator, _effective_length_finding
+from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, scope_of, thresholds
+
+REACH = replace(LEVEL, name="reach", kind="effective_length")
+AVERAGE = replace(LEVEL, name="average", kind="weighted_average", rising=True)
+MANY = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
+
+
+def test_a_clear_verdict_needs_only_some_of_the_samples() -> None:
+    verdicts = evaluator_of(thresholds(LEVEL), scope_of(MANY), {1024: 0.98, 2048: 0.55, 4096: 0.0}).verdicts()
+    assert [verdict.verdict for verdict in verdicts] == ["pass", "fail", "fail"]
+    for verdict in verdicts:
+        assert verdict.samples < verdict.of == 300
+        assert verdict.interval is not None
+        assert verdict.measured is not None
+        assert verdict.interval[0] <= verdict.measured <= verdict.interval[1]
+        assert (verdict.interval[0] > 80, verdict.interval[1] <= 80) == (
+            verdict.verdict == "pass",
+            verdict.verdict == "fail",
+        )
+    assert verdicts[2].reason == f"mean 0.0 at 4K, needs more than 80 ({verdicts[2].samples} of 300 samples)"
+
+
+@settings(deadline=None, derandomize=True, max_examples=10)
+@given(st.tuples(*[st.sampled_from([0.3, 0.8, 1.0])] * 3), st.integers(0, 99), st.integers(0, 330))
+def test_gates_reach_the_verdicts_that_stopped_the_workers(shares: tuple[float, ...], seed: int, most: int) -> None:
+    """The controller sees only the samples of the evidence, and reaches the same verdicts as the workers."""
+    gates = (LEVEL, replace(LEVEL, aspect="tracing", above=60.0))
+    share_by_length = dict(zip(LENGTHS, shares, strict=True))
+    evaluator = evaluator_of(
+        thresholds(*gates), scope_of(MANY), share_by_length, most=dict.fromkeys(LENGTHS, most), seed=seed
+    )
+    verdicts = iter(evaluator.verdicts())
+    for gate, length in itertools.product(gates, LENGTHS):
+        status = evaluator.panels["ruler", length].status(evaluator.scores)
+        (analysis,) = [
+            analysis
+            for hypothesis, analysis in status.analyses.items()
+            if {task for task in ASPECTS if case(task, length).id in hypothesis.case_ids}
+            == set(scope_of(MANY).tasks_of(gate))
+        ]
+        verdict = next(verdicts)
+        assert verdict.verdict == (analysis.decision.verdict if analysis.decision else "inconclusive")
+        assert (verdict.samples, verdict.of) == (analysis.samples, analysis.planned_samples)
+
+
+def test_a_budget_leaves_a_close_score_inconclusive() -> None:
+    evaluator = evaluator_of(
+        thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most={1024: 0, 2048: 1, 4096: 60}
+    )
+    without_samples, with_one_sample, undecided = evaluator.verdicts()
+    assert {verdict.verdict for verdict in evaluator.verdicts()} == {"inconclusive"}
+    assert (without_samples.reason, without_samples.measured, without_samples.samples, without_samples.of) == (
+        "cases without a sample: 3 of 3",
+        None,
+        0,
+        300,
+    )
+    assert (with_one_sample.reason, with_one_sample.measured, with_one_sample.samples) == (
+        "cases without a sample: 2 of 3",
+        None,
+        1,
+    )
+    assert undecided.interval is not None
+    assert undecided.interval[0] < 80 < undecided.interval[1]
+    assert undecided.samples == 60
+    assert undecided.reason.endswith(", needs more than 80; undecided (60 of 300 samples)")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_interval_of_an_early_decision_excludes_the_threshold(seed: int) -> None:
+    """This also holds with a single length, whose hypothesis may use the whole error probability."""
+    scope = scope_of([case for case in MANY if case.length == 2048], lengths=(2048,))
+    for share in (0.65, 0.92):
+        (verdict,) = evaluator_of(thresholds(LEVEL), scope, {2048: share}, seed=seed).verdicts()
+        assert verdict.interval is not None
+        if verdict.samples < verdict.of:
+            low, high = verdict.interval
+            assert (low >= 80) if verdict.verdict == "pass" else (high <= 80)
+
+
+def test_the_evidence_ends_at_the_first_missing_sample() -> None:
+    """A case with fewer results than the others limits the evidence, though more is known of the others."""
+    evaluator = evaluator_of(
+        thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 60)
+    )
+    short = replace(evaluator.measured.results["test_ruler[vt-1024]"], outcomes=())
+    queue = evaluator.panels["ruler", 1024].order
+    for count in range(1, 4):
+        (*_, first_missing) = itertools.islice((ref for ref in queue if ref.case_id == short.case.id), count + 1)
+        short = replace(short, outcomes=evaluator.measured.results[short.case.id].outcomes[:count])
+        measured = replace(evaluator.measured, results={**evaluator.measured.results, short.case.id: short})
+        assert GateEvaluator(evaluator.thresholds, measured).verdicts()[0].samples == queue.index(first_missing)
+
+
+@pytest.mark.parametrize("most", [0, 5, 300])
+def test_a_failed_case_is_an_error_even_if_its_gate_would_fail(most: int) -> None:
+    evaluator = evaluator_of(
+        thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 0.0), most=dict.fromkeys(LENGTHS, most)
+    )
+    broken = replace(evaluator.measured.results["test_ruler[n1-2048]"], error="out of memory")
+    measured = replace(evaluator.measured, results={**evaluator.measured.results, broken.case.id: broken})
+    others = "fail" if most == 300 else "inconclusive"
+    verdict_words = [
+        verdict.verdict for verdict in GateEvaluator(thresholds(LEVEL, REACH, AVERAGE), measured).verdicts()
+    ]
+    assert verdict_words == [others, "error", others, "error", "error"]
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    st.dictionaries(st.sampled_from(LENGTHS), st.sampled_from(["pass", "fail", "inconclusive"]), min_size=1),
+    st.sampled_from((512, *LENGTHS)),
+)
+def test_an_effective_length_is_decided_if_inconclusive_lengths_cannot_change_it(
+    words: dict[int, VerdictWord], required: int
+) -> None:
+    outcomes = set()
+    for extremes in itertools.product((0.0, 100.0), repeat=len(words)):
+        scores = dict(zip(words, extremes, strict=True))
+        if all(words[n] == "inconclusive" or (words[n] == "pass") == (score > 50) for n, score in scores.items()):
+            outcomes.add("pass" if (effective_length(scores, 50.0) or 0) >= required else "fail")
+    expected = "not measured" if required > max(words) else outcomes.pop() if len(outcomes) == 1 else "inconclusive"
+    assert _effective_length_finding(words, required, 80.0).word == expected
+
+
+@pytest.mark.parametrize(
+    ("shares", "at_least", "word"),
+    [
+        ({1024: 0.8, 2048: 1.0, 4096: 0.2}, 2048, "pass"),
+        ({1024: 0.8, 2048: 0.2, 4096: 0.2}, 2048, "fail"),
+        ({1024: 1.0, 2048: 0.8, 4096: 0.2}, 2048, "inconclusive"),
+    ],
+)
+def test_the_reason_names_an_undecided_length(shares: dict[int, float], at_least: int, word: str) -> None:
+    gate = replace(REACH, at_least=at_least)
+    (verdict,) = evaluator_of(thresholds(gate), scope_of(MANY), shares, most=dict.fromkeys(LENGTHS, 40)).verdicts()
+    undecided = "2K" if word == "inconclusive" else "1K"
+    assert (verdict.verdict, verdict.measured) == (word, None)
+    needs = "needs at least 2K (mean above 80)"
+    assert verdict.reason == f"undecided at {undecided}; {needs} ({verdict.samples} of 900 samples)"
+
+
+def test_a_weighted_average_of_all_samples_is_compared_exactly() -> None:
+    """All samples are measured, so the score itself decides and its interval is a point."""
+    for margin, word in ((-0.5, "pass"), (0.5, "fail")):
+        full = evaluator_of(thresholds(AVERAGE), scope_of(MANY), {1024: 1.0, 2048: 0.8, 4096: 0.6})
+        (value,) = [verdict.measured for verdict in full.verdicts()]
+        assert value is not None
+        (verdict,) = GateEvaluator(thresholds(replace(AVERAGE, above=value + margin)), full.measured).verdicts()
+        assert (verdict.verdict, verdict.samples, verdict.of) == (word, 900, 900)
+        assert verdict.interval == pytest.approx((value, value))
+
+
+def test_a_weighted_average_of_some_samples_is_decided_by_its_interval() -> None:
+    part = evaluator_of(
+        thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 150)
+    )
+    gates = [replace(AVERAGE, above=above) for above in (40.0, 80.0, 99.0)]
+    low, close, high = GateEvaluator(thresholds(*gates), part.measured).verdicts()
+    assert [verdict.verdict for verdict in (low, close, high)] == ["pass", "inconclusive", "fail"]
+    assert close.reason.endswith(", needs more than 80; undecided (450 of 900 samples)")
+    assert close.interval is not None
+    levels = [verdict.interval for verdict in part.verdicts()]
+    for bound, sign in ((0, 1), (1, -1)):
+        mean = sum(weight * bounds[bound] for weight, bounds in enumerate(levels, start=1) if bounds) / 6
+        # Three intervals hold jointly less often than a single one, so the interval of the mean is wider.
+        assert sign * close.interval[bound] < sign * mean
+
+
+def test_a_weighted_average_is_inconclusive_while_a_case_has_no_samples() -> None:
+    part = evaluator_of(thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 1.0), most={1024: 2})
+    (verdict,) = GateEvaluator(thresholds(AVERAGE), part.measured).verdicts()
+    assert (verdict.verdict, verdict.measured, verdict.interval) == ("inconclusive", None, None)
+
+
+@pytest.mark.parametrize("share", [0.79, 0.8, 0.81])
+def test_a_full_run_compares_scores_exactly(share: float) -> None:
+    scope = scope_of(MANY, full=True)
+    evaluator = evaluator_of(thresholds(LEVEL), scope, dict.fromkeys(LENGTHS, share))
+    for verdict in evaluator.verdicts():
+        assert verdict.samples == verdict.of == 300
+        assert verdict.measured is not None
+        assert verdict.interval == pytest.approx((verdict.measured, verdict.measured))
+        assert verdict.verdict == ("pass" if verdict.measured > 80 else "fail")
+
+
+def test_an_indifference_zone_decides_a_close_score_with_fewer_samples() -> None:
+    close = evaluator_of(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.86))
+    wide = evaluator_of(
+        replace(thresholds(LEVEL), verdict=VerdictSettings(indifference_zone=10.0)),
+        scope_of(MANY),
+        dict.fromkeys(LENGTHS, 0.86),
+    )
+    sample_counts = [
+        (with_zone.samples, without_zone.samples)
+        for with_zone, without_zone in zip(wide.verdicts(), close.verdicts(), strict=True)
+    ]
+    assert all(with_zone < without_zone for with_zone, without_zone in sample_counts)

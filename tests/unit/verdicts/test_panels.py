@@ -1,0 +1,296 @@
+"""Verdicts do not depend on the number, speed and crashes of workers, and no sample is measured needlessly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis
+from longctx.plugins.evidence.statistics import Decision
+from longctx.plugins.verdicts.panels import Panel
+from tests.helpers.panels import (
+    PAIRING,
+    SEEDS,
+    TASKS,
+    fast_settings,
+    ids,
+    panel_of,
+    simulated_runs,
+    unmeasured_copy,
+    without_case,
+)
+from tests.helpers.queues import SimulatedRun, case, draw_exact_scores, draw_scores
+
+
+@fast_settings
+@given(simulated_runs(), st.integers(1, 6), SEEDS)
+def test_workers_speeds_and_crashes_do_not_change_the_evidence(run: SimulatedRun, workers: int, seed: int) -> None:
+    alone, other = run, unmeasured_copy(run)
+    expected, status = alone.run_alone(), other.run_shared(workers, Random(seed))
+    assert status == expected
+    assert status.next_samples == ()
+    assert other.evidence(status) == alone.evidence(expected)
+
+
+@fast_settings
+@given(simulated_runs(), st.integers(1, 5), SEEDS)
+def test_a_failed_case_does_not_hold_up_the_rest(run: SimulatedRun, workers: int, seed: int) -> None:
+    """The evidence on the other cases is that of a panel without the failed one."""
+    panel, failing = run.panel, case("a").id
+    scores_by_role = {role: without_case(failing, scores) for role, scores in run.truth.items()}
+    broken = SimulatedRun(panel, scores_by_role, run.control_variate)
+    status = broken.run_shared(workers, Random(seed))
+    assert failing not in status.evidence_counts
+    assert status.next_samples == ()
+    assume(broken.failed)
+    rest = Panel(
+        "ruler",
+        1024,
+        [of for name, of in panel.cases.items() if name != failing],
+        seed=0,
+        hypotheses=[replace(hypothesis, case_ids=hypothesis.case_ids - {failing}) for hypothesis in panel.hypotheses],
+        non_inferiority=panel.non_inferiority,
+        full=panel.full,
+    )
+    expected = SimulatedRun(
+        rest, scores_by_role, run.control_variate and without_case(failing, run.control_variate)
+    ).run_alone()
+    assert (status.evidence_counts, status.paired_counts, status.comparison) == (
+        expected.evidence_counts,
+        expected.paired_counts,
+        expected.comparison,
+    )
+    for hypothesis, analysis in status.analyses.items():
+        assert analysis == expected.analyses[replace(hypothesis, case_ids=hypothesis.case_ids - {failing})]
+
+
+@fast_settings
+@given(simulated_runs())
+def test_a_complete_journal_gives_the_verdict_of_the_run_that_stopped_early(run: SimulatedRun) -> None:
+    complete = unmeasured_copy(run)
+    for role, scores in run.truth.items():
+        complete.journal[role] = dict(scores)
+    assert complete.status() == run.run_alone()
+
+
+@fast_settings
+@given(simulated_runs(), SEEDS)
+def test_a_verdict_never_changes(run: SimulatedRun, seed: int) -> None:
+    queue = list(run.truth["model"])
+    Random(seed).shuffle(queue)
+    before: list[Decision | None] = []
+    for ref in queue:
+        for role in run.truth:
+            run.measure(role, ref)
+        now = run.status()
+        analyses = [*now.analyses.values(), *([now.comparison] if now.comparison else [])]
+        decisions = [analysis.decision for analysis in analyses]
+        assert all(was in (None, is_now) for was, is_now in zip(before, decisions, strict=False))
+        before = decisions
+
+
+@fast_settings
+@given(simulated_runs())
+def test_a_hypothesis_gets_the_verdict_that_it_would_get_alone(run: SimulatedRun) -> None:
+    together, panel = run.run_alone(), run.panel
+    assert set(together.analyses) == {hypothesis for hypothesis in panel.hypotheses if hypothesis.drives_sampling}
+    for hypothesis, analysis in together.analyses.items():
+        alone = Panel("ruler", 1024, tuple(panel.cases.values()), seed=0, hypotheses=[hypothesis], full=panel.full)
+        status = SimulatedRun(alone, {"model": run.truth["model"]}, run.control_variate).run_alone()
+        assert status.analyses == {hypothesis: analysis}
+
+
+@fast_settings
+@given(simulated_runs())
+def test_an_early_verdict_leaves_no_case_without_a_score(run: SimulatedRun) -> None:
+    status = run.run_alone()
+    for hypothesis, analysis in status.analyses.items():
+        if analysis.decision is not None:
+            assert all(status.evidence_counts[name] > 0 for name in hypothesis.case_ids)
+    if status.comparison is not None and status.comparison.decision is not None:
+        assert all(status.paired_counts[name] > 0 for name in run.panel.cases)
+
+
+@fast_settings
+@given(SEEDS, st.integers(1, 30), st.integers(0, 30), st.sets(st.sampled_from(TASKS), min_size=1))
+def test_other_cases_and_more_samples_never_reorder_the_queue(
+    seed: int, samples: int, more: int, chosen: set[str]
+) -> None:
+    large, small = panel_of(samples + more, seed=seed), panel_of(samples, seed=seed, tasks=tuple(sorted(chosen)))
+    assert small.order == tuple(ref for ref in large.order if ref.case_id in small.cases and ref.sample_index < samples)
+    assert small.sample_refs(ids(*chosen)) == small.order
+    assert large.sample_refs(ids(*chosen)) == tuple(ref for ref in large.order if ref.case_id in small.cases)
+    backwards = panel_of(samples, seed=seed, tasks=tuple(sorted(chosen, reverse=True)))
+    assert backwards.order == small.order
+
+
+def test_every_sample_is_in_the_queue_once_and_cases_are_mixed() -> None:
+    order = panel_of(100).order
+    assert sorted(order) == sorted(SampleRef(name, index) for name in ids(*TASKS) for index in range(100))
+    assert all(sum(ref.case_id == name for ref in order[:200]) in range(30, 71) for name in ids(*TASKS))
+
+
+def test_another_seed_is_another_order() -> None:
+    assert len({panel_of(20, seed=seed).order for seed in range(20)}) == 20
+
+
+@pytest.mark.parametrize(("tasks", "minimum"), [(TASKS[:1], 8), (TASKS[:2], 26)])
+def test_no_verdict_is_reached_before_the_minimum_of_samples(tasks: tuple[str, ...], minimum: int) -> None:
+    panel = panel_of(100, Hypothesis(case_ids=ids(*tasks), threshold=0.0), tasks=tasks)
+    ones, zeros = dict.fromkeys(panel.order, 1.0), dict.fromkeys(panel.order, 0.0)
+    panel.non_inferiority = replace(PAIRING, alpha=0.5)
+    analyses = (panel.analyze(panel.hypotheses[0], ones), panel.analyze_pairs(zeros, ones))
+    assert [(analysis.decision and analysis.decision.verdict, analysis.samples) for analysis in analyses] == [
+        ("pass", minimum),
+        ("fail", minimum),
+    ]
+
+
+def test_no_verdict_is_reached_before_every_case_has_a_sample() -> None:
+    rare, common = case("a", 1024, 1), case("b", 1024, 400)
+    hypotheses = [Hypothesis(case_ids=ids("a", "b"), threshold=0.0)]
+    panel = Panel("ruler", 1024, [rare, common], seed=1, hypotheses=hypotheses, draws_by_weight=False)
+    place = panel.order.index(SampleRef(rare.id, 0)) + 1
+    assert place > 26
+    assert panel.analyze(panel.hypotheses[0], dict.fromkeys(panel.order, 1.0)).samples == place
+
+
+def test_an_unfinished_sample_ends_the_evidence() -> None:
+    panel = panel_of(50, Hypothesis(case_ids=ids(*TASKS), threshold=0.5))
+    scores = {ref: 1.0 for place, ref in enumerate(panel.order) if place != 30}
+    assert panel.analyze(panel.hypotheses[0], scores).samples <= 30
+    scores = {ref: 1.0 for place, ref in enumerate(panel.order) if place != 10}
+    assert panel.analyze(panel.hypotheses[0], scores) == InterimAnalysis(
+        decision=None, samples=10, planned_samples=200, clusters=10
+    )
+    assert panel.status(scores).next_samples == (("model", panel.order[10]),)
+
+
+@pytest.mark.parametrize("ones", [49, 50, 51])
+def test_a_full_run_compares_the_mean_of_all_samples(ones: int) -> None:
+    panel = panel_of(25, Hypothesis(case_ids=ids(*TASKS), threshold=0.5), full=True)
+    truth = draw_exact_scores(panel, dict(zip(panel.cases, (25, ones - 30, 5, 0), strict=True)))
+    run = SimulatedRun(panel, {"model": truth})
+    status = run.run_alone(99)
+    assert (status.analyses[panel.hypotheses[0]].decision, len(status.next_samples)) == (None, 1)
+    (analysis,) = run.run_alone().analyses.values()
+    assert analysis.decision is not None
+    assert (analysis.decision.verdict, analysis.samples, analysis.planned_samples) == (
+        "pass" if ones > 50 else "fail",
+        100,
+        100,
+    )
+
+
+def test_a_full_run_measures_all_samples_of_both_models() -> None:
+    panel = panel_of(50, full=True)
+    panel.non_inferiority = PAIRING
+    truth = draw_scores(panel, dict.fromkeys(panel.cases, 1.0))
+    run = SimulatedRun(panel, {"model": truth, "baseline": truth})
+    status = run.run_alone()
+    assert run.journal == {"model": truth, "baseline": truth}
+    assert status.comparison is not None
+    assert (status.comparison.samples, set(status.paired_counts.values())) == (200, {50})
+
+
+def test_two_hypotheses_at_one_length_get_the_evidence_they_need() -> None:
+    hypotheses = close, clear = (
+        Hypothesis(case_ids=ids("a", "b"), threshold=0.75),
+        Hypothesis(case_ids=ids("b", "c"), threshold=0.1),
+    )
+    panel = panel_of(200, *hypotheses)
+    run = SimulatedRun(panel, {"model": draw_scores(panel, dict.fromkeys(panel.cases, 0.8))})
+    status = run.run_alone()
+    assert all(analysis.decision is not None for analysis in status.analyses.values())
+    assert status.analyses[clear].samples < status.analyses[close].samples
+    assert case("d").id not in status.evidence_counts
+    assert status.evidence_counts[case("c").id] < status.evidence_counts[case("a").id]
+    refs = panel.sample_refs(close.case_ids)[: status.analyses[close].samples]
+    assert status.evidence_counts[case("b").id] == sum(ref.case_id == case("b").id for ref in refs)
+
+
+def test_pairs_are_measured_only_as_far_as_needed() -> None:
+    panel = panel_of(100, hard := Hypothesis(case_ids=ids(*TASKS), threshold=0.8))
+    panel.non_inferiority = PAIRING
+    truth = draw_exact_scores(panel, dict.fromkeys(panel.cases, 80))
+    run = SimulatedRun(panel, {"model": truth, "baseline": truth})
+    status = run.run_alone()
+    assert status.comparison is not None
+    assert status.comparison.decision is not None
+    assert status.comparison.decision.verdict == "pass"
+    assert (
+        len(run.journal["baseline"])
+        == status.comparison.samples
+        < status.analyses[hard].samples
+        == len(run.journal["model"])
+    )
+
+
+def test_pairs_are_measured_after_the_level_is_settled() -> None:
+    panel = panel_of(100, easy := Hypothesis(case_ids=ids(*TASKS), threshold=0.1))
+    panel.non_inferiority = replace(PAIRING, drop=0.05, clear=0.02)
+    truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
+    run = SimulatedRun(panel, {"model": truth, "baseline": truth})
+    status = run.run_alone()
+    assert status.comparison is not None
+    assert (
+        status.analyses[easy].samples
+        < status.comparison.samples
+        == len(run.journal["model"])
+        == len(run.journal["baseline"])
+    )
+
+
+def test_the_comparison_ends_with_the_results_of_a_finished_baseline() -> None:
+    panel = panel_of(100, Hypothesis(case_ids=ids(*TASKS), threshold=0.05))
+    panel.non_inferiority = replace(PAIRING, drop=0.02, clear=0.01)
+    truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
+    known = {ref: truth[ref] for place, ref in enumerate(panel.order) if place != 70}
+    run = SimulatedRun(panel, {"model": truth}, control_variate=known)
+    status = run.run_alone()
+    assert status.next_samples == ()
+    assert status.comparison == InterimAnalysis(decision=None, samples=70, planned_samples=400, clusters=70)
+    assert len(run.journal["model"]) == 70
+
+
+@fast_settings
+@given(SEEDS, st.sampled_from([0.3, 0.6, 0.9]), st.sampled_from([0.0, 0.05, 0.5]))
+def test_a_control_variate_costs_at_most_half_of_alpha(seed: int, share: float, changed: float) -> None:
+    """With any control variate the verdict comes no later than without one at alpha / 2."""
+    panel = panel_of(60, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=0.7))
+    truth, random = draw_scores(panel, dict.fromkeys(panel.cases, share), seed), Random(seed)
+    control_variate = {ref: 1 - score if random.random() < changed else score for ref, score in truth.items()}
+    helped = panel.analyze(hypothesis, truth, control_variate=control_variate)
+    assert helped.samples <= panel.analyze(replace(hypothesis, alpha=hypothesis.alpha / 2), truth).samples
+
+
+@pytest.mark.parametrize("share", [0.78, 0.88])
+def test_a_baseline_that_scores_alike_saves_samples(share: float) -> None:
+    panel = panel_of(250, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=0.83))
+    analyses = []
+    for seed in range(10):
+        truth, random = draw_scores(panel, dict.fromkeys(panel.cases, share), seed), Random(seed)
+        control_variate = {ref: 1 - score if random.random() < 0.03 else score for ref, score in truth.items()}
+        analyses.append(
+            (panel.analyze(hypothesis, truth, control_variate=control_variate), panel.analyze(hypothesis, truth))
+        )
+    assert {analysis.decision and analysis.decision.verdict for pair in analyses for analysis in pair} == {
+        "pass" if share > 0.83 else "fail"
+    }
+    assert sum(helped.samples for helped, _ in analyses) < 0.8 * sum(plain.samples for _, plain in analyses)
+
+
+def test_a_baseline_that_is_not_known_in_full_does_not_help() -> None:
+    panel = panel_of(250, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=0.83))
+    truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.75))
+    part = {ref: truth[ref] for ref in panel.order[:-1]}
+    assert panel.analyze(hypothesis, truth, control_variate=part) == panel.analyze(hypothesis, truth)
+    # Of the gate's own cases it is.
+    other = Hypothesis(case_ids=ids("a", "b"), threshold=0.83)
+    whole = {ref: score for ref, score in truth.items() if ref.case_id in other.case_ids}
+    assert panel.analyze(other, truth, control_variate=whole).samples < panel.analyze(other, truth).samples

@@ -1,0 +1,150 @@
+"""The samples offered to workers are those that the soonest verdicts need, and hardly more."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longctx.plugins.evidence import clusters
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.e_process import Floats, Strata
+from longctx.plugins.evidence.sequential import (
+    ESTIMATE_CLUSTERS_AHEAD,
+    MAX_CLUSTERS_AHEAD,
+    Hypothesis,
+    samples_until_verdict,
+)
+from longctx.plugins.evidence.statistics import level_evidence, stratified_interval
+from longctx.plugins.verdicts.panels import ModelRole
+from tests.helpers.panels import SEEDS, TASKS, fast_settings, ids, panel_of, simulated_runs
+from tests.helpers.queues import SimulatedRun, draw_scores
+
+
+@fast_settings
+@given(simulated_runs())
+def test_one_worker_measures_no_sample_needlessly(run: SimulatedRun) -> None:
+    assert run.evidence(run.run_alone())["model"] == run.journal["model"]
+    if "baseline" in run.truth:
+        assert run.evidence(run.status())["baseline"] == run.journal["baseline"]
+
+
+@fast_settings
+@given(simulated_runs(), st.integers(2, 20), st.integers(1, 8), SEEDS)
+def test_many_workers_measure_at_most_a_twentieth_more_than_one(
+    run: SimulatedRun, workers: int, at_once: int, seed: int
+) -> None:
+    """This holds for any batch size and any order of completion."""
+    random = Random(seed)
+    held: list[list[tuple[ModelRole, SampleRef]]] = []
+    while (next_samples := run.status().next_samples) or held:
+        claimed = {task for batch in held for task in batch}
+        free = [task for task in next_samples if task not in claimed]
+        if free and len(held) < workers:
+            held.append(free[:at_once])
+        else:
+            batch = held[random.randrange(len(held))]
+            run.measure(*batch.pop(0))
+            held = [batch for batch in held if batch]
+    status = run.status()
+    analyses = [*status.analyses.values(), *([status.comparison] if status.comparison else [])]
+    spare = sum(int(0.05 * analysis.samples) for analysis in analyses)
+    counted = run.evidence(status)
+    assert all(len(run.journal[role]) - len(counted[role]) <= spare for role in run.truth)
+
+
+@fast_settings
+@given(simulated_runs(), st.integers(2, 6))
+def test_workers_of_one_speed_waste_less_than_one_round_per_hypothesis(run: SimulatedRun, workers: int) -> None:
+    while next_samples := run.status().next_samples:
+        for role, ref in next_samples[:workers]:
+            run.measure(role, ref)
+    counted = run.evidence(run.status())
+    wasted = sum(len(run.journal[role]) - len(counted[role]) for role in run.truth)
+    tests = sum(hypothesis.drives_sampling for hypothesis in run.panel.hypotheses) + (
+        run.panel.non_inferiority is not None
+    )
+    assert wasted <= tests * (workers - 1)
+
+
+@fast_settings
+@given(simulated_runs(), st.integers(0, 40))
+def test_next_samples_are_missing_ones_in_queue_order(run: SimulatedRun, done: int) -> None:
+    next_samples = run.run_alone(done).next_samples
+    places = {ref: place for place, ref in enumerate(run.panel.order)}
+    steps = [(places[ref], role != "model") for role, ref in next_samples]
+    assert steps == sorted(set(steps))
+    assert all(ref not in run.journal[role] for role, ref in next_samples)
+    assert {role for role, _ in next_samples} <= set(run.truth)
+
+
+def test_an_estimate_that_ends_soon_needs_no_more_with_many_workers() -> None:
+    """With nearly equal scores, neither ones nor zeros would end the estimate soonest."""
+    for seed in range(8):
+        panel = panel_of(
+            100, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=None, precision=0.125), seed=seed
+        )
+        random = Random(seed)
+        truth = {ref: min(1.0, max(0.0, random.gauss(0.3, 0.1))) for ref in panel.order}
+        needed = panel.analyze(hypothesis, truth).samples
+        for done in range(needed):
+            scores = {ref: truth[ref] for ref in panel.order[:done]}
+            next_samples = panel.status(scores).next_samples
+            assert 0 < len(next_samples) <= needed - done + int(0.05 * needed)
+
+
+def test_looking_ahead_of_an_estimate_computes_few_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval takes a millisecond or more, and a worker looks ahead after every batch."""
+    panel = panel_of(500, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=None, precision=0.03))
+    truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.5))
+    scores = {ref: truth[ref] for ref in panel.order[:200]}
+    panel.analyze(hypothesis, scores)
+    sizes: list[int] = []
+
+    def counted(values: Floats, strata: Strata, *, alpha: float) -> tuple[float, float]:
+        sizes.append(len(values))
+        return stratified_interval(values, strata, alpha=alpha)
+
+    monkeypatch.setattr(clusters, "stratified_interval", counted)
+    assert len(panel.status(scores).next_samples) == ESTIMATE_CLUSTERS_AHEAD
+    assert len(sizes) == 3
+
+
+def test_a_verdict_delayed_by_rounding_leaves_a_sample_to_measure() -> None:
+    """Sums of a longer array are rounded differently, so a test may decide there and not on the finished part."""
+    edges = 0
+    # With fewer than 20 samples there is no spare one.
+    for seed, done in product(range(40), range(8, 20)):
+        panel = panel_of(400, tasks=TASKS[:1], seed=seed)
+        truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9), seed)
+        queue, scores = panel.queue(panel.cases), {ref: truth[ref] for ref in panel.order[:done]}
+        values = queue.weighted_means(scores)
+        (here, _), (there, _) = (
+            level_evidence(task, 0.6, population=400) for task in (values, np.append(values, np.ones(400 - done)))
+        )
+        if not here.max() <= here[-1] < there[done - 1]:
+            continue
+        # The logarithm of alpha is rounded too.
+        near = [float(np.exp(-there[done - 1])) * (1 + ulps * 2**-52) for ulps in range(6)]
+        hypotheses = [Hypothesis(case_ids=frozenset(panel.cases), threshold=0.6, alpha=alpha) for alpha in near]
+        analyses = [
+            (hypothesis, analysis)
+            for hypothesis in hypotheses
+            if not (analysis := panel.analyze(hypothesis, scores)).is_settled
+        ]
+        edges += len(analyses)
+        assert all(
+            set(samples_until_verdict(hypothesis, queue, analysis, scores)) - scores.keys()
+            for hypothesis, analysis in analyses
+        )
+    assert edges
+
+
+def test_a_long_queue_is_offered_in_parts() -> None:
+    panel = panel_of(400, Hypothesis(case_ids=ids(*TASKS), threshold=None))
+    assert panel.status({}).next_samples == tuple(("model", ref) for ref in panel.order[:MAX_CLUSTERS_AHEAD])
+    assert panel.status(dict.fromkeys(panel.order[:1000], 1.0)).next_samples[0] == ("model", panel.order[1000])
