@@ -16,7 +16,7 @@ from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheck
 from longctx.ci.watch.history import ACCEPTED, History, WatchedCheckpoint, score_lines, steady_scores
 from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner, screen_lines, screen_summary
 from longctx.ci.watch.notify import Deliveries, Notifier
-from longctx.ci.watch.pages import write_index
+from longctx.ci.watch.pages import WatchedRun, write_index
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import family_of
@@ -138,7 +138,7 @@ class Watch:
         for line in self._summary():
             print_timed(line)
         if self.history.measurements:
-            index = write_index(self.settings.out, self.history.by_step, self._summary())
+            index = self._write_index()
             print_timed(f"all checkpoints: {index}")
 
     def _scan(self) -> list[CompleteCheckpoint]:
@@ -204,8 +204,20 @@ class Watch:
         earlier = steady_scores(other for other in self.history.by_step if other.step < measurement.step)
         for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement.scores, earlier)):
             print_line(f"    {line}")
-        write_index(self.settings.out, self.history.by_step, self._summary())
+        self._write_index()
         self._notify()
+
+    def _write_index(self) -> Path:
+        first = self.history.first_accepted
+        anchor = self.settings.anchor
+        run = WatchedRun(
+            directory=self.settings.directory,
+            anchor=(first.step if first else None) if anchor is None else int(anchor) if anchor.isdecimal() else None,
+            options=self.settings.suite.given,
+            counts_gpus=bool(self.settings.gpus),
+            summary=self._summary(),
+        )
+        return write_index(self.settings.out, self.history.by_step, run)
 
     def _summary(self) -> list[str]:
         """Return the summary of the measurements so far."""
@@ -219,8 +231,9 @@ class Watch:
             shown = ", ".join(map(str, of_verdict[:MAX_STEPS_SHOWN]))
             more = f" and {len(of_verdict) - MAX_STEPS_SHOWN} more" if len(of_verdict) > MAX_STEPS_SHOWN else ""
             counts.append(f"{len(of_verdict)} {verdict}" + ("" if verdict == "pass" else f" (step {shown}{more})"))
-        gpu_minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
-        mean = f", {gpu_minutes / len(measurements):.1f} GPU minutes a checkpoint" if measurements else ""
+        minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
+        unit = "GPU minutes" if settings.gpus else "minutes"
+        mean = f", {minutes / len(measurements):.1f} {unit} a checkpoint" if measurements else ""
         measured = f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}"
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
         return [

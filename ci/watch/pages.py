@@ -1,51 +1,152 @@
-"""Write the index page of a watch: every checkpoint with its verdict, scores and cost, and links to its reports."""
+"""Write the index page of a watch: what is wrong since when, every checkpoint, and a comparison of any two of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longctx.ci.watch.history import WatchedCheckpoint, noise, score_lines, steady_scores
+from longctx.ci.suite_process import read_report
+from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, noise, score_lines, steady_scores
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
 from longctx.fixtures.atomic_files import write_file
-from longctx.fixtures.shown_text import visible_line
+from longctx.fixtures.shown_text import visible, visible_line
 from longctx.plugins.report.charts.lines import Chart, chart_rows, lowest_of, score_chart
-from longctx.plugins.report.html.page import render
+from longctx.plugins.report.html.page import embedded, render, resource
 
 INDEX = "index.html"
 
 
-def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], summary: Sequence[str]) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRun:
+    """What the index page says besides the measurements."""
+
+    directory: Path
+    """Where training writes the checkpoints."""
+    anchor: int | None
+    """The step that all checkpoints are compared with; None for a path of --anchor, or before the first pass."""
+    options: Sequence[str]
+    """The options of the suite."""
+    counts_gpus: bool
+    """True if the cost of a checkpoint is in GPU minutes; False for minutes."""
+    summary: Sequence[str]
+
+
+def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: WatchedRun) -> Path:
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
     path = folder / INDEX
     rows = [
         _row(folder, measurement, steady_scores(measurements[:position]))
         for position, measurement in enumerate(measurements)
     ]
-    names = dict.fromkeys(name for measurement in measurements for name in measurement.scores)
-    labels = [str(measurement.step) for measurement in measurements]
-    charts = []
-    for name in names:
-        values = [measurement.scores.get(name) for measurement in measurements]
-        spread = noise([scores[name] for scores in steady_scores(measurements) if name in scores])
-        intervals = [None if spread is None or value is None else (value - spread, value + spread) for value in values]
-        lowest = lowest_of(value for value in values if value is not None)
-        charts.append(
-            Chart(
-                name=name,
-                line=score_chart(labels, values, intervals, threshold=None, verdicts=(), lowest=lowest),
-                note="band: noise from step to step",
-                rows=chart_rows(labels, values, intervals),
-            )
-        )
-    html = render("watch.html.j2", title="Watched checkpoints", rows=rows[::-1], charts=charts, summary=summary)
+    compared = list(_compared_checkpoints(measurements))
+    word, headline, why = _headline(measurements)
+    html = render(
+        "watch.html.j2",
+        title=f"Watch of {visible(run.directory.name)}",
+        directory=visible(str(run.directory)),
+        word=word,
+        headline=headline,
+        why=visible_line(why),
+        rows=rows[::-1],
+        charts=list(_charts(measurements, run.anchor)),
+        summary=[visible_line(line) for line in run.summary],
+        unit="GPU minutes" if run.counts_gpus else "minutes",
+        has_comparison=len(compared) > 1,
+        script=resource("compare.js") if len(compared) > 1 else "",
+        data=embedded(
+            {
+                "checkpoints": compared,
+                "noise": _case_noise(compared),
+                "options": visible(shlex.join(run.options)),
+                "chosen": _chosen(measurements, compared, run.anchor),
+            }
+        ),
+    )
     write_file(path, html.encode("utf-8", errors="replace"))
     return path
 
 
-def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[Any]) -> dict[str, Any]:
+def _headline(measurements: Sequence[WatchedCheckpoint]) -> tuple[str, str, str]:
+    """Return the word, the headline and its first reason: what is wrong, and since when."""
+    bad = [measurement for measurement in measurements if measurement.verdict not in ACCEPTED]
+    if not measurements:
+        return "open", "Nothing measured", ""
+    last = measurements[-1]
+    if not bad:
+        return "pass", f"No checkpoint fails, up to step {last.step:,}", ""
+    good = [place for place, measurement in enumerate(measurements) if measurement.verdict in ACCEPTED]
+    if last.verdict in ACCEPTED:
+        worst = bad[-1]
+        return "open", f"Step {worst.step:,} failed; step {last.step:,} does not", _reason(worst)
+    first = measurements[good[-1] + 1] if good else measurements[0]
+    before = f"; the last accepted one is step {measurements[good[-1]].step:,}" if good else ""
+    since = f"since step {first.step:,}" if first is not last else f"at step {last.step:,}"
+    return "fail", f"{last.verdict.upper()} {since}{before}", _reason(first)
+
+
+def _reason(measurement: WatchedCheckpoint) -> str:
+    return measurement.failed[0] if measurement.failed else ""
+
+
+def _charts(measurements: Sequence[WatchedCheckpoint], anchor: int | None) -> Iterator[Chart]:
+    """Yield the curve of every score, with the anchor, the last good step and the failures marked."""
+    labels = [str(measurement.step) for measurement in measurements]
+    passed = [place for place, measurement in enumerate(measurements) if measurement.verdict == "pass"]
+    marks = {place: "anchor" for place, measurement in enumerate(measurements) if measurement.step == anchor}
+    if passed and passed[-1] not in marks:
+        marks[passed[-1]] = "last good"
+    for name in dict.fromkeys(name for measurement in measurements for name in measurement.scores):
+        values = [measurement.scores.get(name) for measurement in measurements]
+        spread = noise([scores[name] for scores in steady_scores(measurements) if name in scores])
+        intervals = [None if spread is None or value is None else (value - spread, value + spread) for value in values]
+        lowest = lowest_of(value for value in values if value is not None)
+        verdicts = [measurement.verdict for measurement in measurements]
+        yield Chart(
+            name=name,
+            line=score_chart(labels, values, intervals, threshold=None, verdicts=verdicts, lowest=lowest, marks=marks),
+            note="" if spread is None else "band: noise from step to step",
+            rows=chart_rows(labels, values, intervals),
+        )
+
+
+def _compared_checkpoints(measurements: Sequence[WatchedCheckpoint]) -> Iterator[dict[str, Any]]:
+    """Yield what the comparison needs to know of every checkpoint that still has its report."""
+    for measurement in measurements:
+        report = read_report(Path(measurement.report))
+        cases = {} if report is None else {
+            visible(case.id): [case.score, case.samples] for case in report.cases if case.score is not None
+        }  # fmt: skip
+        if cases:
+            yield {
+                "step": measurement.step, "verdict": measurement.verdict, "cases": cases,
+                "checkpoint": visible(shlex.quote(measurement.checkpoint)),
+                "report": visible(shlex.quote(measurement.report)),
+            }  # fmt: skip
+
+
+def _case_noise(compared: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the noise of every case, in points, over the checkpoints that did not fail."""
+    steady = [checkpoint["cases"] for checkpoint in compared if checkpoint["verdict"] in ACCEPTED]
+    names = dict.fromkeys(name for checkpoint in compared for name in checkpoint["cases"])
+    return {name: noise([cases[name][0] for cases in steady if name in cases]) for name in names}
+
+
+def _chosen(
+    measurements: Sequence[WatchedCheckpoint], compared: Sequence[Mapping[str, Any]], anchor: int | None
+) -> list[int]:
+    """Return the places of the two checkpoints to compare first: a good one, and the first that failed or the last."""
+    steps = [checkpoint["step"] for checkpoint in compared]
+    failed = next((place for place, step in enumerate(compared) if step["verdict"] == "fail"), None)
+    if failed:
+        return [failed - 1, failed]
+    return [steps.index(anchor) if anchor in steps else 0, len(steps) - 1]
+
+
+def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     # Texts, because the history may hold a path that no file can have.
     report, _ = os.path.splitext(measurement.report)
     directory, name = os.path.split(report)
@@ -61,6 +162,6 @@ def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[Any]) -
         "verdict": measurement.verdict,
         "scores": score_lines(measurement.scores, earlier),
         "reasons": [visible_line(line) for line in (*measurement.failed, *screen_lines(measurement.screen))],
-        "gpu_minutes": f"{measurement.gpu_seconds / 60:.1f}",
+        "minutes": f"{measurement.gpu_seconds / 60:.1f}",
         "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if os.path.isfile(path)],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -53,6 +53,8 @@ class _LineChart:
 
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
+    marks: tuple[tuple[float, str], ...] = ()
+    """Places to name, such as the checkpoint that all others are compared with: x coordinate and name."""
 
 
 def score_chart(
@@ -63,8 +65,12 @@ def score_chart(
     threshold: float | None,
     verdicts: Sequence[str | None] = (),
     lowest: float = 0.0,
+    marks: Mapping[int, str] | None = None,
 ) -> _LineChart:
-    """Lay out a chart of scores from `lowest` (see `lowest_of`) to 100, one place for each label."""
+    """Lay out a chart of scores from `lowest` (see `lowest_of`) to 100, one place for each label.
+
+    `marks` are names of places, by their index.
+    """
     y = Scale(values=(lowest, 100), coordinates=(HEIGHT - BOTTOM, TOP))
     places = _places(len(labels))
     labelled = _informative(scores)
@@ -88,6 +94,7 @@ def score_chart(
         threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(tick), f"{tick}") for tick in range(int(lowest), 101, 10 if lowest else 25)),
+        marks=tuple((places[index], name) for index, name in (marks or {}).items()),
     )
 
 
@@ -154,6 +161,11 @@ def line_svg(chart: _LineChart, description: str) -> Markup:
     drawn += [
         element("text", label, class_="tick", x=x, y=HEIGHT - 7, text_anchor="middle") for x, label in chart.x_ticks
     ]
+    for x, name in chart.marks:
+        drawn.append(element("line", class_="decided", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM))
+        # A name at the right end would leave the figure.
+        side, anchor = (-4, "end") if x > WIDTH / 2 else (4, "start")
+        drawn.append(element("text", name, class_="tick", x=x + side, y=HEIGHT - BOTTOM - 6, text_anchor=anchor))
     drawn += [element("polygon", class_="band", points=band) for band in chart.bands]
     if chart.threshold is not None:
         drawn.append(

@@ -1,0 +1,109 @@
+"""The index page of a watch says first what is wrong since when, and carries a comparison of any two checkpoints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longctx.ci.watch.history import Verdict, WatchedCheckpoint
+from longctx.ci.watch.pages import WatchedRun, write_index
+from longctx.fixtures.records.report import report_data
+from tests.helpers.browser import CHROMIUM, DRIVER, browser
+from tests.helpers.report_records import report_of
+
+
+def write_page(folder: Path, verdicts: Sequence[Verdict], scores: Sequence[float], *, counts_gpus: bool = False) -> str:
+    """Write the index of checkpoints with these verdicts and scores, and return it."""
+    measurements = []
+    for number, (verdict, score) in enumerate(zip(verdicts, scores, strict=True), 1):
+        report = folder / f"step-{number}.json"
+        case = {"id": "test_ruler[vt-4k]", "task": "vt", "length": 4096, "score": score, "samples": 24}
+        document = report_of({"cases": [case], "run": {"options": {"journal": "j"}}})
+        report.write_text(json.dumps(report_data(document)))
+        measurements.append(
+            WatchedCheckpoint(
+                step=number, checkpoint=f"/run a/step-{number}", fingerprint="f", verdict=verdict, exit_code=0,
+                failed=() if verdict == "pass" else (f"lost <b>{number}</b>",), report=str(report), baseline=None,
+                effective_length=None, gpu_seconds=90.0, ended="now", scores={"ruler 4k": score},
+            )
+        )  # fmt: skip
+    run = WatchedRun(
+        directory=Path("/run a"), anchor=1, options=("--lengths", "4k"), counts_gpus=counts_gpus, summary=("measured",)
+    )
+    return write_index(folder, measurements, run).read_text(encoding="utf-8")
+
+
+def data_of(page: str) -> dict[str, Any]:
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert match is not None
+    data: dict[str, Any] = json.loads(match[1])
+    return data
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "headline"),
+    [
+        (["pass", "pass"], 'pass"><b>No checkpoint fails, up to step 2<'),
+        (["pass", "fail", "fail"], 'fail"><b>FAIL since step 2; the last accepted one is step 1<'),
+        (["pass", "pass", "error"], 'fail"><b>ERROR at step 3; the last accepted one is step 2<'),
+        (["pass", "fail", "inconclusive"], 'open"><b>Step 2 failed; step 3 does not<'),
+        (["fail", "fail"], 'fail"><b>FAIL since step 1<'),
+        ([], 'open"><b>Nothing measured<'),
+    ],
+)
+def test_the_page_begins_with_what_is_wrong_since_when(tmp_path: Path, verdicts: list[Verdict], headline: str) -> None:
+    page = write_page(tmp_path, verdicts, [90.0] * len(verdicts))
+    assert f'<p class="verdict {headline}/b>' in page
+    assert "Watch of /run a" in page
+    if any(verdict in ("fail", "error") for verdict in verdicts):
+        assert "<span>lost &lt;b&gt;" in page
+
+
+def test_the_curve_marks_the_anchor_and_the_last_good_step(tmp_path: Path) -> None:
+    page = write_page(tmp_path, ["pass", "pass", "pass", "fail"], [90.0, 91.0, 90.0, 40.0])
+    chart = page.partition("<svg")[2].partition("</svg>")[0]
+    assert re.findall(r">(anchor|last good)<", chart) == ["anchor", "last good"]
+    assert chart.count('class="mark fail"') == 1
+
+
+def test_the_cost_is_in_gpu_minutes_only_where_gpus_are_counted(tmp_path: Path) -> None:
+    assert "GPU minutes" not in write_page(tmp_path, ["pass"], [90.0])
+    assert '<td data-unit="GPU minutes">1.5</td>' in write_page(tmp_path, ["pass"], [90.0], counts_gpus=True)
+
+
+def test_the_comparison_begins_at_the_first_failure(tmp_path: Path) -> None:
+    data = data_of(write_page(tmp_path, ["pass", "pass", "pass", "fail"], [90.0, 92.0, 90.0, 40.0]))
+    assert data["chosen"] == [2, 3]
+    assert data["noise"] == {"test_ruler[vt-4k]": pytest.approx(2**0.5)}
+    assert data["checkpoints"][3]["cases"] == {"test_ruler[vt-4k]": [40.0, 24]}
+    assert data["checkpoints"][3]["checkpoint"] == "'/run a/step-4'"
+
+
+def test_one_checkpoint_is_not_compared(tmp_path: Path) -> None:
+    page = write_page(tmp_path, ["pass"], [90.0])
+    assert 'id="data"' not in page
+    assert "<script" not in page
+
+
+@pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="needs Chromium and chromedriver")
+def test_two_checkpoints_are_compared_in_a_browser(tmp_path: Path) -> None:
+    write_page(tmp_path, ["pass", "pass", "pass", "fail"], [90.0, 92.0, 90.0, 40.0])
+    with browser(tmp_path) as tab:
+        for width in (420, 1440):
+            tab.show(tmp_path / "index.html", width=width)
+            shown = "return document.getElementById('rows').textContent"
+            assert tab.run(shown) == "test_ruler[vt-4k]90.0 (24)40.0 (24)-50.0±1.4"
+            command = tab.run("return document.getElementById('command').textContent")
+            assert command.startswith("longctx run --lengths 4k --model '/run a/step-4' --baseline ")
+            tab.run(
+                "const select = document.getElementById('filters').elements.namedItem('after');"
+                "select.value = 1; select.dispatchEvent(new Event('change'));"
+            )
+            assert tab.run(shown) == "test_ruler[vt-4k]90.0 (24)92.0 (24)+2.0±1.4"
+            assert tab.run("return document.documentElement.scrollWidth <= window.innerWidth")
+        assert tab.console() == []
