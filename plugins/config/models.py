@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from longctx.fixtures.engines import EngineError, execution_settings
 from longctx.fixtures.engines.openai.endpoint import Endpoint
 from longctx.fixtures.memory.fit import cases_over_memory
 from longctx.fixtures.records import Options
+from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
-from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.tokenization.prompts import PromptFormatter, differing_part
 from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.run import Baseline, BaselineError, Run, finished_journal, read_baseline
@@ -65,16 +67,37 @@ def resolve_baseline(
         return None
     samples = materials.samples_fingerprint(formatter)
     if given.endswith(".json"):
-        return read_baseline(Path(str(invocation.path(given))), options, samples)
+        path = str(invocation.path(given))
+        return read_baseline(
+            Path(path), options, samples, lambda report: _difference(report, options, materials, formatter)
+        )
     path = _checkpoint_path(invocation, given, option="--baseline")
     checkpoint = _read_or_make(invocation, path, option="--baseline")
     path = checkpoint.path
-    if materials.samples_fingerprint(load_formatter(options, path, endpoint, option="--baseline")) != samples:
+    other = load_formatter(options, path, endpoint, option="--baseline")
+    if materials.samples_fingerprint(other) != samples:
         raise BaselineError(
-            f"--baseline: {given} has another tokenizer or chat template than --model, so no sample could be paired; "
-            "give a checkpoint of the same family, or fix the chat template with --chat"
+            f"--baseline: {given} has another {differing_part(other, formatter)} than --model, so no sample could be "
+            "paired; give a checkpoint of the same family, or fix the chat template with --chat"
         )
     return Baseline(name=given, fingerprint=checkpoint.fingerprint, journal=options.journal, checkpoint=checkpoint)
+
+
+def _difference(report: JsonReport, options: Options, materials: Materials, formatter: PromptFormatter) -> str:
+    """Return in which part the samples of a report differ from those of a run with these materials."""
+    run, path = report.run, report.model.path
+    if run.seed != options.seed:
+        return f"seed {run.seed}, not {options.seed}"
+    if run.prompts != materials.prompts_fingerprint:
+        return "another wording of the prompts"
+    if run.corpora != materials.corpora.fingerprint:
+        return "other texts"
+    if path and os.path.isdir(path):
+        # Whatever is wrong with that checkpoint now, the report is of other samples.
+        with suppress(TokenizerError, OSError):
+            if part := differing_part(load_formatter(options, path), formatter):
+                return f"another {part}"
+    return "another tokenizer, chat template, way of scoring or version of the tasks"
 
 
 def _read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoint:

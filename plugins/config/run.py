@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -184,17 +184,17 @@ def is_same_checkpoint(run: Run, executions: Mapping[str, Mapping[str, str]]) ->
     )
 
 
-def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
+def read_baseline(path: Path, options: Options, samples: str, difference: Callable[[JsonReport], str]) -> Baseline:
     """Return the baseline that a JSON report describes; `samples` is the fingerprint of this run's samples.
 
-    Raises BaselineError if the report is of other samples, or its journal is missing.
+    Raises BaselineError if the report is of other samples, in which `difference` says how, or its journal is missing.
     """
     report = _report(path)
     model, run = report.model, report.run
     if run.samples != samples or run.seed != options.seed:
         raise BaselineError(
-            f"--baseline: {path} was measured on other samples (another seed, tokenizer, chat template, text, wording "
-            "or version of the tasks); measure it again with these options, or give the checkpoint instead"
+            f"--baseline: {path} was measured on other samples ({difference(report)}); measure it again with these "
+            "options, or give the checkpoint instead"
         )
     execution = model.execution or {}
     subject = Subject(model=model.name, fingerprint=model.fingerprint, execution=execution)

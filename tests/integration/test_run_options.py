@@ -58,7 +58,7 @@ UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a baseline with another tokenizer": (
         (*MODEL, "--baseline", "calibration:512-chat"),
-        "--baseline: calibration:512-chat has another tokenizer or chat template than --model, .*",
+        r"--baseline: calibration:512-chat has another chat template \(only one of them uses one\) than --model, .*",
     ),
     "no thresholds": ((*MODEL, "--thresholds", "{here}/x.toml"), "--thresholds: cannot read .*/x.toml .*"),
     "an unknown key": (

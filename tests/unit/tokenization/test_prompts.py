@@ -14,7 +14,7 @@ from longctx.fixtures.records import Conversation
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization import prompts
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
-from longctx.fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter
+from longctx.fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter, differing_part
 from tests.helpers.tiny_tokenizers import BOS, EOS, GENERATED, KINDS, RULER, formatter, make_sample, wrapped
 
 TURNS = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
@@ -222,3 +222,38 @@ def test_a_server_that_applies_the_template_gets_all_turns() -> None:
     prompt = turns.prompt("Who?", "", generation_tokens=4, earlier=EARLIER)
     assert isinstance(prompt, Conversation)
     assert (prompt.earlier, prompt.turns) == (EARLIER, ("Who?", ""))
+
+
+# --- comparisons ---
+
+
+def changed_rules(part: str) -> Any:
+    tokenizer = words_tokenizer(BOS)
+    if part == "template":
+        tokenizer.chat_template = TEMPLATE
+    elif part == "added token":
+        tokenizer.add_tokens(["<tool>"])
+    elif part == "pre-tokenizer":
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("other", "part"),
+    [
+        (changed_rules("nothing"), ""),
+        (changed_rules("template"), "chat template (only one of them uses one)"),
+        (words_tokenizer("[gMASK]"), "start of every prompt (token ids [1] and [2])"),
+        (changed_rules("added token"), "vocabulary ('<tool>' only in one of them)"),
+        (changed_rules("pre-tokenizer"), "tokenizer (pre_tokenizer)"),
+    ],
+)
+def test_the_part_in_which_two_formatters_differ_is_named(other: Any, part: str) -> None:
+    one, two = PromptFormatter(words_tokenizer(BOS)), PromptFormatter(other)
+    assert differing_part(one, two) == part
+    assert (one.fingerprint == two.fingerprint) == (part == "")
+
+
+def test_two_chat_templates_differ() -> None:
+    one, two = (PromptFormatter(with_template(template)) for template in (TEMPLATE, TEMPLATE_WITH_BOS))
+    assert differing_part(one, two) == "chat template"
