@@ -6,7 +6,9 @@ READY := $(VENV)/.ready
 OUT := out
 # With Hypothesis' profile "ci" the examples are the same every time and have no time limit; plain `pytest tests` looks
 # for new ones.
-PYTEST := $(VENV)/bin/pytest --dist worksteal --hypothesis-profile ci
+# A worker takes whole files, so that the tests of a file share its fixtures and samples, in the order of
+# tests/conftest.py: the slowest files first, so that all workers end together.
+PYTEST := $(VENV)/bin/pytest --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
 # The tests start hundreds of Python processes; without bytecode every one of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -59,6 +60,7 @@ REPLIES = (
 )
 
 
+@cache
 def golden_sample(task: str, length: int, index: int, seed: int) -> Sample:
     """Return a sample of generated text, tokenized by a rule that never changes."""
     return TASKS[task].sample(length, index, seed=seed, tokenizer=PromptFormatter(Pieces()), corpora=GENERATED)

@@ -202,28 +202,40 @@ def test_a_prompt_is_estimated_in_the_chunks_that_the_engine_reads(model: Checkp
     assert 131072 in problems(replace(model, config=turning), attention="eager")
 
 
+# Limits the memory of a run, as a container would, so that a checkpoint that takes seconds to read does not fit.
+LIMIT = """
+from pathlib import Path
+
+from longctx.fixtures.memory import fit
+
+limit = Path(__file__).with_name("memory.max")
+limit.write_text(str(3 * 2**30))
+fit.CONTAINER_LIMITS = (str(limit),)
+"""
+
+
 @pytest.fixture
 def too_heavy(tmp_path: Path) -> Path:
-    """A checkpoint whose header claims more weights than this machine has memory."""
+    """A checkpoint whose header claims more weights than the memory of LIMIT."""
     folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path / "step_9"))
-    memory = _machine_memory_bytes()
-    assert memory is not None
-    sparse_weights(folder / "model.safetensors", 2 * memory // GIB)
+    sparse_weights(folder / "model.safetensors", 4)
     return folder
 
 
 def test_a_run_that_cannot_fit_ends_with_one_line_that_a_plan_shows_too(
     too_heavy: Path, cards: Cards, tmp_path: Path
 ) -> None:
-    what = (f"--model={too_heavy}", "--suite", "ruler", "--lengths", "4k", "--device", "cpu")
+    what = ("-p", "limit", f"--model={too_heavy}", "--suite", "ruler", "--lengths", "4k", "--device", "cpu")
+    for folder in (tmp_path, planned := tmp_path / "planned"):
+        folder.mkdir(exist_ok=True)
+        (folder / "limit.py").write_text(LIMIT)
     ended = run_pytest(tmp_path, *what)
-    assert (ended.exit_code, ended.output) == (4, f"reading {too_heavy}, 50.5 GB\n")
+    assert (ended.exit_code, ended.output) == (4, f"reading {too_heavy}, 4.3 GB\n")
     (line,) = ended.errors.split("\n\n")[0].splitlines()
     assert re.fullmatch(
         r"ERROR: --lengths: 4096 tokens take [\d.]+ GiB \([\d.]+ weights, .*GiB \(this machine's memory\); use .*", line
     )
     cards(2**20)
-    (planned := tmp_path / "planned").mkdir()
     ended = run_pytest(planned, *what, "--plan", "-n", "2", "--dtype", "bfloat16", gpus="0")
     assert ended.exit_code == 0
     assert re.search(r"activations(; --gpus-per-worker \d+ with 1024 GiB each)?\)", ended.output)

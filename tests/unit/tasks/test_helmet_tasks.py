@@ -61,7 +61,7 @@ def passages(sample: Sample) -> list[str]:
 @every_task
 @every_kind
 def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str) -> None:
-    lengths = (4096, 5003, 8192) if kind == "pieces" else (8192 if task == "infbench_sum" else 4096, 5003)
+    lengths = (4096, 5003, 8192) if kind == "pieces" else (8192 if task == "infbench_sum" else 4096,)
     for length in lengths:
         for index in range(2 if kind == "pieces" else 1):
             sample = make_sample(task, length, index, kind=kind)

@@ -219,10 +219,15 @@ def test_a_mark_that_a_token_joins_to_the_space_behind_it_ends_no_word() -> None
     assert encoder_for(tokenizer, max_cached=8).ids(text) == ids
 
 
-@pytest.mark.parametrize("chat", [False, True])
-@pytest.mark.parametrize("name", ["llama 3", "gpt 2", "metaspace", "llama 2", "unigram"])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("task", "name", "chat"),
+    [
+        *((task, name, chat) for task in TASKS for name, chat in (("llama 3", False), ("llama 2", True))),
+        *((task, name, chat) for task in RULER for name in ("gpt 2", "metaspace", "unigram") for chat in (False, True)),
+    ],
+)
 def test_samples_hold_the_tokenizers_own_ids(task: str, name: str, chat: bool) -> None:
+    """Every task with an expression that splits and with whole texts; the other tokenizers with RULER's texts."""
     formatter = _formatter(name, chat)
     tokenizer, counter = formatter.tokenizer, formatter.length_tokenizer
     # The formatter itself verifies the sample at index 0, but not the one at index 1.
