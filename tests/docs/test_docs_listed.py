@@ -14,6 +14,7 @@ from tests.docs.test_docs_ci import is_in_section
 from tests.helpers.page_commands import PageCommand, page_commands, takes_minutes, words
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
+from tests.helpers.runs import UNRELATED_PLUGINS
 
 # Options whose values are of the reader's machine, and how many words they take.
 REPLACED = {"--model": 2, "-n": 2}
@@ -68,5 +69,5 @@ def test_a_run_of_a_page_measures(options: tuple[str, ...], tmp_path: Path) -> N
 
 def run(options: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run the suite on a small model of its own."""
-    command = [str(preloaded("pytest")), "--model=calibration:4k", *options]
+    command = [str(preloaded("pytest")), *UNRELATED_PLUGINS, "--model=calibration:4k", *options]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=900)
