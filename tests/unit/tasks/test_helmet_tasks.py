@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-from hashlib import sha256
 
 import pytest
 
@@ -17,7 +13,6 @@ from longctx.fixtures.preflight import fill_ratio, sample_problems
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
-from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import (
     BOS,
     GENERATED,
@@ -117,27 +112,6 @@ def test_another_identity_gives_another_sample(task: str) -> None:
     ]
     assert len({one.context for one in (own, *others)}) == 4
     assert len({(one.question, one.context) for one in (own, *others)}) == 4
-
-
-def test_a_sample_does_not_depend_on_the_process() -> None:
-    program = "from tests.unit.tasks import test_helmet_tasks; print(test_helmet_tasks.digest_of_all())"
-    paths = str(REPOSITORY)
-    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    printed = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": paths},
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout
-    assert printed == f"{digest_of_all()}\n"
-
-
-def digest_of_all() -> str:
-    """In reverse order of the registry, so that no task can lean on one before it."""
-    drawn = [make_sample(task, 5003, 1, kind="pieces") for task in sorted(HELMET, reverse=True)]
-    texts = ["\x1f".join((sample.prompt.text, *sample.references)) for sample in drawn]
-    return sha256("".join(texts).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*NEEDLES, "json_kv"}))
