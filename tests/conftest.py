@@ -15,14 +15,15 @@ HERE = Path(__file__).parent
 # Modules that load models, start whole runs or simulate thousands of panels: several seconds each.
 SLOW_MODULES = frozenset((
     "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",
-    "unit/checkpoints/test_consistency.py",
+    "unit/checkpoints/test_consistency.py", "unit/ci/test_launch.py",
     "unit/conversion/test_adapter.py", "unit/conversion/test_convert.py",
     "unit/corpora/test_published_real.py", "unit/corpora/test_synthetic_documents.py",
     "unit/corpora/test_synthetic_passage_questions.py", "unit/corpora/test_synthetic_world.py",
     "unit/engines/test_hf_answers.py", "unit/engines/test_hf_out_of_memory.py",
     "unit/engines/test_hf_prefix_sharing.py", "unit/engines/test_hf_refusals.py",
-    "unit/engines/test_hf_scores.py", "unit/engines/test_hf_settled_answers.py", "unit/engines/test_openai_faults.py",
-    "unit/engines/test_openai_options.py", "unit/engines/test_openai_probe.py",
+    "unit/engines/test_hf_same_answers.py", "unit/engines/test_hf_scores.py",
+    "unit/engines/test_hf_settled_answers.py", "unit/engines/test_openai_faults.py",
+    "unit/engines/test_openai_hostile.py", "unit/engines/test_openai_options.py", "unit/engines/test_openai_probe.py",
     "unit/engines/test_openai_requests.py", "unit/engines/test_openai_thinking.py",
     "unit/faults/test_faults.py",
     "unit/invariance/test_invariance.py",

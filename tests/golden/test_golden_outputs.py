@@ -10,7 +10,9 @@ from tests.golden.output import difference, read_recorded
 from tests.golden.outputs import OUTPUTS
 
 
-@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "engines" else ()) for kind in OUTPUTS]
+)
 def test_outputs_are_as_recorded_for_their_version(kind: str) -> None:
     recorded, current = read_recorded(kind), list(OUTPUTS[kind]())
     assert [problem for output in current if (problem := difference(output, recorded))] == []
