@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ PR_SET_PDEATHSIG = 1  # option of Linux' prctl
 STOP_SECONDS = 60
 POLL_SECONDS = 0.2
 REPLACED = "{path} or its baseline was replaced before it was measured; give each checkpoint a directory of its own"
+# The end of the names of reports that runs are writing.
+PARTIAL = ".partial"
 # pytest's exit codes of complete runs: all passed, some failed.
 COMPLETE = (0, 1)
 
@@ -72,6 +75,8 @@ class LocalProcesses:
         self, command: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None
     ) -> Ended:
         """Run the command as a process, and stop it if this call ends early; raises Cancelled."""
+        # Not the file into which the run of a killed process may still write.
+        log.unlink(missing_ok=True)
         with log.open("w", encoding="utf-8") as output:
             return Ended(exit_code=wait(start(command, output.fileno(), environment), self.cancelled))
 
@@ -96,14 +101,21 @@ def run_suite(
     if known is not None and _is_about(known, fingerprints):
         return SuiteRun(exit_code=0, report=known)
     report.parent.mkdir(parents=True, exist_ok=True)
-    partial = report.with_name(f".{report.name}")
-    partial.unlink(missing_ok=True)
+    # Another process may run the same, and the run of a killed one may still be ending.
+    partial = report.with_name(f".{report.name}.{secrets.token_hex(4)}{PARTIAL}")
     command = pytest_command([*arguments, "--report-json", str(partial)])
-    ended = executor.execute(command, report=report, log=log, environment=environment)
+    try:
+        ended = executor.execute(command, report=report, log=log, environment=environment)
+        return _read_run(ended, partial, report=report, log=log, fingerprints=fingerprints)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _read_run(ended: Ended, partial: Path, *, report: Path, log: Path, fingerprints: Sequence[str]) -> SuiteRun:
+    """Return the result of a run that has ended; a complete report without an error gets its name."""
     exit_code = ended.exit_code
     written = read_report(partial) if exit_code in COMPLETE and not ended.reason else None
     if written is not None and not _is_about(written, fingerprints):
-        partial.unlink()
         return SuiteRun(exit_code=exit_code, report=None, reason=REPLACED.format(path=written.model.path))
     if written is not None and not any(case.error for case in written.cases):
         partial.replace(report)
