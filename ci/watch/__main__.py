@@ -2,13 +2,13 @@
 
     longctx watch runs/a --every 30s
 
-The watch waits until a checkpoint is complete, runs the gates on it, compares it with an anchor and with the last one
-that passed, and notifies you of a failure. All other options are pytest's: --lengths, -k, -n, --budget, ... With
---seed step, every checkpoint has other samples. A restart continues: the history is in OUT/history.jsonl, the finished
-samples are in the journal.
+The watch waits until a checkpoint is complete, runs the gates on it, compares it with an anchor and, where that is
+better by more than the allowed loss, with the last good one, and notifies you of a failure. All other options are
+pytest's: --lengths, -k, -n, --budget, ... With --seed step, every checkpoint has other samples. A restart continues:
+the history is in OUT/history.jsonl, the finished samples are in the journal. One watch at a time measures into OUT.
 
 Ends with Ctrl-C or SIGTERM, and with --once when every complete checkpoint is measured. Exit codes: 0 all checkpoints
-were accepted, 1 one was not, 4 wrong use.
+on disk were accepted, or with --once another watch measures into OUT; 1 one was not accepted; 4 wrong use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from types import FrameType
 from longctx.ci.launch import read_execution
 from longctx.ci.run_file import command_options, run_options, split_config
 from longctx.ci.suite_options import check_suite_options, read_suite_options
+from longctx.ci.suite_process import PARTIAL
 from longctx.ci.watch.baselines import check_anchor
+from longctx.ci.watch.lock import locked, open_lock
 from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
 from longctx.ci.watch.measure import SCREEN_OPTIONS
 from longctx.ci.watch.notify import Notifier, check_command
@@ -44,21 +46,35 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command until it is stopped, and return its exit code."""
     try:
         settings = _parse(sys.argv[1:] if arguments is None else arguments)
+        lock = open_lock(settings.out)
     except ValueError as error:
         return report_wrong_use(str(error))
-    watch = Watch(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
+        with locked(lock, settings.out, waits=not settings.once, show=print_timed) as holds:
+            return _watch(settings) if holds else 0
+    except Stop:
+        print_timed("stopped; the same command continues")
+        return 0
+
+
+def _watch(settings: WatchSettings) -> int:
+    """Run the watch, which holds the lock on its folder, until it ends; return its exit code."""
+    for left in settings.out.rglob(f".*{PARTIAL}"):
+        # Of a watch that was killed.
+        left.unlink(missing_ok=True)
+    watch = Watch(settings)
+    try:
         known = len(watch.history.measurements)
         print_timed(f"watching {settings.directory}" + (f", {known} measured before" if known else ""))
-        exit_code = watch.run()
+        watch.run()
     except Stop:
         watch.print_summary()
         print_timed("stopped; the same command continues")
-        return watch.exit_code
-    watch.print_summary()
-    return exit_code
+    else:
+        watch.print_summary()
+    return watch.exit_code
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
