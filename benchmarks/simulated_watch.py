@@ -59,6 +59,7 @@ class SimulatedRun:
         accuracies = task_accuracies(self.rng, MEAN, len(self.cases)).repeat(samples)
         self.solved: Bools = self.rng.random(len(self.refs)) < accuracies
         self.losing = self.rng.permutation(np.flatnonzero(self.solved))
+        self.gaining = np.random.default_rng([seed, 8]).permutation(np.flatnonzero(~self.solved))
         self.flips, self.shared, self.loss = flips / 2, correlation**0.5, loss
         self._scores: dict[int, dict[SampleRef, float]] = {}
 
@@ -66,7 +67,11 @@ class SimulatedRun:
         """Return the scores of a step on all samples."""
         if step not in self._scores:
             solved = self.solved.copy()
-            solved[self.losing[: round(self.loss(step) / 100 * solved.size)]] = False
+            count = round(self.loss(step) / 100 * solved.size)
+            if count >= 0:
+                solved[self.losing[:count]] = False
+            else:
+                solved[self.gaining[:-count]] = True
             together = self.rng.random(self.haystacks.max() + 1)[self.haystacks]
             draws = np.where(self.rng.random(solved.size) < self.shared, together, self.rng.random(solved.size))
             self._scores[step] = dict(
@@ -156,6 +161,7 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
             {
                 "id": case.id, "suite": case.suite, "category": case.category, "task": case.task, "length": case.length,
                 "score": result.score and 100 * result.score, "verdict": "pass", "decided_by": "", "error": None,
+                "samples": len(result.outcomes),
                 "fails": False,
                 "haystacks": len({case.haystack(outcome.index) for outcome in result.outcomes}),
             }

@@ -8,8 +8,9 @@ RULER's 13 tasks at one length, with unequal accuracies. The answers of checkpoi
 on one haystack may flip together. Losses are one-way: samples that were solved are failed from some step on.
 
 Limits: exit code 1 unless a loss of 5 points at a random step is failed at this step or the next in 95 % of histories,
-one of 10 points in all, a decay of 1 point a step before it has lost 6 points in 95 %, and no step of 100 unchanged
-ones in 99 %. Besides the comparisons there is a gate on the mean, half a point below that of the unchanged model.
+one of 10 points in all, one of 5 points after a gain of 4 in 95 %, a decay of 1 point a step before it has lost 6
+points in 95 %, and no step of 100 unchanged ones in 99 %. Besides the comparisons there is a gate on the mean, half a
+point below that of the unchanged model (--above).
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ import numpy as np
 from benchmarks.simulated_watch import MEAN, RULER, SimulatedRun, SimulatedSuite
 from longctx.ci.checkpoint_dirs import Step
 from longctx.ci.suite_options import SuiteOptions
-from longctx.ci.watch.baselines import Baselines
+from longctx.ci.watch.baselines import ANCHOR, Baselines
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import History, WatchedCheckpoint
 from longctx.ci.watch.measure import SuiteRunner
+from longctx.ci.watch.scores import changes
 from longctx.fixtures.tasks import FAMILIES
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED, Gate
 
 STEPS, UNCHANGED_STEPS = 12, 100
-# Points between the threshold of a level gate and the mean of the unchanged model.
-ABOVE_THRESHOLD = 0.5
+# Points that training gains after its first step, where it gains any.
+GAIN_POINTS = 4.0
 Loss = Callable[[int, int], float]
 """The points that a step has lost, given the step and that of the edge."""
 
@@ -65,6 +67,12 @@ class Kind:
 KINDS = (
     Kind(name="-5 at a step", loss=lambda step, edge: 5.0 * (step >= edge), steps=STEPS, share=0.95),
     Kind(name="-10 at a step", loss=lambda step, edge: 10.0 * (step >= edge), steps=STEPS, share=1.0),
+    Kind(
+        name="+4, -5 at a step",
+        loss=lambda step, edge: 5.0 * (step >= edge) - GAIN_POINTS * (step > 1),
+        steps=STEPS,
+        share=0.95,
+    ),
     Kind(name="decay of 1 a step", loss=lambda step, _: float(step - 1), steps=STEPS, share=0.95),
     Kind(name="100 unchanged", loss=lambda *_: 0.0, steps=UNCHANGED_STEPS, share=0.99),
 )
@@ -82,7 +90,9 @@ class Watched:
     """Runs of pytest for each checkpoint."""
 
 
-def watch(kind: Kind, *, samples: int, flips: float, correlation: float, horizon: int, seed: int) -> Watched:
+def watch(
+    kind: Kind, *, samples: int, flips: float, correlation: float, horizon: int, above: float, seed: int
+) -> Watched:
     """Watch one history until a step fails or it ends."""
     edge = int(np.random.default_rng([seed, 7]).integers(3, STEPS))
     training = SimulatedRun(
@@ -90,14 +100,17 @@ def watch(kind: Kind, *, samples: int, flips: float, correlation: float, horizon
     )
     # A flip of a right answer, which most are, lowers the mean.
     mean = 100 * (MEAN - (2 * MEAN - 1) * flips / 2)
-    gate = Gate(name="mean", kind="level", above=mean - ABOVE_THRESHOLD)
+    gate = Gate(name="mean", kind="level", above=mean - above)
     thresholds = replace(load_thresholds(SHIPPED, known_tasks=FAMILIES), gates=(gate,))
     suite = SimulatedSuite(training, thresholds)
-    options = SuiteOptions(given=(), checks_engine=False, seed_by_step=False, confidence=thresholds.verdict.confidence)
+    options = SuiteOptions(
+        given=(), checks_engine=False, seed_by_step=False, confidence=thresholds.verdict.confidence,
+        drop_points=thresholds.regression.drop,
+    )  # fmt: skip
     runner = SuiteRunner(options=options, gpus=(), horizon=horizon, run=suite)
     with tempfile.TemporaryDirectory() as name:
         history = History(Path(name))
-        baselines = Baselines(history, None, needs_checkpoint=False)
+        baselines = Baselines(history, None, drop_points=options.drop_points, needs_checkpoint=False)
         for number in range(1, kind.steps + 1):
             measurement = _measure(Path(name), number, history, baselines, runner)
             if measurement.verdict in ("fail", "error"):
@@ -118,10 +131,13 @@ def _measure(
     path.mkdir()
     checkpoint = CompleteCheckpoint(step=Step(number=number, path=path), fingerprint=str(number))
     report = folder / f"step-{number}.json"
-    result = runner.measure(checkpoint, baselines.of(checkpoint.step, ()), report)
+    compared = baselines.of(checkpoint.step, ())
+    anchor = next((baseline for baseline in compared if baseline.role == ANCHOR), None)
+    result = runner.measure(checkpoint, compared, report)
     measurement = WatchedCheckpoint(
         step=number, checkpoint=str(path), fingerprint=str(number), verdict=result.verdict, exit_code=result.exit_code,
         failed=result.reasons, report=str(report), baseline=None, effective_length=None, gpu_seconds=0.0, ended="",
+        anchor=anchor.name if anchor else None, changes=changes(result.report) if anchor and result.report else {},
     )  # fmt: skip
     history.add(measurement)
     return measurement
@@ -143,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         histories = [
             watch(
                 kind, samples=args.samples, flips=flips, correlation=args.correlation, horizon=args.horizon,
-                seed=1000 * args.seed + number,
+                above=args.above, seed=1000 * args.seed + number,
             )
             for number in range(args.histories)
         ]  # fmt: skip
@@ -171,6 +187,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--correlation", type=float, default=0.1, help="correlation of flips on a haystack (default: 0.1)")
     add("--horizon", type=int, default=100, help="--horizon of the watch (default: 100)")
+    add(
+        "--above", type=float, default=0.5, metavar="POINTS",
+        help="distance of the unchanged mean from its gate (default: 0.5)",
+    )  # fmt: skip
     add("--only", metavar="TEXT", help="only the kinds of history whose name contains this")
     add("--seed", type=int, default=0)
     return parser.parse_args(arguments)

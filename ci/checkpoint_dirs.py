@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from longctx.fixtures.checkpoints.checkpoint import CheckpointSource, read_checkpoint, read_source, step_of
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.outside_files import absolute, expanded
+
+NUMBERED = re.compile(r"\d")
 
 
 class CheckpointsError(ValueError):
@@ -31,11 +34,35 @@ class Step:
 
 
 def read_step(path: Path, *, option: str) -> Step:
-    """Return the checkpoint with the step that its directory's name gives; raise CheckpointsError if it gives none."""
-    number = step_of(path.name, any_number=True)
-    if number is None:
-        raise CheckpointsError(f"{option}: {path} has no step in its name; name checkpoints like step-3000")
-    return Step(number=number, path=absolute(path))
+    """Return the checkpoint in a directory with its step; raise CheckpointsError if its name gives none.
+
+    A link stands for the directory that it leads to, and so does that directory's name. Only where that has no step,
+    such as the hash of a store, the link's name gives it.
+    """
+    directory = absolute(path)
+    for any_number in (False, True):
+        for name in (directory.name, path.name):
+            number = step_of(name, any_number=any_number)
+            if number is not None:
+                return Step(number=number, path=directory)
+    raise CheckpointsError(f"{option}: {path} has no step in its name; name checkpoints like step-3000")
+
+
+def steps_in(directory: Path) -> list[Step]:
+    """Return the checkpoints of a training run by step, complete or not, each directory once; raises OSError.
+
+    They are the directories with a number in their name, and those elsewhere to which links with a number lead. Hidden
+    names are left out, because some writers use one until they rename the finished directory.
+    """
+    around = absolute(directory)
+    found: dict[Path, Step] = {}
+    # A directory's own name comes before those of links to it.
+    for path in sorted(directory.iterdir(), key=lambda path: (path.is_symlink(), path.name)):
+        if NUMBERED.search(path.name) and not path.name.startswith(".") and os.path.isdir(path):
+            step = read_step(path, option="DIR")
+            if step.path not in (around, *around.parents):
+                found.setdefault(step.path, step)
+    return sorted(found.values(), key=lambda step: (step.number, step.path))
 
 
 def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:

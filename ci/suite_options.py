@@ -75,6 +75,8 @@ class SuiteOptions:
     """True to draw the samples of every checkpoint with its step as the seed."""
     confidence: float
     """The probability, 0 to 1, that a run has no wrong blocking verdict, from the thresholds file."""
+    drop_points: float
+    """The loss that a comparison with a baseline allows, from the thresholds file."""
 
     def for_step(self, step: int) -> list[str]:
         """Return the options for a checkpoint."""
@@ -97,6 +99,7 @@ def read_suite_options(options: Sequence[str]) -> SuiteOptions:
         checks_engine=INVARIANCE in options,
         seed_by_step=seed_by_step,
         confidence=thresholds.verdict.confidence,
+        drop_points=thresholds.regression.drop,
     )
 
 

@@ -1,4 +1,8 @@
-"""Choose the checkpoints that a checkpoint is compared with: the anchor of the watch, and the last good one."""
+"""Choose the checkpoints that a checkpoint is compared with: the anchor and, where needed, the last good one.
+
+The anchor shows a slow decay and a sudden drop alike, as long as it is about as good as the last good step. Where that
+one is better by the allowed loss or more, a drop from it could end above the anchor, so it is compared with too.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longctx.ci.checkpoint_dirs import Step, fingerprint_of, read_step
+from longctx.ci.checkpoint_dirs import Step, fingerprint_of, steps_in
 from longctx.ci.suite_process import read_report
-from longctx.ci.watch.history import History, WatchedCheckpoint
+from longctx.ci.watch.history import History, WatchedCheckpoint, step_name
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.outside_files import absolute, expanded
 
@@ -28,18 +32,25 @@ class ComparedCheckpoint:
     """None for a path that --anchor gave."""
     argument: str | None
     """The value of pytest's --baseline: a report or a checkpoint; None if neither exists any more."""
+    checkpoint: Path | None = None
+    """The directory of a measured checkpoint, where its run answers samples that the report lacks; None for one that is
+    not there any more, or that was not measured."""
+    fingerprint: str = ""
+    """That of a measured checkpoint."""
 
 
 class Baselines:
     """The baselines of a watch.
 
-    A comparison with only the last good step would let many small losses pass one by one, so every checkpoint is also
-    compared with an anchor that stays: the first accepted checkpoint, or the one of --anchor.
+    A comparison with only the last good step would let many small losses pass one by one, so every checkpoint is
+    compared with an anchor that stays: the lowest step that passed, or the one of --anchor.
     """
 
-    def __init__(self, history: History, anchor: str | None, *, needs_checkpoint: bool):
+    def __init__(self, history: History, anchor: str | None, *, drop_points: float, needs_checkpoint: bool):
         self.history = history
         self._anchor = anchor
+        self._drop_points = drop_points
+        """The loss that a comparison allows."""
         self._needs_checkpoint = needs_checkpoint
         """True if no report can be used, because every checkpoint has samples of its own."""
 
@@ -47,15 +58,25 @@ class Baselines:
         """Return the baselines of a step, the anchor first; `complete` are the checkpoints in the directory."""
         anchor = self._anchor_of(step, complete)
         good = self.history.last_good(step.number)
-        if good is None or (anchor is not None and anchor.step == good.step):
-            return () if anchor is None else (anchor,)
-        last_good = self._measured(LAST_GOOD, good)
-        return (last_good,) if anchor is None else (anchor, last_good)
+        if anchor is None:
+            return () if good is None else (self._measured(LAST_GOOD, good),)
+        if good is None or good.step == anchor.step or not self._is_better(good, anchor):
+            return (anchor,)
+        return (anchor, self._measured(LAST_GOOD, good))
+
+    def _is_better(self, good: WatchedCheckpoint, anchor: ComparedCheckpoint) -> bool:
+        """Return False if a measured checkpoint is known to exceed the anchor by less than the allowed loss.
+
+        An anchor that is gone shows nothing.
+        """
+        if good.anchor != anchor.name or not good.changes or anchor.argument is None:
+            return True
+        return any(change.points >= self._drop_points for change in good.changes.values())
 
     def _anchor_of(self, step: Step, complete: Sequence[Step]) -> ComparedCheckpoint | None:
         if self._anchor is None:
-            first = self.history.first_accepted
-            return self._measured(ANCHOR, first) if first is not None and first.step < step.number else None
+            lowest = self.history.lowest_passed
+            return self._measured(ANCHOR, lowest) if lowest is not None and lowest.step < step.number else None
         if not self._anchor.isdecimal():
             path = absolute(self._anchor)
             if path == step.path:
@@ -69,15 +90,20 @@ class Baselines:
             return self._measured(ANCHOR, measured)
         paths = [other.path for other in complete if other.number == number]
         return ComparedCheckpoint(
-            role=ANCHOR, name=f"step {number}", step=number, argument=str(paths[0]) if paths else None
+            role=ANCHOR, name=step_name(number), step=number, argument=str(paths[0]) if paths else None
         )
 
     def _measured(self, role: str, measurement: WatchedCheckpoint) -> ComparedCheckpoint:
         """Return a measured checkpoint: by its report, which knows its answers, or else by its directory."""
-        checkpoint = measurement.checkpoint if os.path.isdir(measurement.checkpoint) else None
+        checkpoint = Path(measurement.checkpoint) if os.path.isdir(measurement.checkpoint) else None
         report = None if self._needs_checkpoint or not os.path.isfile(measurement.report) else measurement.report
         return ComparedCheckpoint(
-            role=role, name=f"step {measurement.step}", step=measurement.step, argument=report or checkpoint
+            role=role,
+            name=step_name(measurement.step),
+            step=measurement.step,
+            argument=report or (None if checkpoint is None else str(checkpoint)),
+            checkpoint=checkpoint,
+            fingerprint=measurement.fingerprint,
         )
 
 
@@ -88,9 +114,7 @@ def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str]
     those of the suite.
     """
     if anchor.isdecimal():
-        visible = [path for path in directory.iterdir() if path.is_dir() and not path.name.startswith(".")]
-        numbered = [path for path in visible if any(character.isdigit() for character in path.name)]
-        steps = {read_step(path, option="DIR").number for path in numbered}
+        steps = {step.number for step in steps_in(directory)}
         if int(anchor) not in steps and History(out).latest(int(anchor)) is None:
             raise ValueError(f"--anchor: no step {anchor} in {directory}; give a step that is there, or a path")
         return

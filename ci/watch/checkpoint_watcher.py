@@ -1,19 +1,22 @@
-"""List the complete checkpoints of a directory while training still writes others."""
+"""List the complete checkpoints of a directory while training still writes, replaces and deletes others."""
 
 from __future__ import annotations
 
-import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from longctx.ci.checkpoint_dirs import Step, read_step, source_in
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.ci.checkpoint_dirs import Step, fingerprint_of, steps_in
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 
 # Name, size, modification time, time of change and inode of every file below a directory.
 State = tuple[tuple[str, int, int, int, int], ...]
-NUMBERED = re.compile(r"\d")
+UNSETTLED = "it is new, or has changed since the last scan"
+CHANGING = "it changed while it was read"
+Loss = Literal["deleted", "replaced", "incomplete"]
+"""What has happened to a checkpoint that is no longer on disk as it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,53 +40,76 @@ class CheckpointWatcher:
     """Name of a file that training writes last into every checkpoint."""
     options: Sequence[str] = ()
     """The options of the suite, which decide what a run can make a checkpoint of."""
-    waiting: dict[str, str] = field(default_factory=dict)
-    """Reasons why the other checkpoints are not complete, by name, as of the last scan."""
+    waiting: dict[Path, str] = field(default_factory=dict)
+    """Reasons why the other checkpoints are not complete, by directory, as of the last scan."""
     _states: dict[Path, State] = field(default_factory=dict)
-    _complete: dict[Path, tuple[State, CompleteCheckpoint]] = field(default_factory=dict)
+    _fingerprints: dict[Path, tuple[State, str]] = field(default_factory=dict)
+    _complete: dict[Path, CompleteCheckpoint] = field(default_factory=dict)
+    """The checkpoints that the last scan found complete, by directory."""
 
     def scan(self) -> list[CompleteCheckpoint]:
         """Return the complete checkpoints by step; raise OSError if the directory itself cannot be read."""
+        steps = steps_in(self.directory)
         self.waiting.clear()
-        numbered = (path for path in self.directory.iterdir() if NUMBERED.search(path.name))
-        # Some writers use a hidden name until they rename the finished directory.
-        visible = (path for path in numbered if path.is_dir() and not path.name.startswith("."))
-        steps = sorted((read_step(path, option="DIR") for path in visible), key=lambda step: step.number)
-        checkpoints = []
+        self._complete.clear()
         for step in steps:
             try:
-                checkpoints.append(self._check(step))
+                reason = self._check(step)
             except (OSError, CheckpointError) as error:
                 # Training may write or delete the files during the scan.
                 self._states.pop(step.path, None)
-                self.waiting[step.name] = str(error)
-        return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
+                reason = str(error)
+            if reason is not None:
+                self.waiting[step.path] = reason
+        return list(self._complete.values())
 
-    def _check(self, step: Step) -> CompleteCheckpoint | None:
+    def find_loss(self, checkpoint: Path, fingerprint: str) -> Loss | None:
+        """Return what has happened to a known checkpoint until the last scan; None if nothing is known to have."""
+        if (found := self._complete.get(checkpoint)) is not None:
+            return None if found.fingerprint == fingerprint else "replaced"
+        if not _exists(checkpoint):
+            return "deleted"
+        return "incomplete" if self.waiting.get(checkpoint, UNSETTLED) not in (UNSETTLED, CHANGING) else None
+
+    def read_loss(self, checkpoint: Path, fingerprint: str) -> Loss | None:
+        """Read a known checkpoint, and return what has happened to it until now; None if it is as it was."""
+        try:
+            now = fingerprint_of(checkpoint, option="DIR", options=self.options)
+        except CheckpointError:
+            return "incomplete" if _exists(checkpoint) else "deleted"
+        return None if now == fingerprint else "replaced"
+
+    def _check(self, step: Step) -> str | None:
+        """Return why a checkpoint is not complete; None if it is, and then it is kept."""
         state = _state(step.path)
         last_state, self._states[step.path] = self._states.get(step.path), state
         if self.marker is not None and not (step.path / self.marker).exists():
-            self.waiting[step.name] = f"{self.marker} is not there yet"
-            return None
-        known = self._complete.get(step.path)
-        if known is not None and known[0] == state:
-            return known[1]
-        if self.marker is None and last_state != state:
-            self.waiting[step.name] = "it is new, or has changed since the last scan"
-            return None
-        source = source_in(step.path, self.options)
-        fingerprint = read_checkpoint(str(step.path)).fingerprint if source is None else source.fingerprint
-        if _state(step.path) != state:
-            self.waiting[step.name] = "it changed while it was read"
-            return None
-        complete = CompleteCheckpoint(step=step, fingerprint=fingerprint)
-        self._complete[step.path] = (state, complete)
-        return complete
+            return f"{self.marker} is not there yet"
+        known_state, fingerprint = self._fingerprints.get(step.path, (None, ""))
+        if known_state != state:
+            if self.marker is None and last_state != state:
+                return UNSETTLED
+            fingerprint = fingerprint_of(step.path, option="DIR", options=self.options)
+            if _state(step.path) != state:
+                return CHANGING
+            self._fingerprints[step.path] = (state, fingerprint)
+        self._complete[step.path] = CompleteCheckpoint(step=step, fingerprint=fingerprint)
+        return None
 
 
 def _state(folder: Path) -> State:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
     return tuple(
-        (str(path.relative_to(folder)), (stat := path.stat()).st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
-        for path in files
+        (str(path.relative_to(folder)), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
+        for path, facts in files
     )
+
+
+def _exists(directory: Path) -> bool:
+    """Return False if it is certain that there is no such directory; a file system that does not answer is no proof."""
+    try:
+        return stat.S_ISDIR(directory.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-Verdict = Literal["pass", "screened", "inconclusive", "underpowered", "fail", "error"]
+from longctx.ci.watch.checkpoint_watcher import Loss
+
+Verdict = Literal["pass", "screened", "inconclusive", "gone", "underpowered", "fail", "error"]
 ACCEPTED: tuple[Verdict, ...] = ("pass", "screened", "inconclusive")
-# A checkpoint's path and fingerprint: a checkpoint that is written again is another one.
+# A checkpoint's directory and fingerprint: a checkpoint that is written again is another one.
 Key = tuple[str, str]
 # Keys of the history file and the webhook that differ from the names of the fields.
-JSON_KEYS = {"verdict": "word", "exit_code": "code"}
+JSON_KEYS = {"verdict": "word", "exit_code": "code", "is_gone": "gone"}
 FIELDS = {key: name for name, key in JSON_KEYS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The difference between a checkpoint and its anchor on samples that both have answered."""
+
+    points: float
+    """The mean over the tasks; negative for a loss."""
+    pairs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +69,18 @@ class WatchedCheckpoint:
     anchor: str | None = None
     """The anchor against which the checkpoint was compared; None for the first one."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Mean scores, 0 to 100, by family and length, such as `ruler 4k`; empty for a screened checkpoint."""
+    """Mean scores, 0 to 100, by family and length, such as `ruler 4k`; empty for a screened checkpoint. A verdict that
+    was clear early rests on fewer samples, so scores of two checkpoints may not be comparable; `changes` are."""
+    samples: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of samples under the scores."""
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    """The differences from the anchor, by family and length; empty if nothing was compared with it."""
     screen: Screening | None = None
     """None for a checkpoint that was not screened."""
     tokens: int | None = None
     """The tokens that the checkpoint computed for its gates; None if they were not run or are not known."""
+    is_gone: bool = False
+    """True if the checkpoint is no longer on disk as it was measured."""
 
     @property
     def key(self) -> Key:
@@ -76,131 +92,146 @@ class WatchedCheckpoint:
 
 
 class History:
-    """The file `history.jsonl` of a folder; a torn last line counts as not written."""
+    """The file `history.jsonl` of a folder; a torn last line counts as not written.
 
-    measurements: dict[Key, WatchedCheckpoint]
-    """The last measurement of every checkpoint."""
-    notified: set[Key]
-    """Checkpoints whose last verdict was delivered to the user's command and webhook."""
+    The last measurement of a directory is the one that counts. Another watch may append to the same file.
+    """
+
+    measurements: dict[str, WatchedCheckpoint]
+    """The last measurement of every directory, by its path."""
     gpu_seconds: float
     """Sum over all measurements, retries included."""
+    _notified: set[tuple[int, str, Verdict]]
+    _retried: set[str]
+    """The directories whose last measurement is an error from before this start, which is retried once."""
 
     def __init__(self, folder: Path):
         self.path = folder / "history.jsonl"
-        self.measurements = {}
-        self.notified = set()
-        self.gpu_seconds = 0.0
-        self._settled: set[Key] = set()
         folder.mkdir(parents=True, exist_ok=True)
-        text = self.path.read_bytes() if self.path.exists() else b""
-        for line in text.split(b"\n"):
-            # A line that is not a complete event is skipped.
-            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                data = json.loads(line)
-                event = data.pop("event")
-                if event == "measured":
-                    fields = {FIELDS.get(key, key): value for key, value in data.items()}
-                    measurement = msgspec.convert(fields, WatchedCheckpoint)
-                    self._remember(measurement)
-                    if measurement.verdict != "error":
-                        self._settled.add(measurement.key)
-                elif event == "told":
-                    self.notified.add((data["checkpoint"], data["fingerprint"]))
-        # The next line must not be appended to a torn one.
-        self._is_torn = bool(text) and not text.endswith(b"\n")
+        self._clear()
+        self.refresh()
+        self._retried = {path for path, known in self.measurements.items() if known.verdict == "error"}
+
+    def refresh(self) -> None:
+        """Read the lines that were appended since the last call."""
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < self._read_bytes:
+                self._clear()
+            file.seek(self._read_bytes)
+            for line in file:
+                # A last line without its end may be complete, torn, or still being written by another watch.
+                if self._is_event(line) or line.endswith(b"\n"):
+                    self._read_bytes += len(line)
 
     def add(self, measurement: WatchedCheckpoint) -> None:
         """Append a measurement; its checkpoint is then settled until the next start."""
         self._append({"event": "measured", **measurement.as_json()})
-        self._remember(measurement)
-        self._settled.add(measurement.key)
 
     def mark_notified(self, measurement: WatchedCheckpoint) -> None:
         """Record that the user was notified of this failure."""
         self._append({"event": "told", "checkpoint": measurement.checkpoint, "fingerprint": measurement.fingerprint})
-        self.notified.add(measurement.key)
+
+    def mark_gone(self, measurement: WatchedCheckpoint, loss: Loss) -> None:
+        """Record that a checkpoint is no longer on disk as it was measured.
+
+        Its failure then counts no longer. An accepted one that was deleted stays a baseline, by its report.
+        """
+        place = {"checkpoint": measurement.checkpoint, "fingerprint": measurement.fingerprint}
+        self._append({"event": "gone", "step": measurement.step, **place, "reason": loss})
 
     def is_settled(self, checkpoint: Path, fingerprint: str) -> bool:
         """Return True if the checkpoint need not be measured; errors are retried once after every start."""
-        return (str(checkpoint), fingerprint) in self._settled
+        known = self.measurements.get(str(checkpoint))
+        is_known = known is not None and known.fingerprint == fingerprint and not known.is_gone
+        return is_known and str(checkpoint) not in self._retried
 
     @property
-    def first_accepted(self) -> WatchedCheckpoint | None:
-        """The first checkpoint that passed, in the order of measurement."""
-        return next((known for known in self.measurements.values() if known.verdict == "pass"), None)
+    def lowest_passed(self) -> WatchedCheckpoint | None:
+        """The lowest step that passed, whenever it was measured."""
+        return next((known for known in self.by_step if known.verdict == "pass"), None)
 
     def latest(self, step: int) -> WatchedCheckpoint | None:
-        """Return the last measurement of a step that did not end in an error."""
-        of_step = [known for known in self.measurements.values() if known.step == step and known.verdict != "error"]
+        """Return the last measurement of a step that has a result."""
+        of_step = [known for known in self.by_step if known.step == step and known.verdict not in ("error", "gone")]
         return of_step[-1] if of_step else None
 
     @property
     def by_step(self) -> list[WatchedCheckpoint]:
-        """The last measurements of all checkpoints in the order of their steps."""
-        return sorted(self.measurements.values(), key=lambda measurement: measurement.step)
+        """The measurements in the order of their steps.
+
+        A checkpoint that was moved, so that its fingerprint is on disk in another directory, is there once.
+        """
+        on_disk = {known.fingerprint for known in self.measurements.values() if not known.is_gone}
+        kept = [known for known in self.measurements.values() if not known.is_gone or known.fingerprint not in on_disk]
+        return sorted(kept, key=lambda measurement: (measurement.step, measurement.checkpoint))
 
     def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""
-        passed = [
-            measurement
-            for measurement in self.measurements.values()
-            if measurement.verdict == "pass" and measurement.step < before and os.path.isfile(measurement.report)
-        ]
-        return max(passed, key=lambda measurement: measurement.step, default=None)
+        passed = [known for known in self.by_step if known.verdict == "pass" and os.path.isfile(known.report)]
+        return max((known for known in passed if known.step < before), key=lambda known: known.step, default=None)
+
+    @property
+    def failures(self) -> list[WatchedCheckpoint]:
+        """The checkpoints on disk that were not accepted."""
+        return [known for known in self.measurements.values() if known.verdict not in (*ACCEPTED, "gone")]
 
     @property
     def unnotified(self) -> list[WatchedCheckpoint]:
-        """Failures that were not delivered yet."""
-        return [
-            measurement
-            for key, measurement in self.measurements.items()
-            if measurement.verdict not in ACCEPTED and key not in self.notified
-        ]
+        """Failures that were not delivered yet; one that is delivered is not repeated when its checkpoint is moved."""
+        return [known for known in self.failures if _failure_of(known) not in self._notified]
 
-    def _append(self, line: Mapping[str, Any]) -> None:
-        data = b"\n" * self._is_torn + json.dumps(line).encode("ascii") + b"\n"
-        with self.path.open("ab") as file:
-            file.write(data)
+    def _clear(self) -> None:
+        self.measurements = {}
+        self.gpu_seconds = 0.0
+        self._notified, self._retried = set(), set()
+        self._read_bytes = 0
+
+    def _append(self, event: Mapping[str, Any]) -> None:
+        with self.path.open("a+b") as file:
+            # The line must not be appended to a torn one.
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - 1))
+            torn = file.read() not in (b"", b"\n")
+            file.write(b"\n" * torn + json.dumps(event).encode("ascii") + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self._is_torn = False
+        self.refresh()
 
-    def _remember(self, measurement: WatchedCheckpoint) -> None:
-        last = self.measurements.get(measurement.key)
-        if last is not None and last.verdict != measurement.verdict:
-            # A notification of an error does not cover the failure that follows it.
-            self.notified.discard(measurement.key)
-        self.measurements[measurement.key] = measurement
-        self.gpu_seconds += measurement.gpu_seconds
-
-
-# The noise is that of so many last steps; fewer than the second number show none.
-STEPS, MIN_STEPS = 8, 3
-
-
-def noise(scores: Sequence[float]) -> float | None:
-    """Return the standard deviation of a score, in points, from the differences of consecutive steps.
-
-    Differences leave out a slow trend, and vary twice as much as a score. Returns None for fewer than MIN_STEPS steps.
-    """
-    last = scores[-STEPS:]
-    if len(last) < MIN_STEPS:
-        return None
-    differences = [after - before for before, after in itertools.pairwise(last)]
-    return math.sqrt(math.fsum(difference**2 for difference in differences) / (2 * len(differences)))
+    def _is_event(self, line: bytes) -> bool:
+        """Take in a line, and return True if it is a complete event; any other line changes nothing."""
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            data = json.loads(line)
+            event = data.pop("event")
+            if event == "measured":
+                fields = {FIELDS.get(key, key): value for key, value in data.items()}
+                measurement = msgspec.convert(fields, WatchedCheckpoint)
+                self.measurements[measurement.checkpoint] = measurement
+                self._retried.discard(measurement.checkpoint)
+                self.gpu_seconds += measurement.gpu_seconds
+                return True
+            known = self.measurements.get(data["checkpoint"])
+            if known is not None and known.fingerprint == data["fingerprint"]:
+                if event == "told":
+                    self._notified.add(_failure_of(known))
+                elif event == "gone":
+                    self.measurements[known.checkpoint] = _gone(known, data["reason"])
+            return True
+        return False
 
 
-def steady_scores(measurements: Iterable[WatchedCheckpoint]) -> list[Mapping[str, float]]:
-    """Return the scores of the checkpoints that did not fail: a loss that was shown is no noise."""
-    return [measurement.scores for measurement in measurements if measurement.verdict != "fail"]
+def _failure_of(measurement: WatchedCheckpoint) -> tuple[int, str, Verdict]:
+    """Return what a notification is about: one of an error does not cover the failure that follows it."""
+    return (measurement.step, measurement.fingerprint, measurement.verdict)
 
 
-def score_lines(scores: Mapping[str, float], earlier: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return a line for every score, with the noise over the earlier steps that have it."""
-    lines = []
-    for name, score in scores.items():
-        before = [known[name] for known in earlier if name in known][-STEPS:]
-        spread = noise(before)
-        beside = "" if spread is None else f", noise ±{spread:.1f} over the last {len(before)} steps"
-        lines.append(f"{name}: {score:.1f}{beside}")
-    return lines
+def _gone(measurement: WatchedCheckpoint, loss: Loss) -> WatchedCheckpoint:
+    """Return the measurement of a checkpoint that is no longer on disk as it was."""
+    if measurement.verdict == "gone" or (measurement.verdict in ACCEPTED and loss != "replaced"):
+        return replace(measurement, is_gone=True)
+    reason = f"{loss} after its verdict, {measurement.verdict}"
+    return replace(measurement, is_gone=True, verdict="gone", failed=(reason, *measurement.failed))
+
+
+def step_name(step: int) -> str:
+    """Return the name of a step as an anchor."""
+    return f"step {step}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
@@ -13,14 +12,12 @@ from longctx.ci.launch import Execution
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
-from longctx.ci.watch.history import ACCEPTED, History, WatchedCheckpoint, score_lines, steady_scores
+from longctx.ci.watch.history import ACCEPTED, History, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner, screen_lines, screen_summary
 from longctx.ci.watch.notify import Deliveries, Notifier
 from longctx.ci.watch.pages import WatchedRun, write_index
+from longctx.ci.watch.scores import changes, mean_scores, sample_counts, score_lines
 from longctx.fixtures.cli import print_line
-from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import family_of
-from longctx.fixtures.records.report import JsonReport
 
 # Many failures and a server that hangs must not keep the watch from measuring.
 MAX_NOTIFYING_SECONDS = 60.0
@@ -50,7 +47,7 @@ class WatchSettings:
     once: bool
     """True to end when every complete checkpoint is measured."""
     anchor: str | None
-    """The step, checkpoint or report to compare all checkpoints with; None for the first accepted checkpoint."""
+    """The step, checkpoint or report to compare all checkpoints with; None for the lowest step that passed."""
     horizon: int
     """The number of checkpoints that share the probability of a wrong failure."""
     screen_samples: int | None
@@ -79,7 +76,10 @@ class Watch:
         self.settings = settings
         self.watcher = CheckpointWatcher(settings.directory, settings.marker, settings.suite.given)
         self.history = History(settings.out)
-        self.baselines = Baselines(self.history, settings.anchor, needs_checkpoint=settings.suite.seed_by_step)
+        self.baselines = Baselines(
+            self.history, settings.anchor, drop_points=settings.suite.drop_points,
+            needs_checkpoint=settings.suite.seed_by_step,
+        )  # fmt: skip
         self.runner = SuiteRunner(
             options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor,
             screen_samples=settings.screen_samples,
@@ -91,8 +91,8 @@ class Watch:
         self._deliveries = Deliveries(settings.notifier)
         self._complete: list[CompleteCheckpoint] = []
         self._last_lines: dict[str, str] = {}
-        # The numbers of scans for which the checkpoints have been incomplete, by name.
-        self._waiting_scans: dict[str, int] = {}
+        # The numbers of scans for which the checkpoints have been incomplete, by directory.
+        self._waiting_scans: dict[Path, int] = {}
 
     def run(self) -> int:
         """Watch until the GPU budget is spent or, with `once`, nothing is left; return the command's exit code."""
@@ -102,7 +102,7 @@ class Watch:
                 new = [checkpoint for checkpoint in self._scan() if checkpoint.step.path not in self._paths_in_progress]
                 idle_scans = 0 if new or self._in_progress else idle_scans + 1
                 # Without an anchor, the first measurements run one at a time.
-                has_anchor = self.settings.anchor is not None or self.history.first_accepted is not None
+                has_anchor = self.settings.anchor is not None or self.history.lowest_passed is not None
                 may_start = bool(self._free_gpus) and (has_anchor or not self._in_progress)
                 if new and may_start and not self._is_spent():
                     self._start(new[0])
@@ -130,32 +130,44 @@ class Watch:
 
     @property
     def exit_code(self) -> int:
-        """0 if all checkpoints were accepted, in earlier starts too, else 1."""
-        return int(any(measurement.verdict not in ACCEPTED for measurement in self.history.measurements.values()))
+        """0 if all checkpoints on disk were accepted, in earlier starts too, else 1."""
+        return int(bool(self.history.failures))
 
     def print_summary(self) -> None:
         """Print the lines that end a watch."""
         for line in self._summary():
             print_timed(line)
         if self.history.measurements:
-            index = self._write_index()
-            print_timed(f"all checkpoints: {index}")
+            print_timed(f"all checkpoints: {self._write_index()}")
 
     def _scan(self) -> list[CompleteCheckpoint]:
         """Return the complete checkpoints that are not measured yet, in the order in which to measure them."""
+        self.history.refresh()
         try:
             self._complete = self.watcher.scan()
         except OSError as error:
             self._print_changed("DIR", f"{self.settings.directory} cannot be read ({error.strerror})")
             return []
+        self._mark_gone()
         # An incomplete checkpoint is named once, in the second scan that finds it so.
         waiting = self.watcher.waiting
-        self._waiting_scans = {name: self._waiting_scans.get(name, 0) + 1 for name in waiting}
-        for name, scans in self._waiting_scans.items():
+        self._waiting_scans = {path: self._waiting_scans.get(path, 0) + 1 for path in waiting}
+        for path, scans in self._waiting_scans.items():
             if scans == NAMED_AT_SCAN:
-                print_timed(f"{name}: waiting: {waiting[name]}")
+                print_timed(f"{path.name}: waiting: {waiting[path]}")
         new = [one for one in self._complete if not self.history.is_settled(one.step.path, one.fingerprint)]
         return new[::-1] if self.settings.newest_first else new
+
+    def _mark_gone(self) -> None:
+        """Record and name the measured checkpoints that the last scan no longer found as they were."""
+        known = [measurement for measurement in self.history.measurements.values() if not measurement.is_gone]
+        losses = [(each, self.watcher.find_loss(Path(each.checkpoint), each.fingerprint)) for each in known]
+        for measurement, loss in losses:
+            if loss is not None:
+                self.history.mark_gone(measurement, loss)
+                print_timed(f"step {measurement.step}: gone: {measurement.checkpoint} is {loss}")
+        if any(loss is not None for _, loss in losses):
+            self._write_index()
 
     @property
     def _paths_in_progress(self) -> set[Path]:
@@ -179,6 +191,16 @@ class Watch:
 
     def _record(self, started: _Started, result: CheckpointResult) -> None:
         step = started.checkpoint.step
+        if result.verdict not in ACCEPTED:
+            result = self._without_lost(started.checkpoint, result)
+        if result.verdict == "error" and (baseline := self._lost_baseline(started)) is not None:
+            print_timed(f"{step.name}: {baseline} was deleted or replaced meanwhile; measuring it again")
+            return
+        self.history.refresh()
+        if self.history.is_settled(step.path, started.checkpoint.fingerprint):
+            # Only where the file system of the folder has no locks.
+            print_timed(f"{step.name}: another watch has measured it meanwhile")
+            return
         gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
         good = self.history.last_good(step.number)
         anchor = next((baseline for baseline in started.baselines if baseline.role == ANCHOR), None)
@@ -195,29 +217,48 @@ class Watch:
             gpu_seconds=round(gpu_seconds, 1),
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
             anchor=anchor.name if anchor else None,
-            scores=_mean_scores(result.report) if result.report else {},
+            scores=mean_scores(result.report) if result.report else {},
+            samples=sample_counts(result.report) if result.report else {},
+            changes=changes(result.report) if result.report and anchor and anchor.argument else {},
             screen=result.screen,
             tokens=result.tokens,
+            is_gone=result.verdict == "gone",
         )
         self.history.add(measurement)
         print_timed(f"step {measurement.step}: {measurement.verdict}")
-        earlier = steady_scores(other for other in self.history.by_step if other.step < measurement.step)
-        for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement.scores, earlier)):
+        earlier = [other for other in self.history.by_step if other.step < measurement.step]
+        for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement, earlier)):
             print_line(f"    {line}")
         self._write_index()
         self._notify()
 
     def _write_index(self) -> Path:
-        first = self.history.first_accepted
+        lowest = self.history.lowest_passed
         anchor = self.settings.anchor
         run = WatchedRun(
             directory=self.settings.directory,
-            anchor=(first.step if first else None) if anchor is None else int(anchor) if anchor.isdecimal() else None,
+            anchor=(lowest.step if lowest else None) if anchor is None else int(anchor) if anchor.isdecimal() else None,
             options=self.settings.suite.given,
             counts_gpus=bool(self.settings.gpus),
             summary=self._summary(),
         )
         return write_index(self.settings.out, self.history.by_step, run)
+
+    def _lost_baseline(self, started: _Started) -> str | None:
+        """Return the name of a baseline that was deleted or replaced during a measurement; None if all are there."""
+        for baseline in started.baselines:
+            if baseline.checkpoint is not None and self.watcher.read_loss(baseline.checkpoint, baseline.fingerprint):
+                return f"{baseline.role} ({baseline.name})"
+        return None
+
+    def _without_lost(self, checkpoint: CompleteCheckpoint, result: CheckpointResult) -> CheckpointResult:
+        """Return the result that fails nothing if the checkpoint was deleted or replaced while it was measured."""
+        loss = self.watcher.read_loss(checkpoint.step.path, checkpoint.fingerprint)
+        if loss is None:
+            return result
+        # Whatever a run says of a checkpoint that it could not read is no news.
+        reasons = () if result.verdict == "error" else (f"its verdict was {result.verdict}", *result.reasons)
+        return replace(result, verdict="gone", reasons=(f"{loss} while it was measured", *reasons))
 
     def _summary(self) -> list[str]:
         """Return the summary of the measurements so far."""
@@ -239,7 +280,7 @@ class Watch:
         return [
             f"{measured}: {', '.join(counts) or 'nothing measured'}{mean}",
             *screen_summary(measurements),
-            *(f"not measured: {name}: {reason}" for name, reason in self.watcher.waiting.items()),
+            *(f"not measured: {path.name}: {reason}" for path, reason in self.watcher.waiting.items()),
             f"a gate fails by mistake in at most {risk}",
         ]
 
@@ -247,6 +288,11 @@ class Watch:
         """Deliver the failures that were not delivered yet; stop for now when failed deliveries take too long."""
         started = time.monotonic()
         for measurement in filter(self._deliveries.is_due, self.history.unnotified):
+            self.history.refresh()
+            is_lost = self.watcher.read_loss(Path(measurement.checkpoint), measurement.fingerprint) is not None
+            # The next scan names a checkpoint that was lost.
+            if is_lost or measurement not in self.history.unnotified:
+                continue
             problem = self._deliveries.deliver(measurement)
             if problem is None:
                 self.history.mark_notified(measurement)
@@ -269,13 +315,3 @@ class Watch:
 def print_timed(line: str) -> None:
     """Print a line with the time of day."""
     print_line(f"{time.strftime('%H:%M:%S')} {line}")
-
-
-def _mean_scores(report: JsonReport) -> dict[str, float]:
-    """Return the mean score of every family at every length, 0 to 100, over the cases of a report."""
-    scores: dict[str, list[float]] = {}
-    for case in report.cases:
-        if case.score is not None:
-            name = f"{family_of(case.suite, case.category)} {format_length(case.length)}"
-            scores.setdefault(name, []).append(case.score)
-    return {name: math.fsum(values) / len(values) for name, values in scores.items()}

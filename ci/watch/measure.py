@@ -25,13 +25,11 @@ from longctx.fixtures.records.report import JsonReport, LikelihoodChanges, Repor
 from longctx.plugins.report.sections.invariance import failed_properties
 
 OPEN = ("inconclusive", "lost here")
-# The comparisons of a checkpoint share its probability of error.
-BASELINES = 2
 LAST_GOOD = "last-good"
 ENGINE_CHECK = "invariance"
 # The check alone, whatever cases the user's options select.
 CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
-SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "inconclusive", "screened", "pass")
+SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "gone", "inconclusive", "screened", "pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,21 +77,23 @@ class SuiteRunner:
         Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks. A
         checkpoint whose screen sees no loss is not compared any further, and one whose engine fails not at all.
         """
-        failed = self._check_engine(checkpoint, report)
+        usable = [baseline for baseline in baselines if baseline.argument is not None]
+        # The comparisons of a checkpoint share its probability of error.
+        series = self.horizon * max(1, len(usable))
+        failed = self._check_engine(checkpoint, report, series)
         if failed is not None:
             return failed
-        usable = [baseline for baseline in baselines if baseline.argument is not None]
         screening = None
         if self.screen_samples is not None and usable and usable[0].role == ANCHOR:
             options = [*SCREEN_OPTIONS, "--samples", str(self.screen_samples)]
-            run = self._run(checkpoint, usable[0], report.parent / SCREEN / report.name, *options)
+            run = self._run(checkpoint, usable[0], report.parent / SCREEN / report.name, series, *options)
             screening = _read_screening(run)
         if screening is not None and screening.verdict == "no loss":
             return CheckpointResult(verdict="screened", reasons=(), exit_code=0, report=None, screen=screening)
-        result = self._compare(checkpoint, usable[0] if usable else None, report)
+        result = self._compare(checkpoint, usable[0] if usable else None, report, series)
         for baseline in usable[1:]:
             if result.verdict in ("pass", "inconclusive"):
-                second = self._compare(checkpoint, baseline, report.parent / LAST_GOOD / report.name)
+                second = self._compare(checkpoint, baseline, report.parent / LAST_GOOD / report.name, series)
                 result = _worse(result, second)
         for baseline in baselines:
             if baseline.argument is None:
@@ -102,12 +102,12 @@ class SuiteRunner:
                 result = _worse(result, not_compared)
         return replace(result, screen=screening)
 
-    def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path) -> CheckpointResult | None:
+    def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path, series: int) -> CheckpointResult | None:
         """Check the engine before any sample; return None if the checkpoint may be measured."""
         if not self.options.checks_engine:
             return None
         file = report.parent / ENGINE_CHECK / report.name
-        run = self._run(checkpoint, None, file, *CHECK_OPTIONS)
+        run = self._run(checkpoint, None, file, series, *CHECK_OPTIONS)
         if run.report is not None and run.exit_code == 0:
             return None
         findings = () if run.report is None else tuple(failed_properties(run.report))
@@ -121,18 +121,19 @@ class SuiteRunner:
         )
 
     def _compare(
-        self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path
+        self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int
     ) -> CheckpointResult:
-        return _result(self._run(checkpoint, baseline, report), baseline)
+        return _result(self._run(checkpoint, baseline, report, series), baseline)
 
     def _run(
-        self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, *more: str
+        self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int, *more: str
     ) -> SuiteRun:
+        """Run pytest; `series` are the comparisons of a watch that share its probability of error."""
         argument = None if baseline is None else baseline.argument
         return self.run(
             [
                 *self.options.for_step(checkpoint.step.number),
-                "--series", str(self.horizon * BASELINES),
+                "--series", str(series),
                 *(["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []),
                 "--model", str(checkpoint.step.path), *(["--baseline", argument] if argument else []), *more,
                 "--junitxml", str(report.with_suffix(".xml")), "--report-html", str(report.with_suffix(".html")),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from longctx.ci.suite_process import read_report
-from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, noise, score_lines, steady_scores
+from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
+from longctx.ci.watch.scores import noise, score_lines, trend
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.shown_text import visible, visible_line
-from longctx.plugins.report.charts.lines import Chart, chart_rows, lowest_of, score_chart
+from longctx.plugins.report.charts.lines import Chart, chart_rows, value_chart
 from longctx.plugins.report.html.page import embedded, render, resource
 
 INDEX = "index.html"
@@ -38,10 +40,7 @@ class WatchedRun:
 def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: WatchedRun) -> Path:
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
     path = folder / INDEX
-    rows = [
-        _row(folder, measurement, steady_scores(measurements[:position]))
-        for position, measurement in enumerate(measurements)
-    ]
+    rows = [_row(folder, measurement, measurements[:position]) for position, measurement in enumerate(measurements)]
     compared = list(_compared_checkpoints(measurements))
     word, headline, why = _headline(measurements)
     html = render(
@@ -72,6 +71,7 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
 
 def _headline(measurements: Sequence[WatchedCheckpoint]) -> tuple[str, str, str]:
     """Return the word, the headline and its first reason: what is wrong, and since when."""
+    measurements = [measurement for measurement in measurements if measurement.verdict != "gone"]
     bad = [measurement for measurement in measurements if measurement.verdict not in ACCEPTED]
     if not measurements:
         return "open", "Nothing measured", ""
@@ -93,24 +93,37 @@ def _reason(measurement: WatchedCheckpoint) -> str:
 
 
 def _charts(measurements: Sequence[WatchedCheckpoint], anchor: int | None) -> Iterator[Chart]:
-    """Yield the curve of every score, with the anchor, the last good step and the failures marked."""
-    labels = [str(measurement.step) for measurement in measurements]
-    passed = [place for place, measurement in enumerate(measurements) if measurement.verdict == "pass"]
-    marks = {place: "anchor" for place, measurement in enumerate(measurements) if measurement.step == anchor}
+    """Yield the curve of every change against the latest anchor, with the anchor, last good step and failures marked.
+
+    Scores are not drawn: those of verdicts that were clear early are from fewer samples than others.
+    """
+    against = next((known.anchor for known in reversed(measurements) if known.changes), None)
+    steps = [known for known in measurements if _is_comparable(known, against)]
+    labels = [str(known.step) for known in steps]
+    passed = [place for place, known in enumerate(steps) if known.verdict == "pass"]
+    marks = {place: "anchor" for place, known in enumerate(steps) if known.step == anchor}
     if passed and passed[-1] not in marks:
         marks[passed[-1]] = "last good"
-    for name in dict.fromkeys(name for measurement in measurements for name in measurement.scores):
-        values = [measurement.scores.get(name) for measurement in measurements]
-        spread = noise([scores[name] for scores in steady_scores(measurements) if name in scores])
+    for name in dict.fromkeys(name for known in steps for name in known.changes):
+        values = [
+            0.0 if known.anchor != against else known.changes[name].points if name in known.changes else None
+            for known in steps
+        ]
+        spread = noise([changes[name] for changes in trend(steps, against) if name in changes])
         intervals = [None if spread is None or value is None else (value - spread, value + spread) for value in values]
-        lowest = lowest_of(value for value in values if value is not None)
-        verdicts = [measurement.verdict for measurement in measurements]
+        band = "" if spread is None else "; band: noise from step to step"
         yield Chart(
-            name=name,
-            line=score_chart(labels, values, intervals, threshold=None, verdicts=verdicts, lowest=lowest, marks=marks),
-            note="" if spread is None else "band: noise from step to step",
+            name=f"{name} against {against}",
+            line=value_chart(labels, values, intervals, verdicts=[known.verdict for known in steps], marks=marks),
+            note=f"points, on the same samples{band}",
             rows=chart_rows(labels, values, intervals),
         )
+
+
+def _is_comparable(measurement: WatchedCheckpoint, anchor: str | None) -> bool:
+    """Return True for the anchor and for all checkpoints whose change against it is known."""
+    is_anchor = step_name(measurement.step) == anchor and bool(measurement.scores)
+    return measurement.verdict != "gone" and (is_anchor or (measurement.anchor == anchor and bool(measurement.changes)))
 
 
 def _compared_checkpoints(measurements: Sequence[WatchedCheckpoint]) -> Iterator[dict[str, Any]]:
@@ -129,10 +142,17 @@ def _compared_checkpoints(measurements: Sequence[WatchedCheckpoint]) -> Iterator
 
 
 def _case_noise(compared: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return the noise of every case, in points, over the checkpoints that did not fail."""
+    """Return the noise of every case, in points, over the checkpoints that did not fail.
+
+    Only scores on the same number of samples, which are the same samples, can be compared.
+    """
     steady = [checkpoint["cases"] for checkpoint in compared if checkpoint["verdict"] in ACCEPTED]
-    names = dict.fromkeys(name for checkpoint in compared for name in checkpoint["cases"])
-    return {name: noise([cases[name][0] for cases in steady if name in cases]) for name in names}
+    found: dict[str, float | None] = {}
+    for name in dict.fromkeys(name for checkpoint in compared for name in checkpoint["cases"]):
+        known = [cases[name] for cases in steady if name in cases]
+        counts = Counter(samples for _, samples in known).most_common(1)
+        found[name] = noise([score for score, samples in known if samples == counts[0][0]])
+    return found
 
 
 def _chosen(
@@ -146,7 +166,7 @@ def _chosen(
     return [steps.index(anchor) if anchor in steps else 0, len(steps) - 1]
 
 
-def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[WatchedCheckpoint]) -> dict[str, Any]:
     # Texts, because the history may hold a path that no file can have.
     report, _ = os.path.splitext(measurement.report)
     directory, name = os.path.split(report)
@@ -157,11 +177,12 @@ def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[Mapping
         "invariance": os.path.join(directory, ENGINE_CHECK, f"{name}.html"),
         "screen": os.path.join(directory, SCREEN, f"{name}.html"),
     }
+    gone = ["the checkpoint is no longer on disk"] * measurement.is_gone
     return {
         "step": f"{measurement.step:,}",
         "verdict": measurement.verdict,
-        "scores": score_lines(measurement.scores, earlier),
-        "reasons": [visible_line(line) for line in (*measurement.failed, *screen_lines(measurement.screen))],
+        "scores": score_lines(measurement, earlier),
+        "reasons": [visible_line(line) for line in (*gone, *measurement.failed, *screen_lines(measurement.screen))],
         "minutes": f"{measurement.gpu_seconds / 60:.1f}",
         "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if os.path.isfile(path)],
     }

@@ -458,7 +458,7 @@ OPTIONS: tuple[Option, ...] = (
         help="folder for the history and reports", shown_default="out/watch"),
     Option(flag="--anchor", kind="perhaps path", declarer="watch", table="watch", metavar="STEP|PATH",
         help="step, checkpoint or report to compare all checkpoints with",
-        shown_default="the first accepted checkpoint"),
+        shown_default="the lowest step that passed"),
     Option(flag="--horizon", kind="whole number", declarer="watch", table="watch", minimum=1, default=100, metavar="N",
         help="checkpoints that share the probability of a wrong failure", shown_default="100",
         accepted="a number of checkpoints of at least 1"),

@@ -22,6 +22,7 @@ class FakeSuite:
         underpowered: Sequence[int] = (),
         regressing: Mapping[int, float] | None = None,
         scores: Mapping[int, float] | None = None,
+        samples: Mapping[int, int] | None = None,
         rises: Mapping[int, float | None] | None = None,
         forgetful: Sequence[int] = (),
     ):
@@ -31,7 +32,7 @@ class FakeSuite:
         `forgetful` steps fails a property of --invariance.
         """
         self.failing, self.broken, self.underpowered = failing, broken, underpowered
-        self.regressing, self.scores = regressing or {}, scores or {}
+        self.regressing, self.scores, self.samples = regressing or {}, scores or {}, samples or {}
         self.rises = rises or {}
         self.forgetful = forgetful
         self.checked: list[int] = []
@@ -54,7 +55,8 @@ class FakeSuite:
         if "--signal" in option:
             self.screened.append(step)
             return SuiteRun(exit_code=0, report=report_of(self._screen(step)))
-        self.runs.append((step, baseline and Path(baseline).name.partition("-")[2].partition("-")[0]))
+        compared = baseline and Path(baseline).name.partition("-")[2].partition("-")[0]
+        self.runs.append((step, compared))
         self.environments.append(environment)
         self.baselines.append(baseline)
         self.seeds.append(option.get("--seed"))
@@ -81,16 +83,20 @@ class FakeSuite:
         }  # fmt: skip
         case = {
             "id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "haystacks": 30,
-            "score": self.scores.get(step, 90.0),
+            "score": self.scores.get(step, 90.0), "samples": self.samples.get(step, 40),
             "verdict": "pass", "fails": False, "decided_by": "all planned samples", "error": None,
         }  # fmt: skip
-        written = {
+        written: dict[str, Any] = {
             "gates": [gate, unmeasured, regression],
             "cases": [case],
             "ruler": {"effective_length_label": "8192"},
             "run": {"tokens": {"computed": 9000}},
             "likelihood": None,
         }
+        if compared:
+            difference = self.scores.get(step, 90.0) - self.scores.get(int(compared), 90.0)
+            pairs = min(self.samples.get(each, 40) for each in (step, int(compared)))
+            written["regression"] = {"cases": {case["id"]: {"difference": difference, "pairs": pairs}}}
         return SuiteRun(exit_code=int(bool(fails or regression["fails"])), report=report_of(written))
 
     def _check(self, step: int) -> SuiteRun:

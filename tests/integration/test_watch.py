@@ -18,7 +18,7 @@ from longctx.ci.suite_process import SuiteRun
 from longctx.ci.watch import __main__ as watch
 from longctx.ci.watch import measure
 from longctx.ci.watch.history import History, WatchedCheckpoint
-from tests.helpers.checkpoints import write_step
+from tests.helpers.checkpoints import CONFIG, write_step
 from tests.helpers.fake_suite import FakeSuite
 from tests.helpers.servers import ChatServer, Response
 
@@ -56,18 +56,40 @@ def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, st
     assert lines[1]["failed"] == ["mean at 8k: 70.1 is not"]
 
 
-def test_every_step_is_compared_with_the_anchor_and_with_the_last_good_one(tmp_path: Path, start: Start) -> None:
-    for step in (1, 2, 3, 4):
+def test_a_step_is_compared_with_the_last_good_one_only_if_that_is_better_than_the_anchor(
+    tmp_path: Path, start: Start
+) -> None:
+    for step in (1, 2, 3, 4, 5):
         write_step(tmp_path / "run", step)
-    suite = FakeSuite(failing=[3])
+    # The allowed loss is 2 points.
+    suite = FakeSuite(failing=[4], scores={1: 80.0, 2: 81.9, 3: 82.0, 4: 82.0, 5: 81.0})
     assert start(suite) == 1
     # A step that fails against the anchor is not compared with the last good one.
-    assert suite.runs == [(1, None), (2, "1"), (3, "1"), (4, "1"), (4, "2")]
+    assert suite.runs == [(1, None), (2, "1"), (3, "1"), (4, "1"), (5, "1"), (5, "3")]
+    # The comparisons of each of 100 checkpoints share its probability of error.
+    assert suite.series == ["100", "100", "100", "200", "200", "200"]
+    # Nothing is known of a step that was compared with another anchor.
     named = FakeSuite()
-    for step in (5, 6):
+    for step in (6, 7):
         write_step(tmp_path / "run", step)
     assert start(named, "--anchor", "2") == 1
-    assert named.runs == [(5, "2"), (5, "4"), (6, "2"), (6, "5")]
+    assert named.runs == [(6, "2"), (6, "5"), (7, "2")]
+
+
+def test_the_anchor_is_the_lowest_step_that_passed_whenever_it_was_measured(tmp_path: Path, start: Start) -> None:
+    write_step(tmp_path / "run", 1000)
+    first = FakeSuite()
+    assert start(first) == 0
+    for step in (500, 1500, 250):
+        write_step(tmp_path / "run", step)
+    suite = FakeSuite(failing=[250])
+    assert start(suite, "--order", "newest") == 1
+    assert suite.runs == [(1500, "1000"), (500, None), (250, None)]
+    write_step(tmp_path / "run", 2000)
+    last = FakeSuite()
+    assert start(last) == 1
+    # The last good step was compared with another anchor.
+    assert last.runs == [(2000, "500"), (2000, "1500")]
 
 
 def test_a_seed_for_every_step_compares_on_new_samples(tmp_path: Path, start: Start) -> None:
@@ -100,8 +122,6 @@ def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_
         (3, "pass"),
     ]
     assert suite.runs == [(1, None), (2, "1"), (3, "1")]
-    # Two comparisons of each of 100 checkpoints share the probability of error.
-    assert suite.series == ["200", "200", "200"]
     shown = FakeSuite(regressing={4: -8.0})
     write_step(tmp_path / "run", 4)
     assert start(shown) == 1
@@ -140,19 +160,180 @@ def test_scores_are_printed_with_their_noise_and_the_index_links_every_page(
 ) -> None:
     for step in range(1, 6):
         write_step(tmp_path / "run", step)
-    assert start(FakeSuite(scores={1: 90.0, 2: 92.0, 3: 90.0, 4: 92.0, 5: 91.0})) == 0
+    scores = {1: 90.0, 2: 91.5, 3: 90.0, 4: 91.5, 5: 90.75, 6: 20.0, 7: 91.5}
+    samples = {1: 38, 4: 500}
+    assert start(FakeSuite(scores=scores, samples=samples)) == 0
     output = capsys.readouterr().out
-    assert "    ruler 8k: 92.0, noise ±1.4 over the last 3 steps\n" in output
+    assert "    ruler 8k: 90.0 on 38 samples\n" in output
+    line = "    ruler 8k: 91.5 on 500 samples; +1.5 against the anchor on 38 pairs, noise ±1.1 over the last 3 steps\n"
+    assert line in output
     assert "5 checkpoints: 5 pass" in output
     for step in (6, 7):
         write_step(tmp_path / "run", step)
-    assert start(FakeSuite(failing=[6], scores={6: 20.0, 7: 91.0})) == 1
+    assert start(FakeSuite(failing=[6], scores=scores, samples=samples)) == 1
     # A loss that was shown is no noise: the failed step is left out.
-    assert "    ruler 8k: 91.0, noise ±1.3 over the last 5 steps\n" in capsys.readouterr().out
+    assert "+1.5 against the anchor on 38 pairs, noise ±1.0 over the last 5 steps\n" in capsys.readouterr().out
+    measured = events(tmp_path)[3]
+    assert (measured["samples"], measured["changes"]) == (
+        {"ruler 8k": 500}, {"ruler 8k": {"points": 1.5, "pairs": 38}}
+    )  # fmt: skip
     index = (tmp_path / "out" / "index.html").read_text()
     for page in (tmp_path / "out").glob("step-*.html"):
         assert page.name in index
     assert index.count("<a href=") >= 5
+
+
+@pytest.mark.parametrize(("first", "then"), [("bad", "good"), ("good", "bad")])
+def test_the_newest_checkpoint_of_a_directory_counts(first: str, then: str, tmp_path: Path, start: Start) -> None:
+    write_step(tmp_path / "run", 1)
+    place = write_step(tmp_path / "run", 2)
+    assert start(FakeSuite(failing=[2] if first == "bad" else [])) == (first == "bad")
+    (place / "config.json").write_text(json.dumps(CONFIG | {"rewritten": True}))
+    again = FakeSuite(failing=[2] if then == "bad" else [])
+    assert start(again) == (then == "bad")
+    assert again.runs == [(2, "1")]
+    assert [(line["event"], line.get("step"), line.get("word", line.get("reason"))) for line in events(tmp_path)
+            if line["event"] != "told"][2:] == [
+        ("gone", 2, "replaced"), ("measured", 2, "fail" if then == "bad" else "pass")
+    ]  # fmt: skip
+    _, _, rows = (tmp_path / "out" / "index.html").read_text().partition('id="checkpoints"')
+    assert rows.count('<th scope="row">2</th>') == 1
+    nothing = FakeSuite()
+    assert (start(nothing), nothing.runs) == (int(then == "bad"), [])
+
+
+def test_a_failure_whose_checkpoint_is_gone_fails_and_notifies_no_more(
+    tmp_path: Path, start: Start, capsys: Any
+) -> None:
+    for step in (1, 2):
+        write_step(tmp_path / "run", step)
+    log = tmp_path / "log"
+    assert start(FakeSuite(failing=[2]), "--on-failure", f"echo $LONGCTX_STEP >> {log}; exit 1") == 1
+    assert log.read_text() == "2\n"
+    shutil.rmtree(tmp_path / "run" / "step-2")
+    capsys.readouterr()
+    assert start(FakeSuite(), "--on-failure", f"echo $LONGCTX_STEP >> {log}") == 0
+    assert log.read_text() == "2\n"
+    output = capsys.readouterr().out
+    assert output.count(f"step 2: gone: {tmp_path}/run/step-2 is deleted\n") == 1
+    assert "2 checkpoints: 1 pass, 1 gone (step 2)" in output
+    assert events(tmp_path)[-1] == {
+        "event": "gone", "step": 2, "checkpoint": f"{tmp_path}/run/step-2", "reason": "deleted",
+        "fingerprint": events(tmp_path)[1]["fingerprint"],
+    }  # fmt: skip
+    page = html.unescape((tmp_path / "out" / "index.html").read_text())
+    assert "the checkpoint is no longer on disk<br>deleted after its verdict, fail<br>mean at 8k: 70.1 is not" in page
+    # It comes back, and is measured again.
+    write_step(tmp_path / "run", 2)
+    assert start(FakeSuite(failing=[2]), "--on-failure", f"echo $LONGCTX_STEP again >> {log}") == 1
+    assert log.read_text() == "2\n2 again\n"
+
+
+def test_an_accepted_checkpoint_that_is_deleted_stays_the_anchor(tmp_path: Path, start: Start, capsys: Any) -> None:
+    write_step(tmp_path / "run", 1)
+    start(FakeSuite())
+    shutil.rmtree(tmp_path / "run" / "step-1")
+    write_step(tmp_path / "run", 2)
+    suite = FakeSuite()
+    assert start(suite) == 0
+    assert suite.runs == [(2, "1")]
+    assert "2 checkpoints: 2 pass" in capsys.readouterr().out
+    assert "the checkpoint is no longer on disk" in (tmp_path / "out" / "index.html").read_text()
+
+
+class LosingSuite(FakeSuite):
+    """A fake of the suite during whose runs of step 2 a checkpoint is lost."""
+
+    def __init__(self, checkpoint: Path, lose: Callable[[Path], object], **more: Any):
+        super().__init__(**more)
+        self.checkpoint, self.lose = checkpoint, lose
+
+    def __call__(self, arguments: Sequence[str], **more: Any) -> SuiteRun:
+        result = super().__call__(arguments, **more)
+        if self.runs[-1][0] == 2 and self.checkpoint.is_dir():
+            self.lose(self.checkpoint)
+        return result
+
+
+@pytest.mark.parametrize(
+    ("lose", "word"),
+    [
+        (shutil.rmtree, "deleted"),
+        (lambda place: (place / "tokenizer.json").unlink(), "incomplete"),
+        (lambda place: (place / "config.json").write_text(json.dumps(CONFIG | {"step": 9})), "replaced"),
+    ],
+    ids=["deleted", "incomplete", "replaced"],
+)
+@pytest.mark.parametrize("ended", ["broken", "failing", "underpowered", "passing"])
+def test_a_checkpoint_that_is_lost_while_it_is_measured_is_gone_whatever_the_run_says(
+    ended: str, lose: Callable[[Path], object], word: str, tmp_path: Path, start: Start, capsys: Any
+) -> None:
+    for step in (1, 2):
+        write_step(tmp_path / "run", step)
+    of_step_2 = {} if ended == "passing" else {ended: [2]}
+    suite = LosingSuite(tmp_path / "run" / "step-2", lose, **of_step_2)
+    log = tmp_path / "log"
+    # The checkpoint that replaced it is measured too, and still fails.
+    code = int(word == "replaced" and ended != "passing")
+    assert start(suite, "--on-failure", f"echo $LONGCTX_VERDICT >> {log}") == code
+    assert log.exists() == bool(code)
+    second = [line for line in events(tmp_path) if line.get("step") == 2]
+    if ended == "passing":
+        assert [(line["event"], line.get("word")) for line in second[:2]] == [("measured", "pass"), ("gone", None)]
+    else:
+        assert (second[0]["word"], second[0]["gone"]) == ("gone", True)
+        assert second[0]["failed"][0] == f"{word} while it was measured"
+        assert ("8kb" in str(second[0])) is False
+    assert len(second) == {"replaced": 2 + (ended == "passing")}.get(word, 1 + (ended == "passing"))
+    assert "step 2: gone" in capsys.readouterr().out
+    assert "no longer on disk" in (tmp_path / "out" / "index.html").read_text() or word == "replaced"
+
+
+def test_an_error_after_which_the_baseline_is_gone_is_measured_again(tmp_path: Path, start: Start, capsys: Any) -> None:
+    for step in (1, 2):
+        write_step(tmp_path / "run", step)
+    suite = LosingSuite(tmp_path / "run" / "step-1", shutil.rmtree, broken=[2])
+    assert start(suite) == 1
+    # The second error cannot be that of the baseline.
+    assert suite.runs == [(1, None), (2, "1"), (2, "1")]
+    assert (
+        "step-2: the anchor (step 1) was deleted or replaced meanwhile; measuring it again" in capsys.readouterr().out
+    )
+    assert [line["word"] for line in events(tmp_path) if line.get("step") == 2] == ["error"]
+
+
+def test_a_moved_checkpoint_is_listed_once_and_not_notified_again(tmp_path: Path, start: Start, capsys: Any) -> None:
+    for step in (1, 2):
+        write_step(tmp_path / "run", step)
+    log = tmp_path / "log"
+    notifying = ("--on-failure", f"echo $LONGCTX_CHECKPOINT >> {log}")
+    assert start(FakeSuite(failing=[2]), *notifying) == 1
+    for step in (1, 2):
+        (tmp_path / "run" / f"step-{step}").rename(tmp_path / "run" / f"checkpoint-{step}")
+    capsys.readouterr()
+    suite = FakeSuite(failing=[2])
+    assert start(suite, *notifying) == 1
+    assert suite.runs == [(1, None), (2, "1")]
+    assert log.read_text() == f"{tmp_path}/run/step-2\n"
+    assert "2 checkpoints: 1 pass, 1 fail (step 2)" in capsys.readouterr().out
+
+
+def test_links_to_a_checkpoint_make_no_second_one(tmp_path: Path, start: Start) -> None:
+    """Let the real directories come in numeric order, whatever the links are called and whenever they change."""
+    for step in (300, 1000):
+        write_step(tmp_path / "run", step)
+    for link, target in (("latest", "step-1000"), ("best-20", "step-300"), ("best-5", "step-1000"), ("x-1", ".")):
+        (tmp_path / "run" / link).symlink_to(target)
+    suite = FakeSuite()
+    assert start(suite) == 0
+    assert suite.runs == [(300, None), (1000, "300")]
+    (tmp_path / "run" / "best-20").unlink()
+    (tmp_path / "run" / "best-20").symlink_to("step-1000")
+    elsewhere = write_step(tmp_path / "elsewhere", 500)
+    (tmp_path / "run" / "step-7").symlink_to(elsewhere)
+    again = FakeSuite()
+    assert start(again, "--anchor", "300") == 0
+    assert again.runs == [(500, "300")]
 
 
 def test_a_half_written_checkpoint_is_named_once(tmp_path: Path, start: Start, capsys: Any) -> None:

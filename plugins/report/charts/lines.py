@@ -65,12 +65,8 @@ def score_chart(
     threshold: float | None,
     verdicts: Sequence[str | None] = (),
     lowest: float = 0.0,
-    marks: Mapping[int, str] | None = None,
 ) -> _LineChart:
-    """Lay out a chart of scores from `lowest` (see `lowest_of`) to 100, one place for each label.
-
-    `marks` are names of places, by their index.
-    """
+    """Lay out a chart of scores from `lowest` (see `lowest_of`) to 100, one place for each label."""
     y = Scale(values=(lowest, 100), coordinates=(HEIGHT - BOTTOM, TOP))
     places = _places(len(labels))
     labelled = _informative(scores)
@@ -94,7 +90,6 @@ def score_chart(
         threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(tick), f"{tick}") for tick in range(int(lowest), 101, 10 if lowest else 25)),
-        marks=tuple((places[index], name) for index, name in (marks or {}).items()),
     )
 
 
@@ -105,8 +100,12 @@ def value_chart(
     *,
     threshold: float | None = None,
     verdicts: Sequence[str | None] = (),
+    marks: Mapping[int, str] | None = None,
 ) -> _LineChart:
-    """Lay out a chart of values of any size, on a scale that holds 0, all intervals and the threshold."""
+    """Lay out a chart of values of any size, on a scale that holds 0, all intervals and the threshold.
+
+    `marks` are names of places, by their index.
+    """
     ends = [end for interval in intervals if interval is not None for end in interval]
     drawn = [0.0, *ends, *(value for value in (*values, threshold) if value is not None)]
     low, high = min(drawn), max(drawn)
@@ -128,6 +127,7 @@ def value_chart(
         threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(tick), f"{tick:.3g}") for tick in sorted({low, 0.0, high})),
+        marks=tuple((places[index], name) for index, name in (marks or {}).items()),
     )
 
 

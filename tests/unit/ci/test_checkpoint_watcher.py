@@ -9,7 +9,10 @@ import threading
 import time
 from pathlib import Path
 
-from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher
+import pytest
+
+from longctx.ci.checkpoint_dirs import Step, steps_in
+from longctx.ci.watch.checkpoint_watcher import UNSETTLED, CheckpointWatcher
 from tests.helpers.checkpoints import CONFIG, TENSORS, files, safetensors, write_step
 
 
@@ -52,7 +55,7 @@ def test_a_slow_writer_s_checkpoints_are_reported_complete_and_none_is_missed(tm
     names(watcher)
     assert names(watcher) == ["step-10", "step-20", "step-40", "step-50"]
     assert begun - ended == {"step-30"}
-    assert "step-30" in watcher.waiting
+    assert tmp_path / "step-30" in watcher.waiting
     assert scans > 10
 
 
@@ -72,7 +75,7 @@ def test_with_a_marker_one_scan_is_enough(tmp_path: Path) -> None:
     place = write_step(tmp_path, 1)
     watcher = CheckpointWatcher(tmp_path, marker="DONE")
     assert [names(watcher) for _ in range(3)] == [[], [], []]
-    assert watcher.waiting == {"step-1": "DONE is not there yet"}
+    assert watcher.waiting == {place: "DONE is not there yet"}
     (place / "DONE").touch()
     assert names(watcher) == ["step-1"]
 
@@ -104,7 +107,7 @@ def test_adapters_and_raw_checkpoints_are_complete_once_they_stay_the_same(tmp_p
     watcher = CheckpointWatcher(tmp_path, options=["--convert=convert.sh {checkpoint} {out}"])
     watcher.scan()
     assert [checkpoint.step.number for checkpoint in watcher.scan()] == [2]
-    assert "adapter_model.safetensors: missing" in watcher.waiting["step-1"]
+    assert "adapter_model.safetensors: missing" in watcher.waiting[adapter]
     (adapter / "adapter_model.safetensors").write_bytes(safetensors(TENSORS))
     watcher.scan()
     first, second = watcher.scan()
@@ -115,3 +118,75 @@ def test_adapters_and_raw_checkpoints_are_complete_once_they_stay_the_same(tmp_p
     without = CheckpointWatcher(tmp_path)
     without.scan()
     assert [checkpoint.step.number for checkpoint in without.scan()] == [1]
+
+
+def test_a_link_shows_no_half_written_checkpoint(tmp_path: Path) -> None:
+    """Two names in one scan must not make one unchanged state seem to be two scans."""
+    place = write_step(tmp_path, 300)
+    for name in ("best-300", "latest", "x-1"):
+        (tmp_path / name).symlink_to("step-300")
+    watcher = CheckpointWatcher(tmp_path)
+    for step in (1, 2, 3):
+        (place / "config.json").write_text(json.dumps(CONFIG | {"step": step}))
+        assert watcher.scan() == []
+        assert watcher.waiting == {place: UNSETTLED}
+    assert [(found.step.number, found.step.path) for found in watcher.scan()] == [(300, place)]
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "number"),
+    [
+        ("best-7", "step-300", 300),
+        ("step-20", "store/9f3a1c", 20),
+        ("best-20", "store/9f3a1c", 1),
+        ("step-20", "store/abc", 20),
+        ("global_step30", "old/checkpoint-0400", 400),
+    ],
+)
+def test_the_step_of_a_link_is_that_of_its_directory(link: str, target: str, number: int, tmp_path: Path) -> None:
+    (tmp_path / "other" / target).mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / link).symlink_to(tmp_path / "other" / target)
+    assert steps_in(tmp_path / "run") == [Step(number=number, path=tmp_path / "other" / target)]
+
+
+def test_steps_are_in_numeric_order_and_each_directory_is_there_once(tmp_path: Path) -> None:
+    run = tmp_path / "run-3"
+    for step in (1000, 500, 20):
+        (run / f"step-{step}").mkdir(parents=True)
+    (run / "7").mkdir()
+    # Names that are no checkpoints of this run: of itself, of its parent, of nothing.
+    for name, target in (("a-1", "step-500"), ("step-8", "7"), ("b-2", "."), ("c-3", ".."), ("d-4", "none")):
+        (run / name).symlink_to(target)
+    assert [step.number for step in steps_in(run)] == [7, 20, 500, 1000]
+
+
+def test_what_has_happened_to_a_checkpoint_is_known_after_the_next_scan(tmp_path: Path) -> None:
+    place = write_step(tmp_path, 1)
+    watcher = CheckpointWatcher(tmp_path)
+    watcher.scan()
+    (found,) = watcher.scan()
+    fingerprint = found.fingerprint
+
+    def losses() -> tuple[str | None, str | None]:
+        return watcher.read_loss(place, fingerprint), watcher.find_loss(place, fingerprint)
+
+    assert losses() == (None, None)
+    whole = (place / "config.json").read_text()
+    (place / "config.json").write_text(json.dumps(CONFIG | {"step": 2}))
+    watcher.scan()
+    # It may be about to change further.
+    assert losses() == ("replaced", None)
+    watcher.scan()
+    assert losses() == ("replaced", "replaced")
+    (place / "config.json").unlink()
+    watcher.scan()
+    watcher.scan()
+    assert losses() == ("incomplete", "incomplete")
+    (place / "config.json").write_text(whole)
+    watcher.scan()
+    watcher.scan()
+    assert losses() == (None, None)
+    shutil.rmtree(place)
+    watcher.scan()
+    assert losses() == ("deleted", "deleted")

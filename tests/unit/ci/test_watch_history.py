@@ -1,8 +1,9 @@
-"""The history of a watch loses nothing when its last line is torn."""
+"""The history of a watch loses nothing when its last line is torn, and reads what another watch appends."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -10,17 +11,16 @@ from hypothesis import strategies as st
 
 from longctx.ci.watch.history import History, WatchedCheckpoint
 
+MEASUREMENT = WatchedCheckpoint(
+    step=1, checkpoint="/run/step-1", fingerprint="f", verdict="fail", exit_code=1, failed=("low",), report="r",
+    baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
+)  # fmt: skip
+
 
 @settings(deadline=None)
 @given(st.integers(0, 400))
 def test_a_torn_history_loses_no_complete_line(cut: int) -> None:
-    measurements = [
-        WatchedCheckpoint(
-            step=step, checkpoint=f"/run/step-{step}", fingerprint="f", verdict="pass", exit_code=0, failed=(),
-            report="r", baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
-        )
-        for step in (1, 2)
-    ]  # fmt: skip
+    measurements = [replace(MEASUREMENT, step=step, checkpoint=f"/run/step-{step}") for step in (1, 2)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         written = History(folder)
@@ -33,5 +33,48 @@ def test_a_torn_history_loses_no_complete_line(cut: int) -> None:
         # A last line that lacks only its newline is complete as well.
         assert len(read.measurements) - complete in (0, 1)
         read.add(measurements[1])
-        assert ("/run/step-2", "f") in History(folder).measurements
-        assert len(History(folder).measurements) == len({*read.measurements, ("/run/step-2", "f")})
+        assert "/run/step-2" in History(folder).measurements
+        assert len(History(folder).measurements) == len({*read.measurements, "/run/step-2"})
+
+
+def test_two_histories_of_one_file_know_the_same(tmp_path: Path) -> None:
+    first, second = History(tmp_path), History(tmp_path)
+    first.add(MEASUREMENT)
+    assert not second.is_settled(Path("/run/step-1"), "f")
+    second.refresh()
+    assert second.is_settled(Path("/run/step-1"), "f")
+    assert second.unnotified == [MEASUREMENT]
+    second.mark_notified(MEASUREMENT)
+    first.refresh()
+    assert first.unnotified == []
+    first.mark_gone(MEASUREMENT, "deleted")
+    second.refresh()
+    assert first.measurements == second.measurements == History(tmp_path).measurements
+    assert (second.failures, second.is_settled(Path("/run/step-1"), "f")) == ([], False)
+    assert second.gpu_seconds == 1.0
+
+
+def test_a_line_that_another_watch_is_writing_is_read_once_it_is_complete(tmp_path: Path) -> None:
+    written, read = History(tmp_path), History(tmp_path)
+    written.add(MEASUREMENT)
+    data = written.path.read_bytes()
+    written.path.write_bytes(data[:40])
+    read.refresh()
+    assert read.measurements == {}
+    written.path.write_bytes(data)
+    for _ in range(2):
+        read.refresh()
+        assert (list(read.measurements), read.gpu_seconds) == (["/run/step-1"], 1.0)
+    # A file that was begun anew is read from its beginning.
+    written.path.write_bytes(b"")
+    read.refresh()
+    assert (read.measurements, read.gpu_seconds) == ({}, 0.0)
+
+
+def test_an_error_of_another_watch_is_not_retried_but_one_of_an_earlier_start_is(tmp_path: Path) -> None:
+    error = replace(MEASUREMENT, verdict="error")
+    waiting = History(tmp_path)
+    History(tmp_path).add(error)
+    waiting.refresh()
+    assert waiting.is_settled(Path("/run/step-1"), "f")
+    assert not History(tmp_path).is_settled(Path("/run/step-1"), "f")

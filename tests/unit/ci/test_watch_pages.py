@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from longctx.ci.watch.history import Verdict, WatchedCheckpoint
+from longctx.ci.watch.history import Change, Verdict, WatchedCheckpoint
 from longctx.ci.watch.pages import WatchedRun, write_index
 from longctx.fixtures.records.report import report_data
 from tests.helpers.browser import CHROMIUM, DRIVER, browser
@@ -30,6 +30,8 @@ def write_page(folder: Path, verdicts: Sequence[Verdict], scores: Sequence[float
                 step=number, checkpoint=f"/run a/step-{number}", fingerprint="f", verdict=verdict, exit_code=0,
                 failed=() if verdict == "pass" else (f"lost <b>{number}</b>",), report=str(report), baseline=None,
                 effective_length=None, gpu_seconds=90.0, ended="now", scores={"ruler 4k": score},
+                anchor="step 1" if number > 1 else None,
+                changes={"ruler 4k": Change(points=score - scores[0], pairs=24)} if number > 1 else {},
             )
         )  # fmt: skip
     run = WatchedRun(
