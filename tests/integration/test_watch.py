@@ -229,6 +229,16 @@ def test_a_failure_whose_checkpoint_is_gone_fails_and_notifies_no_more(
     assert log.read_text() == "2\n2 again\n"
 
 
+def test_a_failure_that_was_rewritten_before_it_was_delivered_is_not_notified(tmp_path: Path, start: Start) -> None:
+    """The first scan of a new start cannot tell yet whether the checkpoint will change further."""
+    place = write_step(tmp_path / "run", 2)
+    log = tmp_path / "log"
+    assert start(FakeSuite(failing=[2]), "--on-failure", "exit 1") == 1
+    (place / "config.json").write_text(json.dumps(CONFIG | {"rewritten": True}))
+    assert start(FakeSuite(), "--on-failure", f"echo $LONGCTX_STEP >> {log}") == 0
+    assert not log.exists()
+
+
 def test_an_accepted_checkpoint_that_is_deleted_stays_the_anchor(tmp_path: Path, start: Start, capsys: Any) -> None:
     write_step(tmp_path / "run", 1)
     start(FakeSuite())

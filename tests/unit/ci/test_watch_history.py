@@ -78,3 +78,18 @@ def test_an_error_of_another_watch_is_not_retried_but_one_of_an_earlier_start_is
     waiting.refresh()
     assert waiting.is_settled(Path("/run/step-1"), "f")
     assert not History(tmp_path).is_settled(Path("/run/step-1"), "f")
+
+
+def test_a_checkpoint_that_passed_stays_a_baseline_unless_it_was_replaced(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text("{}")
+    passed = replace(MEASUREMENT, verdict="pass", report=str(report))
+    history = History(tmp_path)
+    history.add(passed)
+    history.mark_gone(passed, "deleted")
+    kept = replace(passed, is_gone=True)
+    assert (history.lowest_passed, history.last_good(2), history.latest(1)) == (kept, kept, kept)
+    history.add(passed)
+    history.mark_gone(passed, "replaced")
+    assert (history.lowest_passed, history.last_good(2), history.latest(1)) == (None, None, None)
+    assert history.failures == []
