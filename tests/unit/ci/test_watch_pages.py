@@ -17,12 +17,19 @@ from tests.helpers.browser import CHROMIUM, DRIVER, browser
 from tests.helpers.report_records import report_of
 
 
-def write_page(folder: Path, verdicts: Sequence[Verdict], scores: Sequence[float], *, counts_gpus: bool = False) -> str:
+def write_page(
+    folder: Path,
+    verdicts: Sequence[Verdict],
+    scores: Sequence[float],
+    *,
+    counts_gpus: bool = False,
+    samples: Sequence[int] = (24,) * 9,
+) -> str:
     """Write the index of checkpoints with these verdicts and scores, and return it."""
     measurements = []
     for number, (verdict, score) in enumerate(zip(verdicts, scores, strict=True), 1):
         report = folder / f"step-{number}.json"
-        case = {"id": "test_ruler[vt-4k]", "task": "vt", "length": 4096, "score": score, "samples": 24}
+        case = {"id": "test_ruler[vt-4k]", "task": "vt", "length": 4096, "score": score, "samples": samples[number - 1]}
         document = report_of({"cases": [case], "run": {"options": {"journal": "j"}}})
         report.write_text(json.dumps(report_data(document)))
         measurements.append(
@@ -55,6 +62,8 @@ def data_of(page: str) -> dict[str, Any]:
         (["pass", "pass", "error"], 'fail"><b>ERROR at step 3; the last accepted one is step 2<'),
         (["pass", "fail", "inconclusive"], 'open"><b>Step 2 failed; step 3 does not<'),
         (["fail", "fail"], 'fail"><b>FAIL since step 1<'),
+        (["pass", "gone", "pass", "gone"], 'pass"><b>No checkpoint fails, up to step 3<'),
+        (["pass", "gone", "fail"], 'fail"><b>FAIL at step 3; the last accepted one is step 1<'),
         ([], 'open"><b>Nothing measured<'),
     ],
 )
@@ -84,6 +93,18 @@ def test_the_comparison_begins_at_the_first_failure(tmp_path: Path) -> None:
     assert data["noise"] == {"test_ruler[vt-4k]": pytest.approx(2**0.5)}
     assert data["checkpoints"][3]["cases"] == {"test_ruler[vt-4k]": [40.0, 24]}
     assert data["checkpoints"][3]["checkpoint"] == "'/run a/step-4'"
+
+
+def test_noise_is_that_of_scores_on_the_same_samples(tmp_path: Path) -> None:
+    """An early verdict rests on other samples, whose mean says nothing about those of the others."""
+    scores, samples = [90.0, 40.0, 92.0, 90.0], [500, 38, 500, 500]
+    data = data_of(write_page(tmp_path, ["pass"] * 4, scores, samples=samples))
+    assert data["noise"] == {"test_ruler[vt-4k]": pytest.approx(2**0.5)}
+
+
+def test_the_curve_is_that_of_changes_on_the_same_samples(tmp_path: Path) -> None:
+    page = write_page(tmp_path, ["pass", "gone", "pass"], [75.8, 20.0, 70.8])
+    assert "ruler 4k against step 1: 1 0.0, 3 -5.0" in page
 
 
 def test_one_checkpoint_is_not_compared(tmp_path: Path) -> None:
