@@ -39,6 +39,7 @@ from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.verdicts.diagnoses import case_blocks
 from longctx.plugins.verdicts.evaluate import blocks
 from longctx.plugins.verdicts.evaluation import Evaluation
+from longctx.plugins.verdicts.selection import named_gates
 
 MOST_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
@@ -49,13 +50,18 @@ def document(summary: RunSummary) -> JsonReport:
     """Return the report of a run, from which every other report is made."""
     evaluation, run = summary.evaluation, summary.run
     findings, narrowed = summary.invariance, evaluation.is_narrowed(run.available)
+    named = named_gates(evaluation.thresholds, evaluation.measured.scope)
     return JsonReport(
         schema="longctx-report/1",
         model=_model(summary),
         run=_run(summary),
         cases=tuple(_case(evaluation, case) for case in evaluation.measured.scope.cases),
         gates=tuple(
-            ReportGate(**asdict(verdict), fails=blocks(verdict, evaluation.thresholds, narrowed=narrowed))
+            ReportGate(
+                **asdict(verdict),
+                fails=blocks(verdict, evaluation.thresholds, narrowed=narrowed),
+                cases=named[verdict.name].cases,
+            )
             for verdict in evaluation.verdicts
         ),
         ruler=ruler_summary(run, evaluation),
