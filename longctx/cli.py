@@ -35,17 +35,16 @@ COMMANDS = {
         module="run", summary="check all samples of a run without loading a model", first=("preflight",)
     ),
     "watch": Command(module="ci.watch.__main__", summary="measure every checkpoint while training writes it"),
+    "alerts": Command(module="ci.alerts.__main__", summary="list the alerts of a watch, or say what became of one"),
     "bisect": Command(module="ci.bisect.__main__", summary="find the step at which a training run became worse"),
     "thresholds": Command(
         module="ci.propose_thresholds",
         summary="propose thresholds from reports of accepted checkpoints (alias: calibrate)",
     ),
     "history": Command(
-        module="plugins.report.__main__", summary="draw reports over training steps", first=("history",)
+        module="ci.history_command", summary="draw reports over training steps, or sum up the last days of a watch"
     ),
-    "analysis": Command(
-        module="plugins.report.__main__", summary="correlate scores over many checkpoints", first=("analysis",)
-    ),
+    "analysis": Command(module="plugins.report.__main__", summary="correlate scores over many checkpoints"),
     "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
     "tasks": Command(module="tasks", summary="list all tasks with their lengths and metrics"),
     "checkpoint": Command(module="checkpoint", summary="show what the suite reads from a checkpoint"),

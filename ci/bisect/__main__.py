@@ -53,7 +53,8 @@ class Arguments:
     bad: Path
     checkpoints: tuple[str, ...]
     """Patterns of the checkpoints between the two."""
-    case: str | None
+    cases: tuple[str, ...]
+    """The cases to search on; empty to choose them."""
     gate: Gate | None
     test: Path | None
     """The only checkpoint to measure, for `git bisect run`."""
@@ -120,7 +121,7 @@ def _parse(arguments: list[str]) -> Arguments:
         good=parsed.good,
         bad=parsed.bad,
         checkpoints=tuple(parsed.checkpoints),
-        case=parsed.case,
+        cases=tuple(dict.fromkeys(parsed.case or ())),
         gate=gate,
         test=parsed.test,
         confidence=parsed.confidence,
@@ -131,8 +132,8 @@ def _parse(arguments: list[str]) -> Arguments:
 
 def _endpoints(arguments: Arguments, good: Step, bad: Step) -> Endpoints:
     suite, confidence = arguments.suite, arguments.confidence
-    if arguments.case is not None:
-        return measure_endpoints(suite, good, bad, (arguments.case,), confidence, None)
+    if arguments.cases:
+        return measure_endpoints(suite, good, bad, arguments.cases, confidence, None)
     cases, survey = choose_cases(suite, good, bad, arguments.gate, confidence)
     return measure_endpoints(suite, good, bad, cases, confidence, survey)
 

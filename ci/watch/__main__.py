@@ -29,7 +29,7 @@ from longctx.ci.watch.baselines import check_anchor
 from longctx.ci.watch.lock import locked, open_lock
 from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
 from longctx.ci.watch.measure import SCREEN_OPTIONS
-from longctx.ci.watch.notify import Notifier, check_command
+from longctx.ci.watch.notify import Notifier, read_on_failure
 from longctx.ci.watch.webhook import check_webhook
 from longctx.fixtures.cli import CommandParser, report_wrong_use
 from longctx.fixtures.outside_files import absolute
@@ -100,8 +100,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
         )
     if parsed.webhook is not None:
         check_webhook(parsed.webhook)
-    if parsed.on_failure is not None:
-        check_command(parsed.on_failure)
+    searches, command = read_on_failure(parsed.on_failure or [])
     check_own_values(parsed, "watch")
     if parsed.anchor is not None:
         check_anchor(parsed.anchor, parsed.directory, parsed.out, options)
@@ -117,7 +116,9 @@ def _parse(arguments: list[str]) -> WatchSettings:
         marker=parsed.done_marker,
         gpus=gpus,
         max_gpu_seconds=None if parsed.gpu_budget is None else _seconds(parsed.gpu_budget, "--gpu-budget"),
-        notifier=Notifier(command=parsed.on_failure, webhook=parsed.webhook),
+        notifier=Notifier(command=command, webhook=parsed.webhook),
+        searches=searches,
+        every_nth=parsed.every_nth,
         out=absolute(parsed.out),
         once=parsed.once,
         anchor=parsed.anchor,
@@ -125,6 +126,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
         screen_samples=parsed.screen,
         suite=suite,
         execution=execution,
+        launch=parsed.launch,
     )
 
 

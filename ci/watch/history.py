@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from longctx.ci.watch.checkpoint_watcher import Loss
+from longctx.ci.watch.outcomes import CaseOutcome
 
 Verdict = Literal["pass", "screened", "inconclusive", "gone", "underpowered", "fail", "error"]
 ACCEPTED: tuple[Verdict, ...] = ("pass", "screened", "inconclusive")
@@ -75,12 +76,18 @@ class WatchedCheckpoint:
     """The numbers of samples under the scores."""
     changes: Mapping[str, Change] = field(default_factory=dict)
     """The differences from the anchor, by family and length; empty if nothing was compared with it."""
+    cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
+    """What the gates say of every case, by id; empty for a screened checkpoint, and if nothing was measured."""
+    compared_with: str | None = None
+    """The checkpoint, or else the report, that the cases were compared with; None without a baseline."""
     screen: Screening | None = None
     """None for a checkpoint that was not screened."""
     tokens: int | None = None
     """The tokens that the checkpoint computed for its gates; None if they were not run or are not known."""
     is_gone: bool = False
     """True if the checkpoint is no longer on disk as it was measured."""
+    is_deleted: bool = False
+    """True if it is gone because its directory is not there any more."""
 
     @property
     def key(self) -> Key:
@@ -88,7 +95,8 @@ class WatchedCheckpoint:
 
     def as_json(self) -> dict[str, Any]:
         """Return the measurement under the keys of the history file."""
-        return {JSON_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        fields = asdict(self) | {"cases": msgspec.to_builtins(self.cases)}
+        return {JSON_KEYS.get(name, name): value for name, value in fields.items()}
 
 
 class History:
@@ -101,7 +109,6 @@ class History:
     """The last measurement of every directory, by its path."""
     gpu_seconds: float
     """Sum over all measurements, retries included."""
-    _notified: set[tuple[int, str, Verdict]]
     _retried: set[str]
     """The directories whose last measurement is an error from before this start, which is retried once."""
 
@@ -126,10 +133,6 @@ class History:
     def add(self, measurement: WatchedCheckpoint) -> None:
         """Append a measurement; its checkpoint is then settled until the next start."""
         self._append({"event": "measured", **measurement.as_json()})
-
-    def mark_notified(self, measurement: WatchedCheckpoint) -> None:
-        """Record that the user was notified of this failure."""
-        self._append({"event": "told", "checkpoint": measurement.checkpoint, "fingerprint": measurement.fingerprint})
 
     def mark_gone(self, measurement: WatchedCheckpoint, loss: Loss) -> None:
         """Record that a checkpoint is no longer on disk as it was measured.
@@ -175,15 +178,10 @@ class History:
         """The checkpoints on disk that were not accepted."""
         return [known for known in self.measurements.values() if known.verdict not in (*ACCEPTED, "gone")]
 
-    @property
-    def unnotified(self) -> list[WatchedCheckpoint]:
-        """Failures that were not delivered yet; one that is delivered is not repeated when its checkpoint is moved."""
-        return [known for known in self.failures if _failure_of(known) not in self._notified]
-
     def _clear(self) -> None:
         self.measurements = {}
         self.gpu_seconds = 0.0
-        self._notified, self._retried = set(), set()
+        self._retried: set[str] = set()
         self._read_bytes = 0
 
     def _append(self, event: Mapping[str, Any]) -> None:
@@ -210,26 +208,20 @@ class History:
                 self.gpu_seconds += measurement.gpu_seconds
                 return True
             known = self.measurements.get(data["checkpoint"])
-            if known is not None and known.fingerprint == data["fingerprint"]:
-                if event == "told":
-                    self._notified.add(_failure_of(known))
-                elif event == "gone":
-                    self.measurements[known.checkpoint] = _gone(known, data["reason"])
+            if event == "gone" and known is not None and known.fingerprint == data["fingerprint"]:
+                self.measurements[known.checkpoint] = _gone(known, data["reason"])
             return True
         return False
-
-
-def _failure_of(measurement: WatchedCheckpoint) -> tuple[int, str, Verdict]:
-    """Return what a notification is about: one of an error does not cover the failure that follows it."""
-    return (measurement.step, measurement.fingerprint, measurement.verdict)
 
 
 def _gone(measurement: WatchedCheckpoint, loss: Loss) -> WatchedCheckpoint:
     """Return the measurement of a checkpoint that is no longer on disk as it was."""
     if measurement.verdict == "gone" or (measurement.verdict in ACCEPTED and loss != "replaced"):
-        return replace(measurement, is_gone=True)
+        return replace(measurement, is_gone=True, is_deleted=loss == "deleted")
     reason = f"{loss} after its verdict, {measurement.verdict}"
-    return replace(measurement, is_gone=True, verdict="gone", failed=(reason, *measurement.failed))
+    return replace(
+        measurement, is_gone=True, is_deleted=loss == "deleted", verdict="gone", failed=(reason, *measurement.failed)
+    )
 
 
 def step_name(step: int) -> str:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from msgspec import structs
+
+from longctx.ci.alerts.alerting import WatchAlerts
+from longctx.ci.alerts.log import Alert, Search
+from longctx.ci.alerts.search import Gap, run_search
+from longctx.ci.checkpoint_dirs import read_step
 from longctx.ci.launch import Execution
 from longctx.ci.suite_options import SuiteOptions
+from longctx.ci.suite_process import LocalProcesses
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
+from longctx.ci.watch.every_nth import every_nth
 from longctx.ci.watch.history import ACCEPTED, History, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner, screen_lines, screen_summary
-from longctx.ci.watch.notify import Deliveries, Notifier
+from longctx.ci.watch.notify import Deliveries, Notice, Notifier
 from longctx.ci.watch.pages import WatchedRun, write_index
 from longctx.ci.watch.scores import changes, mean_scores, sample_counts, score_lines
 from longctx.fixtures.cli import print_line
@@ -42,6 +52,10 @@ class WatchSettings:
     max_gpu_seconds: float | None
     """GPU time after which the watch ends, over all checkpoints of the history."""
     notifier: Notifier
+    searches: bool
+    """True to search the skipped steps before the first bad step of an alert."""
+    every_nth: int
+    """1 to measure every checkpoint, N for every Nth."""
     out: Path
     """Folder for the history, reports and logs."""
     once: bool
@@ -55,6 +69,8 @@ class WatchSettings:
     suite: SuiteOptions
     """The user's pytest options."""
     execution: Execution
+    launch: str | None
+    """The template of --launch, for searches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +80,18 @@ class _Started:
     checkpoint: CompleteCheckpoint
     baselines: tuple[ComparedCheckpoint, ...]
     report: Path
+    gpus: tuple[str, ...]
+    seconds: float
+    """When it began, on the monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StartedSearch:
+    """A search in progress."""
+
+    future: Future[Search]
+    alert: Alert
+    gap: Gap
     gpus: tuple[str, ...]
     seconds: float
     """When it began, on the monotonic clock."""
@@ -84,12 +112,16 @@ class Watch:
             options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor,
             screen_samples=settings.screen_samples,
         )  # fmt: skip
+        self.alerts = WatchAlerts(settings.out, settings.suite, searches=settings.searches, show=print_line)
         self._in_progress: dict[Future[CheckpointResult], _Started] = {}
+        self._search: _StartedSearch | None = None
         # The GPUs of --gpus, shared out to the measurements that run at a time.
         parallel = settings.execution.parallel
         self._free_gpus = [settings.gpus[number::parallel] for number in range(parallel)]
         self._deliveries = Deliveries(settings.notifier)
         self._complete: list[CompleteCheckpoint] = []
+        # The steps that were on disk since the start, complete or not.
+        self._seen: set[int] = set()
         self._last_lines: dict[str, str] = {}
         # The numbers of scans for which the checkpoints have been incomplete, by directory.
         self._waiting_scans: dict[Path, int] = {}
@@ -97,25 +129,32 @@ class Watch:
     def run(self) -> int:
         """Watch until the GPU budget is spent or, with `once`, nothing is left; return the command's exit code."""
         idle_scans = 0
+        self.alerts.update(self.history.by_step)
         with self.settings.execution:
             while True:
                 new = [checkpoint for checkpoint in self._scan() if checkpoint.step.path not in self._paths_in_progress]
-                idle_scans = 0 if new or self._in_progress else idle_scans + 1
+                search = self._due_search(new)
+                idle_scans = 0 if new or search or self._running else idle_scans + 1
                 # Without an anchor, the first measurements run one at a time.
                 has_anchor = self.settings.anchor is not None or self.history.lowest_passed is not None
                 may_start = bool(self._free_gpus) and (has_anchor or not self._in_progress)
-                if new and may_start and not self._is_spent():
+                if search is not None and self._free_gpus and not self._is_spent():
+                    self._start_search(*search)
+                elif new and may_start and not self._is_spent():
                     self._start(new[0])
-                elif self._in_progress:
+                elif self._running:
                     # Wait until a measurement ends; at most until the next scan if another one could start meanwhile.
                     timeout = self.settings.interval_seconds if self._free_gpus else None
-                    wait(self._in_progress, timeout=timeout, return_when=FIRST_COMPLETED)
+                    wait(self._running, timeout=timeout, return_when=FIRST_COMPLETED)
                 finished = [future for future in self._in_progress if future.done()]
                 for future in finished:
                     started = self._in_progress.pop(future)
                     self._free_gpus.append(started.gpus)
                     self._record(started, future.result())
-                if finished or self._in_progress:
+                if self._search is not None and self._search.future.done():
+                    self._record_search(self._search)
+                    continue
+                if finished or self._running:
                     # A checkpoint that was written meanwhile may come first.
                     continue
                 self._notify()
@@ -155,8 +194,21 @@ class Watch:
         for path, scans in self._waiting_scans.items():
             if scans == NAMED_AT_SCAN:
                 print_timed(f"{path.name}: waiting: {waiting[path]}")
-        new = [one for one in self._complete if not self.history.is_settled(one.step.path, one.fingerprint)]
+        chosen = self._chosen_steps()
+        new = [
+            one
+            for one in self._complete
+            if one.step.number in chosen and not self.history.is_settled(one.step.path, one.fingerprint)
+        ]
         return new[::-1] if self.settings.newest_first else new
+
+    def _chosen_steps(self) -> set[int]:
+        """Return the steps that --every-nth chooses of all that were on disk since the start or are in the history."""
+        incomplete = (read_step(path, option="DIR").number for path in self.watcher.waiting)
+        self._seen.update((one.step.number for one in self._complete), incomplete)
+        started = (started.checkpoint.step.number for started in self._in_progress.values())
+        measured = {*(known.step for known in self.history.measurements.values()), *started}
+        return every_nth(self._seen, measured, self.settings.every_nth)
 
     def _mark_gone(self) -> None:
         """Record and name the measured checkpoints that the last scan no longer found as they were."""
@@ -168,6 +220,12 @@ class Watch:
                 print_timed(f"step {measurement.step}: gone: {measurement.checkpoint} is {loss}")
         if any(loss is not None for _, loss in losses):
             self._write_index()
+            self.alerts.update(self.history.by_step)
+
+    @property
+    def _running(self) -> list[Future[Any]]:
+        """The measurements and the search in progress."""
+        return [*self._in_progress, *([self._search.future] if self._search else [])]
 
     @property
     def _paths_in_progress(self) -> set[Path]:
@@ -188,6 +246,29 @@ class Watch:
         runner = replace(self.runner, gpus=started.gpus)
         future = self.settings.execution.submit(runner.measure, checkpoint, baselines, started.report)
         self._in_progress[future] = started
+
+    def _due_search(self, new: Sequence[CompleteCheckpoint]) -> tuple[Alert, Gap] | None:
+        """Return the next search of skipped steps; None during another one."""
+        pending = [one.step.number for one in (*new, *(each.checkpoint for each in self._in_progress.values()))]
+        return self.alerts.due_search(self.history.by_step, self._complete, pending) if self._search is None else None
+
+    def _start_search(self, alert: Alert, gap: Gap) -> None:
+        print_timed(f"alert {alert.id}: searching {len(gap.between)} steps from {gap.good.step} to {gap.bad.step}")
+        gpus, seconds = self._free_gpus.pop(), time.monotonic()
+        settings = self.settings
+        options = [*settings.suite.given, *(["--launch", settings.launch] if settings.launch else [])]
+        processes = LocalProcesses(cancelled=settings.execution.cancelled)
+        folder = settings.out / f"alert-{alert.id}"
+        future = settings.execution.submit(run_search, alert, gap, options, folder, processes, gpus)
+        self._search = _StartedSearch(future=future, alert=alert, gap=gap, gpus=gpus, seconds=seconds)
+
+    def _record_search(self, started: _StartedSearch) -> None:
+        self._search = None
+        self._free_gpus.append(started.gpus)
+        gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
+        search = structs.replace(started.future.result(), gpu_seconds=round(gpu_seconds, 1))
+        self.alerts.record_search(started.alert, started.gap, search)
+        self._notify()
 
     def _record(self, started: _Started, result: CheckpointResult) -> None:
         step = started.checkpoint.step
@@ -221,6 +302,8 @@ class Watch:
             samples=sample_counts(result.report) if result.report else {},
             changes=changes(result.report) if result.report and anchor and anchor.argument else {},
             screen=result.screen,
+            cases=result.cases,
+            compared_with=result.compared_with,
             tokens=result.tokens,
             is_gone=result.verdict == "gone",
         )
@@ -229,6 +312,7 @@ class Watch:
         earlier = [other for other in self.history.by_step if other.step < measurement.step]
         for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement, earlier)):
             print_line(f"    {line}")
+        self.alerts.update(self.history.by_step)
         self._write_index()
         self._notify()
 
@@ -239,6 +323,7 @@ class Watch:
             directory=self.settings.directory,
             anchor=(lowest.step if lowest else None) if anchor is None else int(anchor) if anchor.isdecimal() else None,
             options=self.settings.suite.given,
+            alerts=self.alerts.open,
             counts_gpus=bool(self.settings.gpus),
             summary=self._summary(),
         )
@@ -279,31 +364,49 @@ class Watch:
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
         return [
             f"{measured}: {', '.join(counts) or 'nothing measured'}{mean}",
+            *self._skipped_line(),
+            *self.alerts.summary(),
             *screen_summary(measurements),
             *(f"not measured: {path.name}: {reason}" for path, reason in self.watcher.waiting.items()),
             f"a gate fails by mistake in at most {risk}",
         ]
 
+    def _skipped_line(self) -> list[str]:
+        """Return how many checkpoints --every-nth has left out so far; nothing without any."""
+        skipped = self._seen - self._chosen_steps()
+        return [f"skipped by --every-nth {self.settings.every_nth}: {len(skipped)} steps"] if skipped else []
+
     def _notify(self) -> None:
-        """Deliver the failures that were not delivered yet; stop for now when failed deliveries take too long."""
+        """Deliver the alerts that were not delivered yet; stop for now when failed deliveries take too long.
+
+        An alert for which a search is due or running waits for its result.
+        """
         started = time.monotonic()
-        for measurement in filter(self._deliveries.is_due, self.history.unnotified):
-            self.history.refresh()
-            is_lost = self.watcher.read_loss(Path(measurement.checkpoint), measurement.fingerprint) is not None
-            # The next scan names a checkpoint that was lost.
-            if is_lost or measurement not in self.history.unnotified:
+        self.alerts.refresh()
+        due = None if self._is_spent() else self._due_search([])
+        waiting = {each.id for each in (due and due[0], self._search and self._search.alert) if each}
+        for alert in filter(self._deliveries.is_due, self.alerts.unnotified):
+            measurement = self._measurement_of(alert)
+            if measurement is None or alert.id in waiting:
                 continue
-            problem = self._deliveries.deliver(measurement)
+            problem = self._deliveries.deliver(Notice(alert=alert, measurement=measurement))
             if problem is None:
-                self.history.mark_notified(measurement)
+                self.alerts.mark_notified(alert)
                 continue
-            self._print_changed(f"notification {measurement.step}", f"{problem}; it will be retried")
+            self._print_changed(f"notification {alert.id}", f"{problem}; it will be retried")
             if time.monotonic() - started > MAX_NOTIFYING_SECONDS:
                 return
 
+    def _measurement_of(self, alert: Alert) -> WatchedCheckpoint | None:
+        """Return the measurement of an alert's first failed step that is still on disk; None if none is."""
+        steps = {(step.step, step.fingerprint) for step in alert.episode.steps}
+        failed = (known for known in self.history.by_step if (known.step, known.fingerprint) in steps)
+        is_there = (known for known in failed if not self.watcher.read_loss(Path(known.checkpoint), known.fingerprint))
+        return next(is_there, None)
+
     def _is_spent(self) -> bool:
         limit = self.settings.max_gpu_seconds
-        return limit is not None and self.history.gpu_seconds >= limit
+        return limit is not None and self.history.gpu_seconds + self.alerts.search_gpu_seconds >= limit
 
     def _print_changed(self, subject: str, line: str) -> None:
         """Print a line about a subject unless it is the last one printed about it."""

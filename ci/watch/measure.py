@@ -9,15 +9,18 @@ run of its own checks the engine first, and a checkpoint whose engine fails is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import structs
 
 from longctx.ci.suite_options import INVARIANCE, SuiteOptions
 from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
 from longctx.ci.watch.baselines import ANCHOR, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import Screening, Verdict, WatchedCheckpoint
+from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import family_of
@@ -43,6 +46,10 @@ class CheckpointResult:
     """pytest's exit code."""
     report: JsonReport | None
     """The report of the first comparison; None if it was not completed."""
+    cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
+    """What the comparisons say of every case, by id; empty if none was completed."""
+    compared_with: str | None = None
+    """The checkpoint, or else the report, that the cases were compared with; None without a baseline."""
     engine_check: Path | None = None
     """The report of a check that failed or could not be made, where it is written; None if there was a comparison."""
     screen: Screening | None = None
@@ -176,6 +183,8 @@ def _result(run: SuiteRun, baseline: ComparedCheckpoint | None) -> CheckpointRes
         reasons=tuple(f"{against if reason.startswith('regression') else ''}{reason}" for reason in reasons),
         exit_code=run.exit_code,
         report=run.report,
+        cases={} if run.report is None else case_outcomes(run.report),
+        compared_with=None if baseline is None else str(baseline.checkpoint or baseline.argument),
     )
 
 
@@ -187,12 +196,22 @@ def _failed(report: JsonReport) -> list[ReportGate | ReportCase]:
 def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResult:
     """Return the verdict on both comparisons, with the first one's report."""
     worst = min(first, second, key=lambda result: SEVERITY.index(result.verdict))
+    # Only a loss that the second comparison shows is described by it.
+    compared = second if second.verdict == "fail" and second.cases else first
     return CheckpointResult(
         verdict=worst.verdict,
         reasons=(*first.reasons, *second.reasons),
         exit_code=max(first.exit_code, second.exit_code),
         report=first.report,
+        cases={name: _with_worse_state(case, first, second, name) for name, case in compared.cases.items()},
+        compared_with=compared.compared_with,
     )
+
+
+def _with_worse_state(case: CaseOutcome, first: CheckpointResult, second: CheckpointResult, name: str) -> CaseOutcome:
+    """Return a case with the worse of its states in two comparisons."""
+    states = [result.cases[name].state for result in (first, second) if name in result.cases]
+    return structs.replace(case, state=max(states, key=STATES.index))
 
 
 SCREEN = "screen"

@@ -1,4 +1,4 @@
-"""Notify the user of failed checkpoints, and retry deliveries that fail with growing pauses."""
+"""Notify the user of alerts, and retry deliveries that fail with growing pauses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from longctx.ci.watch.history import Key, WatchedCheckpoint
+from longctx.ci.alerts.log import Alert
+from longctx.ci.alerts.words import culprit_text, headline
+from longctx.ci.watch.history import WatchedCheckpoint
 from longctx.ci.watch.webhook import post
 from longctx.fixtures.shown_text import one_line, visible
 
@@ -23,8 +25,17 @@ CHAT_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """An alert to notify the user of."""
+
+    alert: Alert
+    measurement: WatchedCheckpoint
+    """The measurement of its first bad step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notifier:
-    """The command and the webhook that receive failures; both have a minute to accept one."""
+    """The command and the webhook that receive alerts; both have a minute to accept one."""
 
     command: str | None = None
     """A shell command; the facts are in variables named LONGCTX_..."""
@@ -32,19 +43,19 @@ class Notifier:
     """An http or https address."""
 
     @property
-    def recipients(self) -> Mapping[str, Callable[[WatchedCheckpoint], str | None]]:
+    def recipients(self) -> Mapping[str, Callable[[Notice], str | None]]:
         """Return a function for each recipient, by option; it returns None, or one line with the problem."""
-        recipients: dict[str, Callable[[WatchedCheckpoint], str | None]] = {}
+        recipients: dict[str, Callable[[Notice], str | None]] = {}
         if (command := self.command) is not None:
-            recipients["--on-failure"] = lambda measurement: _run_command(command, facts(measurement))
+            recipients["--on-failure"] = lambda notice: _run_command(command, facts(notice))
         if (webhook := self.webhook) is not None:
-            recipients["--webhook"] = lambda measurement: post(webhook, message(measurement))
+            recipients["--webhook"] = lambda notice: post(webhook, message(notice))
         return recipients
 
 
 @dataclass(slots=True)
 class _Delivery:
-    """The deliveries of one failure so far."""
+    """The deliveries of one alert so far."""
 
     due_seconds: float = 0.0
     """The time of the clock before which it is not retried."""
@@ -54,39 +65,45 @@ class _Delivery:
 
 @dataclass(slots=True)
 class Deliveries:
-    """Deliver failures to all recipients, and to each of them once as long as this process lives."""
+    """Deliver alerts to all recipients, and to each of them once as long as this process lives."""
 
     notifier: Notifier
     clock: Callable[[], float] = time.monotonic
-    _deliveries: dict[tuple[Key, str], _Delivery] = field(default_factory=dict)
+    _deliveries: dict[int, _Delivery] = field(default_factory=dict)
 
-    def is_due(self, measurement: WatchedCheckpoint) -> bool:
+    def is_due(self, alert: Alert) -> bool:
         """Return True unless a delivery failed so recently that it is not retried yet."""
-        delivery = self._deliveries.get((measurement.key, measurement.verdict))
+        delivery = self._deliveries.get(alert.id)
         return delivery is None or self.clock() >= delivery.due_seconds
 
-    def deliver(self, measurement: WatchedCheckpoint) -> str | None:
-        """Return None if every recipient has accepted the failure, else one line with the first problem."""
-        delivery = self._deliveries.setdefault((measurement.key, measurement.verdict), _Delivery())
+    def deliver(self, notice: Notice) -> str | None:
+        """Return None if every recipient has accepted the alert, else one line with the first problem."""
+        delivery = self._deliveries.setdefault(notice.alert.id, _Delivery())
         problems = []
         for option, send in self.notifier.recipients.items():
             if option in delivery.accepted_by:
                 continue
-            problem = send(measurement)
+            problem = send(notice)
             if problem is None:
                 delivery.accepted_by.add(option)
             else:
                 problems.append(f"{option}: {problem}")
         if not problems:
+            # An alert that is opened again is delivered again.
+            del self._deliveries[notice.alert.id]
             return None
         delivery.due_seconds = self.clock() + delivery.pause_seconds
         delivery.pause_seconds = min(2 * delivery.pause_seconds, LAST_PAUSE_SECONDS)
         return "; ".join(problems)
 
 
-def facts(measurement: WatchedCheckpoint) -> dict[str, str]:
-    """Return the facts of a failure as environment variables, which hold no NUL and are never too long to pass."""
+def facts(notice: Notice) -> dict[str, str]:
+    """Return the facts of an alert as environment variables, which hold no NUL and are never too long to pass."""
+    measurement = notice.measurement
     return {
+        "LONGCTX_ALERT": str(notice.alert.id),
+        "LONGCTX_HEADLINE": one_line(headline(notice.alert), LINE_CHARACTERS),
+        "LONGCTX_CULPRIT": culprit_text(notice.alert),
         "LONGCTX_STEP": str(measurement.step),
         "LONGCTX_CHECKPOINT": _path(measurement.checkpoint),
         "LONGCTX_VERDICT": measurement.verdict,
@@ -95,12 +112,24 @@ def facts(measurement: WatchedCheckpoint) -> dict[str, str]:
     }
 
 
-def message(measurement: WatchedCheckpoint) -> dict[str, Any]:
-    """Return the facts of a failure as JSON data, with a `text` for chat servers."""
+def message(notice: Notice) -> dict[str, Any]:
+    """Return the facts of an alert as JSON data, with a `text` for chat servers."""
+    alert, measurement = notice.alert, notice.measurement
     failed = _shortened(measurement.failed)
-    text = f"step {measurement.step}: {measurement.verdict}: {'; '.join(failed)}"
-    paths = {"checkpoint": _path(measurement.checkpoint), "report": _path(measurement.report)}
-    return {"text": text.translate(CHAT_ESCAPES)} | measurement.as_json() | {"failed": failed} | paths
+    found = f" ({culprit_text(alert)} by search)" if alert.culprit else ""
+    headed = one_line(f"alert {alert.id}: {headline(alert)}{found}", LINE_CHARACTERS)
+    return measurement.as_json() | {
+        "text": f"{headed}: {measurement.verdict}: {'; '.join(failed)}".translate(CHAT_ESCAPES),
+        "failed": failed,
+        "checkpoint": _path(measurement.checkpoint),
+        "report": _path(measurement.report),
+        "alert": alert.id,
+        "culprit": culprit_text(alert) or None,
+        "cases": [
+            {"id": case.id, "points": case.points, "interval": case.interval, "noise": case.noise}
+            for case in alert.episode.cases
+        ],
+    }
 
 
 def _shortened(lines: Sequence[str]) -> list[str]:
@@ -129,8 +158,25 @@ SHOWN_CHARACTERS = 80
 PLAIN_WORD = re.compile(r"\s*([\w./+-]+)(?=\s|;|$)")
 
 
-def check_command(command: str) -> None:
-    """Raise ValueError with one line if the shell cannot parse the command, or does not know its first program."""
+SEARCH = "bisect"
+
+
+def read_on_failure(values: Sequence[str]) -> tuple[bool, str | None]:
+    """Return True if a search is asked for, and the shell command to run; raise ValueError with one line.
+
+    The shell has to parse the command, and to know its first program.
+    """
+    commands = [value for value in values if value != SEARCH]
+    if len(commands) > 1:
+        raise ValueError(
+            f"--on-failure: two commands, {_shown(commands[0])} and {_shown(commands[1])}; join them by ';'"
+        )
+    for command in commands:
+        _check_command(command)
+    return SEARCH in values, commands[0] if commands else None
+
+
+def _check_command(command: str) -> None:
     if not command.strip():
         raise ValueError("--on-failure: empty; give a shell command")
     syntax = _shell("-n", "-c", command)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from longctx.ci.alerts.log import Alert
+from longctx.ci.alerts.words import alert_lines, headline, status_text
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
@@ -32,6 +34,8 @@ class WatchedRun:
     """The step that all checkpoints are compared with; None for a path of --anchor, or before the first pass."""
     options: Sequence[str]
     """The options of the suite."""
+    alerts: Sequence[Alert]
+    """Open ones, the worst first."""
     counts_gpus: bool
     """True if the cost of a checkpoint is in GPU minutes; False for minutes."""
     summary: Sequence[str]
@@ -50,6 +54,7 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
         word=word,
         headline=headline,
         why=visible_line(why),
+        alerts=[_alert(alert, folder) for alert in run.alerts],
         rows=rows[::-1],
         charts=list(_charts(measurements, run.anchor)),
         summary=[visible_line(line) for line in run.summary],
@@ -86,6 +91,16 @@ def _headline(measurements: Sequence[WatchedCheckpoint]) -> tuple[str, str, str]
     before = f"; the last accepted one is step {measurements[good[-1]].step:,}" if good else ""
     since = f"since step {first.step:,}" if first is not last else f"at step {last.step:,}"
     return "fail", f"{last.verdict.upper()} {since}{before}", _reason(first)
+
+
+def _alert(alert: Alert, folder: Path) -> dict[str, str]:
+    """Return an alert as the page shows it: one line, who has it, and everything that one needs to act on it."""
+    _, *lines = alert_lines(alert, folder)
+    return {
+        "name": f"alert {alert.id}, {status_text(alert)}{f', {alert.owner}' if alert.owner else ''}",
+        "headline": headline(alert),
+        "text": "\n".join(visible_line(line.strip()) for line in lines),
+    }
 
 
 def _reason(measurement: WatchedCheckpoint) -> str:

@@ -34,6 +34,12 @@ Categories = Mapping[str, Mapping[str, Any]]
 """The mean score of every category by length; None where it was not measured."""
 
 
+# A search writes it beside its comparisons.
+SEARCH_RESULT = "bisect.json"
+# Errors that a report of another form causes wherever its parts are used.
+MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, RecursionError, ArithmeticError)
+
+
 class HistoryError(ValueError):
     """A directory without any report that has a training step; the message is one line."""
 
@@ -131,6 +137,9 @@ def read_documents(directory: Path) -> Iterator[tuple[str, JsonReport]]:
     Raises HistoryError for a report whose values have not the form of one.
     """
     for path in sorted(directory.rglob("*.json")):
+        # The comparisons of a search are about samples that it has chosen.
+        if (path.parent / SEARCH_RESULT).exists():
+            continue
         try:
             data = read_outside(path)
             content = json.loads(data)
@@ -313,6 +322,34 @@ def _rows(report: StepReport) -> list[Row]:
             row |= {"answer": example.got, "failure": example.failure}
             examples.append(row if example.depth is None else row | {"depth": example.depth})
     return examples
+
+
+def write_history(directory: Path, target: Path) -> tuple[list[StepReport], list[str]]:
+    """Write the page of the reports of a directory; return them, and one line for every report left out.
+
+    Raises OSError, and HistoryError that names the report which has not the form of one.
+    """
+    reports, skipped = read_reports(directory)
+    target.write_text(_page(reports, skipped, target.parent), encoding="utf-8", errors="replace")
+    return reports, skipped
+
+
+def _page(reports: Sequence[StepReport], skipped: Sequence[str], folder: Path) -> str:
+    try:
+        return steps_page(history(reports, skipped), folder)
+    except MALFORMED as problem:
+        for report in reports:
+            try:
+                steps_page(history([report]))
+            except MALFORMED as error:
+                raise HistoryError(
+                    f"{report.path} has not the form of a report ({type(error).__name__}: {error}); "
+                    "write it again with --report-json, or remove it"
+                ) from error
+        raise HistoryError(
+            f"the reports do not fit together ({type(problem).__name__}: {problem}); "
+            "remove those that this version has not written"
+        ) from problem
 
 
 def steps_page(history: _StepHistory, folder: Path | None = None) -> str:

@@ -65,6 +65,8 @@ PLACEHOLDERS = {
 NEEDLE = "--suite ruler --lengths 512 --samples 2 -k niah_single_2"
 SEARCH = "--suite ruler --lengths 512 --samples 16 -k niah_single_2 -n 0"
 
+EMPTY_WATCH = "mkdir -p out/watch && touch out/watch/history.jsonl"
+
 
 def installed(*programs: str) -> Callable[[], str | None]:
     """Return a function that names the first program that is not installed."""
@@ -210,6 +212,13 @@ COMMAND_RUNS = {
     "longctx watch runs/a --screen": CommandRun(
         small=f"--once --every 1s {SEARCH}", needs=(unchanged_run,), shows=r"step 4000: (screened|pass)\n +screen: "
     ),
+    "longctx watch runs/a --every-nth": CommandRun(
+        small=f"--once --every 1s --every-nth 2 {SEARCH}", needs=(training_run,), shows=r"alert 1, new: niah_single_2-512 lost",
+        codes=(1,),
+    ),
+    "longctx alerts out/watch": CommandRun(before=EMPTY_WATCH, shows="0 open, 0 closed"),
+    "longctx alerts out/watch ack": CommandRun(before=EMPTY_WATCH, shows="no alert 3; known are none", codes=(4,)),
+    "longctx history out/watch --digest": CommandRun(before=EMPTY_WATCH, shows="## Largest moves"),
     "longctx bisect --good runs/a/step-2000": CommandRun(
         small=SEARCH, needs=(training_run, slurm), shows=r"first bad step 9000 \(last good 2000\)"
     ),

@@ -92,8 +92,8 @@ def watch_history(random: Random, sound: Sound, folder: Path) -> Program:
         "failed": ["a gate"], "report": "r.json", "baseline": None, "effective_length": None, "gpu_seconds": 1.0,
         "ended": "2026-01-01T00:00:00+00:00",
     }  # fmt: skip
-    told = {"event": "told", "checkpoint": "runs/step-1", "fingerprint": "f"}
-    lines = [mutate_json(random, random.choice((line, line, told))) for _ in range(3)]
+    gone = {"event": "gone", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "reason": "deleted"}
+    lines = [mutate_json(random, random.choice((line, line, gone))) for _ in range(3)]
     (folder / "history.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     command = ("--on-failure", 'test -n "$LONGCTX_STEP"')
     arguments = (str(folder / "runs"), "--once", "--every", "0.01s", "--out", str(folder), "--lengths", "512")

@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from longctx.ci.suite_process import SuiteRun
 from longctx.ci.watch import __main__ as watch
 from longctx.ci.watch import measure
-from longctx.ci.watch.history import History, WatchedCheckpoint
 from tests.helpers.checkpoints import CONFIG, write_step
 from tests.helpers.fake_suite import FakeSuite
 from tests.helpers.servers import ChatServer, Response
@@ -125,7 +123,7 @@ def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_
     shown = FakeSuite(regressing={4: -8.0})
     write_step(tmp_path / "run", 4)
     assert start(shown) == 1
-    assert events(tmp_path)[-2]["word"] == "fail"
+    assert events(tmp_path)[-1]["word"] == "fail"
 
 
 def test_a_checkpoint_whose_engine_fails_a_property_is_not_measured(tmp_path: Path, start: Start, capsys: Any) -> None:
@@ -192,8 +190,7 @@ def test_the_newest_checkpoint_of_a_directory_counts(first: str, then: str, tmp_
     again = FakeSuite(failing=[2] if then == "bad" else [])
     assert start(again) == (then == "bad")
     assert again.runs == [(2, "1")]
-    assert [(line["event"], line.get("step"), line.get("word", line.get("reason"))) for line in events(tmp_path)
-            if line["event"] != "told"][2:] == [
+    assert [(line["event"], line["step"], line.get("word", line.get("reason"))) for line in events(tmp_path)][2:] == [
         ("gone", 2, "replaced"), ("measured", 2, "fail" if then == "bad" else "pass")
     ]  # fmt: skip
     _, _, rows = (tmp_path / "out" / "index.html").read_text().partition('id="checkpoints"')
@@ -452,21 +449,6 @@ def test_a_failure_after_an_error_is_notified_too(tmp_path: Path, start: Start) 
     assert log.read_text() == "error\nfail\n"
 
 
-def test_a_notified_error_does_not_cover_the_failure_after_it(tmp_path: Path) -> None:
-    """Check the history in memory, and the one that a restart reads."""
-    history = History(tmp_path)
-    error = WatchedCheckpoint(
-        step=1, checkpoint="/run/step-1", fingerprint="f", verdict="error", exit_code=4, failed=(), report="r",
-        baseline=None, effective_length=None, gpu_seconds=100.0, ended="now",
-    )  # fmt: skip
-    for measurement in (error, replace(error, verdict="fail", exit_code=1, gpu_seconds=50.0)):
-        history.add(measurement)
-        assert history.unnotified == History(tmp_path).unnotified == [measurement]
-        history.mark_notified(measurement)
-        assert history.unnotified == History(tmp_path).unnotified == []
-    assert history.gpu_seconds == History(tmp_path).gpu_seconds == 150.0
-
-
 def test_a_retry_adds_to_the_gpu_time(tmp_path: Path, start: Start) -> None:
     write_step(tmp_path / "run", 1)
     start(FakeSuite(broken=[1]))
@@ -495,5 +477,5 @@ def test_an_unavailable_webhook_is_retried_at_the_next_start(tmp_path: Path, sta
         before = len(server.requests)
         start(FakeSuite(), "--webhook", f"{server.url}/secret-token")
         (request,) = server.requests[before:]
-    assert request.body["text"] == "step 7: fail: mean at 8k: 70.1 is not"
+    assert request.body["text"] == "alert 1: qa_1-8k failed at step 7: fail: mean at 8k: 70.1 is not"
     assert request.body["report"].endswith(".json")

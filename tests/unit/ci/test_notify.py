@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from longctx.ci.alerts.episodes import Episode, MeasuredStep
+from longctx.ci.alerts.log import Alert
 from longctx.ci.watch import notify as on_failure
 from longctx.ci.watch import webhook
 from longctx.ci.watch.history import WatchedCheckpoint
-from longctx.ci.watch.notify import Deliveries, Notifier, _run_command, check_command, facts, message
+from longctx.ci.watch.notify import Deliveries, Notice, Notifier, _run_command, facts, message, read_on_failure
 from longctx.ci.watch.webhook import check_webhook, post
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
@@ -29,6 +31,14 @@ FAILURE = WatchedCheckpoint(
     step=7, checkpoint="/run/step-7", fingerprint="f", verdict="fail", exit_code=1, failed=("mean at 8k: 70.1 is not",),
     report="/out/r.json", baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
 )  # fmt: skip
+ALERT = Alert(
+    id=3, opened="then", options=(),
+    episode=Episode(
+        kind="gates", cases=(), last_good=None, reasons=FAILURE.failed, anchor=None, compared_with=None,
+        steps=(MeasuredStep(step=7, checkpoint="/run/step-7", fingerprint="f", report="/out/r.json"),),
+    ),
+)  # fmt: skip
+NOTICE = Notice(alert=ALERT, measurement=FAILURE)
 ODD_TEXT = "\x00\ud800\x1b[31m\u202e<b>&\n" + "x" * 300_000
 
 
@@ -186,7 +196,7 @@ def test_unusable_proxies_and_certificates_are_refused_at_the_start(
 )
 def test_a_mistyped_command_is_refused_at_the_start(command: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as error:
-        check_command(command)
+        read_on_failure([command])
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 300
 
@@ -195,14 +205,21 @@ def test_a_mistyped_command_is_refused_at_the_start(command: str, problem: str) 
     "command", ["echo x", "cd / && ls", "X=1 unknown", '"$HOME/x"', "(true)", "if true; then :; fi"]
 )
 def test_a_command_that_the_shell_can_run_is_taken(command: str) -> None:
-    check_command(command)
+    assert read_on_failure([command]) == (False, command)
+
+
+def test_a_search_can_be_asked_for_besides_one_command() -> None:
+    assert read_on_failure(["bisect"]) == (True, None)
+    assert read_on_failure(["echo x", "bisect"]) == (True, "echo x")
+    with pytest.raises(ValueError, match="--on-failure: two commands, 'echo x' and 'echo y'; join them by ';'"):
+        read_on_failure(["echo x", "echo y"])
 
 
 def test_odd_facts_reach_the_command_in_a_form_that_can_be_passed(tmp_path: Path) -> None:
     odd = replace(FAILURE, failed=(ODD_TEXT,) * 50, checkpoint=f"/run/{ODD_TEXT}", report="/out/\udcff r.json")
     target = tmp_path / "facts"
     command = f'printf "%s|%s|%s" "$LONGCTX_CHECKPOINT" "$LONGCTX_REPORT" "$LONGCTX_FAILED" > {target}'
-    assert _run_command(command, facts(odd)) is None
+    assert _run_command(command, facts(replace(NOTICE, measurement=odd))) is None
     checkpoint, report, failed = target.read_bytes().split(b"|")
     assert len(checkpoint) < 9_000
     assert report == b"/out/\xff r.json"
@@ -212,11 +229,12 @@ def test_odd_facts_reach_the_command_in_a_form_that_can_be_passed(tmp_path: Path
 
 
 def test_a_message_is_plain_text_for_chat_servers() -> None:
-    sent = message(replace(FAILURE, failed=("<!channel> \x1b[31m\u202e", ODD_TEXT)))
-    assert sent["text"].startswith("step 7: fail: &lt;!channel&gt; \u241b[31m")
+    odd = replace(FAILURE, failed=("<!channel> \x1b[31m\u202e", ODD_TEXT))
+    sent = message(replace(NOTICE, measurement=odd))
+    assert sent["text"].startswith("alert 3: gates fail, from step 7 on: fail: &lt;!channel&gt; \u241b[31m")
     json.dumps(sent).encode("ascii").decode().encode("utf-8")
     assert len(json.dumps(sent)) < 10_000
-    assert sent["word"] == "fail"
+    assert (sent["word"], sent["alert"], sent["culprit"]) == ("fail", 3, None)
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,16 +246,16 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkey
     assert not child.exists() or all_gone([int(child.read_text())])
 
 
-def test_a_recipient_gets_a_failure_once_and_a_failed_delivery_is_retried_with_pauses(tmp_path: Path) -> None:
+def test_a_recipient_gets_an_alert_once_and_a_failed_delivery_is_retried_with_pauses(tmp_path: Path) -> None:
     now = [0.0]
     log = tmp_path / "log"
     with raw_server(b"HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n") as url:
         deliveries = Deliveries(Notifier(command=f"echo again >> {log}", webhook=url), clock=lambda: now[0])
         attempts = []
         for _ in range(1500):
-            if deliveries.is_due(FAILURE):
+            if deliveries.is_due(ALERT):
                 attempts.append(now[0])
-                assert deliveries.deliver(FAILURE) == "--webhook: the server answered 503"
+                assert deliveries.deliver(NOTICE) == "--webhook: the server answered 503"
             now[0] += 10
     assert log.read_text() == "again\n"
     pauses = [later - sooner for sooner, later in itertools.pairwise(attempts)]

@@ -42,7 +42,12 @@ def write_page(
             )
         )  # fmt: skip
     run = WatchedRun(
-        directory=Path("/run a"), anchor=1, options=("--lengths", "4k"), counts_gpus=counts_gpus, summary=("measured",)
+        directory=Path("/run a"),
+        anchor=1,
+        options=("--lengths", "4k"),
+        counts_gpus=counts_gpus,
+        alerts=(),
+        summary=("measured",),
     )
     return write_index(folder, measurements, run).read_text(encoding="utf-8")
 

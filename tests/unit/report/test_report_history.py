@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
+from longctx.ci.history_command import main
 from longctx.fixtures.checkpoints.checkpoint import step_of
 from longctx.fixtures.records.report import JsonReport, report_data
-from longctx.plugins.report.__main__ import main
 from longctx.plugins.report.document import document
 from longctx.plugins.report.history import HistoryError, history, read_reports, samples_of_runs
 from longctx.plugins.report.html.page import page
@@ -112,7 +112,7 @@ class WordParser(HTMLParser):
 
 
 def test_the_command_draws_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", str(folder)]) == 0
+    assert main([str(folder)]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"4 steps, 1000 to 4000: {folder / 'history.html'}\n"
     assert "left out none.json: no step in the report nor in its path; run it with --step" in printed.err
@@ -123,7 +123,7 @@ def test_the_command_draws_a_page(folder: Path, capsys: pytest.CaptureFixture[st
     parser.feed(text)
     assert {"1,000", "2,000", "3,000", "4,000", "effective", "recall"} <= set(parser.words)
     # The page from the first call is not taken for a report.
-    assert main(["history", str(folder), "--out", str(folder / "again.html")]) == 0
+    assert main([str(folder), "--out", str(folder / "again.html")]) == 0
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "stepless"])
@@ -135,7 +135,7 @@ def test_a_directory_without_reports_is_a_one_line_error(
         _write_json(tmp_path / "r.json", report(suite="ruler", model_path="/m/llama"))
     with pytest.raises(HistoryError, match=r"^[^\n]+$"):
         read_reports(target)
-    assert main(["history", str(target)]) == 4
+    assert main([str(target)]) == 4
     assert capsys.readouterr().err.startswith("error: history: ")
 
 
@@ -208,7 +208,7 @@ def test_the_history_lists_the_samples_of_all_pages_and_links_to_them(tmp_path: 
         _write_json(tmp_path / "runs" / f"step-{step}.json", document(run))
         if step == 1000:
             (tmp_path / "runs" / "step-1000.html").write_text(page(document(run), details(run)), encoding="utf-8")
-    assert main(["history", str(tmp_path / "runs"), "--out", str(tmp_path / "index.html")]) == 0
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "index.html")]) == 0
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert 'href="runs/step-1000.html"' in text
     assert "step-2000.html" not in text

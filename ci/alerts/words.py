@@ -1,0 +1,144 @@
+"""Alerts in words: the lines that the watch prints, notifications send and `longctx alerts` lists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from longctx.ci.alerts.episodes import Kind, LostCase
+from longctx.ci.alerts.log import OPEN, Alert, Search
+from longctx.ci.alerts.repeat import fresh_command, repeat_command
+
+MAX_CASES_SHOWN = 5
+PAGE = "bisect.html"
+WITHOUT_CASES: dict[Kind, str] = {
+    "loss": "cases have lost points",
+    "gates": "gates fail",
+    "engine": "the engine fails --invariance",
+    "underpowered": "the comparison has no baseline",
+    "error": "the checkpoint cannot be measured",
+}
+
+
+def case_name(case: str) -> str:
+    """Return the task and length in a case's id: `vt-4k` for `test_ruler[vt-4k]`."""
+    return case.partition("[")[2].removesuffix("]") or case
+
+
+def in_order(alerts: Iterable[Alert]) -> list[Alert]:
+    """Return open alerts before closed ones, new before acknowledged ones, the largest loss over its noise first."""
+    known = [*alerts]
+    opened = sorted((each for each in known if each.is_open), key=lambda each: (OPEN.index(each.status), *_rank(each)))
+    closed = sorted((each for each in known if not each.is_open), key=lambda each: each.closed or "", reverse=True)
+    return [*opened, *closed]
+
+
+def _rank(alert: Alert) -> tuple[bool, float, int]:
+    return (alert.episode.kind != "loss", -alert.episode.severity, alert.id)
+
+
+def headline(alert: Alert) -> str:
+    """Return an alert in one line: what was lost, and at which step."""
+    cases = alert.episode.cases
+    if not cases:
+        return f"{WITHOUT_CASES[alert.episode.kind]}, from {_place(alert)} on"
+    name, points = case_name(cases[0].id), cases[0].points
+    others = f" and {len(cases) - 1} other case{'s' * (len(cases) > 2)}" if len(cases) > 1 else ""
+    if points is None or points >= 0:
+        return f"{name}{others} failed at {_place(alert)}"
+    # Of several cases, the number is that of the worst one.
+    up_to = "up to " if len(cases) > 1 else ""
+    if cases[0].against == "threshold":
+        return f"{name}{others} fell {up_to}{-points:.1f} points below the threshold at {_place(alert)}"
+    return f"{name}{others} lost {up_to}{-points:.1f} points at {_place(alert)}"
+
+
+def _place(alert: Alert) -> str:
+    """Return the step at which the run became worse, as far as it is known."""
+    culprit = alert.culprit
+    if culprit is None:
+        return f"step {alert.episode.first.step}"
+    return (
+        f"step {culprit.first}" if culprit.first == culprit.last else f"a step from {culprit.first} to {culprit.last}"
+    )
+
+
+def culprit_text(alert: Alert) -> str:
+    """Return what the search found, such as `step 15 (99.9 %)`; empty if none found a step."""
+    return f"{_place(alert)} ({_percent(alert.culprit)})" if alert.culprit is not None else ""
+
+
+def _percent(search: Search) -> str:
+    """Return a probability in percent, rounded down, so that 99 % is not shown for less."""
+    return f"{math.floor(1000 * (search.probability or 0.0) + 1e-9) / 10:g} %"
+
+
+def case_line(case: LostCase) -> str:
+    """Return what a case lost, with its interval and its noise."""
+    if case.points is None:
+        return f"{case_name(case.id)}: not compared"
+    interval = "" if case.interval is None else f" [{case.interval[0]:+.1f}, {case.interval[1]:+.1f}]"
+    over = "" if case.against == "baseline" else " from the threshold"
+    line = f"{case_name(case.id)}: {case.points:+.1f}{interval}{over} on {case.pairs} {_unit(case)}"
+    if case.spread is None:
+        return line
+    noise = "noise not known yet" if case.noise is None else f"noise ±{case.noise:.1f}"
+    if case.noise is None:
+        noise += f", ±{case.spread:.1f} by its samples"
+    elif case.spread > case.noise:
+        noise += f", one sample ±{case.spread:.1f}"
+    return f"{line}; {noise}; {case.severity:.1f} times that"
+
+
+def _unit(case: LostCase) -> str:
+    return "pairs" if case.against == "baseline" else "samples"
+
+
+def alert_lines(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN) -> list[str]:
+    """Return an alert in full: its headline, and a line for everything that one needs to act on it."""
+    episode = alert.episode
+    rows = [("since", _since(alert))]
+    rows += [("case", case_line(case)) for case in episode.cases[:most_cases]]
+    if len(episode.cases) > most_cases:
+        rows.append(("", f"and {len(episode.cases) - most_cases} more; longctx alerts {folder} show {alert.id}"))
+    if not episode.cases:
+        rows += [("reason", reason) for reason in episode.reasons[:most_cases]]
+    if alert.search is not None:
+        rows.append(
+            ("search", alert.search.line if alert.culprit is None else str(folder / f"alert-{alert.id}" / PAGE))
+        )
+    rows.append(("checkpoint", episode.first.checkpoint))
+    if episode.last_good is not None:
+        rows.append(("last good", episode.last_good.checkpoint))
+    if episode.compared_with not in (None, episode.last_good and episode.last_good.checkpoint):
+        rows.append(("baseline", episode.compared_with or ""))
+    rows.append(("report", str(Path(episode.first.report).with_suffix(".html"))))
+    rows += [("owner", alert.owner)] * bool(alert.owner) + [("note", alert.note)] * bool(alert.note)
+    if (again := repeat_command(alert, folder)) is not None:
+        rows.append(("again", again))
+        fresh = fresh_command(alert)
+        rows.append(("fresh", fresh or "not possible: the baseline's checkpoint is gone"))
+    return [
+        f"alert {alert.id}, {status_text(alert)}: {headline(alert)}",
+        *(f"  {name:<10}  {text}" for name, text in rows),
+    ]
+
+
+def status_text(alert: Alert) -> str:
+    """Return the status, with the step or the reason that closed it."""
+    by = f" by step {alert.fixed_by}" if alert.fixed_by is not None else f" ({alert.reason})" if alert.reason else ""
+    return f"{alert.status}{by}"
+
+
+def _since(alert: Alert) -> str:
+    """Return the steps between which the run became worse, how they were found, and how long it has lasted."""
+    steps, good, culprit = alert.episode.steps, alert.episode.last_good, alert.culprit
+    if culprit is not None:
+        found = f"{_place(alert)}, {_percent(culprit)} sure; last good {culprit.last_good}; searched from "
+        found += f"{culprit.good.step} to {culprit.bad.step}, {culprit.checkpoints} more checkpoints measured"
+    else:
+        found = f"step {steps[0].step}"
+        found += "; no step before it passed" if good is None else f"; last good {good.step}"
+    lasting = f"; {len(steps)} measured steps fail, up to {steps[-1].step}" if len(steps) > 1 else ""
+    return found + lasting

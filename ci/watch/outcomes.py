@@ -1,0 +1,121 @@
+"""The part that each case has in the verdict on a checkpoint, from the report of one run of the gates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from longctx.fixtures.records.report import CaseComparison, JsonReport, ReportCase, ReportGate
+
+# Gates whose required value is a score of each case.
+LEVELS = ("level", "category")
+State = Literal["pass", "open", "lost", "fail"]
+STATES: tuple[State, ...] = ("pass", "open", "lost", "fail")
+
+
+class CaseOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The part that one case has in the verdict on a checkpoint."""
+
+    length: int
+    """In tokens."""
+    state: State
+    """`fail` if the case is shown to be bad in a gate that failed; `lost` if it has lost points in a failed gate of
+    which no case is; `open` if a gate that it is in is undecided, or failed for other cases."""
+    gates: tuple[str, ...] = ()
+    """The failed gates that the case has lost in."""
+    points: float | None = None
+    """The difference from the baseline, or from what the failed gate requires; negative for a loss. None if neither is
+    known."""
+    against: Literal["baseline", "threshold"] = "baseline"
+    interval: tuple[float, float] | None = None
+    """Confidence interval of `points`, about the model."""
+    pairs: int = 0
+    """Samples, or pairs of samples, that the points are from."""
+    error: float | None = None
+    """Standard error of `points` from the samples alone; None without points."""
+
+    @property
+    def has_lost(self) -> bool:
+        """True if the case has lost in a gate that failed."""
+        return self.state in ("lost", "fail")
+
+
+def case_outcomes(report: JsonReport) -> dict[str, CaseOutcome]:
+    """Return the outcomes of all cases of a report by id."""
+    compared = {} if report.regression is None else report.regression.cases
+    cases = {case.id: case for case in report.cases}
+    states: dict[str, State] = dict.fromkeys(cases, "pass")
+    # The scores that bad cases should reach; None if they have lost against the baseline.
+    required: dict[str, float | None] = {}
+    failed: dict[str, list[str]] = {}
+    for case in report.cases:
+        if case.error or case.score is None:
+            states[case.id] = "open"
+        elif case.fails:
+            states[case.id] = "fail"
+            required[case.id] = case.floor if case.floor is not None and case.score < case.floor else None
+    for gate in report.gates:
+        members = [case for case in gate.cases or _at_length(report, gate) if case in cases]
+        if gate.fails and gate.verdict == "fail":
+            state, bad = _bad_cases(gate, members, cases, compared)
+            for name in members:
+                states[name] = max(states[name], state if name in bad else "open", key=STATES.index)
+            for name in bad:
+                failed.setdefault(name, []).append(gate.name)
+                required[name] = required.get(name, gate.required) if gate.kind in LEVELS else None
+        elif gate.blocking and gate.verdict not in ("pass", "not measured"):
+            for name in members:
+                states[name] = max(states[name], "open", key=STATES.index)
+    return {
+        name: structs.replace(
+            _difference(case, compared.get(name), required.get(name)),
+            state=states[name],
+            gates=tuple(failed.get(name, ())),
+        )
+        for name, case in cases.items()
+    }
+
+
+def _at_length(report: JsonReport, gate: ReportGate) -> list[str]:
+    """Return the cases that a gate of an older report may be about."""
+    return [case.id for case in report.cases if gate.length in (None, case.length)]
+
+
+def _bad_cases(
+    gate: ReportGate, members: list[str], cases: Mapping[str, ReportCase], compared: Mapping[str, CaseComparison]
+) -> tuple[State, list[str]]:
+    """Return the cases that a gate failed for: those shown to be bad, else those that have lost, else all of them."""
+    if shown := [name for name in members if cases[name].verdict == "fail"]:
+        return "fail", shown
+    if len(members) == 1:
+        return "fail", members
+    if gate.kind in LEVELS:
+        return "lost", [name for name in members if (cases[name].score or 0.0) < gate.required] or members
+    lost = [name for name in members if name in compared and (compared[name].difference or 0.0) < 0]
+    return "lost", lost or members
+
+
+def _difference(case: ReportCase, comparison: CaseComparison | None, required: float | None) -> CaseOutcome:
+    """Return an outcome with the points of a case; its state is set by the gates."""
+    if required is None and comparison is not None and comparison.difference is not None and comparison.pairs:
+        pairs, net = comparison.pairs, comparison.better - comparison.worse
+        error = 100 * math.sqrt(max(0.0, comparison.better + comparison.worse - net**2 / pairs)) / pairs
+        return CaseOutcome(
+            length=case.length, state="open", points=round(comparison.difference, 2),
+            interval=_rounded(comparison.interval), pairs=pairs, error=round(error, 2),
+        )  # fmt: skip
+    if required is None or case.score is None or not case.samples:
+        return CaseOutcome(length=case.length, state="open")
+    interval = None if case.interval is None else (case.interval[0] - required, case.interval[1] - required)
+    return CaseOutcome(
+        length=case.length, state="open", points=round(case.score - required, 2), against="threshold",
+        interval=_rounded(interval), pairs=case.samples,
+        error=round(math.sqrt(case.score * (100 - case.score) / case.samples), 2),
+    )  # fmt: skip
+
+
+def _rounded(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if interval is None else (round(interval[0], 2), round(interval[1], 2))

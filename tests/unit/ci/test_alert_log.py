@@ -1,0 +1,204 @@
+"""Alerts are what measurements and users say, whatever moment a kill falls on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longctx.ci.alerts.log import Alert, AlertLog, Event, Noted, Notified, Opened, Search, Searched, Status
+from longctx.ci.alerts.reconcile import missing_events
+from longctx.ci.watch.history import WatchedCheckpoint
+from tests.helpers.watched import deleted, measured, rewritten
+
+SOUND = [measured(step, a=0, b=0) for step in (1, 2, 3)]
+FIRST, SECOND, REPAIRED = measured(4, a=-20, b=0), measured(5, a=-20, b=0), measured(6, a=0, b=0)
+
+
+def update(log: AlertLog, known: Sequence[WatchedCheckpoint]) -> list[Alert]:
+    """Bring the alerts in line with the measurements, and check that nothing is missing afterwards."""
+    alerts = log.update(lambda alerts: missing_events(alerts, known, lambda step: ("--samples", "48")))
+    assert missing_events(alerts, known, lambda _: ()) == []
+    assert log.read() == alerts
+    return [*alerts.values()]
+
+
+def note(log: AlertLog, status: Status, *, alert: int = 1) -> None:
+    log.update(lambda _: [Noted(alert=alert, status=status, owner="mira")])
+
+
+def test_an_alert_is_opened_extended_and_fixed_once(tmp_path: Path) -> None:
+    log = AlertLog(folder=tmp_path)
+    assert update(log, SOUND) == []
+    for known in ([FIRST], [FIRST], [FIRST, SECOND], [FIRST, SECOND, REPAIRED], [FIRST, SECOND, REPAIRED]):
+        (alert,) = update(log, [*SOUND, *known])
+    assert (alert.status, alert.fixed_by, alert.options) == ("fixed", 6, ("--samples", "48"))
+    assert [type(event).__name__ for event in log.events()] == ["Opened", "Extended", "Fixed"]
+
+
+def test_an_earlier_step_that_fails_too_moves_the_first_bad_step(tmp_path: Path) -> None:
+    log = AlertLog(folder=tmp_path)
+    (alert,) = update(log, [*SOUND, SECOND])
+    assert (alert.episode.first.step, alert.episode.last_good and alert.episode.last_good.step) == (5, 3)
+    (alert,) = update(log, [*SOUND, FIRST, SECOND])
+    assert (alert.id, alert.episode.first.step) == (1, 4)
+
+
+def test_alerts_that_turn_out_to_be_one_keep_the_earlier_id(tmp_path: Path) -> None:
+    """Measure a step between two losses as passed, and its rewritten checkpoint as failed."""
+    log = AlertLog(folder=tmp_path)
+    between, after = measured(5, a=0, b=0, fingerprint="old"), measured(6, a=-20, b=0)
+    assert [alert.status for alert in update(log, [*SOUND, FIRST, between, after])] == ["fixed", "new"]
+    first, second = update(log, [*SOUND, FIRST, SECOND, after])
+    assert (first.status, len(first.episode.steps)) == ("new", 3)
+    assert (second.status, second.reason) == ("invalid", "the same as alert 1")
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason"), [([deleted(FIRST)], "gone"), ([], "gone"), ([rewritten(FIRST)], "rewritten")]
+)
+def test_an_alert_whose_checkpoint_is_not_there_any_more_is_invalid(
+    tmp_path: Path, lost: list[WatchedCheckpoint], reason: str
+) -> None:
+    log = AlertLog(folder=tmp_path)
+    update(log, [*SOUND, FIRST])
+    (alert,) = update(log, [*SOUND, *lost])
+    assert (alert.status, alert.reason, alert.is_open) == ("invalid", reason, False)
+    # A rewritten checkpoint that passes changes nothing any more.
+    assert update(log, [*SOUND, measured(4, a=0, b=0, fingerprint="new")])[0].status == "invalid"
+
+
+def test_a_later_step_that_fails_reopens_an_alert_whose_checkpoint_was_rotated_away(tmp_path: Path) -> None:
+    log = AlertLog(folder=tmp_path)
+    for known in ([FIRST], [deleted(FIRST)]):
+        (alert,) = update(log, [*SOUND, *known])
+    log.update(lambda _: [Notified(alert=1)])
+    (alert,) = update(log, [*SOUND, deleted(FIRST), SECOND])
+    assert (alert.status, alert.is_notified, len(alert.episode.steps)) == ("new", True, 2)
+
+
+def test_a_retried_error_ends_its_alert(tmp_path: Path) -> None:
+    log = AlertLog(folder=tmp_path)
+    (alert,) = update(log, [*SOUND, measured(4, "error")])
+    assert alert.episode.kind == "error"
+    (alert,) = update(log, [*SOUND, measured(4, a=0, b=0)])
+    assert (alert.status, alert.fixed_by) == ("fixed", 4)
+
+
+@pytest.mark.parametrize(
+    ("status", "after", "is_notified"),
+    [("acknowledged", "acknowledged", True), ("invalid", "invalid", True), ("fixed", "new", False),
+     ("infra", "new", False)],
+)  # fmt: skip
+def test_what_a_user_said_decides_what_a_later_failing_step_does(
+    tmp_path: Path, status: Status, after: Status, is_notified: bool
+) -> None:
+    log = AlertLog(folder=tmp_path)
+    update(log, [*SOUND, FIRST])
+    log.update(lambda _: [Notified(alert=1)])
+    note(log, status)
+    (alert,) = update(log, [*SOUND, FIRST])
+    assert (alert.status, alert.owner, alert.is_notified) == (status, "mira", True)
+    (alert,) = update(log, [*SOUND, FIRST, SECOND])
+    assert (alert.status, alert.is_notified) == (after, is_notified)
+
+
+def test_what_a_user_said_outlasts_the_repair(tmp_path: Path) -> None:
+    log = AlertLog(folder=tmp_path)
+    update(log, [*SOUND, FIRST])
+    note(log, "invalid")
+    (alert,) = update(log, [*SOUND, FIRST, REPAIRED])
+    assert (alert.status, alert.closed_by_user) == ("invalid", True)
+    note(log, "new")
+    (alert,) = update(log, [*SOUND, FIRST, REPAIRED])
+    assert (alert.status, alert.fixed_by) == ("fixed", 6)
+
+
+def test_a_culprit_holds_until_measurements_contradict_it(tmp_path: Path) -> None:
+    log = AlertLog(folder=tmp_path)
+    (alert,) = update(log, [*SOUND[:1], SECOND])
+    good, bad = alert.episode.last_good, alert.episode.first
+    assert good is not None
+    found = Search(
+        good=good, bad=bad, exit_code=0, line="first bad step 4", first=4, last=4, last_good=3, probability=0.99
+    )
+    log.update(lambda _: [Searched(alert=1, search=found)])
+    assert update(log, [*SOUND[:1], SECOND])[0].culprit == found
+    assert update(log, [*SOUND, SECOND])[0].culprit == found
+    # Step 4 passes.
+    assert update(log, [*SOUND, measured(4, a=0, b=0), SECOND])[0].culprit is None
+
+
+HISTORY = [*SOUND, FIRST, SECOND, REPAIRED, measured(7, a=0, b=-30), measured(8, a=-20, b=-30), measured(9, "error")]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Alert]:
+    """Return the alerts of a watch that was never killed."""
+    log = AlertLog(folder=tmp_path_factory.mktemp("undisturbed"))
+    for count in range(len(HISTORY) + 1):
+        alerts = update(log, HISTORY[:count])
+    return timeless(alerts)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, len(HISTORY)), st.floats(0, 1))
+def test_a_kill_at_any_byte_loses_and_doubles_nothing(undisturbed: list[Alert], count: int, share: float) -> None:
+    """Cut what an update has appended anywhere, as a kill or a power cut does."""
+    with tempfile.TemporaryDirectory() as name:
+        log = AlertLog(folder=Path(name))
+        update(log, HISTORY[: count - 1])
+        before = log.path.stat().st_size
+        update(log, HISTORY[:count])
+        written = log.path.read_bytes()
+        # What was synced before this update is on the disk.
+        log.path.write_bytes(written[: before + round(share * (len(written) - before))])
+        assert timeless(update(log, HISTORY)) == undisturbed
+        opened = Counter(event.alert for event in log.events() if isinstance(event, Opened))
+        assert opened == {1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def timeless(alerts: Sequence[Alert]) -> list[Alert]:
+    return [replace(alert, opened="", closed=None) for alert in alerts]
+
+
+def test_processes_that_write_at_a_time_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Let two processes bring the alerts in line while two others add notes."""
+    log = AlertLog(folder=tmp_path)
+    update(log, [*SOUND, FIRST])
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_reconcile, args=(tmp_path,)) for _ in range(2)]
+    processes += [context.Process(target=_add_notes, args=(tmp_path,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    events: list[Event] = log.events()
+    assert sum(isinstance(event, Noted) for event in events) == 2 * NOTES
+    assert sorted(event.alert for event in events if isinstance(event, Opened)) == [1, 2, 3, 4]
+
+
+NOTES = 20
+
+
+def _reconcile(folder: Path) -> None:
+    for count in range(len(HISTORY) + 1):
+        AlertLog(folder=folder).update(partial(missing_events, measurements=HISTORY[:count], options_of=lambda _: ()))
+
+
+def _add_notes(folder: Path) -> None:
+    for number in range(NOTES):
+        AlertLog(folder=folder).update(partial(_only, event=Noted(alert=1, note=str(number))))
+
+
+def _only(_: object, event: Event) -> list[Event]:
+    return [event]
