@@ -213,7 +213,9 @@ COMMAND_RUNS = {
         small=f"--once --every 1s {SEARCH}", needs=(unchanged_run,), shows=r"step 4000: (screened|pass)\n +screen: "
     ),
     "longctx watch runs/a --every-nth": CommandRun(
-        small=f"--once --every 1s --every-nth 2 {SEARCH}", needs=(training_run,), shows=r"alert 1, new: niah_single_2-512 lost",
+        small=f"--once --every 1s --every-nth 2 {SEARCH}",
+        needs=(training_run,),
+        shows="alert 1, new: niah_single_2-512 lost",
         codes=(1,),
     ),
     "longctx alerts out/watch": CommandRun(before=EMPTY_WATCH, shows="0 open, 0 closed"),
