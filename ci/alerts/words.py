@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -113,7 +114,8 @@ def alert_lines(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
         rows.append(("last good", episode.last_good.checkpoint))
     if episode.compared_with not in (None, episode.last_good and episode.last_good.checkpoint):
         rows.append(("baseline", episode.compared_with or ""))
-    rows.append(("report", str(Path(episode.first.report).with_suffix(".html"))))
+    # A text, because the history may hold a path that no file can have.
+    rows.append(("report", f"{os.path.splitext(episode.first.report)[0]}.html"))
     rows += [("owner", alert.owner)] * bool(alert.owner) + [("note", alert.note)] * bool(alert.note)
     if (again := repeat_command(alert, folder)) is not None:
         rows.append(("again", again))
