@@ -109,7 +109,7 @@ def watch_options(random: Random, sound: Sound, folder: Path) -> Program:
             Command("longctx.ci.bisect", (*ends, f"{bisect}={word}", out)),
             Command("longctx.ci.bisect", ("--good", word, "--bad", word, out)),
             Command("longctx.plugins.journal", (str(sound.journal), f"{journal}={word}", "--dry-run")),
-            Command("longctx.plugins.report", ("history", word)),
+            Command("longctx.ci.history_command", (word,)),
             Command("longctx.ci.propose_thresholds", (word,)),
             Command("longctx.fixtures.calibration", (word, str(folder / "built"))),
         )

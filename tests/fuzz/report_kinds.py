@@ -57,7 +57,7 @@ def history(random: Random, sound: Sound, folder: Path) -> Program:
     (folder / "one.json").write_text(json.dumps(document))
     document["run"]["step"] = 2000
     (folder / "two.json").write_bytes(mutate_json(random, document))
-    return Command("longctx.plugins.report", ("history", str(folder), f"--out={folder / 'history.html'}"))
+    return Command("longctx.ci.history_command", (str(folder), f"--out={folder / 'history.html'}"))
 
 
 def accepted_reports(random: Random, sound: Sound, folder: Path) -> Program:

@@ -138,8 +138,8 @@ def test_the_commands_show_no_text_unescaped(run: CompletedRun, checkpoint: Path
     (broken / "config.json").write_text(json.dumps({"architectures": NAME}))
     for code, *command in (
         (0, "longctx.plugins.journal", str(run.folder / "journal")),
-        (0, "longctx.plugins.report", "history", str(reports), f"--out={page}"),
-        (4, "longctx.plugins.report", "history", NAME),
+        (0, "longctx.ci.history_command", str(reports), f"--out={page}"),
+        (4, "longctx.ci.history_command", NAME),
         (4, "longctx.plugins.journal", NAME),
         (4, "longctx.ci.propose_thresholds", f"{NAME}.json"),
         (4, "longctx.ci.bisect", "--good", str(checkpoint), "--bad", str(broken), "--out", f"{run.folder}/bisect"),

@@ -58,7 +58,8 @@ def test_garbage_collection_skips_packages_imported_for_the_whole_process(
         with heavy_imports.exempt_from_garbage_collection():
             importlib.import_module("a_large_package")
             more = [[number] for number in range(1000)]
-        assert (gc.get_freeze_count(), len(more)) == (after, 1000)
+        # Objects that were frozen may end; none is added.
+        assert (gc.get_freeze_count() <= after, len(more)) == (True, 1000)
         with pytest.raises(ModuleNotFoundError), heavy_imports.exempt_from_garbage_collection():
             importlib.import_module("no_such_package")
         assert gc.isenabled()
