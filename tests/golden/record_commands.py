@@ -34,7 +34,7 @@ def main() -> int:
     for name, recording in recordings().items():
         if not names or name in names:
             print_line(name)
-            first, second = _made(recording), _made(recording)
+            first, second = made(recording), made(recording)
             unstable += (changed := [path for path in first if first[path] != second.get(path)]) != []
             for path in changed:
                 sys.stderr.write(f"{path}: two recordings differ\n")
@@ -56,7 +56,8 @@ def _of_run(name: str) -> Recording:
     return lambda folder: run_records(name, folder)
 
 
-def _made(recording: Recording) -> dict[str, str]:
+def made(recording: Recording) -> dict[str, str]:
+    """Return the records, made in a directory with a short name: long paths are cut in tables."""
     with tempfile.TemporaryDirectory() as folder:
         return recording(Path(folder))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.commands import RECORDED, differences
-from tests.golden.record_commands import recordings
+from tests.golden.record_commands import made, recordings
 from tests.golden.whole_runs import RUNS, continued, versions_of_journal
 from tests.golden.wrong_uses import wrong_uses
 from tests.helpers.page_commands import takes_minutes
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 @takes_minutes
 @pytest.mark.parametrize("name", ["help", *wrong_uses()])
-def test_outputs_of_commands_are_as_recorded(name: str, tmp_path: Path) -> None:
-    assert differences(recordings()[name](tmp_path)) == []
+def test_outputs_of_commands_are_as_recorded(name: str) -> None:
+    assert differences(made(recordings()[name])) == []
 
 
 def test_every_record_of_an_error_is_made() -> None:
@@ -28,8 +28,8 @@ def test_every_record_of_an_error_is_made() -> None:
 
 @takes_minutes
 @pytest.mark.parametrize("name", RUNS)
-def test_whole_runs_are_as_recorded(name: str, tmp_path: Path) -> None:
-    assert differences(recordings()[f"run: {name}"](tmp_path)) == []
+def test_whole_runs_are_as_recorded(name: str) -> None:
+    assert differences(made(recordings()[f"run: {name}"])) == []
 
 
 def test_a_journal_of_today_is_continued_without_a_new_answer(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from benchmarks import bisect_chains
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
 from longctx.ci.bisect.search import PROBES_BEFORE, Edge, Request, StepResult, expected_measurements, search
 
-SAMPLES = 16
+# Sixteen telling samples do not make a loss of one in 78 steps certain to 99 %.
+SAMPLES = 24
 
 
 class Series:
