@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from longctx.ci.alerts.log import Alert
-from longctx.ci.alerts.words import alert_lines, headline, status_text
+from longctx.ci.alerts.words import alert_lines, culprit_text, headline, status_text
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
@@ -46,7 +46,7 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
     path = folder / INDEX
     rows = [_row(folder, measurement, measurements[:position]) for position, measurement in enumerate(measurements)]
     compared = list(_compared_checkpoints(measurements))
-    word, headline, why = _headline(measurements)
+    word, headline, why = _headline(measurements, run.alerts)
     html = render(
         "watch.html.j2",
         title=f"Watch of {visible(run.directory.name)}",
@@ -74,7 +74,7 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
     return path
 
 
-def _headline(measurements: Sequence[WatchedCheckpoint]) -> tuple[str, str, str]:
+def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]) -> tuple[str, str, str]:
     """Return the word, the headline and its first reason: what is wrong, and since when."""
     measurements = [measurement for measurement in measurements if measurement.verdict != "gone"]
     bad = [measurement for measurement in measurements if measurement.verdict not in ACCEPTED]
@@ -90,7 +90,15 @@ def _headline(measurements: Sequence[WatchedCheckpoint]) -> tuple[str, str, str]
     first = measurements[good[-1] + 1] if good else measurements[0]
     before = f"; the last accepted one is step {measurements[good[-1]].step:,}" if good else ""
     since = f"since step {first.step:,}" if first is not last else f"at step {last.step:,}"
+    found = next((alert for alert in alerts if alert.culprit and first.step in _steps(alert)), None)
+    if found is not None and found.culprit is not None:
+        since = f"since {culprit_text(found)}, by a search"
+        before = f"; the last good one is step {found.culprit.last_good:,}"
     return "fail", f"{last.verdict.upper()} {since}{before}", _reason(first)
+
+
+def _steps(alert: Alert) -> set[int]:
+    return {step.step for step in alert.episode.steps}
 
 
 def _alert(alert: Alert, folder: Path) -> dict[str, str]:
