@@ -29,8 +29,6 @@ from longctx.plugins.runner.samples import SampleBuilder
 from longctx.plugins.runner.worker import Worker
 from longctx.plugins.verdicts.panels import ModelRole
 
-SMALL_MODEL_PARAMETERS = 100_000_000
-
 
 class Engines:
     """The engines of a run's models in one process, each loaded once on the GPU of the worker's slot."""
@@ -181,7 +179,7 @@ def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
     """
     import torch
 
-    torch.set_num_threads(_cpu_threads(checkpoint.parameters, _worker_count()))
+    torch.set_num_threads(_cpu_threads(checkpoint.is_small, _worker_count()))
     device = run.options.device
     present = torch.cuda.device_count() if device in ("auto", "cuda") else 0
     of_each = run.options.gpus_per_worker
@@ -197,12 +195,12 @@ def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
     return f"cuda:{slot * of_each}"
 
 
-def _cpu_threads(parameters: int, workers: int) -> int:
+def _cpu_threads(is_small: bool, workers: int) -> int:
     """Return a worker's threads on a CPU: its share of the cores, and no more than OMP_NUM_THREADS if that is set.
 
     On a machine that is busy with other programs, more threads than free cores mostly wait for each other.
     """
-    if parameters < SMALL_MODEL_PARAMETERS:
+    if is_small:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # The variable may list a number for every level of nested parallelism.

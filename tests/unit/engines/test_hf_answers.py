@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import MixtralConfig
 
+from longctx.fixtures.checkpoints import checkpoint
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf import engine as hf_engine
 from longctx.fixtures.engines.hf import prefill
@@ -243,3 +244,13 @@ def test_answers_arrive_before_a_later_prompt_fails(saved: Saved) -> None:
     assert next(stream).prompt_tokens == 20
     with pytest.raises(EngineError):
         next(stream)
+
+
+def test_a_cpu_chooses_a_few_rows_for_a_large_model_and_fewer_for_long_prompts(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SMALL_PARAMETERS", 0)
+    engine = engine_of(saved("llama"))
+    assert engine.facts.batch_size == hf_engine.CPU_ROWS
+    rows = [engine._shape(random_prompt(tokens)).rows for tokens in (100, 900, 3000, 7000, 20_000)]
+    assert rows == [8, 8, 2, 1, 1]

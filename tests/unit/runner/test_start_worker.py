@@ -1,18 +1,20 @@
-"""The threads of a worker on a CPU."""
+"""The threads of a worker on a CPU, and how they wait."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
 from longctx.plugins.runner.start_worker import _cpu_threads
 
-LARGE, SMALL = 135_000_000, 1_000_000
+LARGE, SMALL = False, True
 
 
 @pytest.mark.parametrize(
-    ("parameters", "workers", "limit", "threads"),
+    ("is_small", "workers", "limit", "threads"),
     [
         (LARGE, 1, None, 8),
         (LARGE, 4, None, 2),
@@ -28,10 +30,25 @@ LARGE, SMALL = 135_000_000, 1_000_000
     ],
 )
 def test_a_worker_has_its_share_of_the_cores_and_at_most_what_the_user_sets(
-    parameters: int, workers: int, limit: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
+    is_small: bool, workers: int, limit: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if limit is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", limit)
-    assert _cpu_threads(parameters, workers) == threads
+    assert _cpu_threads(is_small, workers) == threads
+
+
+@pytest.mark.parametrize(("given", "in_force"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_wait_asleep_unless_the_user_sets_otherwise(given: str | None, in_force: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    if given:
+        environment["OMP_WAIT_POLICY"] = given
+    code = (
+        "import os\n"
+        "from longctx.fixtures.heavy_imports import exempt_from_garbage_collection\n"
+        "with exempt_from_garbage_collection(): pass\n"
+        "print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert printed.stdout.strip() == in_force
