@@ -37,6 +37,9 @@ COMMANDS = {
     "watch": Command(module="ci.watch.__main__", summary="measure every checkpoint while training writes it"),
     "alerts": Command(module="ci.alerts.__main__", summary="list the alerts of a watch, or say what became of one"),
     "bisect": Command(module="ci.bisect.__main__", summary="find the step at which a training run became worse"),
+    "diagnose": Command(
+        module="ci.diagnose.__main__", summary="compare a bad checkpoint with a good one, file by file"
+    ),
     "thresholds": Command(
         module="ci.propose_thresholds",
         summary="propose thresholds from reports of accepted checkpoints (alias: calibrate)",

@@ -224,6 +224,7 @@ COMMAND_RUNS = {
     "longctx bisect --good runs/a/step-2000": CommandRun(
         small=SEARCH, needs=(training_run, slurm), shows=r"first bad step 9000 \(last good 2000\)"
     ),
+    "longctx diagnose runs/a/step-2000": CommandRun(needs=(training_run,), shows="tensors .* differ"),
     "git bisect run": CommandRun(
         needs=(exporter,), directory="exporter", shows="first bad commit", missing=installed("git")
     ),

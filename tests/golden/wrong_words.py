@@ -121,6 +121,7 @@ OTHER_COMMANDS = (
     "longctx calibration out --window 4k --graded",
     "longctx calibration out --blind 2",
     "longctx calibration out --step -1",
+    "longctx diagnose none none",
     "longctx faults nope",
     "longctx faults inject none empty/x",
     "longctx fetch",

@@ -40,6 +40,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.preflight": ("fixtures.scoring", "fixtures.tasks", "fixtures.tokenization"),
     "fixtures.calibration": ("fixtures.corpora", "fixtures.tasks"),
     "fixtures.invariance": ("fixtures.checkpoints", "fixtures.engines"),
+    "fixtures.diagnosis": ("fixtures.checkpoints", "fixtures.engines", "fixtures.tokenization"),
     # Breaks checkpoints and engines on purpose; nothing imports it but its own commands, benchmarks and tests.
     "fixtures.faults": ("fixtures.checkpoints", "fixtures.engines"),
     "plugins.rootdir": ("plugins.config.invocation", "plugins.config.options"),
@@ -76,16 +77,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # The command `longctx`: it starts all others.
     "longctx": ("fixtures", "plugins", "ci"),
     # Drives pytest as a process of its own; reads what that wrote.
-    "ci": ("fixtures.checkpoints", "fixtures.tasks", "plugins.config.invocation", "plugins.config.options",
+    "ci": ("fixtures.checkpoints", "fixtures.diagnosis", "fixtures.tasks", "fixtures.tokenization",
+        "plugins.config.invocation", "plugins.config.options",
         "plugins.journal", "plugins.report", "plugins.thresholds", "plugins.verdicts"),
 }  # fmt: skip
 # Only these rooms may import these packages. Of the network: the command that downloads data, which no run starts, and
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
-    "torch": ("fixtures.conversion", "fixtures.engines.hf", "fixtures.faults", "fixtures.invariance",
-        "fixtures.scoring.nli", "longctx.measurement", "plugins.runner.start_worker"),
-    "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.engines.hf",
-        "longctx.callback", "fixtures.faults", "fixtures.scoring.nli", "fixtures.tokenization"),
+    "torch": ("fixtures.conversion", "fixtures.diagnosis", "fixtures.engines.hf", "fixtures.faults",
+        "fixtures.invariance", "fixtures.scoring.nli", "longctx.measurement", "plugins.runner.start_worker"),
+    "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.diagnosis",
+        "fixtures.engines.hf", "longctx.callback", "fixtures.faults", "fixtures.scoring.nli", "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # The exchange reads which proxy stands before a server.

@@ -1,0 +1,1 @@
+"""Name the part of a bad checkpoint that carries its loss."""

@@ -1,0 +1,71 @@
+"""The words of a diagnosis for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from longctx.fixtures.diagnosis.static import StaticComparison
+from longctx.fixtures.diagnosis.tensors import OUTLIER_Z, TensorChange
+
+SHOWN_TENSORS = 12
+
+
+def static_lines(static: StaticComparison) -> list[str]:
+    """Return the lines about the files: settings that differ, and tensors that stand out."""
+    lines = [f"{change.part:<19}{change.name}: {change.good} -> {change.bad}" for change in static.settings]
+    changed, conspicuous = static.changed, static.conspicuous
+    middle = static.median_change
+    amount = "" if middle is None or not len(changed) else f", by {percent(middle)} in the middle"
+    lines.append(f"{'tensors':<19}{len(changed)} of {len(static.tensors)} differ{amount}")
+    if static.rounded:
+        lines.append(f"{'rounded':<19}{static.rounded} tensors lie on the grid of 4-bit or 8-bit weights in BAD only")
+    for change in conspicuous[:SHOWN_TENSORS]:
+        lines.append(f"{'stands out':<19}{change.name}: {description(change)}")
+    if len(conspicuous) > SHOWN_TENSORS:
+        lines.append(f"{'':<19}and {len(conspicuous) - SHOWN_TENSORS} more")
+    return lines
+
+
+def static_conclusion(static: StaticComparison) -> str:
+    """Return one line that says where the files differ, which is not yet a cause."""
+    if not static.settings and not static.changed:
+        return "the files do not differ; look at the engine, its settings and the machine"
+    places = []
+    if static.settings:
+        places.append(_count(len(static.settings), "setting"))
+    if static.conspicuous:
+        places.append(_count(len(static.conspicuous), "tensor") + " out of the ordinary")
+    elif static.changed:
+        places.append(_count(len(static.changed), "tensor") + " of which none stands out")
+    return f"differs: {', '.join(places)}"
+
+
+def description(change: TensorChange) -> str:
+    """Return what is wrong with one tensor."""
+    if change.problem:
+        return change.problem
+    parts = []
+    if change.not_finite:
+        parts.append(f"{change.not_finite:,} values NaN or infinite")
+    if change.form:
+        parts.append(change.form)
+    if change.changed_row_count:
+        parts.append(f"{change.changed_row_count} of {change.rows:,} rows changed most ({_few(change.changed_rows)})")
+    if change.relative_change is not None and not change.not_finite:
+        parts.append(f"changed by {percent(change.relative_change)}")
+    if change.z is not None and change.z >= OUTLIER_Z:
+        parts.append(f"z {change.z:.0f} among its kind")
+    return ", ".join(parts)
+
+
+def percent(share: float) -> str:
+    """Return a share in percent with as many digits as it needs."""
+    return f"{100 * share:.{0 if share >= 0.1 else 1 if share >= 0.01 else 3}f} %"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _few(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:4])) + (", …" if len(numbers) > 4 else "")
