@@ -35,6 +35,7 @@ from longctx.plugins.report.sections.helmet import helmet
 from longctx.plugins.report.sections.likelihood import likelihood
 from longctx.plugins.report.sections.question_sets import CUT_PART, QUESTIONS_TEST, question_sets
 from longctx.plugins.report.sections.ruler import ruler_summary
+from longctx.plugins.report.sections.server import server_notes
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.verdicts.diagnoses import case_blocks
 from longctx.plugins.verdicts.evaluate import blocks
@@ -71,6 +72,7 @@ def document(summary: RunSummary) -> JsonReport:
         regression=regression(summary),
         likelihood=likelihood(evaluation),
         invariance=None if findings is None else tuple(findings),
+        server=server_notes(evaluation.measured),
     )
 
 

@@ -13,8 +13,9 @@ from longctx.plugins.report.sections.likelihood import LIKELIHOOD
 from longctx.plugins.report.sections.question_sets import QUESTION_SETS
 from longctx.plugins.report.sections.ruler import RULER_SECTION, THRESHOLD
 from longctx.plugins.report.sections.scores import CASES, MEANS
+from longctx.plugins.report.sections.server import SERVER
 
 SECTIONS = (
-    INVARIANCE_SECTION, RULER_SECTION, HELMET_SECTION, MEANS, LIKELIHOOD, FRONTIER, QUESTION_SETS, GATES, COMPARISON,
-    CASES, ERRORS, FAILURES, NOTES, THRESHOLD, COST,
+    SERVER, INVARIANCE_SECTION, RULER_SECTION, HELMET_SECTION, MEANS, LIKELIHOOD, FRONTIER, QUESTION_SETS, GATES,
+    COMPARISON, CASES, ERRORS, FAILURES, NOTES, THRESHOLD, COST,
 )  # fmt: skip

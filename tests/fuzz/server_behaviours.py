@@ -29,8 +29,11 @@ def finish_reasons() -> Iterator[Behaviour]:
     for number, value in enumerate(wrong):
         name = "missing" if value is DELETED else f"{number} {value!r}"
         yield Behaviour(kind="finish reason", name=name, respond=changed(*at, to=value))
-    for value in ("stop", "length", "eos", "eos_token", "stop_sequence", "end_turn", "max_tokens"):
+    for value in ("stop", "eos", "eos_token", "stop_sequence", "end_turn"):
         yield Behaviour(kind="right finish reason", name=value, respond=changed(*at, to=value), is_sound=True)
+    # The reply counts three tokens, and every request asks for more.
+    for value in ("length", "max_tokens"):
+        yield Behaviour(kind="limit before the limit", name=value, respond=changed(*at, to=value))
 
 
 def errors() -> Iterator[Behaviour]:

@@ -75,14 +75,17 @@ def text_completion(
     text: str,
     *,
     read: int,
-    written: int = 3,
+    written: int | None = None,
     finish: str = "stop",
     cached: int | None = None,
     delay_seconds: float = 0.0,
     **changes: Any,
 ) -> Response:
-    """Return a completion with this text and token counts: `read` of the prompt, `written` of the answer."""
-    usage: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    """Return a completion with this text and token counts: `read` of the prompt, `written` of the answer.
+
+    An answer without `written` counts 3 tokens, or none if it reached its limit, which the server does not know.
+    """
+    usage = _usage(read, written, finish)
     if cached is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
     body = {"id": "1", "object": "text_completion", "created": 1, "model": "m", "usage": usage} | {
@@ -94,8 +97,15 @@ def text_completion(
 def chat_completion(text: str | None, *, read: int, finish: str = "stop", **message: Any) -> Response:
     """Return a chat completion with token counts and the additional fields of reasoning models."""
     content = {"role": "assistant", "content": text} | message
-    usage = {"prompt_tokens": read, "completion_tokens": 3, "total_tokens": read + 3}
+    usage = _usage(read, None, finish)
     return in_json({"usage": usage, "choices": [{"index": 0, "message": content, "finish_reason": finish}]})
+
+
+def _usage(read: int, written: int | None, finish: str) -> dict[str, Any]:
+    if written is None and finish == "length":
+        return {"prompt_tokens": read, "total_tokens": read}
+    written = 3 if written is None else written
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def in_json(body: object, *, status: int = 200, delay_seconds: float = 0.0, **headers: str) -> Response:

@@ -308,3 +308,35 @@ def test_prompts_after_a_failed_one_leave_no_request_pending(server: ChatServer)
     with pytest.raises(EngineError, match="400"):
         list(engine.generate(asking("bad", *(f"{shared} {letter}" for letter in "abcdef"))))
     assert answers(engine, f"{shared} a", f"{shared} b") == [" a", " b"]
+
+
+def test_an_answer_that_ends_at_a_limit_below_the_requested_one_is_an_error_with_both_numbers(
+    server: ChatServer,
+) -> None:
+    server.answer = lambda _: text_completion(" two", read=2, written=3, finish="length")
+    message = refused(engine_of(server))
+    assert "at its token limit after 3 tokens, but 8 were requested" in message
+
+
+@pytest.mark.parametrize("written", [8, 7])
+def test_an_answer_that_ends_at_the_requested_limit_is_an_answer(server: ChatServer, written: int) -> None:
+    server.answer = lambda _: text_completion(" two", read=2, written=written, finish="length")
+    assert answers(engine_of(server), "one two") == [" two"]
+
+
+@pytest.mark.parametrize("written", [20, 8, None])
+def test_an_answer_longer_than_requested_is_cut_to_its_budget(server: ChatServer, written: int | None) -> None:
+    """The server counts the tokens, counts them wrongly, or does not count them."""
+    copied = " ".join(f"w{number}" for number in range(1, 21))
+    server.answer = lambda _: text_completion(
+        copied, read=2, written=written, finish="length" if not written else "stop"
+    )
+    (generation,) = engine_of(server).generate(asking("one two"))
+    assert generation.text == "w1 w2 w3 w4 w5 w6 w7 w8"
+    assert (generation.finish, generation.excess_tokens) == ("length", 12)
+
+
+def test_bytes_that_are_no_text_are_not_taken_for_a_longer_answer(server: ChatServer) -> None:
+    server.answer = lambda _: text_completion("\ufffd " * 20, read=2, written=8, finish="length")
+    (generation,) = engine_of(server).generate(asking("one two"))
+    assert generation.excess_tokens == 0

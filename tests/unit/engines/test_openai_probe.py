@@ -295,3 +295,32 @@ class Letters:
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
         return "".join(chr(token) for token in token_ids if token)
+
+
+@pytest.mark.parametrize(
+    ("api", "refused", "named", "left"),
+    [
+        ("completions", "repetition_penalty", True, {"frequency_penalty", "presence_penalty", "max_tokens"}),
+        ("completions", "repetition_penalty", False, {"max_tokens"}),
+        ("chat", "max_tokens", True, {"frequency_penalty", "presence_penalty", "repetition_penalty"}),
+        ("chat", "max_tokens", False, set()),
+    ],
+)
+def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
+    server: ChatServer, api: str, refused: str, named: bool, left: set[str]
+) -> None:
+    """A server that names no field gets none of the optional ones."""
+    answer = server.answer
+
+    def refuse_field(request: Request) -> Response:
+        if refused in request.body:
+            message = f"Unexpected fields in the request: {{'{refused}'}}" if named else "Bad request"
+            return in_json({"error": {"message": message}}, status=422)
+        return answer(request)
+
+    server.answer = refuse_field
+    endpoint = probed(server, api=api)
+    assert refused in endpoint.refused
+    fields = {"max_tokens", "frequency_penalty", "presence_penalty", "repetition_penalty"}
+    assert fields & server.requests[-1].body.keys() == left
+    assert sum(refused in request.body for request in server.requests) == 1
