@@ -227,8 +227,8 @@ def _completions_read(client: Client) -> Iterator[tuple[str, Any]]:
         prompts = {name: _letters(f"{name}:{changes.get('text', 'Q')}", **own) for name in WRITTEN}
         replies = {
             name: text_completion(
-                written, read=len(prompts[name].token_ids), written=9, cached=3,
-                finish="length" if len(written) > 12 else "stop",
+                written, read=len(prompts[name].token_ids), cached=3,
+                **({"finish": "length"} if len(written) > 12 else {"written": 9}),
             )
             for name, written in WRITTEN.items()
         }  # fmt: skip
@@ -240,7 +240,7 @@ def _completions_read(client: Client) -> Iterator[tuple[str, Any]]:
 
 def _chats_read(client: Client) -> Iterator[tuple[str, Any]]:
     """Yield the generations of chat replies with and without a thought."""
-    counted = {"prompt_tokens": 1, "completion_tokens": 0, "completion_tokens_details": {"reasoning_tokens": 9}}
+    counted = {"prompt_tokens": 1, "completion_tokens": 0, "completion_tokens_details": {"reasoning_tokens": 24}}
     replies = {
         "plain": chat_completion("42", read=1),
         "reasoning shown": chat_completion("42", read=1, reasoning_content="so"),

@@ -64,7 +64,7 @@ def best_of(logits: Tensor) -> dict[str, float]:
 
 def reply(tokens: list[str], steps: list[dict[str, float]], *, read: int) -> Response:
     """Return a reply with the log-probabilities of the best tokens of every step."""
-    choice: dict[str, Any] = {"index": 0, "text": " ".join(tokens), "finish_reason": "length"}
+    choice: dict[str, Any] = {"index": 0, "text": " ".join(tokens), "finish_reason": "stop"}
     if steps:
         values = [step[token] for token, step in zip(tokens, steps, strict=True)]
         choice["logprobs"] = {"tokens": tokens, "token_logprobs": values, "top_logprobs": steps}
