@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from longctx.fixtures.diagnosis.cause import Candidate, Cause, Share
 from longctx.fixtures.diagnosis.static import StaticComparison
 from longctx.fixtures.diagnosis.tensors import OUTLIER_Z, TensorChange
 
@@ -38,6 +39,52 @@ def static_conclusion(static: StaticComparison) -> str:
     elif static.changed:
         places.append(_count(len(static.changed), "tensor") + " of which none stands out")
     return f"differs: {', '.join(places)}"
+
+
+def candidate_line(candidate: Candidate) -> str:
+    """Return both shares of one exchanged part."""
+    return (
+        f"{'exchanged':<19}{candidate.name}: restores {_share(candidate.restores)}, "
+        f"reproduces {_share(candidate.reproduces)}"
+    )
+
+
+def cause_lines(cause: Cause, static: StaticComparison, computed_tokens: int) -> list[str]:
+    """Return the lines behind those of the candidates: samples, cost and conclusion."""
+    return [
+        f"{'samples':<19}{len(cause.samples)} that GOOD answers and BAD misses; gold answers have "
+        f"{cause.good_nats:.2f} nats with GOOD, {cause.bad_nats:.2f} with BAD; {computed_tokens:,} tokens computed",
+        conclusion(cause, static),
+    ]
+
+
+def conclusion(cause: Cause, static: StaticComparison) -> str:
+    """Return one line that names the cause, or says that none can be named."""
+    if cause.culprits:
+        named = "; ".join(f"{_place(candidate, static)} {_amount(candidate)}" for candidate in cause.culprits)
+        return f"cause: {named}"
+    weights = [candidate for candidate in cause.candidates if candidate.kind == "weights"]
+    if not weights or weights[0].carries != "nothing":
+        return f"cause: spread over {_count(len(static.changed), 'tensor')}; no place can be named"
+    return "cause: no part carries the loss alone; settings and weights act together"
+
+
+def _place(candidate: Candidate, static: StaticComparison) -> str:
+    """Return the name of a culprit, with the form of a single tensor."""
+    if candidate.kind == "tensors" and len(candidate.members) == 1:
+        (change,) = (change for change in static.tensors if change.name == candidate.members[0])
+        return f"{candidate.name} ({description(change)})"
+    return f"config {candidate.name}" if candidate.kind == "config" else candidate.name
+
+
+def _amount(candidate: Candidate) -> str:
+    restores, reproduces = _share(candidate.restores), _share(candidate.reproduces)
+    verb = "carries the loss" if candidate.carries == "all" else "carries a part of the loss"
+    return f"{verb} (restores {restores}, reproduces {reproduces})"
+
+
+def _share(share: Share) -> str:
+    return f"{share.value:.2f} [{share.low:.2f}, {share.high:.2f}]"
 
 
 def description(change: TensorChange) -> str:

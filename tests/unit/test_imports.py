@@ -40,7 +40,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.preflight": ("fixtures.scoring", "fixtures.tasks", "fixtures.tokenization"),
     "fixtures.calibration": ("fixtures.corpora", "fixtures.tasks"),
     "fixtures.invariance": ("fixtures.checkpoints", "fixtures.engines"),
-    "fixtures.diagnosis": ("fixtures.checkpoints", "fixtures.engines", "fixtures.tokenization"),
+    "fixtures.diagnosis": ("fixtures.checkpoints", "fixtures.corpora", "fixtures.engines", "fixtures.tasks",
+        "fixtures.tokenization"),
     # Breaks checkpoints and engines on purpose; nothing imports it but its own commands, benchmarks and tests.
     "fixtures.faults": ("fixtures.checkpoints", "fixtures.engines"),
     "plugins.rootdir": ("plugins.config.invocation", "plugins.config.options"),
