@@ -61,7 +61,7 @@ def cause_lines(cause: Cause, static: StaticComparison, computed_tokens: int) ->
 def conclusion(cause: Cause, static: StaticComparison) -> str:
     """Return one line that names the cause, or says that none can be named."""
     if cause.culprits:
-        named = "; ".join(f"{_place(candidate, static)} {_amount(candidate)}" for candidate in cause.culprits)
+        named = "; ".join(f"{_place(candidate, static)}: {_amount(candidate)}" for candidate in cause.culprits)
         return f"cause: {named}"
     weights = [candidate for candidate in cause.candidates if candidate.kind == "weights"]
     if not weights or weights[0].carries != "nothing":
@@ -79,8 +79,8 @@ def _place(candidate: Candidate, static: StaticComparison) -> str:
 
 def _amount(candidate: Candidate) -> str:
     restores, reproduces = _share(candidate.restores), _share(candidate.reproduces)
-    verb = "carries the loss" if candidate.carries == "all" else "carries a part of the loss"
-    return f"{verb} (restores {restores}, reproduces {reproduces})"
+    amount = "the whole loss" if candidate.carries == "all" else "a part of the loss"
+    return f"{amount} (restores {restores}, reproduces {reproduces})"
 
 
 def _share(share: Share) -> str:

@@ -225,6 +225,12 @@ COMMAND_RUNS = {
         small=SEARCH, needs=(training_run, slurm), shows=r"first bad step 9000 \(last good 2000\)"
     ),
     "longctx diagnose runs/a/step-2000": CommandRun(needs=(training_run,), shows="tensors .* differ"),
+    "longctx diagnose runs/a/step-2000 runs/a/step-9000 --case": CommandRun(
+        small="--case 'test_ruler[niah_single_2-512]' --device cpu",
+        needs=(training_run,),
+        shows="cause: ",
+        codes=(0, 1),
+    ),
     "git bisect run": CommandRun(
         needs=(exporter,), directory="exporter", shows="first bad commit", missing=installed("git")
     ),

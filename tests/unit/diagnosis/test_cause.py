@@ -1,0 +1,120 @@
+"""The cause of a loss: named only if it restores and reproduces the loss, and not at all where there is none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from longctx.ci.diagnose.__main__ import main
+from tests.helpers.runs import calibration_checkpoint
+
+Weights = dict[str, torch.Tensor]
+CASE = "test_ruler[niah_single_2-1k]"
+RETRIEVAL = "model.layers.6.self_attn.q_proj.weight"
+COPIES = "model.layers.4.self_attn.o_proj.weight"
+
+
+def copy(source: Path, out: Path, change: Callable[[Weights], None] | None = None, **config: Any) -> Path:
+    """Write a copy of a checkpoint with other weights and other values in its config."""
+    shutil.copytree(source, out)
+    if change is not None:
+        weights = load_file(out / "model.safetensors")
+        change(weights)
+        save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    content = json.loads((out / "config.json").read_text()) | config
+    (out / "config.json").write_text(json.dumps(content))
+    return out
+
+
+def without_retrieval(weights: Weights) -> None:
+    weights[RETRIEVAL].zero_()
+
+
+def scaled_down(weights: Weights) -> None:
+    """Scale a tensor by so little that it costs nothing, beside one that costs everything."""
+    weights[COPIES].mul_(0.97)
+    without_retrieval(weights)
+
+
+def diagnosed(good: Path, bad: Path, out: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    status = main([str(good), str(bad), "--case", CASE, "--samples", "8", "--device", "cpu", "--out", str(out),
+        *arguments])  # fmt: skip
+    return status, json.loads((out / "diagnosis.json").read_text())
+
+
+def culprits(document: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(found["kind"], tuple(found["members"])) for found in document["cause"]["culprits"]]
+
+
+@pytest.fixture(scope="module")
+def good() -> Path:
+    return calibration_checkpoint("full")
+
+
+@pytest.fixture(scope="module")
+def later() -> Path:
+    """Return a later step of the same training: every tensor differs a little, and no answer does."""
+    return calibration_checkpoint("full-step=3000")
+
+
+@pytest.mark.parametrize("change", [without_retrieval, scaled_down])
+def test_a_tensor_that_restores_and_reproduces_the_loss_is_named_under_drift(
+    change: Callable[[Weights], None], good: Path, later: Path, tmp_path: Path
+) -> None:
+    status, document = diagnosed(good, copy(later, tmp_path / "bad", change), tmp_path / "out")
+    assert (status, culprits(document)) == (0, [("tensors", (RETRIEVAL,))])
+    assert document["conclusion"].startswith(f"cause: {RETRIEVAL} (all zero")
+
+
+def test_a_setting_is_named_and_weights_that_cost_nothing_are_not(good: Path, later: Path, tmp_path: Path) -> None:
+    bad = copy(later, tmp_path / "bad", rope_parameters={"rope_type": "default", "rope_theta": 100.0})
+    status, document = diagnosed(good, bad, tmp_path / "out")
+    assert (status, culprits(document)) == (0, [("config", ("rope_parameters",))])
+    weights = next(found for found in document["cause"]["candidates"] if found["kind"] == "weights")
+    assert weights["reproduces"]["value"] < 0.2
+
+
+def test_a_second_run_computes_nothing_again(good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = copy(good, tmp_path / "bad", without_retrieval)
+    first = diagnosed(good, bad, tmp_path / "out")
+    kept = (tmp_path / "out/measured.jsonl").read_bytes()
+    # A kill cuts the last line.
+    (tmp_path / "out/measured.jsonl").write_bytes(kept[:-9])
+    capsys.readouterr()
+    assert diagnosed(good, bad, tmp_path / "out") == first
+    assert diagnosed(good, bad, tmp_path / "out") == first
+    assert " 0 tokens computed" in capsys.readouterr().out
+
+
+def test_without_a_loss_one_line_says_so(
+    good: Path, later: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diagnosed(good, later, tmp_path / "out")[0] == 4
+    assert capsys.readouterr().err.startswith("error: --case: no loss to explain")
+    other_generation = copy(good, tmp_path / "bad", use_cache=False)
+    (other_generation / "generation_config.json").write_text('{"eos_token_id": 7}')
+    assert diagnosed(good, other_generation, tmp_path / "out")[0] == 4
+    assert "nothing that changes the probability of a gold answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--case", "test_ruler[nothing-4k]"], "is no case of a task"),
+        (["--case", "test_ruler[niah_single_2-4kb]"], "4kb"),
+        (["--samples", "3"], "is too few; use 4 or more"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    arguments: list[str], words: str, good: Path, later: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(good), str(later), "--out", str(tmp_path / "out"), *arguments]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
