@@ -317,7 +317,7 @@ OPTIONS: tuple[Option, ...] = (
         help="tokenizer that counts lengths", shown_default="the model's"),
     Option(flag="--data-dir", kind="path", metavar="DIR", section="How prompts are made and scored",
         help="essays and question sets to use instead of generated text",
-        page="a directory with [published data sets](data.md), used instead of generated text"),
+        page="a directory with [published data sets](suites.md), used instead of generated text"),
     Option(flag="--prompts", kind="path", metavar="FILE", section="How prompts are made and scored",
         help="TOML file that replaces the wording of prompts",
         page="TOML file that replaces prompts: RULER's, and this project's for HELMET"),

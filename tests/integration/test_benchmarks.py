@@ -72,7 +72,7 @@ def test_a_peak_far_from_its_estimate_is_marked() -> None:
 def test_estimated_costs_are_those_of_the_page(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = Path(scale_costs.__file__).parents[1].joinpath("docs/scale.md").read_text().splitlines()
+    page = Path(scale_costs.__file__).parents[1].joinpath("docs/scale-figures.md").read_text().splitlines()
     monkeypatch.setattr("sys.argv", ["scale_costs"])
     scale_costs.main()
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
