@@ -2,9 +2,9 @@
 
     python -m benchmarks.journal_checkpoints [--workers 1,8,64,512] [--checkpoints 2]
 
-Every checkpoint gets the samples of six verdicts, one for each length, as docs/scale-figures.md counts them. The workers
-measure one checkpoint after another; in turn, each of them claims the next free sample and writes its result, and no
-model runs. A few checkpoints are simulated, and sizes and numbers of files are multiplied to 1,000, because no
+Every checkpoint gets the samples of six verdicts, one for each length, as docs/scale-figures.md counts them. The
+workers measure one checkpoint after another; in turn, each of them claims the next free sample and writes its result,
+and no model runs. A few checkpoints are simulated, and sizes and numbers of files are multiplied to 1,000, because no
 checkpoint depends on others.
 """
 

@@ -2,9 +2,10 @@
 
     python -m benchmarks.scale_costs [--teraflops N]
 
-Prints the tables of docs/scale-figures.md. A causal decoder computes 2 x parameters operations for a token, and 2 x layers x
-width x L^2 for the attention of a prompt of L tokens. Published times for whole prompts then give the rate of one GPU.
-Without --teraflops the slowest rate of an H100 is used; `python -m benchmarks.gpu_prefill` measures the rate of yours.
+Prints the tables of docs/scale-figures.md. A causal decoder computes 2 x parameters operations for a token, and 2 x
+layers x width x L^2 for the attention of a prompt of L tokens. Published times for whole prompts then give the rate of
+one GPU. Without --teraflops the slowest rate of an H100 is used; `python -m benchmarks.gpu_prefill` measures the rate
+of yours.
 """
 
 from __future__ import annotations
