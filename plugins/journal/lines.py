@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,8 +26,8 @@ from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.versions import LIKELIHOOD
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
-# Building a decoder takes longer than using it.
-_decoder = functools.cache(msgspec.json.Decoder)
+# Two threads that build decoders of one record at once can crash the process.
+_building = threading.Lock()
 
 # A sample's key is the name of its claim's file.
 KEY = re.compile(r"[0-9A-Za-z_-]{1,128}")
@@ -181,10 +182,18 @@ def decode_subject(data: bytes) -> Subject | None:
     return decode_record(data, Subject)
 
 
+@functools.cache
+def _decoder(kind: type[_Record]) -> msgspec.json.Decoder[_Record]:
+    """Return the decoder of a record. Building it takes longer than using it, and is done by one thread at a time."""
+    with _building:
+        return msgspec.json.Decoder(kind)
+
+
 def encode_record(record: msgspec.Struct, *, indent: int | None = None) -> bytes:
     """Return a record as JSON; raises ValueError for a field of the wrong type or out of range."""
     content = msgspec.to_builtins(record)
     # Construction checks nothing, and a reader would skip the record.
+    _decoder(type(record))
     msgspec.convert(content, type(record))
     separators = (",", ":") if indent is None else None
     return json.dumps(content, allow_nan=False, indent=indent, separators=separators).encode("ascii")

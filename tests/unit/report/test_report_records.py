@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from random import Random
 from typing import Any
 
@@ -12,7 +14,24 @@ from longctx.fixtures.records.report import parse_report, report_data
 from longctx.plugins.report.document import document
 from longctx.plugins.report.schema import SCHEMA_FILE, _schema_text
 from tests.fuzz.mutations import mutate_json
+from tests.helpers.paths import REPOSITORY
 from tests.helpers.reports import run_summary
+
+# Reads the report of standard input in several threads of a fresh process at once.
+READ_IN_THREADS = """
+import sys, threading
+from longctx.fixtures.records.report import parse_report
+
+def read():
+    start.wait()
+    parse_report(data)
+
+sys.setswitchinterval(1e-6)
+data, start = sys.stdin.buffer.read(), threading.Barrier(8)
+threads = [threading.Thread(target=read) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +41,14 @@ def report() -> dict[str, Any]:
 
 def test_a_report_of_a_run_has_the_form(report: dict[str, Any]) -> None:
     assert report_data(parse_report(json.dumps(report).encode())) == report
+
+
+def test_threads_of_a_new_process_may_read_their_first_reports_at_once(report: dict[str, Any]) -> None:
+    text = json.dumps(report)
+    ended = subprocess.run(
+        [sys.executable, "-c", READ_IN_THREADS], cwd=REPOSITORY, input=text, text=True, capture_output=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
