@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -17,7 +17,7 @@ from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Verdict
 from longctx.fixtures.shown_text import visible_line
 from longctx.plugins.config.invocation import CONFTEST
-from longctx.plugins.options import is_thresholds_file, parameter_id, usage_error
+from longctx.plugins.options import cases_of, is_thresholds_file, parameter_id, usage_error
 from longctx.plugins.stash import (
     COLLECTED_TESTS,
     CONTROLLER,
@@ -41,9 +41,13 @@ from longctx.plugins.verdicts.selection import (
     read_keyword,
     required_cases,
     restrict,
+    undecidable,
 )
 
 REPORTED_ONLY = "reported only: "
+MOST_NAMED = 4
+"""The most gates that cannot be decided that are named before a run."""
+_HAS_NAMED = pytest.StashKey[bool]()
 TestReports = tuple[pytest.TestReport, pytest.TestReport]
 """The reports of a test's call and of its teardown; JUnit takes the properties of a test from its teardown."""
 
@@ -92,6 +96,75 @@ class _GateItem(pytest.Item):
 
     def runtest(self) -> None:
         raise NotImplementedError("gates are evaluated when all cases have been measured")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Look at the gates once the cases are known; a worker of a run that is refused must not help the others."""
+    config = session.config
+    if CONTROLLER in config.stash:
+        _look_at_gates(config)
+    elif RUN in config.stash and (undecided := _undecidable_gates(config, [item.nodeid for item in session.items])):
+        session.shouldstop = undecided.refusal or session.shouldstop
+
+
+@pytest.hookimpl(trylast=True, optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    """Look at the gates when the workers have collected the cases."""
+    _look_at_gates(node.config)
+
+
+def _look_at_gates(config: pytest.Config) -> None:
+    """Name the blocking gates that the selected cases cannot decide, before a model is loaded.
+
+    Raises pytest.UsageError if there is no other one.
+    """
+    option, reporter = config.option, config.pluginmanager.get_plugin("terminalreporter")
+    if option.collectonly or option.preflight or _HAS_NAMED in config.stash or not config.stash[CONTROLLER].selected:
+        return
+    config.stash[_HAS_NAMED] = True
+    undecided = _undecidable_gates(config, [case.id for case in config.stash[CONTROLLER].selected])
+    if undecided is None:
+        return
+    if undecided.refusal:
+        raise usage_error(undecided.refusal)
+    lines = [f"undecidable: gate {name!r} {reason}" for name, reason in undecided.reasons.items()]
+    more = [f"undecidable: {len(lines) - MOST_NAMED} more gates"] if len(lines) > MOST_NAMED else []
+    for line in [*lines[:MOST_NAMED], *more] if reporter is not None else ():
+        reporter.write_line(visible_line(line), yellow=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UndecidableGates:
+    """The blocking gates that the cases of a run cannot decide."""
+
+    reasons: Mapping[str, str]
+    """By name, what each of them needs, with the remedy."""
+    refusal: str
+    """The line that ends the run because it can decide no gate of the files that the user gave; else empty."""
+
+
+def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _UndecidableGates | None:
+    """Return the gates that the cases with these ids, or ids of their tests, cannot decide; None if there are none."""
+    run, option = config.stash[RUN], config.option
+    cases = cases_of(run, names)
+    named = _named_gates(config)
+    blocking = {name: item for name, item in named.items() if item.gate is not None and item.gate.blocking}
+    reasons = undecidable(blocking, run.scope(run.available), [case.id for case in cases])
+    if not reasons:
+        return None
+    is_given = option.thresholds is not None or option.tasks is not None
+    has_floor = any(case.task in run.thresholds.floors for case in cases)
+    can_fail = has_floor or run.baseline is not None or option.invariance
+    if not is_given or can_fail or len(reasons) < len(blocking):
+        return _UndecidableGates(reasons=reasons, refusal="")
+    name, reason = next(iter(reasons.items()))
+    more = f", and so for {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    refusal = (
+        f"--thresholds: no gate of {Path(run.options.thresholds).name} can be decided: {name!r} {reason}{more}; "
+        f"-k \"not gate[{name}]\" leaves it out"
+    )
+    return _UndecidableGates(reasons=reasons, refusal=refusal)
 
 
 def _named_gates(config: pytest.Config) -> Mapping[str, NamedGate]:
@@ -144,6 +217,9 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     config = session.config
     if CONTROLLER in config.stash and not (config.option.plan or config.option.collectonly):
         controller = config.stash[CONTROLLER]
+        if session.exitstatus == pytest.ExitCode.USAGE_ERROR:
+            # The run was refused when its cases were known.
+            controller.selected = ()
         if controller.selected and not controller.run.options.preflight:
             config.stash[EVALUATION] = controller.evaluate()
             _log_gates(session, config.stash[EVALUATION])
