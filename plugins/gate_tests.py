@@ -162,7 +162,7 @@ def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _Undecida
     more = f", and so for {len(reasons) - 1} more" if len(reasons) > 1 else ""
     refusal = (
         f"--thresholds: no gate of {Path(run.options.thresholds).name} can be decided: {name!r} {reason}{more}; "
-        f"-k \"not gate[{name}]\" leaves it out"
+        f'-k "not gate[{name}]" leaves it out'
     )
     return _UndecidableGates(reasons=reasons, refusal=refusal)
 

@@ -126,7 +126,9 @@ def undecidable(named: Mapping[str, NamedGate], scope: Scope, selected: Collecti
             needed = ",".join(map(format_length, sorted(lengths)))
             reasons[item.name] = f"needs {needed}; add {needed} to --lengths"
         elif item.missing:
-            reasons[item.name] = f"needs {_first(item.missing)}, which this run does not have; see --suite and --data-dir"
+            reasons[item.name] = (
+                f"needs {_first(item.missing)}, which this run does not have; see --suite and --data-dir"
+            )
         elif left_out:
             reasons[item.name] = f"needs {_first(left_out)}, which this selection leaves out"
     return reasons

@@ -21,6 +21,7 @@ LOWEST_IN_MARKDOWN = 5
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
 ORDER = (
     "right",
+    "right but wordy",
     "incomplete",
     "distractor",
     "wrong instance",

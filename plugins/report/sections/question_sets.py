@@ -1,4 +1,4 @@
-"""The sets of tasks files (--tasks): means by category, and the questions that were cut or left out."""
+"""The sets of tasks files (--tasks): means by category, questions that were cut or left out, and wordy answers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def question_set_means(document: JsonReport) -> dict[str, ByLength]:
     }
 
 
-def _cut_findings(document: JsonReport) -> list[str]:
-    """Return one line for every case of a tasks file with questions that were cut or left out."""
+def _findings(document: JsonReport) -> list[str]:
+    """Return a line for every case of a tasks file with questions that were cut or left out, or right wordy answers."""
     lines = []
     for case in document.cases:
         name = f"{case.task} at {format_length(case.length)}"
@@ -55,15 +55,20 @@ def _cut_findings(document: JsonReport) -> list[str]:
             lines.append(f"{name}: {case.cut:.0f} % of the samples are cut to the length")
         if case.left_out:
             lines.append(f"{name}: {case.left_out} questions do not fit the length and are left out")
+        if wordy := case.failures.get("right but wordy"):
+            lines.append(
+                f"{name}: {wordy} of {case.samples} answers state the reference and score below 100 for their other "
+                'words; metric = { name = "substring_match" } accepts them, or ask for a short answer'
+            )
     return lines
 
 
 def _terminal(report: JsonReport) -> list[Line]:
-    return [named_line("questions" * (not number), text) for number, text in enumerate(_cut_findings(report))]
+    return [named_line("questions" * (not number), text) for number, text in enumerate(_findings(report))]
 
 
 def _markdown(report: JsonReport) -> str:
-    return "\n".join(f"- {markdown_text(text, 240)}" for text in _cut_findings(report))
+    return "\n".join(f"- {markdown_text(text, 240)}" for text in _findings(report))
 
 
 QUESTION_SETS = Section(terminal=_terminal, markdown=_markdown)

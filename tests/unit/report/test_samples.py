@@ -132,7 +132,16 @@ def test_an_excerpt_shows_the_needle_of_the_question_and_not_a_needle_with_the_s
 
 
 @pytest.mark.parametrize(("references", "depths"), [((), ()), (("gone",), (0.5,)), (("x",), ())])
-def test_an_excerpt_without_a_known_depth_has_no_needle(references: tuple[str, ...], depths: tuple[float, ...]) -> None:
+def test_an_excerpt_without_a_known_depth_and_a_long_reference_has_no_needle(
+    references: tuple[str, ...], depths: tuple[float, ...]
+) -> None:
     excerpt = excerpt_of(sample("one x two", references, depths))
     assert (excerpt.before, excerpt.needle, excerpt.after) == ("", "", "")
     assert excerpt.head == "one x two"
+
+
+def test_an_excerpt_without_a_depth_is_centred_on_the_first_reference_in_the_text() -> None:
+    context = "Flats. " * 100 + "The lease ends on 28 May 2032. " + "Rents. " * 100
+    excerpt = excerpt_of(sample(context, ("2032-05-28", "28 May 2032"), ()))
+    assert excerpt.before.endswith("The lease ends on ")
+    assert (excerpt.needle, excerpt.after[:2]) == ("28 May 2032", ". ")

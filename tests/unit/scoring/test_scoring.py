@@ -127,6 +127,29 @@ def test_every_failure_has_a_kind_and_no_success_has_one(output: str) -> None:
     assert (found_kind == "incomplete") == (value == 0.5)
 
 
+@pytest.mark.parametrize(
+    ("output", "value", "expected"),
+    [
+        ("The lease of flat 192 ends on 28 May 2032.", 0.5, "right but wordy"),
+        ("It ends on 28 May, 2032", 0.5, "right but wordy"),
+        ("28 May 2032", 1.0, None),
+        ("The lease of flat 192 ends on 28 May 2031.", 0.4, "copied"),
+        # A long run of the text that happens to hold the date is a copy.
+        (
+            "The lease of flat 192 ends on 28 May 2032. " + "The rent is due on the first day of a month. " * 3,
+            0.1,
+            "copied",
+        ),
+    ],
+)
+def test_a_right_answer_in_a_sentence_is_wordy_and_no_copy(
+    output: str, value: float, expected: FailureKind | None
+) -> None:
+    prompt = "The lease of flat 192 ends on 28 May 2031. So the text says. " + output
+    found = failure_kind(output, value=value, prompt=prompt, distractors=(), alternatives=("2032-05-28", "28 May 2032"))
+    assert found == expected
+
+
 def test_a_short_answer_is_no_copy() -> None:
     """Every right answer of few words stands in the context."""
     assert not is_copied("in the spring of that year", CONTEXT)
