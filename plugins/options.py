@@ -17,6 +17,7 @@ from longctx.plugins.config.options import SUITE_OPTIONS, declare
 from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
 from longctx.plugins.config.run import Run
 from longctx.plugins.stash import PLANNED_WORKERS, RUN
+from longctx.plugins.thresholds.records import shares_as_scores
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,12 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Warn of a checkpoint that can be loaded but looks wrong, and of a yardstick that may be the wrong one."""
+    """Warn of a checkpoint that looks wrong, of a doubtful yardstick, and of thresholds that everything exceeds."""
     if RUN not in config.stash:
         return None
     run = config.stash[RUN]
     warnings = [f"warning: {run.checkpoint.path}: {run.checkpoint.warning}"] if run.checkpoint.warning else []
     warnings += [f"warning: --yardstick: {run.yardstick_warning}"] if run.yardstick_warning else []
+    warnings += [f"warning: --thresholds: {line}" for line in shares_as_scores(run.thresholds)]
     return "\n".join(warnings) or None
 
 

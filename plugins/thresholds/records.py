@@ -17,6 +17,8 @@ Aspect = Literal["retrieval", "tracing", "aggregation", "qa"]
 ASPECTS: tuple[str, ...] = get_args(Aspect)
 Category = Literal["recall", "rag", "cite", "rerank", "icl", "longqa", "summ"]
 CATEGORIES: tuple[str, ...] = get_args(Category)
+# A score of up to this is more likely a share that was meant as one from 0 to 1.
+LARGEST_SHARE = 2.0
 GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood", "worst_phase"]
 
 
@@ -172,6 +174,21 @@ class Thresholds:
 
     floors: Mapping[str, float] = field(default_factory=dict)
     """The lowest acceptable scores, 0 to 100, by task."""
+
+
+def shares_as_scores(thresholds: Thresholds) -> list[str]:
+    """Return a line for every gate and floor whose score looks like a share from 0 to 1, which nearly all means exceed.
+
+    A gain in nats and the points between two phases are no scores.
+    """
+    gates = [gate for gate in thresholds.gates if gate.measure != "gain" and gate.above is not None]
+    places = [(f"gate {gate.name!r}: above", gate.above) for gate in gates]
+    places += [(f"[floor]: {task}", floor) for task, floor in thresholds.floors.items()]
+    return [
+        f"{place} is {score:g}, but scores run from 0 to 100; {100 * score:g} may be meant"
+        for place, score in places
+        if score is not None and 0 < score <= LARGEST_SHARE
+    ]
 
 
 def with_task_gates(thresholds: Thresholds, required: Mapping[str, float]) -> Thresholds:

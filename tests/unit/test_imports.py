@@ -60,7 +60,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # From stored data only: records, verdicts and facts, never a task, a text or a model.
     "plugins.report": ("fixtures.checkpoints", "fixtures.preflight", "plugins.config", *DECISIONS),
     "plugins.stash": ("fixtures", "plugins.config", *DECISIONS, "plugins.runner"),
-    "plugins.options": ("fixtures", "plugins.config", "plugins.stash"),
+    "plugins.options": ("fixtures", "plugins.config", "plugins.stash", "plugins.thresholds"),
     "plugins.workers": ("plugins.stash",),
     "plugins.gate_tests": ("fixtures", "plugins.config", *DECISIONS, "plugins.options", "plugins.stash"),
     "plugins.controller": ("fixtures", "plugins.options", "plugins.runner", "plugins.stash"),

@@ -24,6 +24,7 @@ from longctx.plugins.report.sections.cost import partial_note
 from longctx.plugins.report.sections.invariance import held_properties
 from longctx.plugins.report.sections.section import Section
 from longctx.plugins.report.summary import Details
+from longctx.plugins.thresholds.records import LARGEST_SHARE
 from longctx.plugins.verdicts.evaluate import shown_verdict
 
 WIDE_POINTS = 30.0
@@ -99,6 +100,13 @@ def few_samples(document: JsonReport) -> str:
     )
 
 
+def share_as_score(document: JsonReport) -> str:
+    """Return the warning about gates whose threshold looks like a share from 0 to 1; empty if there are none."""
+    scores = ("level", "category", "weighted_average")
+    names = [gate.name for gate in document.gates if gate.kind in scores and 0 < gate.required <= LARGEST_SHARE]
+    return f"{', '.join(names[:NAMED_GATES])}: nearly every mean is above it; scores run from 0 to 100" if names else ""
+
+
 def _seed_role(document: JsonReport) -> str:
     """Return the role of the seed for the errors of the verdicts."""
     return (
@@ -169,8 +177,9 @@ def _terminal(document: JsonReport) -> list[Line]:
     if reported:
         counts = ", ".join(f"{count} {shown_verdict(verdict)}" for verdict, count in reported.items())
         lines.append(named_line("", f"reported only: {counts}"))
-    notes = (no_votes(document), few_samples(document), _seed_role(document) if document.gates else "")
-    lines += [named_line("", note, yellow=note == notes[1]) for note in notes if note]
+    warnings = (share_as_score(document), few_samples(document))
+    notes = (no_votes(document), *warnings, _seed_role(document) if document.gates else "")
+    lines += [named_line("", note, yellow=note in warnings) for note in notes if note]
     # The blocking gates that do not pass and the cases with an error, to select them again.
     # A gate whose cases were deselected is left out.
     place = Path(document.run.options["thresholds"]).name
@@ -202,7 +211,7 @@ def _markdown(document: JsonReport) -> str:
 
 def _verdict_notes(document: JsonReport) -> str:
     """Return what limits the meaning of the verdicts; empty without gates."""
-    notes = [few_samples(document), _seed_role(document)] if document.gates else []
+    notes = [share_as_score(document), few_samples(document), _seed_role(document)] if document.gates else []
     return "\n\n".join(f"<sub>{markdown_text(note, 300)}</sub>" for note in notes if note)
 
 
@@ -234,7 +243,7 @@ def _page(report: JsonReport, details: Details) -> dict[str, Any]:
     return {
         "headline": headline,
         "gates": _gate_groups(report, details),
-        "notes": [note for note in (few_samples(report), _seed_role(report)) if note],
+        "notes": [note for note in (share_as_score(report), few_samples(report), _seed_role(report)) if note],
     }
 
 
