@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -63,6 +64,12 @@ def pytest_command(arguments: Sequence[str]) -> list[str]:
     load the conftest.py of a project around the value of a path option, unless the two are one word.
     """
     arguments = join_path_options(arguments)
+    # The short id of a case, as tables and errors have it.
+    short_ids = [re.fullmatch(r"(test_\w+)\[[^\[\]]+\]", word) for word in arguments]
+    arguments = [
+        f"{CASES_DIRECTORY}/{short[1]}.py::{word}" if short and before not in TAKING_IDS else word
+        for before, word, short in zip(("", *arguments), arguments, short_ids, strict=False)
+    ]
     words, has_case, has_gate = [], False, False
     for before, word in zip(("", *arguments), arguments, strict=False):
         is_case = word.partition("/")[0] == CASES_DIRECTORY

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.plugins.config.invocation import join_path_options
+from longctx.fixtures.installation import SUITE
+from longctx.plugins.config.invocation import join_path_options, pytest_command
 from longctx.plugins.config.options import PATH_OPTIONS
 from longctx.plugins.rootdir import _moves_rootdir
 from tests.helpers.paths import REPOSITORY
@@ -59,3 +60,9 @@ def test_pytest_still_takes_the_value_of_an_unknown_option_for_a_test_directory(
         inifile=None, override_ini=None, args=[str(tmp_path)], rootdir_cmd_arg=None, invocation_dir=REPOSITORY
     )
     assert rootdir != REPOSITORY
+
+
+@pytest.mark.parametrize("before", [(), ("-n", "2")])
+def test_the_short_id_of_a_case_is_that_of_its_test(before: tuple[str, ...]) -> None:
+    command = pytest_command([*before, "test_ruler[vt-1k]", "-k", "test_ruler[vt-1k]"])
+    assert command[-3:] == [f"{SUITE}/tests_longctx/test_ruler.py::test_ruler[vt-1k]", "-k", "test_ruler[vt-1k]"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records.report import JsonReport, ReportGate
 from longctx.plugins.report.formats import (
@@ -185,7 +186,8 @@ def _terminal(document: JsonReport) -> list[Line]:
     place = Path(document.run.options["thresholds"]).name
     gates = [gate for gate in document.gates if gate.blocking and gate.verdict != "pass"]
     ids = [f"{place}::gate[{gate.name}]" for gate in gates if gate.fails or gate.verdict != "not measured"]
-    ids += [case.id for case in document.cases if case.verdict == "error"]
+    failed = [case.id for case in document.cases if case.verdict == "error"]
+    ids += [f"{CASES_DIRECTORY}/{case.partition('[')[0]}.py::{case}" for case in failed]
     more = [f"and {len(ids) - MOST_IDS} more"] if len(ids) > MOST_IDS else []
     return [*lines, *(named_line("" if at else "id", text) for at, text in enumerate([*ids[:MOST_IDS], *more]))]
 
