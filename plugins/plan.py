@@ -77,8 +77,9 @@ def _print_power(config: pytest.Config) -> None:
     is_only_listed = option.plan or option.collectonly or option.preflight
     if cases and not is_only_listed and reporter is not None and _PRINTED not in config.stash:
         config.stash[_PRINTED] = True
-        for line in _power_lines(config.stash[RUN], cases):
-            reporter.write_line(line)
+        run = config.stash[RUN]
+        for line in [*_misfit_lines(run, cases), *_power_lines(run, cases)]:
+            reporter.write_line(visible_line(line))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -98,7 +99,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
     """Return the plan as lines: the model, a table with a row per length, the time, and the cases that cannot run."""
     fitting = [case for case in cases if case.id not in run.misfits]
-    reasons = dict.fromkeys(run.misfits[case.id] for case in cases if case.id in run.misfits)
     server = run.options.base_url or run.options.serve
     checkpoint = f"{run.checkpoint.architecture}, {run.checkpoint.parameters / 1e6:,.1f}M parameters"
     rows = []
@@ -122,8 +122,14 @@ def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
         _time_line(run, _tokens(fitting), workers),
         *warnings,
         *_power_lines(run, cases),
-        *(f"cannot run: {reason}" for reason in reasons),
+        *_misfit_lines(run, cases),
     ]
+
+
+def _misfit_lines(run: Run, cases: Sequence[Case]) -> list[str]:
+    """Return a line for every reason why selected cases cannot run."""
+    reasons = dict.fromkeys(run.misfits[case.id] for case in cases if case.id in run.misfits)
+    return [f"cannot run: {reason}" for reason in reasons]
 
 
 def _time_line(run: Run, tokens: int, workers: int) -> str:

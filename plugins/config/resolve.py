@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 import uuid
@@ -24,9 +25,9 @@ from longctx.fixtures.engines import EngineError, check_device_and_attention, ch
 from longctx.fixtures.engines.openai.endpoint import Endpoint
 from longctx.fixtures.engines.openai.server_process import ServeError
 from longctx.fixtures.http.retry import TimeBudget
-from longctx.fixtures.lengths import LengthError
+from longctx.fixtures.lengths import LengthError, format_length
 from longctx.fixtures.memory.fit import cases_over_memory
-from longctx.fixtures.records import Options
+from longctx.fixtures.records import Case, Options
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import SUITES, TASKS, find_tasks_files, known_families, required_scores
@@ -64,6 +65,8 @@ NO_MODEL = (
     "--model calibration:4k builds a small one whose effective length is known"
 )
 MAX_COLUMNS = 10_000
+# The most cases that one line explains.
+MOST_REASONS = 6
 NUMBERS: Mapping[str, type[int] | type[float]] = {"whole number": int, "number": float}
 
 
@@ -235,7 +238,7 @@ def _connect_server(run: Run, invocation: Invocation) -> Endpoint:
 def _check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Run:
     """Return the run with the cases too large for this machine in `misfits` too.
 
-    Raises ConfigError for the first misfit, unless some cases were selected or, for a lack of memory, under --plan.
+    Raises ConfigError for all misfits, unless some cases were selected or, for a lack of memory, under --plan.
     """
     options, workers = run.options, invocation.local_workers
     large: dict[str, str] = {}
@@ -246,7 +249,32 @@ def _check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> R
             loaded.setdefault(baseline.fingerprint, baseline.checkpoint)
         large = cases_over_memory(options, tuple(loaded.values()), run.available, workers=workers)
     ignored = {} if invocation.arguments.plan else large
-    for reason in [*run.misfits.values(), *ignored.values()]:
-        if not invocation.is_narrowed:
-            raise ConfigError(reason)
+    if (fatal := ignored | run.misfits) and not invocation.is_narrowed:
+        raise ConfigError(_misfit_line(run, fatal))
     return replace(run, misfits=large | run.misfits)
+
+
+def _misfit_line(run: Run, misfits: Mapping[str, str]) -> str:
+    """Return one line about all cases that do not fit, with the -k that leaves them out."""
+    reasons = list(dict.fromkeys(misfits.values()))
+    if len(reasons) == 1:
+        return reasons[0]
+    # pytest's -k also selects names that contain a word, as those of other cases may; with brackets none does.
+    by_task: dict[str, list[Case]] = {}
+    for case in run.available:
+        by_task.setdefault(case.task, []).append(case)
+    left_out: list[str] = []
+    for task, cases in by_task.items():
+        unfit = [case for case in cases if case.id in misfits]
+        others = " ".join(f"{case.id} {case.category}" for case in run.available if case.task != task)
+        if len(unfit) == len(cases):
+            left_out.append(f"[{task}-" if task in others else task)
+        else:
+            left_out += [f"[{task}-{format_length(case.length)}]" for case in unfit]
+    shown = [reason.partition("; ")[0] for reason in reasons]
+    more = f"; and {len(shown) - MOST_REASONS} more" if len(shown) > MOST_REASONS else ""
+    needed = max((int(found[1]) for reason in shown if (found := re.search(r" take (\d+)$", reason))), default=0)
+    remedies = [f"use --lengths {needed} or more" if needed else "use other --lengths"]
+    if len(misfits) < len(run.available):
+        remedies.append(f"leave them out with -k '{' and '.join(f'not {name}' for name in left_out)}'")
+    return f"{'; '.join(shown[:MOST_REASONS])}{more}; {', or '.join(remedies)}"

@@ -42,6 +42,13 @@ def is_journal(directory: Path) -> bool:
     return (directory / WORKERS).is_dir() or any(_subject_folders(directory))
 
 
+def has_results(directory: Path, fingerprint: str) -> bool:
+    """Return True if a journal has a subject of the checkpoint with this fingerprint."""
+    with contextlib.suppress(OSError):
+        return any(subject.fingerprint == fingerprint for _, subject in _subject_folders(directory))
+    return False
+
+
 def subject_directories(directory: Path) -> list[SubjectDirectory]:
     """Return all subjects, the latest first; raises OSError and JournalError."""
     subjects = []
