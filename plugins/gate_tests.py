@@ -130,8 +130,9 @@ def _look_at_gates(config: pytest.Config) -> None:
         raise usage_error(undecided.refusal)
     lines = [f"undecidable: gate {name!r} {reason}" for name, reason in undecided.reasons.items()]
     more = [f"undecidable: {len(lines) - MOST_NAMED} more gates"] if len(lines) > MOST_NAMED else []
-    for line in [*lines[:MOST_NAMED], *more] if reporter is not None else ():
-        reporter.write_line(visible_line(line), yellow=True)
+    if reporter is not None:
+        for line in [*lines[:MOST_NAMED], *more]:
+            reporter.write_line(visible_line(line), yellow=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

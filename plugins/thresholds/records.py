@@ -185,7 +185,7 @@ def shares_as_scores(thresholds: Thresholds) -> list[str]:
     places = [(f"gate {gate.name!r}: above", gate.above) for gate in gates]
     places += [(f"[floor]: {task}", floor) for task, floor in thresholds.floors.items()]
     return [
-        f"{place} is {score:g}, but scores run from 0 to 100; {100 * score:g} may be meant"
+        f"{place} is {score:g}, but scores run from 0 to 100; {min(100, 100 * score):g} may be meant"
         for place, score in places
         if score is not None and 0 < score <= LARGEST_SHARE
     ]

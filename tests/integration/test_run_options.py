@@ -77,7 +77,8 @@ UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "an empty data directory": ((*MODEL, "--data-dir", "{here}"), "--data-dir: .*: none of the known files; .*"),
     "a too short length": (
         (*MODEL, "--lengths", "512", "--samples", "1"),
-        r"\w+ at 512 tokens cannot fit: .* take \d+; use --lengths \d+ or more, .*",
+        r"vt at 512 tokens cannot fit: .*; cwe at 512 tokens cannot fit: .* take (\d+); use --lengths \1 or more, "
+        "or leave them out with -k 'not vt and not cwe'",
     ),
 }
 # These also run with -n 2, and no worker may start. The first is refused at once, the second needs a tokenizer.
@@ -121,6 +122,12 @@ def test_an_unusable_option_is_refused_in_one_line(name: str, here: Path, capfd:
     arguments, line = UNUSABLE_OPTIONS[name]
     assert re.fullmatch(line, usage_error(*fill_in(arguments, here)))
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_unusable_journal_is_refused_before_a_model_is_loaded(here: Path) -> None:
+    ended = run_pytest(here, *MODEL, "-k", "single_2", "--journal", f"{here}/gates.toml/journal")
+    assert (ended.exit_code, ended.output.strip()) == (4, "")
+    assert f"--journal: cannot write {here}/gates.toml/journal (Not a directory); give a directory" in ended.errors
 
 
 def fill_in(arguments: tuple[str, ...], here: Path) -> tuple[str, ...]:

@@ -84,3 +84,41 @@ def test_selecting_an_unknown_gate_is_refused(tmp_path: Path) -> None:
     completed = run_pytest(tmp_path, *SIZE, *LIST, f"--thresholds={tmp_path}/gates.toml", "-k", "gate[needles at 64k]")
     assert completed.exit_code == 4
     assert completed.errors.startswith("ERROR: no gate is named 'needles at 64k'; the gates of this run are reach, ")
+
+
+FAR = """[[gate]]
+name = "far"
+kind = "level"
+tasks = ["niah_single_2"]
+lengths = ["1k", "32k"]
+above = 80
+"""
+NEAR = FAR.replace("far", "near").replace(', "32k"', "")
+
+
+@pytest.mark.parametrize(
+    ("gates", "arguments", "code", "shown"),
+    [
+        (FAR.replace('"1k", ', ""), (), 4, "'far at 32k' needs 32k; add 32k to --lengths"),
+        (FAR.replace('"1k", ', ""), ("-k", "niah_single_2", "-n", "2"), 4, "'far at 32k' needs 32k; add 32k to"),
+        (FAR.replace('"1k", ', ""), ("-k", "not gate[far at 32k]"), 0, "nothing was measured: --plan"),
+        (FAR, (), 0, "undecidable: gate 'far at 32k' needs 32k; add 32k to --lengths"),
+        (FAR, ("-k", "vt"), 4, "'far at 1k' needs test_ruler[niah_single_2-1k], which this selection leaves out"),
+        (
+            FAR + "[floor]\nvt = 3\n",
+            ("-k", "vt"),
+            0,
+            "undecidable: gate 'far at 1k' needs test_ruler[niah_single_2-1k]",
+        ),
+        (FAR.replace("above", "blocking = false\nabove"), ("-k", "vt"), 0, "nothing was measured: --plan"),
+        (NEAR, (), 0, "nothing was measured: --plan"),
+    ],
+)
+def test_gates_that_a_run_cannot_decide_are_named_before_it(
+    gates: str, arguments: tuple[str, ...], code: int, shown: str, tmp_path: Path
+) -> None:
+    (tmp_path / "gates.toml").write_text(gates)
+    options = ("--model", "calibration:512", "--suite", "ruler", "--lengths", "1k", "--samples", "1", "--plan")
+    ended = run_pytest(tmp_path, *options, f"--thresholds={tmp_path}/gates.toml", *arguments)
+    assert (ended.exit_code, shown in ended.output + ended.errors) == (code, True), ended.output + ended.errors
+    assert ("undecidable" in ended.output) == shown.startswith("undecidable")

@@ -8,7 +8,14 @@ import pytest
 
 from longctx.fixtures.tasks import FAMILIES
 from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED, RegressionSettings, Thresholds, ThresholdsError, VerdictSettings
+from longctx.plugins.thresholds.records import (
+    SHIPPED,
+    RegressionSettings,
+    Thresholds,
+    ThresholdsError,
+    VerdictSettings,
+    shares_as_scores,
+)
 
 LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
 PHASES = "[[gate]]\nname = 'g'\nkind = 'worst_phase'\n"
@@ -170,3 +177,22 @@ def test_the_ends_of_a_range_belong_to_it(tmp_path: Path, text: str) -> None:
 def test_the_shipped_file_uses_the_documented_certainty() -> None:
     shipped = load_thresholds(SHIPPED, known_tasks=FAMILIES)
     assert (shipped.verdict, shipped.regression) == (VerdictSettings(), RegressionSettings())
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (LEVEL.replace("85.6", "0.85"), ["gate 'g': above is 0.85, but scores run from 0 to 100; 85 may be meant"]),
+        (LEVEL.replace("85.6", "2"), ["gate 'g': above is 2, but scores run from 0 to 100; 100 may be meant"]),
+        (
+            LEVEL.replace("85.6", "0") + "[floor]\nvt = 0.5\n",
+            ["[floor]: vt is 0.5, but scores run from 0 to 100; 50 may be meant"],
+        ),
+        (LEVEL.replace("85.6", "2.5"), []),
+        ("[[gate]]\nname = 'g'\nkind = 'likelihood'\nmeasure = 'gain'\nabove = 0.5\n", []),
+    ],
+)
+def test_a_threshold_that_looks_like_a_share_is_named(text: str, lines: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "gates.toml"
+    file.write_text(text)
+    assert shares_as_scores(load_thresholds(file, known_tasks=FAMILIES)) == lines
