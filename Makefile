@@ -13,7 +13,7 @@ PYTEST := $(VENV)/bin/pytest --dist loadfile --no-loadscope-reorder --hypothesis
 # The tests start hundreds of Python processes; without bytecode every one of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check fast test whole pages goldens lint types
+.PHONY: demo check fast test whole pages goldens lint types site wheel
 
 demo: $(READY)
 	mkdir -p $(OUT)
@@ -42,6 +42,15 @@ pages: $(READY)
 # What users see of commands, errors, reports and the journal, against the recordings.
 goldens: $(READY)
 	LONGCTX_MEASURE_DOCS=1 $(PYTEST) -n 2 tests/golden/test_golden_commands.py
+
+# The pages as a site in build/site, offline with search, and in the package; every link is checked.
+site: $(READY)
+	$(VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[site]'
+	$(VENV)/bin/python -m tests.docs.site
+
+# The wheel with the pages. `pip wheel` alone makes one without them.
+wheel: site
+	$(VENV)/bin/pip wheel --quiet --no-deps --wheel-dir dist .
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -371,7 +371,7 @@ OPTIONS: tuple[Option, ...] = (
         help="reference scores: auto, aligned, base, a score or a .toml file",
         shown_default="auto, by the chat template", section="How prompts are made and scored",
         page="the reference scores of gates: `auto`, `aligned`, `base`, a score or a file "
-        "([gates](gates.md#the-yardstick))"),
+        "([gates](write-a-gate.md#the-yardstick))"),
     Option(flag="--judge-model", kind="served name", metavar="NAME", section="How prompts are made and scored",
         help="model that judges answers on published texts, as its server names it", measure=_RUN),
     Option(flag="--judge-url", kind="text", metavar="URL", section="How prompts are made and scored",

@@ -78,6 +78,11 @@ def builds_gpu_kernels() -> str:
     return "it compiles kernels for a GPU, which takes an hour"
 
 
+def installs_the_site_builder() -> str:
+    """Return why the site is not built here; a test of its own builds it where the builder is installed."""
+    return "it installs the builder of the site from an index"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
     """How the commands with one beginning are run."""
@@ -128,6 +133,8 @@ COMMAND_RUNS = {
     "make goldens": CommandRun(
         needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k every_record'", shows="passed"
     ),
+    "make site": CommandRun(missing=installs_the_site_builder),
+    "make wheel": CommandRun(missing=installs_the_site_builder),
     "pytest tests/unit/thresholds": CommandRun(small="-k test_thresholds", shows="passed"),
     "python -m tests.fuzz --count": CommandRun(small="--count 40", shows="inputs"),
     "python -m tests.fuzz.servers": CommandRun(small="--each 1 --jobs 2", shows="behaviours"),
