@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.docs import site
+from tests.helpers.page_commands import DOCS
 from tests.helpers.paths import REPOSITORY
 
 PROJECT = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
@@ -34,7 +35,7 @@ def test_the_navigation_has_every_page_once(tmp_path: Path) -> None:
 
 def test_no_how_to_page_is_long() -> None:
     (how_to,) = (entry["How-to"] for entry in PROJECT["nav"] if "How-to" in entry)
-    words = {page: len((site.DOCS / page).read_text(encoding="utf-8").split()) for page in pages_below(how_to)}
+    words = {page: len((DOCS / page).read_text(encoding="utf-8").split()) for page in pages_below(how_to)}
     assert len(words) > 10
     assert {page: count for page, count in words.items() if count > MOST_WORDS} == {}
 
