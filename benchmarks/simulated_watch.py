@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,14 @@ class SimulatedRun:
 
 
 class SimulatedSuite:
-    """Stand in for pytest: answer the samples that the panels ask for, and evaluate them."""
+    """Stand in for pytest: answer the samples that the panels ask for, and evaluate them.
 
-    def __init__(self, training: SimulatedRun, thresholds: Thresholds):
+    `samples` of each task are planned, unless a run asks for more.
+    """
+
+    def __init__(self, training: SimulatedRun, thresholds: Thresholds, *, samples: int):
         self.training = training
+        self.samples = samples
         self.thresholds = thresholds
         self.journal: dict[int, dict[SampleRef, float]] = {}
         self.runs = 0
@@ -98,16 +103,17 @@ class SimulatedSuite:
         self.runs += 1
         option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
         baseline = _step(option["--baseline"]) if "--baseline" in option else None
-        written = self._report(_step(option["--model"]), baseline, series=int(option["--series"]))
+        samples = int(option.get("--samples", self.samples))
+        written = self._report(_step(option["--model"]), baseline, samples, series=int(option["--series"]))
         report.parent.mkdir(parents=True, exist_ok=True)
         report.touch()
         failed = any(gate["fails"] for gate in written["gates"])
         return SuiteRun(exit_code=int(failed), report=report_of(written))
 
-    def _report(self, step: int, baseline: int | None, *, series: int) -> dict[str, Any]:
-        thresholds = self.thresholds
+    def _report(self, step: int, baseline: int | None, samples: int, *, series: int) -> dict[str, Any]:
+        thresholds, cases = self.thresholds, [replace(case, samples=samples) for case in self.training.cases]
         scope = Scope(
-            lengths=(LENGTH,), cases=self.training.cases, reference=thresholds.references["base"], ruler_aspects=RULER,
+            lengths=(LENGTH,), cases=cases, reference=thresholds.references["base"], ruler_aspects=RULER,
             claimed_length=LENGTH, has_baseline=baseline is not None, series=series, task_families=FAMILIES,
         )  # fmt: skip
         (panel,) = build_panels(thresholds, scope).values()
@@ -128,7 +134,7 @@ class SimulatedSuite:
                 known,
                 status.paired_counts.get(case.id, 0),
             )
-            for case in self.training.cases
+            for case in cases
         }
         return _document(GateEvaluator(thresholds, Measured(scope=scope, results=results)))
 
@@ -154,15 +160,15 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
     verdicts, results = (*evaluator.verdicts(), *regression_verdicts(evaluator)), evaluator.measured.results
     return {
         "gates": [
-            msgspec.to_builtins(verdict) | {"fails": blocks(verdict, evaluator.thresholds, narrowed=False)}
+            msgspec.to_builtins(verdict)
+            | {"fails": blocks(verdict, evaluator.thresholds, narrowed=False), "cases": list(results)}
             for verdict in verdicts
         ],
         "cases": [
             {
                 "id": case.id, "suite": case.suite, "category": case.category, "task": case.task, "length": case.length,
                 "score": result.score and 100 * result.score, "verdict": "pass", "decided_by": "", "error": None,
-                "samples": len(result.outcomes),
-                "fails": False,
+                "samples": len(result.outcomes), "planned": case.samples, "group": case.group, "fails": False,
                 "haystacks": len({case.haystack(outcome.index) for outcome in result.outcomes}),
             }
             for case, result in ((result.case, result) for result in results.values())
@@ -180,6 +186,9 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
             }
         },
         "ruler": {"effective_length_label": None},
-        "run": {"tokens": {"computed": None}},
+        "run": {
+            "tokens": {"computed": None},
+            "options": {"journal": "", "samples": max(result.case.samples for result in results.values())},
+        },
         "likelihood": None,
     }  # fmt: skip

@@ -91,23 +91,24 @@ class Watched:
 
 
 def watch(
-    kind: Kind, *, samples: int, flips: float, correlation: float, horizon: int, above: float, seed: int
+    kind: Kind, *, samples: int, flips: float, correlation: float, horizon: int, above: float, doublings: int, seed: int
 ) -> Watched:
     """Watch one history until a step fails or it ends."""
     edge = int(np.random.default_rng([seed, 7]).integers(3, STEPS))
     training = SimulatedRun(
-        samples=samples, flips=flips, correlation=correlation, loss=lambda step: kind.loss(step, edge), seed=seed
-    )
+        samples=samples << doublings, flips=flips, correlation=correlation, loss=lambda step: kind.loss(step, edge),
+        seed=seed,
+    )  # fmt: skip
     # A flip of a right answer, which most are, lowers the mean.
     mean = 100 * (MEAN - (2 * MEAN - 1) * flips / 2)
     gate = Gate(name="mean", kind="level", above=mean - above)
     thresholds = replace(load_thresholds(SHIPPED, known_tasks=FAMILIES), gates=(gate,))
-    suite = SimulatedSuite(training, thresholds)
+    suite = SimulatedSuite(training, thresholds, samples=samples)
     options = SuiteOptions(
         given=(), checks_engine=False, seed_by_step=False, confidence=thresholds.verdict.confidence,
         drop_points=thresholds.regression.drop,
     )  # fmt: skip
-    runner = SuiteRunner(options=options, gpus=(), horizon=horizon, run=suite)
+    runner = SuiteRunner(options=options, gpus=(), horizon=horizon, doublings=doublings, run=suite)
     with tempfile.TemporaryDirectory() as name:
         history = History(Path(name))
         baselines = Baselines(history, None, drop_points=options.drop_points, needs_checkpoint=False)
@@ -159,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         histories = [
             watch(
                 kind, samples=args.samples, flips=flips, correlation=args.correlation, horizon=args.horizon,
-                above=args.above, seed=1000 * args.seed + number,
+                above=args.above, doublings=args.doublings, seed=1000 * args.seed + number,
             )
             for number in range(args.histories)
         ]  # fmt: skip
@@ -187,6 +188,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--correlation", type=float, default=0.1, help="correlation of flips on a haystack (default: 0.1)")
     add("--horizon", type=int, default=100, help="--horizon of the watch (default: 100)")
+    add(
+        "--doublings", type=int, default=2, metavar="N",
+        help="--doublings of the watch (default: 2)",
+    )  # fmt: skip
     add(
         "--above", type=float, default=0.5, metavar="POINTS",
         help="distance of the unchanged mean from its gate (default: 0.5)",

@@ -31,8 +31,12 @@ class WatchAlerts:
 
     def update(self, measurements: Sequence[WatchedCheckpoint]) -> None:
         """Bring the alerts in line with the measurements, which are in the order of steps, and print what changed."""
-        before = self.alerts
-        self.alerts = self.log.update(lambda known: missing_events(known, measurements, self._repeat_options))
+        before, most_samples = self.alerts, {known.step: known.most_samples for known in measurements}
+
+        def options_of(step: int) -> tuple[str, ...]:
+            return repeat_options(self._suite.for_step(step), most_samples.get(step))
+
+        self.alerts = self.log.update(lambda known: missing_events(known, measurements, options_of))
         for alert in self.alerts.values():
             for line in self._news(before.get(alert.id), alert):
                 self._show(line)
@@ -78,6 +82,11 @@ class WatchAlerts:
         """Record that the user was notified of an alert."""
         self.alerts = self.log.update(lambda _: [Notified(alert=alert.id)])
 
+    def cases_before(self, step: int) -> frozenset[str]:
+        """Return the ids of the cases whose open alerts begin before a step."""
+        before = [alert.episode for alert in self.open if alert.episode.first.step < step]
+        return frozenset(case.id for episode in before for case in episode.cases)
+
     @property
     def search_gpu_seconds(self) -> float:
         """GPU time of all searches."""
@@ -90,9 +99,6 @@ class WatchAlerts:
             return []
         first = f"; first alert {opened[0].id}: {headline(opened[0])}" if opened else ""
         return [f"alerts: {len(opened)} open, {len(self.alerts) - len(opened)} closed{first}"]
-
-    def _repeat_options(self, step: int) -> tuple[str, ...]:
-        return repeat_options(self._suite.for_step(step))
 
     def _news(self, before: Alert | None, alert: Alert) -> list[str]:
         """Return the lines about what has changed in an alert."""

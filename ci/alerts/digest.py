@@ -92,7 +92,12 @@ def _measured(recent: Sequence[WatchedCheckpoint]) -> list[str]:
         if of_verdict:
             parts.append(f"{len(of_verdict)} {verdict}" + ("" if verdict in ("pass", "screened") else f" ({named})"))
     count = f"{len(recent)} checkpoint{'s' * (len(recent) != 1)}"
-    return [f"{count}, steps {recent[0].step} to {recent[-1].step}: {', '.join(parts)}."]
+    suspected = [known for known in recent if known.is_suspected]
+    reasons = [f"- Step {known.step}: {_text(known.failed[0])}" for known in suspected]
+    return [
+        f"{count}, steps {recent[0].step} to {recent[-1].step}: {', '.join(parts)}.",
+        *(["", "A loss is suspected, but not shown:", "", *reasons] if suspected else []),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,12 @@ OWN = ("--lengths", "--tensorboard", "--wandb", "-k", "-m")
 FRESH_SEED = 20_000_000
 
 
-def repeat_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Return the options of a watch's runs that a repetition of some of their cases keeps, with absolute paths."""
-    kept = _without(options, OWN)
+def repeat_options(options: Sequence[str], most_samples: int | None = None) -> tuple[str, ...]:
+    """Return the options of a watch's runs that a repetition of some of their cases keeps, with absolute paths.
+
+    `most_samples` takes the place of their --samples, for a measurement that took more.
+    """
+    kept = _without(options, OWN if most_samples is None else (*OWN, "--samples"))
     words: list[str] = []
     for before, word in zip(("", *kept), kept, strict=False):
         flag, equals, value = word.partition("=")
@@ -29,7 +32,7 @@ def repeat_options(options: Sequence[str]) -> tuple[str, ...]:
             words.append(f"{flag}={_located(flag, value)}")
         else:
             words.append(_located(before, word) if before in RUN_OPTIONS and not word.startswith("-") else word)
-    return tuple(words)
+    return (*words, *([] if most_samples is None else ["--samples", str(most_samples)]))
 
 
 def _without(options: Sequence[str], flags: Sequence[str]) -> list[str]:

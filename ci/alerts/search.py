@@ -34,6 +34,8 @@ class Gap:
     good: MeasuredStep
     bad: MeasuredStep
     between: tuple[Step, ...]
+    most_samples: int | None = None
+    """The most samples of a case at the bad step, if it took more than the options plan."""
 
 
 def find_gap(
@@ -52,7 +54,8 @@ def find_gap(
     between = tuple(each.step for each in on_disk if good.step < each.step.number < bad.step)
     measured = {known.checkpoint for known in measurements if not known.is_gone}
     has_skipped = any(str(step.path) not in measured for step in between)
-    return Gap(good=good, bad=bad, between=between) if has_skipped else None
+    most_samples = next((known.most_samples for known in measurements if known.checkpoint == bad.checkpoint), None)
+    return Gap(good=good, bad=bad, between=between, most_samples=most_samples) if has_skipped else None
 
 
 def is_searched(alert: Alert, gap: Gap) -> bool:
@@ -91,7 +94,8 @@ def run_search(
         [
             sys.executable, "-P", "-m", "longctx", "bisect", "--good", gap.good.checkpoint, "--bad", gap.bad.checkpoint,
             *cases, "--out", str(folder), "--config", str(config), *(["-n", str(len(gpus))] if len(gpus) > 1 else []),
-            *_accepted(options), "--checkpoints", *patterns,
+            *_accepted(options), *([] if gap.most_samples is None else ["--samples", str(gap.most_samples)]),
+            "--checkpoints", *patterns,
         ],
         report=folder / RESULT, log=log, environment={"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else None,
     )  # fmt: skip

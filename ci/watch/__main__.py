@@ -124,6 +124,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
         anchor=parsed.anchor,
         horizon=parsed.horizon,
         screen_samples=parsed.screen,
+        doublings=parsed.doublings,
         suite=suite,
         execution=execution,
         launch=parsed.launch,

@@ -20,7 +20,7 @@ ACCEPTED: tuple[Verdict, ...] = ("pass", "screened", "inconclusive")
 # A checkpoint's directory and fingerprint: a checkpoint that is written again is another one.
 Key = tuple[str, str]
 # Keys of the history file and the webhook that differ from the names of the fields.
-JSON_KEYS = {"verdict": "word", "exit_code": "code", "is_gone": "gone"}
+JSON_KEYS = {"verdict": "word", "exit_code": "code", "is_gone": "gone", "is_suspected": "suspected"}
 FIELDS = {key: name for name, key in JSON_KEYS.items()}
 
 
@@ -84,6 +84,10 @@ class WatchedCheckpoint:
     """None for a checkpoint that was not screened."""
     tokens: int | None = None
     """The tokens that the checkpoint computed for its gates; None if they were not run or are not known."""
+    most_samples: int | None = None
+    """The most samples of a case, if a suspected loss took more of them than the options plan; None elsewhere."""
+    is_suspected: bool = False
+    """True if it is inconclusive because of a loss that few unchanged models have, and that is not shown."""
     is_gone: bool = False
     """True if the checkpoint is no longer on disk as it was measured."""
     is_deleted: bool = False
@@ -92,6 +96,11 @@ class WatchedCheckpoint:
     @property
     def key(self) -> Key:
         return (self.checkpoint, self.fingerprint)
+
+    @property
+    def suspicion(self) -> str:
+        """What is said beside the verdict of a suspected loss; empty without one."""
+        return "a loss is suspected, but not shown" if self.is_suspected else ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the measurement under the keys of the history file."""

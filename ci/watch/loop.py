@@ -25,7 +25,7 @@ from longctx.ci.watch.every_nth import every_nth
 from longctx.ci.watch.history import ACCEPTED, History, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner, screen_lines, screen_summary
 from longctx.ci.watch.notify import Deliveries, Notice, Notifier
-from longctx.ci.watch.pages import WatchedRun, write_index
+from longctx.ci.watch.pages import WatchedRun, suspicion_line, write_index
 from longctx.ci.watch.scores import changes, mean_scores, sample_counts, score_lines
 from longctx.fixtures.cli import print_line
 
@@ -66,6 +66,8 @@ class WatchSettings:
     """The number of checkpoints that share the probability of a wrong failure."""
     screen_samples: int | None
     """The number of samples of every case that screen a checkpoint; None to measure all checkpoints at length."""
+    doublings: int
+    """How often the samples of a checkpoint are doubled where a loss is suspected."""
     suite: SuiteOptions
     """The user's pytest options."""
     execution: Execution
@@ -110,7 +112,7 @@ class Watch:
         )  # fmt: skip
         self.runner = SuiteRunner(
             options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor,
-            screen_samples=settings.screen_samples,
+            screen_samples=settings.screen_samples, doublings=settings.doublings,
         )  # fmt: skip
         self.alerts = WatchAlerts(settings.out, settings.suite, searches=settings.searches, show=print_line)
         self._in_progress: dict[Future[CheckpointResult], _Started] = {}
@@ -243,7 +245,7 @@ class Watch:
             gpus=self._free_gpus.pop(),
             seconds=time.monotonic(),
         )
-        runner = replace(self.runner, gpus=started.gpus)
+        runner = replace(self.runner, gpus=started.gpus, alerted=self.alerts.cases_before(step.number))
         future = self.settings.execution.submit(runner.measure, checkpoint, baselines, started.report)
         self._in_progress[future] = started
 
@@ -292,7 +294,7 @@ class Watch:
             verdict=result.verdict,
             exit_code=result.exit_code,
             failed=result.reasons,
-            report=str(result.engine_check or started.report),
+            report=str(result.file or started.report),
             baseline=good.step if good else None,
             effective_length=result.report.ruler.effective_length_label if result.report else None,
             gpu_seconds=round(gpu_seconds, 1),
@@ -305,10 +307,12 @@ class Watch:
             cases=result.cases,
             compared_with=result.compared_with,
             tokens=result.tokens,
+            most_samples=result.most_samples,
+            is_suspected=result.is_suspected,
             is_gone=result.verdict == "gone",
         )
         self.history.add(measurement)
-        print_timed(f"step {measurement.step}: {measurement.verdict}")
+        print_timed(f"step {measurement.step}: {': '.join(filter(None, (measurement.verdict, measurement.suspicion)))}")
         earlier = [other for other in self.history.by_step if other.step < measurement.step]
         for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement, earlier)):
             print_line(f"    {line}")
@@ -364,6 +368,7 @@ class Watch:
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
         return [
             f"{measured}: {', '.join(counts) or 'nothing measured'}{mean}",
+            *suspicion_line(measurements),
             *self._skipped_line(),
             *self.alerts.summary(),
             *screen_summary(measurements),

@@ -5,11 +5,15 @@ A run of the gates has its own probability of error, and a watch makes many runs
 move by chance from checkpoint to checkpoint fail none. Checkpoints that pass, which are most, cost nothing more. With
 --screen, those that seem to have lost nothing against the anchor end with a few samples instead. With --invariance, a
 run of its own checks the engine first, and a checkpoint whose engine fails is not measured.
+
+A loss that is suspected and not shown is measured further at once, while the checkpoint is there: on twice as many
+samples, and again, until it is shown, or refuted, or suspected no more. Every such look has a share of the probability
+of error that is fixed beforehand, half of it the first one (Bonferroni), so that the promise holds for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +33,8 @@ from longctx.plugins.report.sections.invariance import failed_properties
 
 OPEN = ("inconclusive", "lost here")
 LAST_GOOD = "last-good"
+# The folder of the reports on more samples, with their number.
+MORE_SAMPLES = "samples-{}"
 ENGINE_CHECK = "invariance"
 # The check alone, whatever cases the user's options select.
 CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
@@ -50,8 +56,13 @@ class CheckpointResult:
     """What the comparisons say of every case, by id; empty if none was completed."""
     compared_with: str | None = None
     """The checkpoint, or else the report, that the cases were compared with; None without a baseline."""
-    engine_check: Path | None = None
-    """The report of a check that failed or could not be made, where it is written; None if there was a comparison."""
+    file: Path | None = None
+    """Where the report is, if not in the first comparison's file: that of a check of the engine which failed or could
+    not be made, or that of a comparison on more samples."""
+    most_samples: int | None = None
+    """The most samples of a case, if a suspected loss took more of them than the options plan."""
+    is_suspected: bool = False
+    """True if it is inconclusive because of a loss that few unchanged models have."""
     screen: Screening | None = None
     """None for a checkpoint that was not screened."""
 
@@ -72,6 +83,10 @@ class SuiteRunner:
     """The number of checkpoints that share the probability of a wrong failure."""
     screen_samples: int | None = None
     """The number of samples of every case that screen a checkpoint; None to measure all checkpoints at length."""
+    doublings: int = 0
+    """How often the samples are doubled where a loss is suspected."""
+    alerted: Collection[str] = ()
+    """The ids of cases whose loss is known from an earlier step; it is no news, and takes no more samples."""
     run: Callable[..., SuiteRun] = field(default_factory=lambda: run_suite)
     """Runs pytest; a simulation has one that runs no model."""
     executor: Executor = field(default_factory=LocalProcesses)
@@ -124,13 +139,41 @@ class SuiteRunner:
             reasons=findings or (f"invariance: {why}",),
             exit_code=run.exit_code,
             report=None,
-            engine_check=file,
+            file=file,
         )
 
     def _compare(
         self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int
     ) -> CheckpointResult:
-        return _result(self._run(checkpoint, baseline, report, series), baseline)
+        """Compare a checkpoint, on twice as many samples as long as a loss is suspected."""
+        share = 2 * series if self.doublings else series
+        result = _result(self._run(checkpoint, baseline, report, share), baseline)
+        for _ in range(self.doublings):
+            samples = None if result.report is None else self._more_samples(result.report, baseline)
+            if samples is None:
+                break
+            file = report.parent / MORE_SAMPLES.format(samples) / report.name
+            share = 2 * self.doublings * series
+            more = _result(self._run(checkpoint, baseline, file, share, "--samples", str(samples)), baseline)
+            if more.verdict not in ("pass", "inconclusive", "fail"):
+                # A baseline that is gone by now, say, takes nothing back.
+                why = f"not measured on {samples} samples of each case: {more.reasons[0]}"
+                return replace(result, reasons=(*result.reasons, why))
+            why = f"measured on up to {samples} samples of each case, because a loss was suspected"
+            result = replace(more, reasons=(*more.reasons, why), file=file, most_samples=samples)
+        return result
+
+    def _more_samples(self, report: JsonReport, baseline: ComparedCheckpoint | None) -> int | None:
+        """Return twice the samples of a comparison that suspects a loss; None if it suspects none that is news.
+
+        Also None if the baseline cannot answer any more, or there are no more samples.
+        """
+        if baseline is None or (baseline.checkpoint is None and (baseline.argument or "").endswith(".json")):
+            return None
+        suspected = {case for gate in report.gates if gate.suspected for case in gate.cases}
+        samples = int(report.run.options["samples"])
+        has_more = any(case.planned > samples - case.group for case in report.cases if case.id in suspected)
+        return 2 * samples if has_more and not suspected <= {*self.alerted} else None
 
     def _run(
         self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int, *more: str
@@ -185,6 +228,9 @@ def _result(run: SuiteRun, baseline: ComparedCheckpoint | None) -> CheckpointRes
         report=run.report,
         cases={} if run.report is None else case_outcomes(run.report),
         compared_with=None if baseline is None else str(baseline.checkpoint or baseline.argument),
+        is_suspected=verdict == "inconclusive"
+        and run.report is not None
+        and any(gate.suspected for gate in run.report.gates),
     )
 
 
@@ -198,6 +244,7 @@ def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResul
     worst = min(first, second, key=lambda result: SEVERITY.index(result.verdict))
     # Only a loss that the second comparison shows is described by it.
     compared = second if second.verdict == "fail" and second.cases else first
+    is_suspected = worst.verdict == "inconclusive" and (first.is_suspected or second.is_suspected)
     return CheckpointResult(
         verdict=worst.verdict,
         reasons=(*first.reasons, *second.reasons),
@@ -205,6 +252,9 @@ def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResul
         report=first.report,
         cases={name: _with_worse_state(case, first, second, name) for name, case in compared.cases.items()},
         compared_with=compared.compared_with,
+        file=first.file,
+        most_samples=compared.most_samples,
+        is_suspected=is_suspected,
     )
 
 

@@ -82,7 +82,11 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
         return "open", "Nothing measured", ""
     last = measurements[-1]
     if not bad:
-        return "pass", f"No checkpoint fails, up to step {last.step:,}", ""
+        suspected = next((known for known in measurements if known.is_suspected), None)
+        headline = f"No checkpoint fails, up to step {last.step:,}"
+        if suspected is None:
+            return "pass", headline, ""
+        return "open", f"{headline}; a loss is suspected at step {suspected.step:,}", _reason(suspected)
     good = [place for place, measurement in enumerate(measurements) if measurement.verdict in ACCEPTED]
     if last.verdict in ACCEPTED:
         worst = bad[-1]
@@ -95,6 +99,12 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
         since = f"since {culprit_text(found)}, by a search"
         before = f"; the last good one is step {found.culprit.last_good:,}"
     return "fail", f"{last.verdict.upper()} {since}{before}", _reason(first)
+
+
+def suspicion_line(measurements: Sequence[WatchedCheckpoint]) -> list[str]:
+    """Return the steps at which a loss is suspected; nothing without any."""
+    steps = [str(known.step) for known in measurements if known.is_suspected]
+    return [f"a loss is suspected, but not shown: step {', '.join(steps)}"] if steps else []
 
 
 def _steps(alert: Alert) -> set[int]:
@@ -192,18 +202,20 @@ def _chosen(
 def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[WatchedCheckpoint]) -> dict[str, Any]:
     # Texts, because the history may hold a path that no file can have.
     report, _ = os.path.splitext(measurement.report)
-    directory, name = os.path.split(report)
+    name = os.path.basename(report)
     files = {
         "page": f"{report}.html",
         "log": f"{report}.log",
-        "against the last good step": os.path.join(directory, LAST_GOOD, f"{name}.html"),
-        "invariance": os.path.join(directory, ENGINE_CHECK, f"{name}.html"),
-        "screen": os.path.join(directory, SCREEN, f"{name}.html"),
+        "on fewer samples": os.path.join(folder, f"{name}.html") if measurement.most_samples else "",
+        "against the last good step": os.path.join(folder, LAST_GOOD, f"{name}.html"),
+        "invariance": os.path.join(folder, ENGINE_CHECK, f"{name}.html"),
+        "screen": os.path.join(folder, SCREEN, f"{name}.html"),
     }
     gone = ["the checkpoint is no longer on disk"] * measurement.is_gone
     return {
         "step": f"{measurement.step:,}",
         "verdict": measurement.verdict,
+        "suspicion": measurement.suspicion,
         "scores": score_lines(measurement, earlier),
         "reasons": [visible_line(line) for line in (*gone, *measurement.failed, *screen_lines(measurement.screen))],
         "minutes": f"{measurement.gpu_seconds / 60:.1f}",

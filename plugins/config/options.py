@@ -469,6 +469,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--screen", kind="whole number", declarer="watch", table="watch", minimum=2, metavar="N",
         help="first compare N samples of every case by likelihood; measure at length only where these show a loss",
         accepted="a number of samples of every case of at least 2"),
+    Option(flag="--doublings", kind="whole number", declarer="watch", table="watch", minimum=0, default=2, metavar="N",
+        help="double a checkpoint's samples so often while a loss is suspected, but not shown", shown_default="2",
+        accepted="a number of doublings of at least 0"),
     Option(flag="--once", kind="flag", declarer="watch", table="watch",
         help="end when every complete checkpoint is measured, for cron"),
 

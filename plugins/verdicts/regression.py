@@ -2,7 +2,8 @@
 
 A loss on the planned samples fails a run if it is shown for the model: by evidence on the model before all pairs are
 known, by the exact test of all pairs of the panel, or by that of all panels together. Else it is "lost here": the
-samples have lost too much, as those of an unchanged model sometimes do.
+samples have lost too much, as those of an unchanged model sometimes do. Where they seldom do, the loss is suspected,
+and more samples may show it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ ROUNDING = 1e-6
 SAME_CHECKPOINT = "the baseline is the same checkpoint: a comparison with itself is most often a wrong path"
 # Rarer losses are not told apart.
 MOST_DRAWS = 1_000_000
+# A loss that is not shown is suspected if a run of an unchanged model has one as large with at most this probability.
+SUSPECTED_P_VALUE = 0.2
 
 ComparedPanel = tuple[Panel, Mapping[SampleRef, float], Mapping[SampleRef, float]]
 """A panel with the scores of the model and of the baseline on its samples."""
@@ -76,6 +79,9 @@ class PanelDecision:
     is_bound: bool = False
     """True if the probability is at most `p_value`."""
 
+    is_suspected: bool = False
+    """True if the loss is not shown, and few runs of an unchanged model have one as large."""
+
 
 def compare_panels(compared: Sequence[ComparedPanel], control_variate: Scores | None = None) -> list[PanelDecision]:
     """Decide on all panels of a run. A loss that one panel leaves in doubt is tested on all of them together."""
@@ -88,10 +94,13 @@ def compare_panels(compared: Sequence[ComparedPanel], control_variate: Scores | 
             (panel.non_inferiority, panel.queue(panel.cases), panel.differences(scores, baseline))
             for panel, scores, baseline in compared
         )
-    return [_comparison(panel, analysis, pooled) for (panel, *_), analysis in zip(compared, analyses, strict=True)]
+    return [
+        _comparison(panel, analysis, pooled, panels=len(compared))
+        for (panel, *_), analysis in zip(compared, analyses, strict=True)
+    ]
 
 
-def _comparison(panel: Panel, analysis: InterimAnalysis, pooled: float | None) -> PanelDecision:
+def _comparison(panel: Panel, analysis: InterimAnalysis, pooled: float | None, *, panels: int) -> PanelDecision:
     confirmation = None if panel.non_inferiority is None else panel.non_inferiority.confirmation
     decision, p_value = None if analysis.decision is None else analysis.decision.verdict, analysis.p_value
     if confirmation is None or decision == "pass":
@@ -105,7 +114,11 @@ def _comparison(panel: Panel, analysis: InterimAnalysis, pooled: float | None) -
         return PanelDecision(analysis=analysis, decision=None, p_value=p_value)
     if analysis.is_doubtful and pooled is not None and pooled <= (confirmation.pooled or 0.0):
         return PanelDecision(analysis=analysis, decision="fail", p_value=pooled)
-    return PanelDecision(analysis=analysis, decision="lost here", p_value=p_value)
+    # Of a run of several panels, half of the error belongs to each kind of test (Bonferroni), as for failures.
+    of_run = p_value if panels == 1 else 2 * min(panels * p_value, 1.0 if pooled is None else pooled)
+    return PanelDecision(
+        analysis=analysis, decision="lost here", p_value=p_value, is_suspected=of_run <= SUSPECTED_P_VALUE
+    )
 
 
 def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
@@ -183,6 +196,7 @@ def _verdict(
         reason=reason,
         detectable=None if detectable is None else to_points(detectable),
         p_value=found.p_value if change else None,
+        suspected=found.is_suspected and word == "lost here",
     )
 
 
@@ -276,7 +290,9 @@ def _chance_text(word: VerdictWord, found: PanelDecision) -> str:
     is_bound = found.is_bound or found.p_value * MOST_DRAWS < 1
     draws = _rounded(min(MOST_DRAWS, 1 / found.p_value)).replace(",", " ")
     chance = f"an unchanged model loses as much in {'at most ' if is_bound else ''}1 of {draws} draws"
-    return f"; {chance}" + (": not failed" if word == "lost here" else "")
+    if word == "lost here":
+        chance += ": suspected, not failed" if found.is_suspected else ": not failed"
+    return f"; {chance}"
 
 
 def _rounded(number: float) -> str:

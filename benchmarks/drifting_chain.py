@@ -1,0 +1,76 @@
+"""Write a chain of checkpoints that drift at every step, with a fault from one step on, and repaired ones after it.
+
+    python -m benchmarks.drifting_chain CKPT out/chain --steps 25 --fault-from 15 --repaired-from 25
+
+The drift adds noise to every weight matrix at every step, on top of that of the steps before. The fault empties the
+output projections of the attention in some layers, which is a fault of this benchmark alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
+from longctx.fixtures.faults.inject import write_faulty
+
+# The standard deviation of one step's noise relative to that of each weight matrix.
+DRIFT = 0.002
+LAYERS = (8, 10, 12, 14, 16, 18)
+OUTPUT = re.compile(rf"\.layers\.({'|'.join(map(str, LAYERS))})\.self_attn\.o_proj\.weight$")
+
+
+class Chain:
+    """The weights of a checkpoint while they drift."""
+
+    def __init__(self) -> None:
+        self._noise: dict[str, Tensor] = {}
+        """The noise of all steps so far, by weight matrix, in units of its standard deviation."""
+
+    def take_step(self, content: CheckpointContent, *, step: int, is_faulty: bool) -> None:
+        """Add a step's noise to that of the steps before, and change the checkpoint's weights by all of it."""
+        generator = torch.Generator().manual_seed(step)
+        for name, stored in content.tensors.items():
+            if stored.dim() != 2:
+                continue
+            noise = self._noise.setdefault(name, torch.zeros(stored.shape))
+            noise += torch.randn(stored.shape, generator=generator)
+            weights = stored.float()
+            content.tensors[name] = (weights + DRIFT * weights.std() * noise).to(stored.dtype)
+            if is_faulty and OUTPUT.search(name):
+                content.tensors[name] = torch.zeros_like(stored)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the chain, and return 0."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("checkpoint", type=Path, metavar="CKPT")
+    parser.add_argument("out", type=Path, metavar="DIR")
+    parser.add_argument("--steps", type=int, default=24, help="checkpoints of the chain (default: 24)")
+    parser.add_argument("--fault-from", type=int, default=15, metavar="STEP", help="the first bad step (default: 15)")
+    parser.add_argument("--repaired-from", type=int, default=sys.maxsize, metavar="STEP", help="none by default")
+    args = parser.parse_args(arguments)
+    checkpoint, chain = read_checkpoint(str(args.checkpoint.resolve())), Chain()
+    for step in range(1, args.steps + 1):
+        is_faulty = args.fault_from <= step < args.repaired_from
+
+        def change(content: CheckpointContent, strength: float, step: int = step, is_faulty: bool = is_faulty) -> None:
+            chain.take_step(content, step=step, is_faulty=is_faulty)
+
+        fault = CheckpointFault(
+            name="drift", summary="", threads=(), scale="", usual=1.0, change=change, needs_weights=True
+        )  # fmt: skip
+        write_faulty(checkpoint, args.out / f"step-{step}", fault, 1.0)
+        print(args.out / f"step-{step}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
