@@ -4,7 +4,8 @@
 
 No model runs: differences between model and baseline are drawn on the samples of RULER's 13 tasks with the haystacks
 that these tasks have, and the code and thresholds of the suite decide. The models of a pair are equal, or one has lost
-points; besides, some answers flip. `correlation` is that of the differences on one haystack.
+points; besides, some answers flip. `correlation` is that of the differences on one haystack. With --doublings, a run
+that suspects a loss is repeated on twice as many samples, as a watch does it.
 
 Limits: exit code 1 if more than 1 % of the runs of a cell fail an unchanged model, by more than chance explains.
 """
@@ -59,6 +60,7 @@ def _design(samples: int, lengths: int) -> Design:
 
 DESIGNS = (
     _design(8, 6), _design(16, 6), _design(24, 6), _design(24, 48), _design(100, 6), _design(500, 6),
+    Design(name="2 x 100", tasks=(ALONE, "niah_multikey_1"), samples=(100, 100), lengths=1),
     Design(name="1 x 48", tasks=(ALONE,), samples=(48,), lengths=1),
     Design(name="1 x 500", tasks=(ALONE,), samples=(500,), lengths=1),
     Design(name="13 unequal", tasks=tuple(RULER), samples=UNEQUAL, lengths=1),
@@ -66,10 +68,23 @@ DESIGNS = (
 )  # fmt: skip
 
 
-class SimulatedPairs:
-    """Draws of the pairs of whole runs of one design."""
+ComparedPanels = list[tuple[Panel, dict[SampleRef, float], dict[SampleRef, float]]]
+"""The panels of a run with the scores of the model and of its baseline."""
 
-    def __init__(self, design: Design, *, series: int = 1):
+
+class SimulatedPairs:
+    """Draws of the pairs of whole runs of one design.
+
+    `larger` is the same design with twice as many samples, for runs that suspect a loss.
+    """
+
+    def __init__(self, design: Design, *, series: int = 1, doublings: int = 0, is_first: bool = True):
+        more = replace(design, samples=tuple(2 * samples for samples in design.samples))
+        # Half of the error belongs to the first look, as in a watch.
+        share = series * 2 * max(1, doublings) if is_first else series
+        self.larger = SimulatedPairs(more, series=share, doublings=doublings - 1, is_first=False) if doublings else None
+        if is_first and doublings:
+            series *= 2
         lengths = tuple(1024 * (number + 1) for number in range(design.lengths))
         cases = [
             Case(
@@ -92,12 +107,14 @@ class SimulatedPairs:
 
     def draw(
         self, rng: np.random.Generator, *, flips: float, correlation: float, lost: Sequence[float]
-    ) -> list[tuple[Panel, dict[SampleRef, float], dict[SampleRef, float]]]:
+    ) -> ComparedPanels:
         """Return the scores of a model and of its baseline on all panels.
 
         `lost` has the points that the model has lost, at all lengths or at each.
         """
-        compared = []
+        if self.larger is not None:
+            return self.with_own_panels(self.larger.draw(rng, flips=flips, correlation=correlation, lost=lost))
+        compared: ComparedPanels = []
         for place, (panel, haystacks) in enumerate(zip(self.panels, self._haystacks, strict=True)):
             loss = lost[place % len(lost)] / 100
             own, shared = rng.random(haystacks.size), rng.random(haystacks.max() + 1)[haystacks]
@@ -115,6 +132,10 @@ class SimulatedPairs:
                 )
             )
         return compared
+
+    def with_own_panels(self, compared: ComparedPanels) -> ComparedPanels:
+        """Return the panels of this design with the scores of one with more samples, all of which stay known."""
+        return [(panel, scores, baseline) for panel, (_, scores, baseline) in zip(self.panels, compared, strict=True)]
 
 
 def _numbers(panel: Panel) -> NDArray[np.intp]:
@@ -146,15 +167,24 @@ def measure(
     failed = lost_here = 0
     pairs, decided = [], []
     for _ in range(runs):
-        compared = simulated.draw(rng, flips=flips, correlation=correlation, lost=lost)
+        look, compared = simulated, simulated.draw(rng, flips=flips, correlation=correlation, lost=lost)
         comparisons = compare_panels(compared)
+        known: list[set[SampleRef]] = [set() for _ in compared]
+        while look.larger is not None and any(each.is_suspected for each in comparisons):
+            for refs, panel in zip(known, look.panels, strict=True):
+                refs.update(panel.order)
+            look = look.larger
+            compared = look.with_own_panels(compared)
+            comparisons = compare_panels(compared)
         words = [comparison.decision for comparison in comparisons]
         failed += "fail" in words
         lost_here += "lost here" in words and "fail" not in words
         # Where one panel was in doubt, all pairs of all panels were measured.
         is_pooled = len(comparisons) > 1 and any(comparison.analysis.is_doubtful for comparison in comparisons)
-        seen = [len(panel.order) if is_pooled else each.analysis.samples
-                for (panel, *_), each in zip(compared, comparisons, strict=True)]  # fmt: skip
+        seen = [
+            len(refs.union(panel.order[: len(panel.order) if is_pooled else each.analysis.samples]))
+            for refs, (panel, *_), each in zip(known, compared, comparisons, strict=True)
+        ]
         pairs.append(float(np.mean(seen)))
         if "fail" in words:
             decided.append(seen[words.index("fail")])
@@ -164,12 +194,12 @@ def measure(
     )  # fmt: skip
 
 
-def false_failures(designs: Sequence[Design], *, runs: int, seed: int, series: int) -> Iterator[float]:
+def false_failures(designs: Sequence[Design], *, runs: int, seed: int, series: int, doublings: int) -> Iterator[float]:
     """Print a line for every cell of unchanged models, and yield the share of its runs that fail."""
     print(f"{'design':<20} {'panels':>6} {'flips':>6} {'correlation':>11} {'runs':>6} {'fail':>7} {'lost here':>10} "
           f"{'pairs a panel':>14}")  # fmt: skip
     for design in designs:
-        simulated = SimulatedPairs(design, series=series)
+        simulated = SimulatedPairs(design, series=series, doublings=doublings)
         count = max(200, min(runs, round(runs * MOST_PAIRS / simulated.pairs)))
         for flips in FLIPS:
             for correlation in CORRELATIONS:
@@ -188,12 +218,12 @@ FLIPS, CORRELATIONS = (0.01, 0.05, 0.1, 0.2), (0.0, 0.1, 0.3, 0.6)
 MOST_PAIRS = 8000
 
 
-def print_power(designs: Sequence[Design], *, runs: int, seed: int) -> None:
+def print_power(designs: Sequence[Design], *, runs: int, seed: int, series: int, doublings: int) -> None:
     """Print how often losses are found, and the pairs that takes."""
     print(f"\n{'design':<20} {'flips':>6} {'correlation':>11} {'lost points':<22} {'fail':>7} {'lost here':>10} "
           f"{'pairs a panel':>14} {'until the failure, median':>26}")  # fmt: skip
     for design in designs:
-        simulated = SimulatedPairs(design)
+        simulated = SimulatedPairs(design, series=series, doublings=doublings)
         count = max(100, min(runs, round(runs * MOST_PAIRS / simulated.pairs)))
         at_one = [0.0] * (design.lengths - 1)
         for flips, correlation in ((0.0, 0.0), (0.01, 0.3), (0.05, 0.3), (0.1, 0.3)):
@@ -215,14 +245,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=1000, help="runs of every cell of a small design (default: 1000)")
     parser.add_argument("--designs", default="", help="only these designs, separated by commas")
     parser.add_argument("--series", type=int, default=1, help="the runs that share the probability (default: 1)")
+    parser.add_argument("--doublings", type=int, default=0, help="looks at twice as many samples (default: 0)")
     parser.add_argument("--power", action="store_true", help="measure which losses are found instead")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
     designs = [design for design in DESIGNS if not args.designs or design.name in args.designs.split(",")]
     if args.power:
-        print_power(designs, runs=args.runs, seed=args.seed)
+        print_power(designs, runs=args.runs, seed=args.seed, series=args.series, doublings=args.doublings)
         return 0
-    excess = list(false_failures(designs, runs=args.runs, seed=args.seed, series=args.series))
+    excess = list(false_failures(designs, runs=args.runs, seed=args.seed, series=args.series, doublings=args.doublings))
     return int(max(excess) > PROMISED)
 
 

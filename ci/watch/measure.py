@@ -146,7 +146,7 @@ class SuiteRunner:
         self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int
     ) -> CheckpointResult:
         """Compare a checkpoint, on twice as many samples as long as a loss is suspected."""
-        share = 2 * series if self.doublings else series
+        share = series if baseline is None or not self.doublings else 2 * series
         result = _result(self._run(checkpoint, baseline, report, share), baseline)
         for _ in range(self.doublings):
             samples = None if result.report is None else self._more_samples(result.report, baseline)

@@ -30,7 +30,8 @@ ROUNDING = 1e-6
 SAME_CHECKPOINT = "the baseline is the same checkpoint: a comparison with itself is most often a wrong path"
 # Rarer losses are not told apart.
 MOST_DRAWS = 1_000_000
-# A loss that is not shown is suspected if a run of an unchanged model has one as large with at most this probability.
+# A loss that is not shown is suspected if a run of an unchanged model has one as large with at most this probability,
+# which the test on each panel and the test on all panels together share (Bonferroni), as they share that of failures.
 SUSPECTED_P_VALUE = 0.2
 
 ComparedPanel = tuple[Panel, Mapping[SampleRef, float], Mapping[SampleRef, float]]
@@ -114,8 +115,7 @@ def _comparison(panel: Panel, analysis: InterimAnalysis, pooled: float | None, *
         return PanelDecision(analysis=analysis, decision=None, p_value=p_value)
     if analysis.is_doubtful and pooled is not None and pooled <= (confirmation.pooled or 0.0):
         return PanelDecision(analysis=analysis, decision="fail", p_value=pooled)
-    # Of a run of several panels, half of the error belongs to each kind of test (Bonferroni), as for failures.
-    of_run = p_value if panels == 1 else 2 * min(panels * p_value, 1.0 if pooled is None else pooled)
+    of_run = 2 * min(panels * p_value, 1.0 if pooled is None else pooled)
     return PanelDecision(
         analysis=analysis, decision="lost here", p_value=p_value, is_suspected=of_run <= SUSPECTED_P_VALUE
     )

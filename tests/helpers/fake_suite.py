@@ -25,8 +25,11 @@ class FakeSuite:
         samples: Mapping[int, int] | None = None,
         rises: Mapping[int, float | None] | None = None,
         forgetful: Sequence[int] = (),
+        suspected: Mapping[int, Sequence[str]] | None = None,
+        most_samples: int = 1000,
     ):
-        """`regressing` are the differences from the baseline in points, by step.
+        """`regressing` are the differences from the baseline in points, by step. `suspected` are the words of the
+        comparison of a step on 100 samples, on 200, ...; there, a loss that is lost here is suspected.
 
         `rises` are those of the loss of the gold answers in nats; None where it is not known. The engine of the
         `forgetful` steps fails a property of --invariance.
@@ -35,6 +38,9 @@ class FakeSuite:
         self.regressing, self.scores, self.samples = regressing or {}, scores or {}, samples or {}
         self.rises = rises or {}
         self.forgetful = forgetful
+        self.suspected = {step: iter(words) for step, words in (suspected or {}).items()}
+        self.most_samples = most_samples
+        self.asked: list[tuple[int, str | None, str | None]] = []
         self.checked: list[int] = []
         self.screened: list[int] = []
         self.seeds: list[str | None] = []
@@ -61,6 +67,7 @@ class FakeSuite:
         self.baselines.append(baseline)
         self.seeds.append(option.get("--seed"))
         self.series.append(option.get("--series"))
+        self.asked.append((step, option.get("--samples"), option.get("--series")))
         if step in self.broken:
             return SuiteRun(exit_code=4, report=None, reason="--lengths: unknown '8kb'; write 8k")
         fails = step in self.failing
@@ -76,21 +83,25 @@ class FakeSuite:
         report.parent.mkdir(exist_ok=True, parents=True)
         report.write_text("{}")
         report.with_suffix(".html").write_text("")
+        comparison = next(self.suspected[step]) if step in self.suspected else self._comparison(step)
         regression = {
-            "name": "regression at 8k", "kind": "regression", "blocking": True, "verdict": self._comparison(step),
+            "name": "regression at 8k", "kind": "regression", "blocking": True, "verdict": comparison,
             "reason": "worse", "measured": self.regressing.get(step, 0.0),
-            "fails": self._comparison(step) not in ("pass", "lost here"),
+            "fails": comparison not in ("pass", "lost here"), "cases": ["test_ruler[qa_1-8k]"],
+            "suspected": comparison == "lost here" and step in self.suspected,
         }  # fmt: skip
+        samples = int(option.get("--samples", 100))
         case = {
             "id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "haystacks": 30,
             "score": self.scores.get(step, 90.0), "samples": self.samples.get(step, 40),
             "verdict": "pass", "fails": False, "decided_by": "all planned samples", "error": None,
+            "planned": min(samples, self.most_samples),
         }  # fmt: skip
         written: dict[str, Any] = {
             "gates": [gate, unmeasured, regression],
             "cases": [case],
             "ruler": {"effective_length_label": "8192"},
-            "run": {"tokens": {"computed": 9000}},
+            "run": {"tokens": {"computed": 9000}, "options": {"samples": samples}},
             "likelihood": None,
         }
         if compared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import shutil
 import signal
 import threading
@@ -65,7 +66,7 @@ def test_a_step_is_compared_with_the_last_good_one_only_if_that_is_better_than_t
     # A step that fails against the anchor is not compared with the last good one.
     assert suite.runs == [(1, None), (2, "1"), (3, "1"), (4, "1"), (5, "1"), (5, "3")]
     # The comparisons of each of 100 checkpoints share its probability of error.
-    assert suite.series == ["100", "100", "100", "200", "200", "200"]
+    assert suite.series == ["100", "200", "200", "400", "400", "400"]
     # Nothing is known of a step that was compared with another anchor.
     named = FakeSuite()
     for step in (6, 7):
@@ -124,6 +125,72 @@ def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_
     write_step(tmp_path / "run", 4)
     assert start(shown) == 1
     assert events(tmp_path)[-1]["word"] == "fail"
+
+
+def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
+    tmp_path: Path, start: Start, capsys: Any
+) -> None:
+    for step in (1, 2, 3, 4):
+        write_step(tmp_path / "run", step)
+    lost = "lost here"
+    suite = FakeSuite(suspected={2: [lost, "pass"], 3: [lost, lost, lost], 4: [lost, lost, "fail"]})
+    assert start(suite) == 1
+    # Half of the probability of error of a checkpoint belongs to its first look.
+    looks = [(None, "200"), ("200", "400"), ("400", "400")]
+    assert suite.asked == [
+        (1, None, "100"), *((2, *look) for look in looks[:2]), *((3, *look) for look in looks),
+        *((4, *look) for look in looks),
+    ]  # fmt: skip
+    lines = events(tmp_path)
+    assert [(line["step"], line["word"], line["suspected"], line["most_samples"]) for line in lines] == [
+        (1, "pass", False, None), (2, "pass", False, 200), (3, "inconclusive", True, 400), (4, "fail", False, 400)
+    ]  # fmt: skip
+    assert Path(lines[3]["report"]).parent == tmp_path / "out" / "samples-400"
+    printed = capsys.readouterr().out
+    assert "step 3: inconclusive: a loss is suspected, but not shown" in printed
+    assert "measured on up to 400 samples of each case, because a loss was suspected" in printed
+    # The alert repeats the measurement that showed the loss.
+    assert re.search(r"again +longctx run .* --samples 400 ", printed)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "a loss is suspected, but not shown: step 3" in page
+    assert re.findall(r'href="([^"]*)">on fewer samples', page) == [
+        f"{name}.html" for name in (Path(line["report"]).stem for line in reversed(lines)) if "step-1-" not in name
+    ]
+
+
+def test_a_suspected_loss_takes_no_more_samples_where_they_would_tell_nothing(tmp_path: Path, start: Start) -> None:
+    for step in (1, 2, 3):
+        write_step(tmp_path / "run", step)
+    lost = "lost here"
+    # All questions of the case are planned already.
+    short = FakeSuite(suspected={2: [lost], 3: ["fail"]}, most_samples=60)
+    assert start(short) == 1
+    # An alert is open for the case, so its later losses are no news; and the anchor's checkpoint is gone.
+    known, gone = FakeSuite(suspected={4: [lost]}), FakeSuite(suspected={5: [lost]})
+    write_step(tmp_path / "run", 4)
+    start(known)
+    shutil.rmtree(tmp_path / "run" / "step-1")
+    for step in (2, 3, 4):
+        shutil.rmtree(tmp_path / "run" / f"step-{step}")
+    write_step(tmp_path / "run", 5)
+    start(gone, "--out", str(tmp_path / "out"))
+    off = FakeSuite(suspected={6: [lost]})
+    write_step(tmp_path / "run", 6)
+    start(off, "--doublings", "0")
+    for suite in (short, known, gone, off):
+        assert [samples for _, samples, _ in suite.asked] == [None] * len(suite.asked)
+    assert [line["suspected"] for line in events(tmp_path) if line["event"] == "measured"] == [
+        False, True, False, True, True, True
+    ]  # fmt: skip
+
+
+def test_a_look_at_more_samples_that_fails_takes_nothing_back(tmp_path: Path, start: Start) -> None:
+    for step in (1, 2):
+        write_step(tmp_path / "run", step)
+    assert start(FakeSuite(suspected={2: ["lost here", "underpowered"]})) == 0
+    (_, line) = events(tmp_path)
+    assert (line["word"], line["suspected"], line["most_samples"]) == ("inconclusive", True, None)
+    assert line["failed"][1].startswith("not measured on 200 samples of each case: ")
 
 
 def test_a_checkpoint_whose_engine_fails_a_property_is_not_measured(tmp_path: Path, start: Start, capsys: Any) -> None:

@@ -56,6 +56,26 @@ def test_a_loss_that_an_unchanged_model_often_shows_is_lost_here() -> None:
     assert found.analysis.samples == found.analysis.planned_samples == 200
 
 
+@pytest.mark.parametrize(("lost", "is_suspected"), [(6, True), (5, False)])
+def test_a_loss_is_suspected_where_few_unchanged_models_lose_as_much(lost: int, is_suspected: bool) -> None:
+    """Of 120 pairs some became worse and one better; an unchanged model loses as much in 6.3 and 10.9 %."""
+    changed = {**dict.fromkeys(range(lost), -1.0), 10: 1.0}
+    (found,) = decided(panels_of(120, (1024,)), {1024: changed})
+    assert (found.decision, found.is_suspected) == ("lost here", is_suspected)
+
+
+def test_a_loss_of_one_of_several_lengths_is_suspected_where_few_whole_runs_have_one() -> None:
+    """Each of three lengths has a sixth of the probability of a run, the other half belongs to all together."""
+    panels = panels_of(120)
+    found = decided(panels, {1024: dict.fromkeys(range(5), -1.0)})
+    assert [(each.decision, each.is_suspected) for each in found] == [
+        ("lost here", True), ("pass", False), ("pass", False)
+    ]  # fmt: skip
+    assert found[0].p_value == pytest.approx(2**-5, rel=1e-6)
+    (alone, *_) = decided(panels, {1024: dict.fromkeys(range(4), -1.0)})
+    assert (alone.decision, alone.is_suspected) == ("lost here", False)
+
+
 def test_a_loss_that_chance_does_not_explain_fails() -> None:
     (found,) = decided(panels_of(200, (1024,)), {1024: dict.fromkeys(range(10), -1.0)})
     assert (found.decision, found.is_bound) == ("fail", False)
