@@ -98,6 +98,14 @@ def _unit(case: LostCase) -> str:
 
 def alert_lines(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN) -> list[str]:
     """Return an alert in full: its headline, and a line for everything that one needs to act on it."""
+    return [
+        f"alert {alert.id}, {status_text(alert)}: {headline(alert)}",
+        *(f"  {name:<10}  {text}" for name, text in alert_facts(alert, folder, most_cases=most_cases)),
+    ]
+
+
+def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN) -> list[tuple[str, str]]:
+    """Return everything that one needs to act on an alert, each with its name."""
     episode = alert.episode
     rows = [("since", _since(alert))]
     rows += [("case", case_line(case)) for case in episode.cases[:most_cases]]
@@ -121,10 +129,7 @@ def alert_lines(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
         rows.append(("again", again))
         fresh = fresh_command(alert)
         rows.append(("fresh", fresh or "not possible: the baseline's checkpoint is gone"))
-    return [
-        f"alert {alert.id}, {status_text(alert)}: {headline(alert)}",
-        *(f"  {name:<10}  {text}" for name, text in rows),
-    ]
+    return rows
 
 
 def status_text(alert: Alert) -> str:

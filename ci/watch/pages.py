@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from longctx.ci.alerts.log import Alert
-from longctx.ci.alerts.words import alert_lines, culprit_text, headline, status_text
+from longctx.ci.alerts.words import alert_facts, culprit_text, headline, status_text
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
@@ -44,8 +44,12 @@ class WatchedRun:
 def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: WatchedRun) -> Path:
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
     path = folder / INDEX
-    rows = [_row(folder, measurement, measurements[:position]) for position, measurement in enumerate(measurements)]
     compared = list(_compared_checkpoints(measurements))
+    steps = {checkpoint["step"] for checkpoint in compared} if len(compared) > 1 else set()
+    rows = [
+        _row(folder, measurement, measurements[:position], run.alerts) | {"is_compared": measurement.step in steps}
+        for position, measurement in enumerate(measurements)
+    ]
     word, headline, why = _headline(measurements, run.alerts)
     html = render(
         "watch.html.j2",
@@ -111,13 +115,13 @@ def _steps(alert: Alert) -> set[int]:
     return {step.step for step in alert.episode.steps}
 
 
-def _alert(alert: Alert, folder: Path) -> dict[str, str]:
+def _alert(alert: Alert, folder: Path) -> dict[str, Any]:
     """Return an alert as the page shows it: one line, who has it, and everything that one needs to act on it."""
-    _, *lines = alert_lines(alert, folder)
     return {
-        "name": f"alert {alert.id}, {status_text(alert)}{f', {alert.owner}' if alert.owner else ''}",
-        "headline": headline(alert),
-        "text": "\n".join(visible_line(line.strip()) for line in lines),
+        "id": alert.id,
+        "name": f"Alert {alert.id}, {status_text(alert)}{f' by {visible_line(alert.owner)}' if alert.owner else ''}",
+        "headline": visible_line(headline(alert)),
+        "facts": [(name, visible_line(text)) for name, text in alert_facts(alert, folder)],
     }
 
 
@@ -199,7 +203,12 @@ def _chosen(
     return [steps.index(anchor) if anchor in steps else 0, len(steps) - 1]
 
 
-def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[WatchedCheckpoint]) -> dict[str, Any]:
+def _row(
+    folder: Path,
+    measurement: WatchedCheckpoint,
+    earlier: Sequence[WatchedCheckpoint],
+    alerts: Sequence[Alert],
+) -> dict[str, Any]:
     # Texts, because the history may hold a path that no file can have.
     report, _ = os.path.splitext(measurement.report)
     name = os.path.basename(report)
@@ -214,6 +223,8 @@ def _row(folder: Path, measurement: WatchedCheckpoint, earlier: Sequence[Watched
     gone = ["the checkpoint is no longer on disk"] * measurement.is_gone
     return {
         "step": f"{measurement.step:,}",
+        "number": measurement.step,
+        "alerts": [alert.id for alert in alerts if measurement.step in _steps(alert)],
         "verdict": measurement.verdict,
         "suspicion": measurement.suspicion,
         "scores": score_lines(measurement, earlier),

@@ -56,5 +56,16 @@
     select.value = chosen[place];
     select.addEventListener("change", show);
   });
+  // A link in the row of a checkpoint compares it, as "after", with the one that is chosen as "before".
+  const choose = () => {
+    const step = location.hash.startsWith("#compare-") ? Number(location.hash.slice(9)) : NaN;
+    const place = checkpoints.findIndex((checkpoint) => checkpoint.step === step);
+    if (place < 0) return;
+    selects[1].value = place;
+    show();
+    document.getElementById("compare").scrollIntoView();
+  };
+  window.addEventListener("hashchange", choose);
   show();
+  choose();
 })();

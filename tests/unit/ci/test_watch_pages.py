@@ -24,6 +24,7 @@ def write_page(
     *,
     counts_gpus: bool = False,
     samples: Sequence[int] = (24,) * 9,
+    suspected: Sequence[int] = (),
 ) -> str:
     """Write the index of checkpoints with these verdicts and scores, and return it."""
     measurements = []
@@ -37,7 +38,7 @@ def write_page(
                 step=number, checkpoint=f"/run a/step-{number}", fingerprint="f", verdict=verdict, exit_code=0,
                 failed=() if verdict == "pass" else (f"lost <b>{number}</b>",), report=str(report), baseline=None,
                 effective_length=None, gpu_seconds=90.0, ended="now", scores={"ruler 4k": score},
-                anchor="step 1" if number > 1 else None,
+                anchor="step 1" if number > 1 else None, is_suspected=number in suspected,
                 changes={"ruler 4k": Change(points=score - scores[0], pairs=24)} if number > 1 else {},
             )
         )  # fmt: skip
@@ -78,6 +79,12 @@ def test_the_page_begins_with_what_is_wrong_since_when(tmp_path: Path, verdicts:
     assert "Watch of /run a" in page
     if any(verdict in ("fail", "error") for verdict in verdicts):
         assert "<span>lost &lt;b&gt;" in page
+
+
+def test_a_suspected_loss_is_no_failure_but_named_first(tmp_path: Path) -> None:
+    page = write_page(tmp_path, ["pass", "inconclusive", "pass"], [90.0] * 3, suspected=[2])
+    assert 'open"><b>No checkpoint fails, up to step 3; a loss is suspected at step 2</b>' in page
+    assert page.count("a loss is suspected, but not shown") == 1
 
 
 def test_the_curve_marks_the_anchor_and_the_last_good_step(tmp_path: Path) -> None:
@@ -133,5 +140,8 @@ def test_two_checkpoints_are_compared_in_a_browser(tmp_path: Path) -> None:
                 "select.value = 1; select.dispatchEvent(new Event('change'));"
             )
             assert tab.run(shown) == "test_ruler[vt-4k]90.0 (24)92.0 (24)+2.0±1.4"
+            # A row's link compares its checkpoint with the one that is chosen.
+            tab.run("document.querySelector('a[href=\"#compare-3\"]').click()")
+            assert tab.run(shown) == "test_ruler[vt-4k]90.0 (24)90.0 (24)+0.0±1.4"
             assert tab.run("return document.documentElement.scrollWidth <= window.innerWidth")
         assert tab.console() == []
