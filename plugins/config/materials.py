@@ -72,7 +72,13 @@ def load_materials(options: Options, sweeps: Collection[str] = ()) -> Materials:
     """
     return Materials(
         tasks=load_tasks(
-            options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir, check=True, sweeps=sweeps
+            options.prompts,
+            options.scoring,
+            ruler_wording=options.ruler_wording,
+            files=options.tasks,
+            data_dir=options.data_dir,
+            check=True,
+            sweeps=sweeps,
         ),
         corpora=load_run_corpora(options),
         scorers=scored_by(options),

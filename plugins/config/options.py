@@ -326,6 +326,11 @@ OPTIONS: tuple[Option, ...] = (
         shown_default="own", section="How prompts are made and scored",
         page="the paragraphs that first surround a question of SQuAD or HotpotQA in `qa_1`, `qa_2`: `own`, those of "
         "its article or item, as in RULER's code, or `random` ([RULER](ruler.md#differences-from-the-public-scripts))"),
+    Option(flag="--ruler-wording", kind="choice", metavar="NAME", choices=("code", "paper"), default="code",
+        help="wording of RULER's uuid tasks: code, or paper as printed", shown_default="code",
+        section="How prompts are made and scored",
+        page="the wording of `niah_single_3` and `niah_multikey_3`: `code`, that of RULER's code and of other "
+        "programs (\"uuid\"), or `paper`, the printed one (\"word\", \"number\")"),
     Option(flag="--engine", kind="choice", metavar="NAME", choices=("auto", "hf", "openai"), default="auto",
         added_choices=_added_engines, section="How the model runs",
         help="engine for the model: auto, hf or openai", shown_default="auto",

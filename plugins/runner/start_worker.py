@@ -67,7 +67,12 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
     try:
         sweeps = {case.task for case in run.cases if case.suite == PHASES}
         tasks = load_tasks(
-            options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir, sweeps=sweeps
+            options.prompts,
+            options.scoring,
+            ruler_wording=options.ruler_wording,
+            files=options.tasks,
+            data_dir=options.data_dir,
+            sweeps=sweeps,
         )
         changed = [
             case.task

@@ -217,6 +217,12 @@ def _document(key: int) -> str:
     return "\n".join(_text(key * 10 + at, 8) for at in range(40))
 
 
+def _long_document(key: int, characters: int) -> str:
+    """Return a document of so many characters, repeated from the second copy on."""
+    text = _document(key)
+    return "\n".join([text] * -(-characters // len(text)))
+
+
 def _document_files() -> Iterator[tuple[str, Any]]:
     def book(key: int, **more: Any) -> Record:
         return {"id": key, "context": _document(key), "input": f"Who owns mill {key}?", "options": []} | more
@@ -236,7 +242,7 @@ def _document_files() -> Iterator[tuple[str, Any]]:
         [
             {
                 "id": f"c{at}",
-                "sources": [_document(at), _text(at, 9)],
+                "sources": [_long_document(at, 230_000), _text(at, 9)],
                 "summary/long": _text(at, 5),
                 "summary/short": _text(at, 2),
                 "summary/short_keypoints": [_sentence(at)],
@@ -253,7 +259,7 @@ def _write_narrativeqa(folder: Path) -> None:
     for split in ("test", "train"):
         rows = [
             {
-                "document": {"id": f"d{at}", "text": _document(at)},
+                "document": {"id": f"d{at}", "text": _long_document(at, 450_000)},
                 "question": {"text": f"Who owns mill {at} in {split}?"},
                 "answers": [{"text": NAMES[at]}, {"text": NAMES[at].split()[0]}],
             }

@@ -195,7 +195,11 @@ def published_data(workspace: Workspace) -> None:
     pairs = [{"short_answers": ["Ida"]}, {"short_answers": ["Tom"]}]
     cited = [{"sample_id": name, "question": f"Who, {name}?", "docs": documents, "qa_pairs": pairs} for name in "abcd"]
     write_rows(data / "alce/asqa_eval_gtr_top2000.json", cited)
-    law = {"sources": ["The clerk sued the mill."], "summary/short": "He won.", "summary/long": "He won the case."}
+    law = {
+        "sources": ["The clerk sued the mill.\n" * 10_000],
+        "summary/short": "He won.",
+        "summary/long": "He won the case.",
+    }
     cases = [{"id": str(number), "summary/short_keypoints": ["The clerk won."], **law} for number in range(4)]
     write_rows(data / "multi_lexsum/multi_lexsum_val.jsonl", cases)
     save_writer(workspace.folder / "path/to/t5_xxl_true_nli_mixture")

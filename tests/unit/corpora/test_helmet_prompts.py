@@ -159,6 +159,12 @@ def test_strict_scoring_and_other_files_keep_the_chat_template(prompt_file: Path
         assert {task.turns for task in tasks.values()} == {"prefix"}
 
 
+def test_the_clones_prompts_end_no_answer_at_a_line_end(prompt_file: Path) -> None:
+    for scoring in ("strict", "paper"):
+        tasks = load_tasks(str(prompt_file), scoring)
+        assert {tasks[name].stop for name in HELMET} == {()}
+
+
 def test_without_a_file_no_prompt_changes() -> None:
     assert all("answer_separator" not in task.prompts for task in TASKS.values())
 

@@ -19,10 +19,13 @@ TREC: dict[str, dict[str, list[Any]]] = {
     "train": {"text": ["Where ?", "When ?", "Who ?"], "coarse_label": [1, 0, 1], "fine_label": [0, 1, 2]},
     "test": {"text": ["How ?"], "coarse_label": [0], "fine_label": [2]},
 }
+# HELMET's least lengths are 131 072 and 65 536 tokens of Llama 2, at 3.4 characters each: 445 644.8 and 222 822.4.
+LONG_CASE = "Heard. " * 32_000
+STORIES = ["Ida built a mill.".ljust(445_645), "Tom fished.".ljust(445_645), "Eva slept.".ljust(445_644)]
 STORY: dict[str, list[Any]] = {
-    "document": [{"id": "d0", "text": "Ida built a mill."}, {"id": "d1", "text": "Tom fished."}],
-    "question": [{"text": "Who built it?"}, {"text": "Who fished?"}],
-    "answers": [[{"text": "Ida"}, {"text": "Ida "}], [{"text": "Tom"}]],
+    "document": [{"id": f"d{number}", "text": story} for number, story in enumerate(STORIES)],
+    "question": [{"text": "Who built it?"}, {"text": "Who fished?"}, {"text": "Who slept?"}],
+    "answers": [[{"text": "Ida"}, {"text": "Ida "}], [{"text": "Tom"}], [{"text": "Eva"}]],
 }
 
 
@@ -101,31 +104,35 @@ def test_nlu_is_split_like_helmet_does(caches: Path) -> None:
 def test_stories_are_read_by_row_and_demonstrations_without_them(caches: Path) -> None:
     folder = caches / "data/deepmind/narrativeqa/data"
     for split in ("test", "train"):
-        for part in range(2):
+        for part in range(3):
             columns = {name: values[part : part + 1] for name, values in STORY.items()}
-            parquet(folder / f"{split}-0000{part}-of-00002.parquet", columns)
+            parquet(folder / f"{split}-0000{part}-of-00003.parquet", columns)
     corpora = load_corpora(caches / "data")
     stories: Any = corpora.published_set("narrativeqa")
     assert [(stories[n].document, stories[n].question, stories[n].answers) for n in range(len(stories))] == [
-        ("Ida built a mill.", "Who built it?", ("Ida",)),
-        ("Tom fished.", "Who fished?", ("Tom",)),
+        (STORIES[0], "Who built it?", ("Ida",)),
+        (STORIES[1], "Who fished?", ("Tom",)),
     ]
+    assert stories.left_out == 1
     demos: Any = corpora.published_set("narrativeqa_demos")
-    assert [(demos[n].document, demos[n].answers) for n in range(len(demos))] == [("", ("Ida",)), ("", ("Tom",))]
+    assert [(demos[n].document, demos[n].answers) for n in range(len(demos))] == [
+        ("", (name,)) for name in ("Ida", "Tom", "Eva")
+    ]
     assert len({stories[0].id, stories[1].id}) == 2
 
 
-def test_cases_without_a_short_summary_are_left_out_of_the_table(caches: Path) -> None:
+def test_short_cases_and_those_without_a_short_summary_are_left_out_of_the_table(caches: Path) -> None:
     columns: dict[str, list[Any]] = {
-        "id": ["c0", "c1"],
-        "sources": [["Filed.", "Heard."], ["x"]],
-        "summary/long": ["Long.", "x"],
-        "summary/short": ["Short.", None],
+        "id": ["c0", "c1", "c2"],
+        "sources": [["Filed.", LONG_CASE], ["x", LONG_CASE], ["Short one."]],
+        "summary/long": ["Long.", "x", "Long."],
+        "summary/short": ["Short.", None, "Short."],
     }
     parquet(caches / "data/allenai/multi_lexsum/v20230518/validation/0000.parquet", columns)
     parquet(caches / "data/allenai/multi_lexsum/v20220616/validation/0000.parquet", columns)
     cases: Any = load_corpora(caches / "data").published_set("multi_lexsum")
-    assert (len(cases), cases.left_out, cases[0].document, cases[0].key_points) == (1, 1, "Filed.\n\nHeard.", ())
+    assert (len(cases), cases.left_out, cases[0].key_points) == (1, 2, ())
+    assert cases[0].document == f"Filed.\n\n{LONG_CASE}"
 
 
 def test_the_cache_of_datasets_is_read(caches: Path) -> None:

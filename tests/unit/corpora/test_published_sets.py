@@ -138,17 +138,26 @@ def test_books_with_questions_options_and_key_points(write: Write, tmp_path: Pat
     assert (cases[0].summary, cases[0].key_points, cases[1].key_points) == ("A summary.", ("One.", "Two."), ())
 
 
-def test_law_cases_without_a_short_summary_are_left_out(write: Write, tmp_path: Path) -> None:
+def test_law_cases_that_are_short_or_without_a_short_summary_are_left_out(write: Write, tmp_path: Path) -> None:
+    """65 536 tokens of Llama 2, at 3.4 characters each, are 222 822.4 characters."""
+    heard = {"c0": "x" * 222_815, "c3": "x" * 222_814}
     rows = [
-        {"id": f"c{n}", "sources": ["Filed.", "Heard."], "summary/long": "Long.", "summary/short": short}
-        | {"summary/short_keypoints": ["A point."]}
-        for n, short in enumerate(["Short.", None, "Too."])
+        {"id": f"c{n}", "sources": ["Filed.", heard.get(f"c{n}", "x" * 230_000)]}
+        | {"summary/long": "Long.", "summary/short": short, "summary/short_keypoints": ["A point."]}
+        for n, short in enumerate(["Short.", None, "Too.", "Just below."])
     ]
     write("multi_lexsum/multi_lexsum_val.jsonl", rows)
     data = open_set(tmp_path, "multi_lexsum")
-    assert (len(data), data.left_out, data[1].id) == (2, 1, "c2")
-    assert (data[0].document, data[0].summary, data[0].full_summary) == ("Filed.\n\nHeard.", "Short.", "Long.")
+    assert (len(data), data.left_out, data[1].id) == (2, 2, "c2")
+    assert (len(data[0].document), data[0].summary, data[0].full_summary) == (222_823, "Short.", "Long.")
     assert data[0].key_points == ("A point.",)
+
+
+def test_a_file_of_short_law_cases_is_refused(write: Write, tmp_path: Path) -> None:
+    case = {"id": "c0", "sources": ["Filed."], "summary/long": "Long.", "summary/short": "Short."}
+    write("multi_lexsum/multi_lexsum_val.jsonl", [case])
+    with pytest.raises(CorpusError, match=r"about 65,536 tokens of Llama 2.*1 documents, the longest of 6 characters"):
+        open_set(tmp_path, "multi_lexsum")
 
 
 def test_books_come_without_the_terms_of_their_publisher(write: Write, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from longctx.fixtures.scoring.match import (
     copy_credit,
     count_credit,
     exact_match,
+    lenient_items,
     listed_items,
     matching_ratio,
     named_alone,
@@ -238,19 +239,26 @@ def test_the_f1_of_two_sets_counts_empty_ones_as_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "strict", "lenient"),
     [
-        ("[a1, b2]", ("a1", "b2")),
-        (" ['A1', b2", ("a1", "b2")),
-        ("[x9]\nI check [y8].\nFinal Answer: [a1]", ("a1",)),
-        ("Final Answer: []", ()),
-        ("Final Answer: none", None),
-        ("a1, b2", None),
-        ("", None),
+        ("[a1, b2]", None, ("a1", "b2")),
+        (" ['A1', b2", None, ("a1", "b2")),
+        ("Final Answer: ['A1', b2]", ("A1", "b2"), ("a1", "b2")),
+        ("final answer: [a1]", None, ("a1",)),
+        ("[x9]\nI check [y8].\nFinal Answer: [a1]\n\n", ("a1",), ("a1",)),
+        ("Final Answer: [a1]\nThat is all.", None, ("a1",)),
+        ("Final Answer: []", (), ()),
+        ("Final Answer: none", None, None),
+        ("a1, b2", None, None),
+        ("", None, None),
     ],
 )
-def test_the_last_list_after_the_mark_is_the_answer(text: str, expected: tuple[str, ...] | None) -> None:
-    assert listed_items(text, after="Final Answer:") == expected
+def test_a_list_counts_in_the_last_line_and_leniently_anywhere(
+    text: str, strict: tuple[str, ...] | None, lenient: tuple[str, ...] | None
+) -> None:
+    """The strict column is what the `graphwalks` task of lm-eval 0.4.13 reads."""
+    assert listed_items(text, after="Final Answer:") == strict
+    assert lenient_items(text, after="Final Answer:") == lenient
 
 
 @pytest.mark.parametrize(

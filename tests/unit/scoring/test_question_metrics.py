@@ -77,7 +77,13 @@ CASES = [
     ("math_answer", "17", "The answer is 17.", 1, 1),
     ("math_answer", "17", "The answer is -17", 0, 1),
     ("program_output", "17", "so the final output will be 17", 1, 1),
+    # As L-Eval's process_output_code; without four of its fillers, GPT-4's published answers score 15.6 for 25.6.
+    ("program_output", "17", "17 would be the value of the code", 1, 1),
+    ("program_output", "17", "17 Would Be the value of the code", 1, 0),
     ("without_spaces", "one two", "About OneTwo", 1, 1),
+    # As InfiniteBench's normalize_zh_answer, which removes the closing mark of a title and keeps the opening one.
+    ("chinese_f1", "one two", "\u300aonetwo\u300b", 12 / 13, 12 / 13),
+    ("chinese_f1", "one two", "\uff08one\u3001two\uff09\u3000", 1, 1),
     ("ascii_f1", "one two", "\N{LATIN SMALL LETTER O WITH DIAERESIS}ne two", 1, 1),
     ("ascii_f1", "one two", "one three", 0.5, 0.5),
     ("f1", "no", "yes it is", 0.5, 0.5),

@@ -1,4 +1,4 @@
-"""RULER's prompts, word by word, against the templates that its paper prints (Hsieh et al. 2024, Tables 7 to 9).
+"""RULER's prompts, word by word, against the templates of its code (c3f5e3b) and its paper (Tables 7 to 9).
 
 They may differ only as docs/ruler.md says: a question for one value opens in the singular, as in RULER's code, and
 every needle and every line of noise ends with a full stop.
@@ -7,11 +7,13 @@ every needle and every line of noise ends with a full stop.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
 
 from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks import load_tasks
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import GENERATED, RULER, Pieces
 
@@ -43,8 +45,7 @@ QA = "Answer the question based on the given documents. Only give me the answer 
 DOCUMENTS = Printed(f"{QA} The following are given documents.", f"{QA} Question: {{query}}", "Answer:")
 PRINTED = {
     **dict.fromkeys(("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_2"), NUMBER),
-    "niah_single_3": needles_template("words", asks="word"),
-    "niah_multikey_3": needles_template("uuids", asks="number"),
+    **dict.fromkeys(("niah_single_3", "niah_multikey_3"), needles_template("uuids", asks="uuid")),
     **dict.fromkeys(("niah_multivalue", "niah_multiquery"), NUMBERS),
     "vt": Printed(
         "Memorize and track the chain(s) of variable assignment hidden in the following text.",
@@ -68,8 +69,13 @@ PRINTED = {
     "qa_1": DOCUMENTS,
     "qa_2": DOCUMENTS,
 }
+# The tasks that `--ruler-wording paper` words as printed.
+OTHERWISE_PRINTED = {
+    "niah_single_3": needles_template("words", asks="word"),
+    "niah_multikey_3": needles_template("uuids", asks="number"),
+}
 NEEDLE = {
-    "niah_single_3": r"One of the special magic words for [a-z-]+ is: [0-9a-f-]{36}\.",
+    "niah_single_3": r"One of the special magic uuids for [a-z-]+ is: [0-9a-f-]{36}\.",
     "niah_multikey_3": r"One of the special magic uuids for [0-9a-f-]{36} is: [0-9a-f-]{36}\.",
 } | dict.fromkeys(
     (name for name in PRINTED if name.startswith("niah") and not name.endswith("_3")),
@@ -133,6 +139,17 @@ def _check_example(example: list[str], printed: Printed, answers: int) -> None:
     assert len([word for word in given if not re.fullmatch(r"\d+\.", word)]) == answers
 
 
+@pytest.mark.parametrize("name", OTHERWISE_PRINTED)
+def test_the_printed_wording_can_be_chosen(name: str) -> None:
+    tasks = load_tasks(ruler_wording="paper")
+    sample = tasks[name].sample(2048, 0, seed=0, tokenizer=FORMATTERS["base"], corpora=GENERATED)
+    opening, question, prefix = OTHERWISE_PRINTED[name]
+    before, after = parts(sample)
+    assert (before, after) == (words(opening), words(f"{question} {prefix}", sample.question))
+    assert f"special magic {'words' if name == 'niah_single_3' else 'uuids'} for" in sample.context
+    assert all(tasks[other] == RULER[other] for other in RULER if other not in OTHERWISE_PRINTED)
+
+
 @pytest.mark.parametrize("name", NEEDLE)
 def test_needles_have_the_printed_form(name: str) -> None:
     sample = RULER[name].sample(2048, 0, seed=0, tokenizer=FORMATTERS["base"], corpora=GENERATED)
@@ -151,9 +168,26 @@ def test_contexts_of_other_tasks_have_the_printed_form() -> None:
     }
     statements = [line for line in contexts["vt"].split("\n") if line != NOISE]
     assert re.fullmatch(r"VAR [A-Z]{5} = \d{5}", statements[0])
-    assert all(re.fullmatch(r"VAR [A-Z]{5} = VAR [A-Z]{5}", line) for line in statements[1:])
+    assert all(re.fullmatch(r"VAR [A-Z]{5} = VAR [A-Z]{5} ", line) for line in statements[1:])
     assert re.fullmatch(r"1\. \S+(?: \d+\. \S+)+", contexts["cwe"])
     assert set(contexts["fwe"].split()) >= {"..."}
     assert re.fullmatch(r"[a-z. ]+", contexts["fwe"])
     for name in ("qa_1", "qa_2"):
         assert re.match(r"Document 1:\n", contexts[name])
+
+
+def test_the_example_of_variable_tracking_is_that_of_rulers_code() -> None:
+    """Names have three letters; with the question, but without the answer, its noise takes up to 500 tokens."""
+    for index in range(4):
+        sample = RULER["vt"].sample(2048, index, seed=0, tokenizer=FORMATTERS["base"], corpora=GENERATED)
+        example, _, _ = sample.prompt.text.partition("\n\nMemorize and track")
+        lines = example.split("\n")
+        names = lines[-1].split()[-5:]
+        assert all(re.fullmatch(r"[A-Z]{3}", name) for name in names)
+        statements = [line for line in lines if line.startswith("VAR")]
+        assert statements[1:] == [f"VAR {name} = VAR {before} " for before, name in pairwise(names)]
+        unsolved = example.removesuffix(" " + " ".join(names))
+        tokens, more = (
+            FORMATTERS["base"].count([text], separator="")[0] for text in (unsolved, f"{NOISE}\n{unsolved}")
+        )
+        assert tokens <= 500 < more + 2
