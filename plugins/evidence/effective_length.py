@@ -1,11 +1,14 @@
 """RULER's summaries of scores over lengths: effective length and weighted averages (Hsieh et al. 2024, §4, Table 3).
 
+The area under the scores over lengths, and its harmonic mean over tasks, follow ATLAS (arXiv 2605.28079).
+
 Scores are from 0 to 100, keyed by length in tokens. All functions raise ValueError without scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 
 
 def effective_length(scores: Mapping[int, float], threshold: float) -> int | None:
@@ -53,6 +56,27 @@ def weighted_average(scores: Mapping[int, float], *, rising: bool) -> float:
     return sum(weight * scores[length] for weight, length in zip(weights, lengths, strict=True)) / sum(weights)
 
 
-def _require(scores: Mapping[int, float]) -> None:
+def area_weights(lengths: Collection[int]) -> Mapping[int, float]:
+    """Return the weights, which sum to 1, of the normalized area under a curve over log2 of the length.
+
+    They are those of the trapezoidal rule, so that doubling the length counts alike everywhere. Raises ValueError
+    without lengths.
+    """
+    _require(lengths)
+    ordered = sorted(lengths)
+    if len(ordered) == 1:
+        return {ordered[0]: 1.0}
+    places = [math.log2(length) for length in ordered]
+    ends = [places[0], *places, places[-1]]
+    total = 2 * (places[-1] - places[0])
+    return {length: (ends[at + 2] - ends[at]) / total for at, length in enumerate(ordered)}
+
+
+def area(scores: Mapping[int, float]) -> float:
+    """Return the mean score over log2 of the length, between the shortest and the longest of them."""
+    return math.fsum(weight * scores[length] for length, weight in area_weights(scores).items())
+
+
+def _require(scores: Collection[int]) -> None:
     if not scores:
         raise ValueError("no scores: a summary of nothing is not a number")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from statistics import median
 
 import msgspec
 from msgspec import structs
@@ -157,6 +158,7 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
     outcomes = result.outcomes if result else ()
     score = result.score if result else None
     error = result.error if result else "no result came back"
+    fills = [100 * (outcome.generation.prompt_tokens + case.generation_tokens) / case.length for outcome in outcomes]
     cut_texts = sum(CUT_PART in outcome.score.parts for outcome in outcomes)
     decided_by = "all planned samples"
     if len(outcomes) != len(case.planned):
@@ -175,6 +177,7 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
         planned=len(case.planned),
         group=case.group,
         left_out=case.left_out,
+        fill=(median(fills), min(fills)) if fills else None,
         cut=100 * cut_texts / len(outcomes) if case.id.startswith(QUESTIONS_TEST) and outcomes else None,
         floor=None,
         verdict="error" if error else "inconclusive" if score is None else "pass",

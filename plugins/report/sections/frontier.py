@@ -26,6 +26,8 @@ from longctx.plugins.report.summary import Details
 from longctx.plugins.verdicts.evaluation import Evaluation
 
 SUITE = "frontier"
+# The part of a score of a graph task that tells the F1 by a lenient reading.
+LENIENT_PART = "lenient"
 # The category of the tasks that only serve to be compared with others.
 CONTROLS = "controls"
 # The twin of a task, from which it differs in one thing: literal instead of associative questions, or printed labels.
@@ -79,7 +81,19 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary
         unanswerable=tuple(
             _unanswerable(case, own) for case, own in outcomes.items() if case.category == "absence" and own
         ),
+        lenient=_lenient(outcomes),
     )
+
+
+def _lenient(outcomes: Mapping[Case, Sequence[Outcome]]) -> dict[str, ByLength]:
+    """Return by graph task and length the mean of the lenient readings of its answers."""
+    means: dict[str, ByLength] = {}
+    for case, own in outcomes.items():
+        if case.category == "graphs" and own:
+            values = [one.score.parts[LENIENT_PART] for one in own if LENIENT_PART in one.score.parts]
+            mean = to_points(math.fsum(values) / len(values)) if len(values) == len(own) else None
+            means.setdefault(case.task, {})[str(case.length)] = mean
+    return means
 
 
 def relative_length(scores: Mapping[str, float | None]) -> int | None:
