@@ -73,9 +73,9 @@ def test_no_sample_is_refused_for_a_fault_of_the_papers_rule(task: str) -> None:
         assert right == {"A"}
 
 
-@pytest.mark.parametrize(("task", "least"), [("cwe", 0.7), ("fwe", 0.7)])
+@pytest.mark.parametrize(("task", "least"), [("cwe", 0.95), ("fwe", 0.85)])
 def test_a_copied_start_of_a_list_scores_as_in_rulers_code(task: str, least: float) -> None:
-    """RULER gives the first 120 and 50 words of the lists 83 and 78 points at 4K; strict scoring gives 0."""
+    """By the rule of RULER's string_match_all a copy scores far above chance; strict scoring gives 0."""
     samples = make_samples(task, 8, 4096)
     copies = [" ".join(sample.context.split()[: 240 if task == "cwe" else 50]) for sample in samples]
     theirs = [
