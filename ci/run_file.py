@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.outside_files import absolute, read_outside
+from longctx.fixtures.shown_text import known_names
 from longctx.plugins.config.options import OPTIONS, PATHS, RUN_OPTIONS, Caller, Option, declared_by
 
 NAME = "longctx.toml"
@@ -39,8 +39,7 @@ class RunFile:
         known = {option.file_key: option for option in options if option.table == table and option.key is not None}
         for key, value in self.tables.get(table, {}).items():
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+                hint = known_names(key, sorted(known))
                 raise RunFileError(f"{self.path}: unknown key {key!r}{f' in [{table}]' if table else ''}; {hint}")
             yield known[key], self._words(known[key], value)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from longctx.fixtures.cli import print_line, report_wrong_use
+from longctx.fixtures.shown_text import known_names
 
 HELP, VERSION = ("-h", "--help"), ("-V", "--version")
 BROKEN_PIPE = 141  # the exit code of a shell's command that SIGPIPE ended
@@ -61,6 +62,10 @@ COMMANDS = {
     ),
     "faults": Command(module="fixtures.faults.__main__", summary="write a checkpoint with a known fault"),
     "fetch": Command(module="fixtures.corpora.__main__", summary="download published data", first=("fetch",)),
+    "docs": Command(module="shipped", summary="print where the pages are", first=("docs",)),
+    "recipes": Command(
+        module="shipped", summary="write scripts for CI systems and schedulers to a directory", first=("recipes",)
+    ),
     "completion": Command(module="completion", summary="print a script that completes commands and options"),
     "prompts": Command(
         module="fixtures.corpora.__main__",
@@ -83,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     command = COMMANDS.get(ALIASES.get(words[0], words[0]))
     if command is None:
-        return report_wrong_use(f"unknown command {words[0]!r}; known are {', '.join(COMMANDS)}")
+        return report_wrong_use(f"unknown command {words[0]!r}; {known_names(words[0], COMMANDS)}")
     try:
         exit_code: int = import_command(command.module).main([*command.first, *words[1:]])
     except BrokenPipeError:

@@ -1,16 +1,23 @@
-"""`longctx completion bash|zsh|fish`: print a script that completes the commands and their options."""
+"""`longctx completion bash|zsh|fish`: print a script that completes the commands and their options.
+
+Collecting the options imports every command, which takes seconds. `python -m longctx.completion` does so and writes
+them to `completion.json`, from which the script is made.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from longctx.cli import COMMANDS, HELP, VERSION, import_command
 from longctx.fixtures.cli import CommandParser, print_line
 from longctx.plugins.config.options import RUN_OPTIONS
 
+FILE = Path(__file__).with_name("completion.json")
 # A line of a help text that begins with an option.
 OPTION = re.compile(r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z-]*[a-z])", re.MULTILINE)
 INSTALL = {
@@ -42,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("shell", choices=sorted(INSTALL), help="the shell that reads the script")
     shell = parser.parse_args(arguments).shell
-    for line in script(shell, options_by_command()).splitlines():
+    for line in script(shell, json.loads(FILE.read_text(encoding="utf-8"))).splitlines():
         print_line(line)
     return 0
 
@@ -83,3 +90,8 @@ def script(shell: str, options: Mapping[str, Sequence[str]]) -> str:
     first = " ".join((*options, HELP[-1], VERSION[-1]))
     cases = "\n".join(f'        {name}) options="{" ".join(found)}" ;;' for name, found in options.items())
     return (ZSH if shell == "zsh" else "") + BASH % (cases, first)
+
+
+if __name__ == "__main__":
+    found = ",\n".join(f" {json.dumps(name)}: {json.dumps(options)}" for name, options in options_by_command().items())
+    FILE.write_text(f"{{\n{found}\n}}\n", encoding="utf-8")

@@ -5,11 +5,15 @@ An interrupted run ends with the number of samples that the journal has, and wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import pytest
 
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.shown_text import known_names
 from longctx.plugins.stash import CONTROLLER, GATE_WORD, LISTED_GATES, PROPERTY_WORD, RUN
 from longctx.plugins.verdicts.selection import named_gates
 
@@ -117,9 +121,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         ]
         run = config.stash[RUN]
         cases, gates = len(run.available), len(named_gates(run.thresholds, run.scope(run.available)))
+        remedy = "add --collect-only -q to list their ids"
+        words = re.findall(r"\w+", f"{config.option.keyword} {config.option.markexpr}")
+        names = {name for case in run.available for name in (case.task, case.category, format_length(case.length))}
+        typos = [word for word in words if word not in names and get_close_matches(word, names)]
+        near = f"{known_names(typos[0], names)} " if typos else ""
         terminalreporter.write_line(
             f"nothing selected: {' and '.join(given) or 'the command line'} matches none of the {cases} cases and "
-            f"{gates} gates; add --collect-only -q to list their ids",
+            f"{gates} gates; {near}{remedy}",
             yellow=True,
         )
 

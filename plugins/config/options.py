@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from longctx.fixtures.cli import CommandParser
 from longctx.fixtures.dtypes import SELECTABLE
+from longctx.fixtures.shown_text import known_names
 
 Kind = Literal[
     "text", "served name", "flag", "choice", "whole number", "number", "path", "perhaps path", "file", "folder",
@@ -164,7 +165,11 @@ class Option:
                 is_good = not self.pattern or bool(re.fullmatch(self.pattern, text))
         if is_good:
             return ""
-        return f"{value!r}; give {accepted}" if accepted else f"unknown {value!r}; use one of {', '.join(choices)}"
+        return (
+            f"{value!r}; give {accepted}"
+            if accepted
+            else f"unknown {value!r}; {known_names(text, choices, words='use one of')}"
+        )
 
     @property
     def help_line(self) -> str:

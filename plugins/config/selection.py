@@ -16,6 +16,7 @@ from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import LengthError, parse_length
 from longctx.fixtures.records import PHASES, Case, Options
 from longctx.fixtures.seeding import stable_hash
+from longctx.fixtures.shown_text import known_names
 from longctx.fixtures.tasks import SUITES, TASKS, required_scores
 from longctx.fixtures.tasks.phases import SWEPT_TASKS, swept_task
 from longctx.fixtures.tasks.task import Task
@@ -55,7 +56,9 @@ def check_suite(options: Options, materials: Materials) -> None:
     own = [task for task in materials.tasks.values() if task.version is not None]
     if not tasks:
         names = dict.fromkeys((*SUITES, *(task.suite for task in own), "all", FILES))
-        raise ConfigError(f"--suite: unknown {options.suite!r}; use one of {', '.join(names)}")
+        raise ConfigError(
+            f"--suite: unknown {options.suite!r}; {known_names(options.suite, names, words='use one of')}"
+        )
     if own and not any(task.version is not None for task in tasks):
         raise ConfigError(
             f"--tasks: --suite {options.suite} leaves out its tasks; leave out --suite, or use --suite {own[0].suite}"

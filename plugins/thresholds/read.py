@@ -18,7 +18,7 @@ from msgspec import Meta
 from longctx.fixtures.lengths import LengthError, parse_length
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import sweep_name
-from longctx.fixtures.shown_text import visible_line
+from longctx.fixtures.shown_text import known_names, visible_line
 from longctx.plugins.thresholds.records import (
     ASPECTS,
     SHIPPED,
@@ -33,6 +33,8 @@ from longctx.plugins.thresholds.records import (
     VerdictSettings,
 )
 
+# The command that lists all tasks.
+TASKS = "longctx tasks"
 # The largest threshold of a gate on likelihood: nats per token, and points.
 LARGEST_MEASURES = {"gain": 5.0, "recovery": 100.0}
 
@@ -175,7 +177,7 @@ def load_thresholds(path: Path, *, known_tasks: Mapping[str, str]) -> Thresholds
         floors: dict[str, float] = {}
         for task, floor in file.floor.items():
             if task not in known_tasks:
-                raise ValueError(f"[floor]: unknown task {task!r}; known are {', '.join(known_tasks)}")
+                raise ValueError(f"[floor]: unknown task {task!r}; {known_names(task, known_tasks, listed_by=TASKS)}")
             try:
                 floors[task] = msgspec.convert(floor, Score)
             except msgspec.ValidationError as error:
@@ -200,8 +202,8 @@ def _converted(values: Any, table: type[Value], place: str) -> Value:
     except msgspec.ValidationError as error:
         fault = str(error)
     if unknown := re.match(r"Object contains unknown field `(.*)`$", fault, re.DOTALL):
-        known = ", ".join(table.__struct_encode_fields__)
-        raise ValueError(f"{place} has an unknown key {unknown[1]!r}; known are {known}")
+        known = known_names(unknown[1], table.__struct_encode_fields__)
+        raise ValueError(f"{place} has an unknown key {unknown[1]!r}; {known}")
     found = re.search(r"missing required field `(\w+)`|at `\$\.(\w+)", fault)
     assert found is not None, fault
     key = found[1] or found[2]
@@ -287,7 +289,7 @@ def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[st
         raise ValueError("tasks is empty; name at least one, or leave it out for the whole suite")
     for task in tasks:
         if task not in known_tasks:
-            raise ValueError(f"unknown task {task!r}; known are {', '.join(known_tasks)}")
+            raise ValueError(f"unknown task {task!r}; {known_names(task, known_tasks, listed_by=TASKS)}")
     families = sorted({known_tasks[task] for task in tasks})
     if len(families) > 1:
         raise ValueError(f"tasks of {' and '.join(families)} have no common mean; write a gate for each")

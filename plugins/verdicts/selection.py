@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case
+from longctx.fixtures.shown_text import known_names
 from longctx.plugins.thresholds.records import Gate, Thresholds
 from longctx.plugins.verdicts.hypotheses import Scope
 from longctx.plugins.verdicts.regression import comparison_name
@@ -72,7 +73,8 @@ def choose(named: Mapping[str, NamedGate], texts: Iterable[str]) -> list[NamedGa
     for text in texts:
         matches = _matches(named, text)
         if not matches:
-            raise SelectionError(f"no gate is named {_name(text)!r}; the gates of this run are {', '.join(named)}")
+            near = known_names(_name(text), named, words="the gates of this run are")
+            raise SelectionError(f"no gate is named {_name(text)!r}; {near}")
         chosen |= {gate.name: gate for gate in matches}
     return list(chosen.values())
 

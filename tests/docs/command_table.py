@@ -151,6 +151,9 @@ COMMAND_RUNS = {
     "longctx faults": CommandRun(small="list", shows="rope_theta"),
     "longctx faults list": CommandRun(shows="rope_theta"),
     "longctx completion bash": CommandRun(shows="complete"),
+    "longctx docs": CommandRun(shows="as text .*gates"),
+    "longctx recipes": CommandRun(shows="smoke.sh"),
+    "longctx recipes DIR": CommandRun(writes="DIR/smoke.sh"),
     "longctx calibration OUT": CommandRun(writes="OUT/model.safetensors"),
     "pytest --help": CommandRun(shows="long-context evaluation:"),
     # Runs of the suite that need more than a model; all others are measured as they are.

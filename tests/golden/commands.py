@@ -22,7 +22,7 @@ RECORDED = Path(__file__).parent / "recorded" / "commands"
 SUBCOMMANDS = (
     "run", "plan", "preflight", "watch", "bisect", "calibrate", "history", "analysis", "journal", "tasks", "checkpoint",
     "validate", "convert", "calibration", "faults", "fetch", "completion", "prompts",
-    "diagnose",
+    "diagnose", "docs", "recipes",
 )  # fmt: skip
 NESTED = ("faults list", "faults inject")
 SHELLS = ("bash", "fish", "zsh")

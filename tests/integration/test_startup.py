@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks import startup
 from longctx.fixtures import heavy_imports
+from tests.helpers.paths import REPOSITORY
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,19 @@ def test_garbage_collection_skips_packages_imported_for_the_whole_process(
         assert gc.isenabled()
     finally:
         monkeypatch.delitem(sys.modules, "a_large_package", raising=False)
+
+
+def test_objects_exempt_from_garbage_collection_end_with_the_process() -> None:
+    """Extension modules that count their objects would print a line for each that is left."""
+    code = (
+        "from longctx.fixtures import heavy_imports\n"
+        "with heavy_imports.exempt_from_garbage_collection():\n"
+        "    import colorsys\n"
+        "    class Counted:\n"
+        "        def __del__(self): print('ended')\n"
+        "    cycle = [Counted()]\n"
+        "    cycle.append(cycle)\n"
+        "    del cycle\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert ended.stdout == "ended\n"

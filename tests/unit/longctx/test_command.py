@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from longctx.cli import COMMANDS, main
-from longctx.completion import options_by_command, script
+from longctx.completion import FILE, options_by_command, script
 from longctx.fixtures.tasks import TASKS
 from longctx.tasks import COLUMNS, aligned, fitting
 from tests.helpers.checkpoints import write_step
@@ -42,8 +43,52 @@ def test_the_version_needs_no_module_that_is_slow_to_import() -> None:
     assert ended.stdout == f"longctx {version('longctx-gates')}\n\n"
 
 
+def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisct"]) == 4
+    assert capsys.readouterr().err == "error: unknown command 'bisct'; did you mean 'bisect'?\n"
+
+
+def test_light_commands_import_nothing_large() -> None:
+    script = (
+        "import sys; from longctx.cli import main\n"
+        "for words in (['--help'], ['docs'], ['recipes'], ['completion', 'bash']): main(words)\n"
+        "print(*({'torch', 'pytest', 'transformers', 'numpy', 'longctx.fixtures.tasks'} & set(sys.modules)), 'END')"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert ended.stdout.splitlines()[-1] == "END"
+
+
+def test_the_pages_are_where_docs_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs", "gates"]) == 0
+    assert Path(capsys.readouterr().out.strip()).read_text().startswith("# Gate a checkpoint")
+    assert main(["docs", "gate"]) == 4
+    assert "unknown 'gate'; did you mean 'gates'?" in capsys.readouterr().err
+
+
+def test_recipes_work_without_a_clone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", str(tmp_path / "ours")]) == 0
+    written = {Path(line) for line in capsys.readouterr().out.splitlines()}
+    assert {path.name for path in written} >= {
+        "smoke.sh",
+        "longctx.toml",
+        "thresholds.toml",
+        "gitlab-ci.yml",
+        "vllm.sh",
+    }
+    assert [
+        path for path in written if any(word in path.read_text() for word in (".venv", "ci/", "../", " clone"))
+    ] == []
+    scripts = [str(path) for path in written if path.suffix == ".sh"]
+    subprocess.run(["bash", "-n", *scripts], check=True)
+    assert f"THRESHOLDS:-{tmp_path}/ours/smoke.toml" in (tmp_path / "ours" / "smoke.sh").read_text()
+    assert main(["recipes", str(tmp_path / "ours")]) == 4
+    assert "exists; give another directory" in capsys.readouterr().err
+
+
 def test_bash_completes_commands_and_their_options() -> None:
     options = options_by_command()
+    # Written by `python -m longctx.completion`.
+    assert json.loads(FILE.read_text()) == {name: list(known) for name, known in options.items()}
     assert [name for name in COMMANDS if name != "completion" and len(options[name]) < 1] == []
     written = script("bash", options)
 
