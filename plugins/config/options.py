@@ -363,7 +363,8 @@ OPTIONS: tuple[Option, ...] = (
         help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY)", measure=_RUN),
     Option(flag="--serve", engine="openai", kind="text", metavar="COMMAND", section="How the model runs",
         help="command that starts a server: 'vllm serve {model} --port {port}'", measure=_RUN,
-        page="command that starts a server for the run, such as `'vllm serve {model} --port {port}'`"),
+        page="command that starts a server for the run, such as `'vllm serve {model} --port {port} --generation-config "
+        "vllm'`; the last two words switch off the penalties and limits of the checkpoint's generation_config.json"),
     Option(flag="--api", engine="openai", kind="choice", metavar="NAME", choices=("completions", "chat"),
         default="completions", section="How the model runs", help="server API: completions or chat",
         shown_default="completions", measure=_RUN),

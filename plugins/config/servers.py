@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.checkpoints.generation_config import decoding_settings
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
@@ -120,7 +122,7 @@ def open_endpoint(
             retry_policy=RetryPolicy() if started is None else RetryPolicy(may_return=started.is_running),
             budget=budget,
         )
-        endpoint = replace(endpoint, started=started)
+        endpoint = replace(endpoint, started=started, notes=_notes(endpoint, options, checkpoint))
         if options.signal == "answers":
             return endpoint
         ids = _prompt_encoder(options, checkpoint)(LONG)
@@ -132,6 +134,32 @@ def open_endpoint(
         raise
     finally:
         connection.close()
+
+
+def _notes(endpoint: Endpoint, options: Options, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return what is known before the run about prompts and answers that are not those of the checkpoint alone."""
+    if not is_on_disk(checkpoint):
+        return ()
+    notes = []
+    if endpoint.added_tokens and _formatter(options, checkpoint).chat:
+        notes.append(
+            f"counts {endpoint.added_tokens:+} tokens in every chat prompt beside those of the checkpoint's own chat "
+            "template, so the model reads other prompts than with --engine hf; serve it with its own template, once"
+        )
+    settings = decoding_settings(Path(checkpoint.path))
+    shown = {name: f"{name} {json.dumps(value)[:40]}" for name, value in settings.items()}
+    if unswitched := [text for name, text in shown.items() if not endpoint.neutralizes(name)]:
+        notes.append(
+            f"may apply {', '.join(unswitched)} of the checkpoint's generation_config.json, which no request switches "
+            "off, so its answers may be those of another execution than --engine hf; serve the model without that file "
+            "(vLLM: --generation-config vllm)"
+        )
+    elif shown:
+        notes.append(
+            f"gets neutral values with every request, because the checkpoint's generation_config.json sets "
+            f"{', '.join(shown.values())}"
+        )
+    return tuple(notes)
 
 
 def _start_server(
@@ -186,8 +214,13 @@ def _prompt_encoder(options: Options, checkpoint: Checkpoint) -> Callable[[str],
 
     With the chat API the text is a user's turn in the chat template.
     """
-    tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
     if options.api == "chat":
-        formatter = PromptFormatter(tokenizer, chat=options.chat)  # type: ignore[arg-type]  # one of CHOICES
+        formatter = _formatter(options, checkpoint)
         return lambda text: formatter.prompt(text, "", generation_tokens=1).token_ids
+    tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
     return lambda text: list(tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"])
+
+
+def _formatter(options: Options, checkpoint: Checkpoint) -> PromptFormatter:
+    tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
+    return PromptFormatter(tokenizer, chat=options.chat)  # type: ignore[arg-type]  # one of CHOICES

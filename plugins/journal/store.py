@@ -71,7 +71,7 @@ class Journal:
         self.subject = subject
         self.heartbeat = heartbeat
         self.folder = directory / subject.key
-        self._facts_recorded = False
+        self._recorded_facts: Mapping[str, Any] | None = None
         self._viewed: float | None = None
         """The time at which the last refresh of all files began, by the heartbeat's clock."""
         self._files_paid = 0
@@ -196,10 +196,10 @@ class Journal:
             claims.finish(entry.key)
 
     def record_facts(self, facts: Mapping[str, Any]) -> None:
-        """Write a description of this worker's engine; later calls do nothing."""
-        if not self._facts_recorded:
+        """Write a description of this worker's engine; later calls do so only if it has changed."""
+        if facts != self._recorded_facts:
             self._append(Facts(facts=facts))
-            self._facts_recorded = True
+            self._recorded_facts = facts
 
     def record_failure(self, case: str, reason: str) -> None:
         """Write that a case ended with an error in this run."""

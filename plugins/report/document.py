@@ -73,7 +73,7 @@ def document(summary: RunSummary) -> JsonReport:
         regression=regression(summary),
         likelihood=likelihood(evaluation),
         invariance=None if findings is None else tuple(findings),
-        server=server_notes(evaluation.measured),
+        server=server_notes(evaluation.measured, summary.facts),
     )
 
 

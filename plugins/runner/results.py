@@ -79,8 +79,10 @@ class Controller:
 
     @property
     def facts(self) -> EngineFacts | None:
-        """Return the facts of the model's engine; None if no case was measured."""
-        return next((report.facts for report in self.reports.values() if report.facts), None)
+        """Return the facts of the model's engine, with all workers' notes; None if no case was measured."""
+        known = [report.facts for report in self.reports.values() if report.facts]
+        notes = dict.fromkeys(note for facts in known for note in facts.notes)
+        return replace(known[0], notes=tuple(notes)) if known else None
 
     @property
     def executions(self) -> Executions:

@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import msgspec
 
@@ -90,15 +90,13 @@ class Worker:
             if signal != "answers":
                 problem = problem or self.likelihoods.measure(case, panel, is_over=self._is_over)
                 likelihoods = self.panel_state.likelihood_counts(panel)[case.id]
-            # The facts of the engine that answered all samples before, if this worker had none to answer.
-            noted = self.models["model"].journal.facts
             return CaseReport(
                 error=problem,
                 samples=samples,
                 likelihoods=likelihoods,
                 computed_samples=self.computed_samples - computed_before,
                 executions=self.panel_state.executions,
-                facts=self.facts or (msgspec.convert(noted[0], EngineFacts) if noted else None),
+                facts=self._all_facts(),
             )
         except JournalError as error:
             self._broken = error
@@ -108,6 +106,13 @@ class Worker:
             self._close_ahead()
             for model in self.models.values():
                 model.journal.release_all()
+
+    def _all_facts(self) -> EngineFacts | None:
+        """Return the facts of this worker's engine, or of one that answered before, with the notes of all of them."""
+        known = [msgspec.convert(facts, EngineFacts) for facts in self.models["model"].journal.facts]
+        facts = self.facts or next(iter(known), None)
+        notes = dict.fromkeys(note for each in known for note in each.notes)
+        return facts and replace(facts, notes=tuple(notes))
 
     def close(self) -> None:
         """Release all claims and end the heartbeat."""

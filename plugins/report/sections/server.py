@@ -7,17 +7,18 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from longctx.fixtures.records.report import JsonReport, ReportServer
+from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.report.formats import Line, markdown_text, named_line
 from longctx.plugins.report.sections.section import Section
 from longctx.plugins.report.summary import Details
 from longctx.plugins.verdicts.evaluate import Measured
 
 
-def server_notes(measured: Measured) -> ReportServer | UnsetType:
+def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer | UnsetType:
     """Return the notes about the server of a run; unset without any."""
     generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
     excess = [generation.excess_tokens for generation in generations if generation.excess_tokens]
-    notes = []
+    notes = list(facts.notes) if facts else []
     if excess:
         notes.append(
             f"gave more tokens than requested in {len(excess):,} of {len(generations):,} answers, up to "
