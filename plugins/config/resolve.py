@@ -48,7 +48,14 @@ from longctx.plugins.config.selection import (
     sweep_names,
     with_draw_rates,
 )
-from longctx.plugins.config.servers import check_context, check_server, is_on_disk, is_served, open_endpoint
+from longctx.plugins.config.servers import (
+    check_context,
+    check_server,
+    is_on_disk,
+    is_served,
+    open_endpoint,
+    with_canaries,
+)
 from longctx.plugins.config.yardstick import check_yardstick, with_yardstick, yardstick_value
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import ThresholdsError, with_task_gates
@@ -199,10 +206,11 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
     run = _check_fit(run, baseline, invocation)
     if needs_server and endpoint is None:
         endpoint = _connect_server(run, invocation)
-    if endpoint is not None and run.measurable:
-        lengths = [case.length for case in run.measurable]
-        # A narrowed run may leave out the longer lengths, but not all of them.
-        check_context(endpoint, [min(lengths)] if invocation.is_narrowed else lengths, options)
+    lengths = [case.length for case in run.measurable]
+    # A narrowed run may leave out the longer lengths, but not all of them.
+    lengths = [min(lengths)] if lengths and invocation.is_narrowed else lengths
+    if endpoint is not None:
+        check_context(endpoint, lengths, options)
     run = replace(
         run,
         id=uuid.uuid4().hex[:12],
@@ -215,6 +223,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         baseline=baseline,
         endpoint=endpoint,
     )
+    run = with_canaries(run, formatter, lengths)
     return with_draw_rates(extend_baseline(run, invocation), invocation)
 
 

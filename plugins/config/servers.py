@@ -8,10 +8,12 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.generation_config import decoding_settings
 from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.canaries import first_answers, reading_note
 from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
@@ -23,10 +25,13 @@ from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.options import SUITE_OPTIONS
+from longctx.plugins.config.run import Run
 
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
+# A run of fewer prompts of its longest length does without the long canary, which costs one of them.
+LONG_CANARY_SHARE = 10
 
 
 def is_served(options: Options | Namespace) -> bool:
@@ -192,6 +197,36 @@ def _start_server(
     else:
         start()
     return url, StartedServer(process_id=processes[0], log=str(log))
+
+
+def with_canaries(run: Run, formatter: PromptFormatter, lengths: Sequence[int]) -> Run:
+    """Return a served run with its canaries and with notes on what the server did with them.
+
+    `lengths` are those that are measured. Raises EngineError for a server whose model cannot be seen.
+    """
+    from longctx.fixtures.engines.openai.engine import load_server_engine
+
+    options, endpoint = run.options, run.endpoint
+    tokenizer: Any = formatter.tokenizer
+    if endpoint is None or not lengths or not TimeBudget(run.deadline).seconds_left:
+        return run
+    engine = load_server_engine(
+        run.checkpoint,
+        tokenizer=tokenizer,
+        endpoint=endpoint,
+        timeout_seconds=options.request_timeout,
+        deadline=run.deadline,
+    )
+    try:
+        canaries, notes = first_answers(engine.ask_canary, formatter, endpoint.url)
+        longest = max(lengths)
+        planned = sum(len(case.planned) * case.length for case in run.measurable if case.length <= longest)
+        if planned >= LONG_CANARY_SHARE * longest:
+            note = reading_note(engine.ask_canary, formatter, longest)
+            notes = (*notes, note) if note else notes
+    finally:
+        engine.close()
+    return replace(run, canaries=canaries, endpoint=replace(endpoint, notes=(*endpoint.notes, *notes)))
 
 
 def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:
