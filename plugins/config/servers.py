@@ -221,12 +221,12 @@ def with_canaries(run: Run, formatter: PromptFormatter, lengths: Sequence[int]) 
         canaries, notes = first_answers(engine.ask_canary, formatter, endpoint.url)
         longest = max(lengths)
         planned = sum(len(case.planned) * case.length for case in run.measurable if case.length <= longest)
-        if planned >= LONG_CANARY_SHARE * longest:
-            note = reading_note(engine.ask_canary, formatter, longest)
-            notes = (*notes, note) if note else notes
+        is_large = planned >= LONG_CANARY_SHARE * longest
+        unread = reading_note(engine.ask_canary, formatter, longest) if is_large else None
     finally:
         engine.close()
-    return replace(run, canaries=canaries, endpoint=replace(endpoint, notes=(*endpoint.notes, *notes)))
+    endpoint = replace(endpoint, notes=(*endpoint.notes, *notes), unread=unread or "")
+    return replace(run, canaries=canaries, endpoint=endpoint)
 
 
 def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:

@@ -15,6 +15,7 @@ from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, Subject
+from longctx.plugins.runner.mixed_answers import mixed_up_cases
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
@@ -187,6 +188,9 @@ def read_measured(
                 panel_state = _open_panel_state(run, selected, executions)
             _refresh_until_visible(panel_state, reports)
             results |= {result.case.id: result for result in _results(panel_state, reports)}
+            if executions["model"].get("engine") == "openai":
+                mixed_up = mixed_up_cases(result for result in results.values() if result.error is None)
+                results |= {case: _failed(results[case].case, error) for case, error in mixed_up.items()}
             control_variate = panel_state.control_variate()
             # A run that only reads answers has none, whatever its journals hold.
             if run.options.signal != "answers":

@@ -19,12 +19,27 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
     generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
     excess = [generation.excess_tokens for generation in generations if generation.excess_tokens]
     notes = list(facts.notes) if facts else []
+    if facts and facts.unread and not _reads_all_parts(measured):
+        notes.append(facts.unread)
     if excess:
         notes.append(
             f"gave more tokens than requested in {len(excess):,} of {len(generations):,} answers, up to "
             f"{max(excess):,} too many; each answer was cut to its token budget before it was scored"
         )
     return ReportServer(notes=tuple(notes)) if notes else UNSET
+
+
+def _reads_all_parts(measured: Measured) -> bool:
+    """Return True if right answers at the longest length rest on the first and on the second third of their texts."""
+    longest = max((case.length for case in measured.scope.cases), default=0)
+    depths = [
+        depth
+        for result in measured.results.values()
+        for outcome in result.outcomes
+        if result.case.length == longest and outcome.score.value == 1
+        for depth in outcome.depths
+    ]
+    return any(depth < 1 / 3 for depth in depths) and any(1 / 3 <= depth < 2 / 3 for depth in depths)
 
 
 def notes_of(document: JsonReport) -> tuple[str, ...]:
