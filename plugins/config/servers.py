@@ -20,7 +20,7 @@ from longctx.fixtures.engines.openai.server_process import ServerProcess, free_p
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
-from longctx.fixtures.records import Options
+from longctx.fixtures.records import Options, Prompt
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
@@ -217,12 +217,16 @@ def with_canaries(run: Run, formatter: PromptFormatter, lengths: Sequence[int]) 
         timeout_seconds=options.request_timeout,
         deadline=run.deadline,
     )
+
+    def make_prompt(text: str, beginning: str, tokens: int) -> Prompt:
+        return formatter.prompt(text, beginning, generation_tokens=tokens)
+
     try:
-        canaries, notes = first_answers(engine.ask_canary, formatter, endpoint.url)
+        canaries, notes = first_answers(engine.ask_canary, make_prompt, endpoint.url)
         longest = max(lengths)
         planned = sum(len(case.planned) * case.length for case in run.measurable if case.length <= longest)
         is_large = planned >= LONG_CANARY_SHARE * longest
-        unread = reading_note(engine.ask_canary, formatter, longest) if is_large else None
+        unread = reading_note(engine.ask_canary, make_prompt, longest) if is_large else None
     finally:
         engine.close()
     endpoint = replace(endpoint, notes=(*endpoint.notes, *notes), unread=unread or "")
