@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import ENGINES, Engine
+from longctx.fixtures.engines.openai.canaries import VALUES
 from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.seeding import stable_hash
@@ -77,7 +78,8 @@ class GuessingServer:
         prompt = request.prompt
         if not isinstance(prompt, str):
             return in_json({"error": "prompt must be a string"}, status=400)
-        numbers = re.findall(r"\d{7}", prompt) if len(prompt) > MAX_PROBE_CHARACTERS else []
+        is_sample = len(prompt) > MAX_PROBE_CHARACTERS and VALUES["start"] not in prompt
+        numbers = re.findall(r"\d{7}", prompt) if is_sample else []
         if numbers:
             self.tries[prompt] += 1
             if self.tries.total() % self.fails_one_in == 0:

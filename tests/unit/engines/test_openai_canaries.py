@@ -1,0 +1,161 @@
+"""Canaries notice another model under the same name, sampling, stored replies, and prompts that are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.canaries import (
+    LONG_ANSWER_TOKENS,
+    VALUES,
+    Canary,
+    CanaryAnswer,
+    CanaryCheck,
+    first_answers,
+    reading_note,
+)
+from longctx.fixtures.engines.openai.log_probabilities import AnswerStep
+from longctx.fixtures.records import Prompt
+from tests.helpers.clients import asking, echo, engine_of
+from tests.helpers.servers import ChatServer, Request, Response, text_completion
+
+LENGTH = 400
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with ChatServer().serving() as serving:
+        serving.answer = echo
+        yield serving
+
+
+def make_prompt(text: str, beginning: str, tokens: int) -> Prompt:
+    (prompt,) = asking(f"{text} {beginning}".strip())
+    assert tokens <= LONG_ANSWER_TOKENS
+    return prompt
+
+
+def answered(*values: float, text: str = "a") -> CanaryAnswer:
+    steps = tuple(AnswerStep(text=text, log_probability=value, best={text: value, "b": -9.0}) for value in values)
+    return CanaryAnswer(text=text * len(values), steps=steps)
+
+
+def begun(ask: Callable[[Prompt], CanaryAnswer | None]) -> tuple[tuple[Canary, ...], tuple[str, ...]]:
+    return first_answers(ask, make_prompt, "http://x/v1")
+
+
+def check_of(before: CanaryAnswer, now: Callable[[Prompt], CanaryAnswer | None]) -> CanaryCheck:
+    canaries, notes = begun(lambda _: before)
+    assert notes == ()
+    return CanaryCheck(now, canaries, "http://x/v1")
+
+
+def test_answers_are_not_used_once_another_model_answers(server: ChatServer) -> None:
+    first = engine_of(server)
+    canaries, notes = first_answers(first.ask_canary, make_prompt, server.url)
+    assert (len(canaries), notes) == (3, ())
+    engine = engine_of(server, canaries=canaries)
+    assert [answer.text for answer in engine.generate(asking("one two"))] == [" two"]
+    server.answer = lambda request: text_completion(" other", read=len(str(request.prompt).split()))
+    for _ in range(2):
+        answers = engine.generate(asking("three four"))
+        with pytest.raises(EngineError, match="the model was replaced during the run"):
+            next(answers)
+
+
+def test_answers_are_confirmed_together_while_that_costs_less_than_a_hundredth(server: ChatServer) -> None:
+    canaries, _ = first_answers(engine_of(server).ask_canary, make_prompt, server.url)
+    engine = engine_of(server, canaries=canaries, batch_size=1)
+    before = len(server.requests)
+    texts = [f"text {number} " + "word " * 900 for number in range(4)]
+    assert len(list(engine.generate(asking(*texts)))) == 4
+    # Two answers of 900 tokens are more than a hundred times a canary of ten.
+    assert len(server.requests) - before == 4 + 2
+
+
+@pytest.mark.parametrize("shift", [0.6, -0.6, float("nan")])
+def test_a_probability_that_moves_more_than_number_formats_explain_is_another_model(shift: float) -> None:
+    check_of(answered(-1.0, -2.0), lambda _: answered(-1.1, -2.1)).check()
+    with pytest.raises(EngineError, match="replaced during the run"):
+        check_of(answered(-1.0, -2.0), lambda _: answered(-1.0, -2.0 + shift)).check()
+
+
+def test_a_difference_that_does_not_repeat_is_noise() -> None:
+    given = iter([answered(-1.0, -5.0), answered(-1.0, -2.0)])
+    check_of(answered(-1.0, -2.0), lambda _: next(given)).check()
+
+
+def test_one_other_text_without_probabilities_is_a_near_tie_and_most_are_another_model() -> None:
+    same, other = CanaryAnswer(text="same", steps=()), CanaryAnswer(text="other", steps=())
+    flipping = make_prompt("The old lighthouse keeper opened the letter and", "", 8)
+    check_of(same, lambda prompt: other if prompt.text == flipping.text else same).check()
+    with pytest.raises(EngineError, match="replaced"):
+        check_of(same, lambda _: other).check()
+
+
+def test_no_reply_to_a_canary_raises_nothing() -> None:
+    check_of(answered(-1.0), lambda _: None).check()
+
+
+def test_a_server_that_samples_is_told_of() -> None:
+    texts = iter(map(str, range(9)))
+    canaries, notes = begun(lambda _: CanaryAnswer(text=next(texts), steps=()))
+    assert canaries == ()
+    assert "it samples, or several models answer" in notes[0]
+
+
+def test_a_stored_reply_is_an_error() -> None:
+    with pytest.raises(EngineError, match="gives a stored reply"):
+        begun(lambda _: CanaryAnswer(text="a", steps=(), reply_id="cmpl-12345"))
+
+
+def test_another_fingerprint_with_the_same_answers_is_told_of() -> None:
+    before, now = (CanaryAnswer(text="a", steps=(), system_fingerprint=name) for name in ("fp_1", "fp_2"))
+    check = check_of(before, lambda _: now)
+    check.check()
+    assert "changed its system_fingerprint during the run, from 'fp_1' to 'fp_2'" in check.notes[0]
+
+
+def reader(kept: Callable[[str], str], *, finds: bool, has_steps: bool) -> Callable[[Prompt], CanaryAnswer]:
+    """Return a model that reads a part of every prompt, and finds the numbers in it or only sees them."""
+
+    def ask(prompt: Prompt) -> CanaryAnswer:
+        assert LENGTH * 0.8 < len(prompt.token_ids) <= LENGTH - LONG_ANSWER_TOKENS
+        seen = kept(prompt.text)
+        text = " ".join(value for value in VALUES.values() if value in seen) if finds else "none"
+        step = AnswerStep(text=text, log_probability=-(hash(seen) % 1000) / 100, best={})
+        return CanaryAnswer(text=text, steps=(step,) if has_steps else ())
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("kept", "finds", "has_steps", "said"),
+    [
+        (lambda text: text, True, False, None),
+        (lambda text: text, False, True, None),
+        (lambda text: text, False, False, None),
+        (lambda text: text[len(text) // 4 :], True, True, "differ at their start, so it does not read that part"),
+        (lambda text: text[len(text) * 3 // 4 :], False, True, "differ at their start and middle, so"),
+        (lambda text: text[len(text) // 4 :], True, False, "but not at its start, and gives no log-probabilities"),
+    ],
+)
+def test_a_part_of_long_prompts_that_is_not_read_is_told_of(
+    kept: Callable[[str], str], finds: bool, has_steps: bool, said: str | None
+) -> None:
+    note = reading_note(reader(kept, finds=finds, has_steps=has_steps), make_prompt, LENGTH)
+    assert (note is None) == (said is None)
+    assert said is None or said in str(note)
+
+
+def test_a_server_that_refuses_log_probabilities_is_asked_without_them(server: ChatServer) -> None:
+    def answer(request: Request) -> Response:
+        return Response(status=400) if "logprobs" in request.body else echo(request)
+
+    server.answer = answer
+    canaries, _ = first_answers(engine_of(server).ask_canary, make_prompt, server.url)
+    assert [canary.answer.text for canary in canaries] == [" and", " 25,", " return"]
+    assert sum("logprobs" in request.body for request in server.requests) == 1

@@ -1,0 +1,62 @@
+"""Wrong answers that are right for other samples show a server that mixes up its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score
+from longctx.plugins.runner.mixed_answers import mixed_up_cases
+
+SAMPLES = 12
+
+
+def case_of(answer: Callable[[int], str], references: Callable[[int], str]) -> CaseResult:
+    """Return a case whose sample i has these references and this answer."""
+    case = Case(
+        id="test_ruler[x-1k]", suite="ruler", category="x", task="x", length=1024, samples=SAMPLES, source="archive",
+        generation_tokens=9,
+    )  # fmt: skip
+    outcomes = tuple(
+        Outcome(
+            index=index,
+            score=Score(value=float(references(index) in answer(index))),
+            generation=Generation(
+                text=answer(index), prompt_tokens=9, generated_tokens=9, computed_tokens=9, reused_tokens=0,
+                finish="stop", seconds=0,
+            ),
+            references=(references(index),),
+            depths=(),
+        )
+        for index in range(SAMPLES)
+    )  # fmt: skip
+    return CaseResult(case=case, outcomes=outcomes, seconds=0)
+
+
+def number(index: int) -> str:
+    return f"{7919 * (index + 200)}"
+
+
+def colour(index: int) -> str:
+    return ("crimson", "turquoise", "magenta")[index % 3]
+
+
+WRONG: dict[str, tuple[Callable[[int], str], Callable[[int], str], bool]] = {
+    "the previous answer": (lambda index: f" {number(index - 1)}.", number, True),
+    "pairs of answers swapped": (lambda index: number(index ^ 1) if index < 6 else number(index), number, True),
+    "one answer to all": (lambda _: number(3), number, True),
+    "all right": (number, number, False),
+    "all wrong": (lambda index: f"{number(index)}1"[1:], number, False),
+    "empty": (lambda _: "", number, False),
+    "one swapped": (lambda index: number(2 if index == 1 else index), number, False),
+    "classes that many samples share": (lambda index: colour(index + 1), colour, False),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_answers_that_belong_to_other_samples_are_an_error(name: str) -> None:
+    answer, references, is_mixed = WRONG[name]
+    errors = mixed_up_cases([case_of(answer, references)])
+    assert bool(errors) == is_mixed
+    assert all("wrong answers are the right answers to other samples" in error for error in errors.values())
