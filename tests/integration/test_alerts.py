@@ -76,7 +76,7 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
     assert (run.path / "notified").read_text() == "1 step 6 (99.9 %)\n"
 
     page = (run.path / "out" / "index.html").read_text()
-    assert "alert 1, new" in page
+    assert "Alert 1, new" in page
     assert "FAIL since step 6 (99.9 %), by a search; the last good one is step 5" in page
     listed = run.alerts()
     assert listed.count("alert 1") == 1
@@ -93,7 +93,7 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
     # Nothing happens twice.
     assert run.watch()[0] == 1
     assert (run.path / "notified").read_text() == "1 step 6 (99.9 %)\n"
-    assert "alert 1, acknowledged, mira" in (run.path / "out" / "index.html").read_text()
+    assert "Alert 1, acknowledged by mira" in (run.path / "out" / "index.html").read_text()
 
     for step in (8, 9, 10):
         run.add_step(step)

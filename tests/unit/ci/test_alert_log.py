@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import random
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longctx.ci.alerts import __main__ as alerts_command
 from longctx.ci.alerts.log import Alert, AlertLog, Event, Noted, Notified, Opened, Search, Searched, Status
 from longctx.ci.alerts.reconcile import missing_events
 from longctx.ci.watch.history import WatchedCheckpoint
@@ -187,7 +191,40 @@ def test_processes_that_write_at_a_time_lose_and_double_nothing(tmp_path: Path) 
     assert sorted(event.alert for event in events if isinstance(event, Opened)) == [1, 2, 3, 4]
 
 
-NOTES = 20
+NOTES, KILLS = 20, 50
+
+
+def test_a_killed_command_has_written_its_event_once_or_not_at_all(tmp_path: Path) -> None:
+    """Kill `longctx alerts` with SIGKILL at random moments of its work, from its start to after its end."""
+    log, rng = AlertLog(folder=tmp_path), random.Random(0)
+    update(log, [*SOUND, FIRST])
+    context = multiprocessing.get_context("fork")
+    started = time.monotonic()
+    assert _acknowledge(tmp_path, "undisturbed") == 0
+    longest = 2 * (time.monotonic() - started)
+    ended = ["undisturbed"]
+    for number in range(KILLS):
+        process = context.Process(target=_acknowledge, args=(tmp_path, f"note {number}"))
+        process.start()
+        process.join(rng.uniform(0, longest))
+        process.kill()
+        process.join()
+        ended += [f"note {number}"] * (process.exitcode == 0)
+    assert _acknowledge(tmp_path, "last") == 0
+    notes = Counter(event.note for event in log.events() if isinstance(event, Noted))
+    assert max(notes.values()) == 1
+    assert {*ended, "last"} <= {*notes}
+    # Some were killed before they had written, and some lines may be torn; all others can be read.
+    assert len(ended) < KILLS
+    (alert,) = log.read().values()
+    assert (alert.status, alert.note) == ("acknowledged", "last")
+
+
+def _acknowledge(folder: Path, note: str) -> int:
+    code = alerts_command.main([str(folder), "ack", "1", "--note", note])
+    if multiprocessing.parent_process() is not None:
+        os._exit(code)
+    return code
 
 
 def _reconcile(folder: Path) -> None:
