@@ -1,13 +1,15 @@
-"""Start two or three watches of one folder at a time, and kill some: every checkpoint is measured and notified once.
+"""Disturb watches: start several of one folder and kill some, or delete a checkpoint while it is measured.
 
-    python -m benchmarks.overlapping_watches --rounds 20
+    python -m benchmarks.disturbed_watches --rounds 20 --deletions 10
 
-Each round has its own --out. Its watches start within 0 to 20 seconds on calibration checkpoints, the last of which is
-bad, some with --once as from cron, and some are killed with SIGKILL. Then a last one ends what they have left. With
---launch, a scheduler runs the measurements.
+Each round has its own --out, and two calibration checkpoints, of which the second one is bad. In a round, two or three
+watches start within 0 to 20 seconds, some with --once as from cron, and some are killed with SIGKILL; then a last one
+ends what they have left. In a deletion, the bad checkpoint is deleted at a random moment. With --launch, a scheduler
+runs the measurements.
 
-Limits: exit code 1 if a checkpoint was not measured exactly once, a verdict was wrong, the failure was not notified
-exactly once, a finished sample was computed again, or a watch ended otherwise than its folder says.
+Limits: exit code 1 if, in a round, a checkpoint was not measured exactly once, the failure was not notified exactly
+once, a finished sample was computed again, or a watch ended otherwise than its folder says; or if a deleted checkpoint
+counts as a failure or an error, or was notified after it was gone.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kill_ci import GATES, build_checkpoints, computed_again
+from benchmarks.kill_ci import GATES, computed_again
 from longctx.ci.watch.lock import LOCK
+from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.installation import SUITE as REPOSITORY
 
 LATEST_START_SECONDS = 20.0
@@ -47,13 +50,19 @@ class Round:
         """Start a watch, whose output is appended to a file."""
         command = [
             sys.executable, "-m", "longctx.ci.watch", str(self.run), "--every", "1s", "--out", f"{self.folder}/out",
-            "--journal", f"{self.folder}/journal", "--thresholds", f"{self.folder}/gates.toml", "--lengths", "512",
+            "--journal", f"{self.folder}/journal", "--thresholds", f"{self.folder}/gates.toml", "--lengths", "256",
             "--samples", "24", "-k", "single_2", "--on-failure", f'echo "$LONGCTX_STEP" >> {self.folder}/notified',
             *(["--once"] if once else []), *(["--launch", self.launch] if self.launch else []),
         ]  # fmt: skip
         with (self.folder / "output").open("ab") as output:
             inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
             return subprocess.Popen(command, cwd=REPOSITORY, stdout=output, stderr=output, env=inherited)
+
+    @property
+    def notified(self) -> list[str]:
+        """The steps that were notified."""
+        path = self.folder / "notified"
+        return path.read_text().split() if path.exists() else []
 
     @property
     def holder(self) -> int | None:
@@ -100,10 +109,10 @@ def play(round_: Round, rng: random.Random, expected: Sequence[tuple[int, str]])
             break
         time.sleep(0.2)
     wrong += [f"a watch ended with {process.returncode}" for process in running
-              if process.pid not in killed and process.returncode not in (0, 1)]  # fmt: skip
+              if process.pid not in killed and process.returncode not in (0, 1, -signal.SIGTERM)]  # fmt: skip
     last = round_.start(once=True).wait(TIMEOUT_SECONDS)
     wrong += [f"the last watch ended with {last}"] * (last != 1)
-    notified = (round_.folder / "notified").read_text().split() if (round_.folder / "notified").exists() else []
+    notified = round_.notified
     wrong += [f"measured {round_.measured}"] * (sorted(round_.measured) != list(expected))
     wrong += [f"notified {notified}"] * (notified != [str(expected[-1][0])])
     wrong += [f"{again} samples computed again" for again in (computed_again(round_.folder),) if again]
@@ -112,23 +121,54 @@ def play(round_: Round, rng: random.Random, expected: Sequence[tuple[int, str]])
     return wrong
 
 
+def delete(round_: Round, rng: random.Random, longest_seconds: float) -> list[str]:
+    """Delete the bad checkpoint within some seconds after its measurement began; return what went wrong."""
+    wrong: list[str] = []
+    process = round_.start(once=True)
+    output = round_.folder / "output"
+    while b"step-2: measuring" not in output.read_bytes() and process.poll() is None:
+        time.sleep(0.1)
+    seconds = rng.uniform(0, longest_seconds)
+    time.sleep(seconds)
+    before = round_.notified
+    shutil.rmtree(round_.run / "step-2")
+    code = process.wait(TIMEOUT_SECONDS)
+    # A watch that had ended by then learns of it at its next start.
+    code = round_.start(once=True).wait(TIMEOUT_SECONDS) if before else code
+    wrong += [f"ended with {code}"] * (code != 0)
+    verdicts = [word for step, word in round_.measured if step == 2]
+    wrong += [f"measured as {verdicts}"] * (verdicts not in (["gone"], ["fail"]))
+    wrong += [f"notified {round_.notified}"] * (round_.notified != before)
+    gone = b"2: gone" in output.read_bytes()
+    wrong += ["not named as gone"] * (not gone)
+    print(f"deleted after {seconds:.1f} s, {verdicts}: {'; '.join(wrong) or 'right'}", flush=True)
+    return wrong
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play all rounds, and print a line for each; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=20, help="rounds (default: 20)")
+    parser.add_argument("--deletions", type=int, default=10, help="deleted checkpoints (default: 10)")
+    parser.add_argument("--seconds", type=float, default=15, help="longest time to a deletion (default: 15)")
     parser.add_argument("--launch", metavar="TEMPLATE", help="that of longctx watch")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
     # A directory that all nodes of a scheduler see.
-    root = Path(tempfile.mkdtemp(prefix="overlapping-watches-"))
-    run = build_checkpoints(root / "run", 2)
+    root = Path(tempfile.mkdtemp(prefix="disturbed-watches-"))
+    run = root / "run"
+    for step, spec in ((1, "512"), (2, "512-blind=0.99")):
+        build(parse_spec(f"{spec}-step={step}"), run / f"step-{step}")
     wrong = []
-    for number in range(args.rounds):
-        folder = root / f"round-{number}"
+    for number in range(args.rounds + args.deletions):
+        folder, rng = root / f"round-{number}", random.Random(f"{args.seed} {number}")
         folder.mkdir()
         (folder / "gates.toml").write_text(GATES)
-        round_ = Round(run=run, folder=folder, launch=args.launch)
-        wrong += play(round_, random.Random(f"{args.seed} {number}"), [(1, "pass"), (2, "fail")])
+        if number < args.rounds:
+            wrong += play(Round(run=run, folder=folder, launch=args.launch), rng, [(1, "pass"), (2, "fail")])
+        else:
+            own = shutil.copytree(run, folder / "run")
+            wrong += delete(Round(run=own, folder=folder, launch=args.launch), rng, args.seconds)
     if not wrong:
         shutil.rmtree(root)
     return int(bool(wrong))
