@@ -392,6 +392,47 @@ def test_a_moved_checkpoint_is_listed_once_and_not_notified_again(tmp_path: Path
     assert "2 checkpoints: 1 pass, 1 fail (step 2)" in capsys.readouterr().out
 
 
+def test_renumbered_checkpoints_count_under_their_new_numbers(tmp_path: Path, start: Start, capsys: Any) -> None:
+    run, log = tmp_path / "run", tmp_path / "log"
+    for step in (1, 2, 3):
+        write_step(run, step)
+    notifying = ("--on-failure", f"echo $LONGCTX_STEP >> {log}")
+    assert start(FakeSuite(failing=[2]), *notifying) == 1
+    # The bad one becomes step 20, and the good one after it step 2.
+    (run / "step-2").rename(run / "step-20")
+    (run / "step-3").rename(run / "step-2")
+    capsys.readouterr()
+    assert start(FakeSuite(failing=[20]), *notifying) == 1
+    printed = capsys.readouterr().out
+    assert "3 checkpoints: 2 pass, 1 fail (step 20)" in printed
+    assert log.read_text() == "2\n20\n"
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "FAIL at step 20; the last accepted one is step 2<" in page
+    rows = re.findall(r'<th scope="row">([^<]*)</th>', page.partition('id="checkpoints"')[2])
+    assert rows == ["20", "2", "1"]
+    (run / "step-20").rename(run / "unnumbered")
+    assert start(FakeSuite(), *notifying) == 0
+    assert "No checkpoint fails, up to step 2<" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_checkpoint_that_is_written_anew_waits_until_it_is_complete(tmp_path: Path, start: Start) -> None:
+    """Break a bad checkpoint that was measured, as a training that overwrites it does, and complete it."""
+    for step in (1, 2):
+        write_step(tmp_path / "run", step)
+    assert start(FakeSuite(failing=[2])) == 1
+    weights = next((tmp_path / "run" / "step-2").glob("*.safetensors"))
+    complete = weights.read_bytes()
+    weights.write_bytes(complete[: len(complete) // 2])
+    half = FakeSuite()
+    assert start(half) == 0
+    assert half.runs == []
+    weights.write_bytes(complete)
+    (weights.parent / "config.json").write_text(json.dumps(CONFIG | {"written": "anew"}))
+    again = FakeSuite()
+    assert start(again) == 0
+    assert again.runs == [(2, "1")]
+
+
 def test_links_to_a_checkpoint_make_no_second_one(tmp_path: Path, start: Start) -> None:
     """Let the real directories come in numeric order, whatever the links are called and whenever they change."""
     for step in (300, 1000):
