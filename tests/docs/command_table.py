@@ -275,6 +275,10 @@ COMMAND_RUNS = {
         "--batch-sizes 1 --samples 1,2 -k niah_single_2", "differ", checkpoint("CKPT")
     ),
     "python -m benchmarks.false_verdicts": benchmark("--orders 4", "all at 97"),
+    "python -m benchmarks.disturbed_watches": benchmark("--rounds 1 --deletions 0", "right"),
+    "python -m benchmarks.drifting_chain": benchmark(
+        "--steps 2", "step-2", checkpoint("CKPT"), writes="out/chain/step-2/model.safetensors"
+    ),
     "python -m benchmarks.frontier_samples": benchmark("--lengths 4k --samples 1", "", writes="rows.jsonl"),
     "python -m benchmarks.gpu_prefill": benchmark("--toy --repeats 1", "TFLOP/s", codes=(0,)),
     "python -m benchmarks.gpu_session": benchmark("--tiny", "gpu_session.md", writes="DIR/gpu_session.md"),
