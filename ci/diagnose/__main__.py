@@ -12,6 +12,10 @@ and cost nothing.
 With --case, parts are exchanged between the two models. A part is named as the cause only if GOOD's part restores the
 gold answers that BAD lost, and BAD's part makes GOOD lose them. The same command continues after it was stopped.
 
+    longctx diagnose runs/a/step-2000 runs/a/step-9000 --report out/report.json
+
+With --report, a JSON report of BAD's run against GOOD, the case and the samples come from its journal.
+
 Exit codes: 0; 1 nothing carries the loss alone; 4 wrong use, or no loss to explain.
 """
 
@@ -20,32 +24,33 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
-from longctx.ci.diagnose.words import candidate_line, cause_lines, conclusion, static_conclusion, static_lines
+from longctx.ci.diagnose.report import Diagnosis
+from longctx.ci.diagnose.telling import read_alarm
+from longctx.ci.diagnose.words import candidate_line, cause_lines, static_conclusion, static_lines
 from longctx.fixtures import heavy_imports
-from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.lengths import LengthError, parse_length
-from longctx.fixtures.outside_files import expanded
+from longctx.fixtures.outside_files import absolute, expanded
 from longctx.fixtures.records.errors import EngineError
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.task import CannotFit, Task
 from longctx.fixtures.tokenization.load import TokenizerError
 
 with heavy_imports.exempt_from_garbage_collection():
-    from longctx.fixtures.diagnosis.cause import FEWEST_TELLING, Cause, find_cause
+    from longctx.fixtures.diagnosis.cause import FEWEST_TELLING, find_cause
     from longctx.fixtures.diagnosis.exchange import Exchanger
     from longctx.fixtures.diagnosis.settings import DiagnosisError
-    from longctx.fixtures.diagnosis.static import StaticComparison, compare_files
+    from longctx.fixtures.diagnosis.static import compare_files
 
-SCHEMA = "longctx-diagnosis/1"
+DEFAULTS = {"samples": 32, "seed": 0, "device": "auto", "dtype": "auto"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("bad", metavar="BAD", help="directory of the checkpoint that is worse")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", default=Path("out/diagnose"),
-        help="folder for diagnosis.json (default: out/diagnose)",
+        help="folder for diagnosis.json and diagnosis.html (default: out/diagnose)",
     )  # fmt: skip
     parser.add_argument(
         "--case",
@@ -65,7 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="also find the cause of a loss on this case, such as 'test_ruler[niah_multikey_1-4k]'",
     )
     parser.add_argument(
-        "--samples", type=int, metavar="N", default=32, help="with --case, most samples to look at (default: 32)"
+        "--report", type=Path, metavar="FILE",
+        help="the same on samples that the journal of this JSON report knows GOOD to answer better than BAD",
+    )  # fmt: skip
+    parser.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        default=DEFAULTS["samples"],
+        help="with --case, most samples to look at (default: 32)",
     )
     parser.add_argument("--seed", type=int, metavar="N", default=0, help="with --case, the seed of the samples (0)")
     parser.add_argument("--device", metavar="NAME", default="auto", help="with --case: auto, cpu, cuda or cuda:1")
@@ -85,24 +98,48 @@ def _diagnose(given: argparse.Namespace) -> int:
     good, bad = read_checkpoint(given.good, option="GOOD"), read_checkpoint(given.bad, option="BAD")
     if good.fingerprint == bad.fingerprint:
         raise DiagnosisError(f"BAD: {given.bad} holds the same checkpoint as GOOD; give the one that is worse")
-    out = expanded(given.out)
-    out.mkdir(parents=True, exist_ok=True)
-    task, length = (None, 0) if given.case is None else _read_case(given.case)
     if given.samples < FEWEST_TELLING:
         raise DiagnosisError(f"--samples: {given.samples} is too few; use {FEWEST_TELLING} or more")
+    alarm = None
+    if given.report is not None:
+        alarm = read_alarm(given.report, good.fingerprint, bad.fingerprint, given.case)
+    case = alarm.case if alarm else given.case
+    task, length = (None, 0) if case is None else _read_case(case)
+    out = expanded(given.out)
+    out.mkdir(parents=True, exist_ok=True)
     static = compare_files(good, bad, _progress)
     for line in [*static_lines(static), static_conclusion(static)]:
         print_line(line)
-    write_file(out / "diagnosis.json", _document(good.path, bad.path, static, None))
+    diagnosis = Diagnosis(good=good.path, bad=bad.path, case=case, command=_command(given), static=static, alarm=alarm)
+    diagnosis.write(out)
     if task is None:
         return 0
-    settings = {"device": given.device, "dtype": given.dtype, "attention": "auto"}
-    exchanger = Exchanger(good, bad, task, length, seed=given.seed, folder=out, settings=settings)
-    cause = find_cause(exchanger, static, samples=given.samples, note=lambda found: print_line(candidate_line(found)))
+    exchanger = Exchanger(
+        good, bad, task, length,
+        seed=alarm.seed if alarm else given.seed, chat=alarm.chat if alarm else "auto", folder=out,
+        settings={"device": given.device, "dtype": given.dtype, "attention": "auto"},
+    )  # fmt: skip
+    cause = find_cause(
+        exchanger, static,
+        order=[flip.index for flip in alarm.flips] if alarm else range(given.samples),
+        known="report" if alarm else "case",
+        note=lambda found: print_line(candidate_line(found)),
+    )  # fmt: skip
+    diagnosis = replace(diagnosis, cause=cause, computed_tokens=exchanger.computed_tokens)
     for line in cause_lines(cause, static, exchanger.computed_tokens):
         print_line(line)
-    write_file(out / "diagnosis.json", _document(good.path, bad.path, static, cause))
+    diagnosis.write(out)
     return 0 if cause.culprits else 1
+
+
+def _command(given: argparse.Namespace) -> str:
+    """Return the command that repeats the diagnosis."""
+    words = ["longctx", "diagnose", str(absolute(given.good)), str(absolute(given.bad))]
+    for name in ("case", "report", "samples", "seed", "device", "dtype"):
+        value = getattr(given, name)
+        if value != DEFAULTS.get(name):
+            words += [f"--{name}", str(absolute(value) if name == "report" else value)]
+    return shlex.join(words)
 
 
 def _read_case(case: str) -> tuple[Task, int]:
@@ -116,24 +153,6 @@ def _read_case(case: str) -> tuple[Task, int]:
         return TASKS[found[1]], parse_length(found[2])
     except LengthError as error:
         raise DiagnosisError(f"--case: {error}") from error
-
-
-def _document(good: str, bad: str, static: StaticComparison, cause: Cause | None) -> bytes:
-    """Return the JSON document with everything that was found."""
-    changed = [msgspec.to_builtins(change) for change in static.tensors]
-    content: dict[str, object] = {
-        "schema": SCHEMA,
-        "good": good,
-        "bad": bad,
-        "conclusion": static_conclusion(static) if cause is None else conclusion(cause, static),
-        "settings": [msgspec.to_builtins(change) for change in static.settings],
-        "tensors": [
-            {key: value for key, value in change.items() if value not in ("", None, [], 0)} for change in changed
-        ],
-    }
-    if cause is not None:
-        content["cause"] = msgspec.to_builtins(cause)
-    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
 
 def _progress(line: str) -> None:

@@ -9,6 +9,7 @@ from longctx.fixtures.diagnosis.static import StaticComparison
 from longctx.fixtures.diagnosis.tensors import OUTLIER_Z, TensorChange
 
 SHOWN_TENSORS = 12
+TEXT_PARTS = ("chat template", "tokenizer", "special tokens")
 
 
 def static_lines(static: StaticComparison) -> list[str]:
@@ -24,6 +25,11 @@ def static_lines(static: StaticComparison) -> list[str]:
         lines.append(f"{'stands out':<19}{change.name}: {description(change)}")
     if len(conspicuous) > SHOWN_TENSORS:
         lines.append(f"{'':<19}and {len(conspicuous) - SHOWN_TENSORS} more")
+    for layer in static.layers:
+        if layer.is_outlier:
+            lines.append(f"{'local error':<19}layer {layer.layer}: {layer.error:.2g} of what it adds, z {layer.z:.0f}")
+    if static.unmeasured:
+        lines.append(f"{'local error':<19}not measured: {static.unmeasured}")
     return lines
 
 
@@ -43,25 +49,41 @@ def static_conclusion(static: StaticComparison) -> str:
 
 def candidate_line(candidate: Candidate) -> str:
     """Return both shares of one exchanged part."""
-    return (
-        f"{'exchanged':<19}{candidate.name}: restores {_share(candidate.restores)}, "
-        f"reproduces {_share(candidate.reproduces)}"
-    )
+    return f"{'held out' if candidate.is_held_out else 'exchanged':<19}{candidate.name}: {shares(candidate)}"
+
+
+def shares(candidate: Candidate) -> str:
+    """Return both shares of a part in words."""
+    reproduces = f"reproduces {_share(candidate.reproduces)}"
+    return reproduces if candidate.restores is None else f"restores {_share(candidate.restores)}, {reproduces}"
 
 
 def cause_lines(cause: Cause, static: StaticComparison, computed_tokens: int) -> list[str]:
-    """Return the lines behind those of the candidates: samples, cost and conclusion."""
-    return [
+    """Return the lines behind those of the candidates: samples, cost, what was not measured, and conclusion."""
+    lines = [
         f"{'samples':<19}{len(cause.samples)} that GOOD answers and BAD misses; gold answers have "
-        f"{cause.good_nats:.2f} nats with GOOD, {cause.bad_nats:.2f} with BAD; {computed_tokens:,} tokens computed",
-        conclusion(cause, static),
+        f"{cause.good_nats:.2f} nats with GOOD, {cause.bad_nats:.2f} with BAD; {computed_tokens:,} tokens computed"
     ]
+    lines += [f"{'not exchanged':<19}{line}" for line in not_exchanged(cause, static)]
+    return [*lines, conclusion(cause, static)]
+
+
+def not_exchanged(cause: Cause, static: StaticComparison) -> list[str]:
+    """Return a line for every difference that the probability of a gold answer cannot show."""
+    lines = []
+    if generation := [change.name for change in static.settings if change.part == "generation config"]:
+        lines.append(f"generation config ({', '.join(generation)}): it shows in generated answers only")
+    if cause.same_prompts and any(change.part in TEXT_PARTS for change in static.settings):
+        lines.append("tokenizer and chat template: both make the same token ids of these samples")
+    return lines
 
 
 def conclusion(cause: Cause, static: StaticComparison) -> str:
     """Return one line that names the cause, or says that none can be named."""
     if cause.culprits:
-        named = "; ".join(f"{_place(candidate, static)}: {_amount(candidate)}" for candidate in cause.culprits)
+        named = "; ".join(
+            f"{_place(candidate, static)}: {_amount(candidate, len(static.changed))}" for candidate in cause.culprits
+        )
         return f"cause: {named}"
     weights = [candidate for candidate in cause.candidates if candidate.kind == "weights"]
     if not weights or weights[0].carries != "nothing":
@@ -74,13 +96,18 @@ def _place(candidate: Candidate, static: StaticComparison) -> str:
     if candidate.kind == "tensors" and len(candidate.members) == 1:
         (change,) = (change for change in static.tensors if change.name == candidate.members[0])
         return f"{candidate.name} ({description(change)})"
+    if candidate.kind == "tokenizer":
+        parts = dict.fromkeys(change.part for change in static.settings if change.part in TEXT_PARTS)
+        return f"{candidate.name} ({', '.join(parts)} differ{'s' * (len(parts) == 1)})"
     return f"config {candidate.name}" if candidate.kind == "config" else candidate.name
 
 
-def _amount(candidate: Candidate) -> str:
-    restores, reproduces = _share(candidate.restores), _share(candidate.reproduces)
-    amount = "the whole loss" if candidate.carries == "all" else "a part of the loss"
-    return f"{amount} (restores {restores}, reproduces {reproduces})"
+def _amount(candidate: Candidate, changed: int) -> str:
+    if candidate.carries == "all":
+        return f"the whole loss ({shares(candidate)})"
+    rest = changed - len(candidate.members)
+    spread = f"; the rest is spread over {_count(rest, 'tensor')}" if candidate.kind == "tensors" and rest > 0 else ""
+    return f"a part of the loss ({shares(candidate)}){spread}"
 
 
 def _share(share: Share) -> str:

@@ -66,25 +66,43 @@ def resolve_baseline(
     if given is None:
         return None
     samples = materials.samples_fingerprint(formatter)
+    report = None
     if given.endswith(".json"):
-        path = str(invocation.path(given))
-        return read_baseline(
-            Path(path), options, samples, lambda report: _difference(report, options, materials, formatter)
+        found = read_baseline(
+            Path(str(invocation.path(given))),
+            options,
+            samples,
+            lambda report: _difference(report, options, materials, formatter),
         )
-    path = _checkpoint_path(invocation, given, option="--baseline")
+        if isinstance(found, Baseline):
+            return found
+        report = found
+    path = _checkpoint_path(invocation, given if report is None else str(report.model.path), option="--baseline")
     checkpoint = _read_or_make(invocation, path, option="--baseline")
     path = checkpoint.path
+    if report is not None and checkpoint.fingerprint != report.model.fingerprint:
+        raise BaselineError(f"--baseline: the checkpoint of {given}, {path}, has changed; measure it again")
     other = load_formatter(options, path, endpoint, option="--baseline")
-    if materials.samples_fingerprint(other) != samples:
+    is_other = materials.samples_fingerprint(other) != samples
+    if is_other and (part := differing_part(other, formatter)):
         raise BaselineError(
-            f"--baseline: {given} has another {differing_part(other, formatter)} than --model, so no sample could be "
-            "paired; give a checkpoint of the same family, or fix the chat template with --chat"
+            f"--baseline: {given} has another {part} than --model, so no sample could be paired; give a checkpoint of "
+            "the same family, or fix the chat template with --chat"
         )
-    return Baseline(name=given, fingerprint=checkpoint.fingerprint, journal=options.journal, checkpoint=checkpoint)
+    return Baseline(
+        name=given,
+        fingerprint=checkpoint.fingerprint,
+        journal=options.journal,
+        checkpoint=checkpoint,
+        has_other_tokenizer=is_other,
+    )
 
 
 def _difference(report: JsonReport, options: Options, materials: Materials, formatter: PromptFormatter) -> str:
-    """Return in which part the samples of a report differ from those of a run with these materials."""
+    """Return in which part the samples of a report differ from those of a run with these materials.
+
+    Empty if only tokens differ that the prompts may not have, and the report's checkpoint is there to answer them.
+    """
     run, path = report.run, report.model.path
     if run.seed != options.seed:
         return f"seed {run.seed}, not {options.seed}"
@@ -95,9 +113,20 @@ def _difference(report: JsonReport, options: Options, materials: Materials, form
     if path and os.path.isdir(path):
         # Whatever is wrong with that checkpoint now, the report is of other samples.
         with suppress(TokenizerError, OSError):
-            if part := differing_part(load_formatter(options, path), formatter):
+            other = load_formatter(options, path)
+            if part := differing_part(other, formatter):
                 return f"another {part}"
+            if materials.samples_fingerprint(other) == run.samples:
+                return ""
     return "another tokenizer, chat template, way of scoring or version of the tasks"
+
+
+def load_baseline_formatter(run: Run) -> PromptFormatter | None:
+    """Return the formatter of a baseline with another tokenizer; None for all others. Raises TokenizerError."""
+    baseline = run.baseline
+    if baseline is None or baseline.checkpoint is None or not baseline.has_other_tokenizer:
+        return None
+    return load_formatter(run.options, baseline.checkpoint.path, run.endpoint, option="--baseline")
 
 
 def _read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoint:

@@ -47,6 +47,9 @@ class Baseline:
     path: str | None = None
     """The directory of the checkpoint that a report is about; None for a checkpoint."""
 
+    has_other_tokenizer: bool = False
+    """True if its tokenizer is another one, whose ids of every prompt have to be compared with the model's."""
+
     limit: str = ""
     """The reason why nothing can be added to the results of a report; empty if something can, or need not."""
 
@@ -193,18 +196,23 @@ def is_same_checkpoint(run: Run, executions: Mapping[str, Mapping[str, str]]) ->
     )
 
 
-def read_baseline(path: Path, options: Options, samples: str, difference: Callable[[JsonReport], str]) -> Baseline:
+def read_baseline(
+    path: Path, options: Options, samples: str, difference: Callable[[JsonReport], str]
+) -> Baseline | JsonReport:
     """Return the baseline that a JSON report describes; `samples` is the fingerprint of this run's samples.
 
-    Raises BaselineError if the report is of other samples, in which `difference` says how, or its journal is missing.
+    If the report is of other samples, `difference` says how, and the report itself is returned if it says nothing: its
+    checkpoint has to answer. Raises BaselineError for other samples and if the report's journal is missing.
     """
     report = _report(path)
     model, run = report.model, report.run
     if run.samples != samples or run.seed != options.seed:
-        raise BaselineError(
-            f"--baseline: {path} was measured on other samples ({difference(report)}); measure it again with these "
-            "options, or give the checkpoint instead"
-        )
+        if part := difference(report):
+            raise BaselineError(
+                f"--baseline: {path} was measured on other samples ({part}); measure it again with these options, or "
+                "give the checkpoint instead"
+            )
+        return report
     execution = model.execution or {}
     subject = Subject(model=model.name, fingerprint=model.fingerprint, execution=execution)
     journals = [path for path in (run.journal, options.journal) if os.path.isdir(Path(path, subject.key))]

@@ -78,12 +78,15 @@ class SampleBuilder:
         corpora: Corpora,
         seed: int,
         assistants: Assistants = NO_ASSISTANTS,
+        other: PromptFormatter | None = None,
     ):
+        """Create a builder; `other` is the formatter of a baseline with another tokenizer."""
         self.tasks = tasks
         self.formatter = formatter
         self.corpora = corpora
         self.seed = seed
         self.assistants = assistants
+        self.other = other
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="longctx-builder")
 
     def inspect(self, case: Case) -> Inspection:
@@ -140,6 +143,11 @@ class SampleBuilder:
             problems = sample_problems(sample, self.tasks[case.task], self.formatter)
             if problems:
                 raise PreflightError(f"preflight: {case.id} sample {place.sample_index}: {problems[0]}")
+        if self.other is not None and not self.other.makes_same_ids(sample.prompt):
+            raise PreflightError(
+                f"--baseline: its tokenizer makes other token ids of {case.id} sample {place.sample_index}, "
+                "which has a token that only one of the two knows; leave the case out, or give another baseline"
+            )
         gold = gold_prompts(self.tasks[case.task], sample, self.formatter) if with_gold else None
         return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt), gold=gold)
 

@@ -20,7 +20,7 @@ from longctx.fixtures.tasks import load_tasks
 from longctx.fixtures.tasks.task import Assistants
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.plugins.config.materials import load_run_corpora, open_assistants, scored_by
-from longctx.plugins.config.models import load_formatter
+from longctx.plugins.config.models import load_baseline_formatter, load_formatter
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.journal import Heartbeat, Journal, JournalError, JudgeReplies, probe_file_system
 from longctx.plugins.runner.batches import ModelUnderTest
@@ -86,6 +86,7 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
     problem = "its tokenizer or chat template"
     try:
         formatter = load_formatter(options, options.model_path, run.endpoint)
+        other = load_baseline_formatter(run)
     except TokenizerError as error:
         raise EngineError(replaced(run.checkpoint, problem, "--model")) from error
     if formatter.fingerprint != run.formatter:
@@ -99,6 +100,7 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
             corpora=load_run_corpora(options),
             seed=options.seed,
             assistants=_assistants(run),
+            other=other,
         ),
         # A run that only inspects has no journal.
         models={} if options.preflight else _models(run, engines),

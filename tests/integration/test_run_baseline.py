@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from jsonschema import Draft202012Validator
+from safetensors.torch import load_file, save_file
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.plugins.config.run import BaselineError, read_baseline
+from longctx.plugins.config.run import Baseline, BaselineError, read_baseline
 from longctx.plugins.journal import Subject
 from longctx.plugins.verdicts.regression import SAME_CHECKPOINT
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
@@ -50,10 +52,27 @@ def full(model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Co
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A better and a worse checkpoint in directories of the same name."""
+    """A better and a worse checkpoint in directories of the same name; the worse one got a token and spare rows."""
     folder = tmp_path_factory.mktemp("checkpoints")
     better = Path(shutil.copytree(calibration_checkpoint("full"), folder / "a" / "step_1"))
-    return better, Path(shutil.copytree(calibration_checkpoint("512"), folder / "b" / "step_1"))
+    return better, with_token(calibration_checkpoint("512"), folder / "b" / "step_1", "<|tool|>")
+
+
+def with_token(source: Path, out: Path, token: str) -> Path:
+    """Write a checkpoint with one more token and embeddings that are padded by 64 rows."""
+    shutil.copytree(source, out)
+    config, tokenizer = (json.loads((out / name).read_text()) for name in ("config.json", "tokenizer.json"))
+    rows = config["vocab_size"]
+    added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokenizer["added_tokens"].append({"id": rows, "content": token} | added)
+    weights = load_file(out / "model.safetensors")
+    for name, tensor in weights.items():
+        if len(tensor) == rows:
+            weights[name] = torch.cat([tensor, torch.zeros(64, *tensor.shape[1:], dtype=tensor.dtype)])
+    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(config | {"vocab_size": rows + 64}))
+    (out / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return out
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +105,19 @@ def test_checkpoints_of_the_same_name_share_no_results(worse: CompletedRun, chec
     assert result.score < 1
     assert len(list((worse.folder / "journal").glob("*/subject.json"))) == 2
     assert len({key_of(checkpoint) for checkpoint in checkpoints}) == 2
+
+
+def test_a_prompt_with_a_token_that_only_one_side_knows_is_not_compared(
+    checkpoints: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = with_token(checkpoints[0], tmp_path_factory.mktemp("token") / "step_1", "special magic")
+    run = completed_run(
+        tmp_path_factory, "--model", str(other), "--baseline", str(checkpoints[0]),
+        "--lengths", "512", "--samples", "2", "-k", TASK, thresholds=PAIRED, own_journal=True,
+    )  # fmt: skip
+    assert run.exit_code == 1
+    error = run.report["cases"][0]["error"]
+    assert error.startswith(f"--baseline: its tokenizer makes other token ids of test_ruler[{TASK}-512] sample")
 
 
 @pytest.mark.parametrize("baseline_kind", ["report", "path"])
@@ -181,7 +213,9 @@ def test_an_unusable_baseline_is_refused_in_one_line(name: str, full: CompletedR
     report = Path(shutil.copy(full.folder / "report.json", tmp_path))
     samples = full.report["run"]["samples"]
     options = options_of("/m")
-    assert read_baseline(report, options, samples, lambda report: f"seed {report.run.seed}").name == "calibration:512"
+    found = read_baseline(report, options, samples, lambda report: f"seed {report.run.seed}")
+    assert isinstance(found, Baseline)
+    assert found.name == "calibration:512"
     change(report)
     with pytest.raises(BaselineError, match=f"^--baseline: {line}$"):
         read_baseline(report, options, samples, lambda report: f"seed {report.run.seed}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -233,6 +235,12 @@ def changed_rules(part: str) -> Any:
         tokenizer.chat_template = TEMPLATE
     elif part == "added token":
         tokenizer.add_tokens(["<tool>"])
+    elif part == "padding":
+        tokenizer.backend_tokenizer.enable_padding(length=64)
+    elif part == "other ids":
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        content["model"]["vocab"] |= {"a": 5, "is": 4}
+        tokenizer = wrapped(Tokenizer.from_str(json.dumps(content)), lead=(BOS,))
     elif part == "pre-tokenizer":
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return tokenizer
@@ -244,16 +252,26 @@ def changed_rules(part: str) -> Any:
         (changed_rules("nothing"), ""),
         (changed_rules("template"), "chat template (only one of them uses one)"),
         (words_tokenizer("[gMASK]"), "start of every prompt (token ids [1] and [2])"),
-        (changed_rules("added token"), "vocabulary ('<tool>' only in one of them)"),
+        (changed_rules("added token"), ""),
+        (changed_rules("padding"), ""),
+        (changed_rules("other ids"), "vocabulary ('a' and 1 more have another id)"),
         (changed_rules("pre-tokenizer"), "tokenizer (pre_tokenizer)"),
     ],
 )
 def test_the_part_in_which_two_formatters_differ_is_named(other: Any, part: str) -> None:
     one, two = PromptFormatter(words_tokenizer(BOS)), PromptFormatter(other)
     assert differing_part(one, two) == part
-    assert (one.fingerprint == two.fingerprint) == (part == "")
+    prompt = one.prompt("a is b", "a", generation_tokens=1)
+    assert part or two.makes_same_ids(prompt)
+
+
+def test_a_prompt_with_an_added_token_of_one_side_has_other_ids() -> None:
+    one, two = PromptFormatter(words_tokenizer(BOS)), PromptFormatter(changed_rules("added token"))
+    prompts = [one.prompt(text, "is", generation_tokens=1) for text in ("a b", "a <tool> b")]
+    assert [two.makes_same_ids(prompt) for prompt in prompts] == [True, False]
 
 
 def test_two_chat_templates_differ() -> None:
     one, two = (PromptFormatter(with_template(template)) for template in (TEMPLATE, TEMPLATE_WITH_BOS))
-    assert differing_part(one, two) == "chat template"
+    part = differing_part(one, two)
+    assert re.fullmatch(r"chat template \('\[user\] Sph.*' and '<s>\[user\] Sph.*' at character 0\)", part)
