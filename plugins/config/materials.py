@@ -12,7 +12,7 @@ from typing import Any
 from longctx.fixtures import versions
 from longctx.fixtures.cases import samples_fingerprint
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.corpora import Corpora, load_corpora
+from longctx.fixtures.corpora import Corpora, load_corpora, with_prepared
 from longctx.fixtures.http.retry import TimeBudget
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.scoring.judge import (
@@ -28,11 +28,12 @@ from longctx.fixtures.scoring.judge import (
     fingerprint,
 )
 from longctx.fixtures.seeding import stable_hash
-from longctx.fixtures.tasks import keyed_wording, load_tasks
+from longctx.fixtures.tasks import TASKS, keyed_wording, load_tasks
 from longctx.fixtures.tasks.task import Assistants, Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.journal import JudgeReplies
 
+RULER_SUITE = "ruler"
 # The size of a typical sample, from which the cost of judging is estimated.
 PASSAGE_WORDS, POINT_WORDS, POINTS, SENTENCES, SENTENCE_CHARACTERS = 300, 20, 10, 6, 200
 
@@ -62,7 +63,10 @@ class Materials:
 
 def load_run_corpora(options: Options) -> Corpora:
     """Return the texts that the options name; raise CorpusError."""
-    return load_corpora(options.data_dir, must_know_files=not options.tasks, qa_fill=options.qa_fill)
+    corpora = load_corpora(options.data_dir, must_know_files=not options.tasks, qa_fill=options.qa_fill)
+    if options.samples_from is None:
+        return corpora
+    return with_prepared(corpora, options.samples_from, [name for name in TASKS if TASKS[name].suite == RULER_SUITE])
 
 
 def load_materials(options: Options, sweeps: Collection[str] = ()) -> Materials:

@@ -300,6 +300,10 @@ OPTIONS: tuple[Option, ...] = (
         help="TOML file with question sets of your own; a run without --suite has only them",
         page="TOML files with [question sets of your own](own-questions.md), separated by commas; a run without "
         "`--suite` then has their tasks only"),
+    Option(flag="--samples-from", kind="path", metavar="DIR", section="What is measured",
+        help="folder with samples that RULER's scripts or lm-eval prepared, to measure instead of our own",
+        page="a folder with [samples that RULER's scripts or lm-eval prepared](ruler.md#prepared-samples): the cases "
+        "of the run, with their prompts unchanged"),
     Option(flag="--lengths", kind="text", is_list=True, metavar="8k,128k", section="What is measured",
         help="lengths in tokens", shown_default="4k to 128k, up to the model's claim",
         page="such as `8k,128k`; K is 1024 tokens of the model's tokenizer"),

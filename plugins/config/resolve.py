@@ -47,6 +47,7 @@ from longctx.plugins.config.selection import (
     sort_out_misfits,
     sweep_names,
     with_draw_rates,
+    with_prepared_lengths,
 )
 from longctx.plugins.config.servers import (
     check_context,
@@ -138,6 +139,8 @@ def describe_run(
     # The default lengths are those of tasks files only if the run has no other tasks.
     from_files = [task for task in materials.tasks.values() if is_selected(task, options.suite)]
     tasks = TASKS.values() if options.suite in ("all", *SUITES) else from_files
+    if options.samples_from is not None:
+        options = with_prepared_lengths(options, materials)
     options = replace(_complete_options(options, checkpoint, tasks), **(loaded or {}))
     run = select_cases(options, checkpoint, materials, thresholds)
     if options.budget_minutes is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from longctx.fixtures.atomic_files import create_file
 from longctx.fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
-from longctx.fixtures.lengths import LengthError, parse_length
+from longctx.fixtures.lengths import LengthError, format_length, parse_length
 from longctx.fixtures.records import PHASES, Case, Options
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.shown_text import known_names
@@ -63,6 +63,21 @@ def check_suite(options: Options, materials: Materials) -> None:
         raise ConfigError(
             f"--tasks: --suite {options.suite} leaves out its tasks; leave out --suite, or use --suite {own[0].suite}"
         )
+
+
+def with_prepared_lengths(options: Options, materials: Materials) -> Options:
+    """Return the options of a run of prepared samples, by default at all of their lengths; raise ConfigError."""
+    names = [name.split("/") for name in materials.corpora.published if name.startswith("ruler/")]
+    lengths = sorted({int(length) for _, _, length in names})
+    missing = [length for length in options.lengths if length not in lengths]
+    if options.suite not in ("all", "ruler"):
+        raise ConfigError(f"--samples-from: its samples are RULER's, but --suite is {options.suite}; leave out --suite")
+    if missing:
+        there = ", ".join(map(format_length, lengths))
+        raise ConfigError(
+            f"--lengths: {options.samples_from} has no samples of {format_length(missing[0])}; it has {there}"
+        )
+    return replace(options, lengths=options.lengths or tuple(lengths))
 
 
 def sweep_names(options: Options, thresholds: Thresholds) -> tuple[str, ...]:

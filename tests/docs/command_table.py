@@ -186,6 +186,9 @@ COMMAND_RUNS = {
         small=NEEDLE, needs=(checkpoint("step_1000", "step_2000"),), codes=(0, 1), shows="baseline +.*step_1000",
         before=f"pytest --model step_1000 {NEEDLE} --report-json step_1000.json || true",
     ),
+    "longctx run --model CKPT --samples-from": CommandRun(
+        small="--samples 1", needs=(checkpoint("CKPT"), published_data), shows="niah_multivalue",
+    ),
     "longctx run --model runs/a/checkpoint-300 --base-model": CommandRun(
         small=NEEDLE, needs=(adapter,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),

