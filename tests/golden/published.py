@@ -42,7 +42,7 @@ def published_outputs() -> Iterator[Output]:
 
 def sample_digest(sample: Sample) -> str:
     """Return a digest of a sample without its token ids and its gold answer, which has a version of its own."""
-    *parts, _gold = content(replace(sample, prompt=replace(sample.prompt, token_ids=())))
+    *parts, _gold, _as_is = content(replace(sample, prompt=replace(sample.prompt, token_ids=())))
     return digest(json.dumps(parts))
 
 
