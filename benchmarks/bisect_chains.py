@@ -2,6 +2,8 @@
 
     python -m benchmarks.bisect_chains --chains 200
 
+Every search is kept in --rows as soon as it has ended, so that the same command continues a stopped one.
+
 No model runs: scores are drawn, and the code of `longctx bisect` makes all decisions, with its defaults. A series has
 64 checkpoints and a case of 500 samples, of which the sound model answers 90 % right. Besides the loss, every
 checkpoint flips some of its answers. The histories:
@@ -33,12 +35,14 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.kept_rows import KeptRows
 from longctx.ci.bisect.compare import CONTEXTS, Bounds, search_bounds, verdict_by_rise
 from longctx.ci.bisect.endpoints import EARLY_SHARE, SURVEY_SAMPLES, _is_loss, hints_at_loss
 from longctx.ci.bisect.journal_stats import Flip
@@ -62,6 +66,8 @@ CONFIDENCE = 0.99
 SOLVED = 0.9
 POINTS = (10, 30)
 FLIP_RATES = (0.01, 0.03, 0.1, 0.2)
+ROWS = Path("out/bisect_chains.jsonl")
+NOT_KEPT = KeptRows(None)
 HISTORIES = ("step", "dip", "decay", "two", "recovery")
 MAX_WRONG = 0.01
 MAX_MISCALIBRATED, LEAST_IN_BIN = 0.03, 50
@@ -82,11 +88,12 @@ Flags = NDArray[np.bool_]
 class SearchResult:
     """One search: its statement, whether that is right, and its cost."""
 
-    edge: Edge | None
-    """The statement; None if the endpoints show no loss."""
-    is_shown: bool
-    """True if the search names a step or a range that is not the whole series."""
-    is_right: bool
+    word: str
+    """The column of the table that counts this search: "not shown" if it names nothing or the whole series."""
+    probability: float | None
+    """The stated probability of a statement; None for one that is not shown."""
+    width: int
+    """The number of steps that a statement names; 0 for one that is not shown."""
     is_dip: bool
     """True if it names the beginning of a dip."""
     samples: int
@@ -95,14 +102,6 @@ class SearchResult:
     """Number of checkpoints loaded."""
     rounds: int
     """Number of times that the search waited for measurements."""
-
-    @property
-    def word(self) -> str:
-        """The column of the table that counts this search."""
-        if not self.is_shown or self.edge is None:
-            return "not shown"
-        kind = "step" if self.edge.is_step else "range"
-        return f"{kind} {'right' if self.is_right else 'wrong'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,14 +173,15 @@ class Chain:
 
     def _result(self, edge: Edge | None) -> SearchResult:
         last, true = len(self.scores) - 1, self.true_scores
-        is_right = is_dip = is_shown = False
-        if edge is not None:
-            is_shown = edge.is_shown and (last == 1 or (edge.last_good, edge.first_bad) != (0, last))
+        word, probability, width, is_dip = "not shown", None, 0, False
+        if edge is not None and edge.is_shown and (last == 1 or (edge.last_good, edge.first_bad) != (0, last)):
             loss, fall = true[0] - true[-1], true[edge.last_good] - true[edge.first_bad]
             is_right = loss > 1e-9 and fall >= FALL_SHARE * loss - 1e-9
-            is_dip = is_shown and edge.is_step and edge.first_bad == self.history.dip
+            word = f"{'step' if edge.is_step else 'range'} {'right' if is_right else 'wrong'}"
+            probability, width = min(MOST_CERTAIN, edge.probability), edge.first_bad - edge.last_good
+            is_dip = edge.is_step and edge.first_bad == self.history.dip
         return SearchResult(
-            edge=edge, is_shown=is_shown, is_right=bool(is_right), is_dip=is_dip,
+            word=word, probability=probability, width=width, is_dip=is_dip,
             samples=sum(map(len, self.answered.values())) + self._scored, loads=len(self.answered), rounds=self.rounds,
         )  # fmt: skip
 
@@ -299,14 +299,22 @@ def draw_chain(kind: str, points: float, *, length: int, flipping: float, rng: n
 
 def run(
     kind: str, points: int, *, chains: int, length: int, flipping: float, seed: int, parallel: int = 1,
-    likelihood: bool = False, confidence: float = CONFIDENCE,
+    likelihood: bool = False, confidence: float = CONFIDENCE, rows: KeptRows = NOT_KEPT,
 ) -> list[SearchResult]:  # fmt: skip
-    """Search this many series of checkpoints of one cell."""
+    """Search this many series of checkpoints of one cell, except for those that are kept."""
     results = []
     for number in range(chains):
-        rng = np.random.default_rng([seed, points, round(1000 * flipping), number])
-        chain = draw_chain(kind, points, length=length, flipping=flipping, rng=rng)
-        results.append(chain.search(parallel, confidence=confidence, rng=rng if likelihood else None))
+        settings = {
+            "history": kind, "points": points, "flips": flipping, "series": number, "checkpoints": length, "seed": seed,
+            "parallel": parallel, "likelihood": likelihood, "confidence": confidence,
+        }  # fmt: skip
+        kept = rows.get(settings)
+        if kept is None:
+            rng = np.random.default_rng([seed, points, round(1000 * flipping), number])
+            chain = draw_chain(kind, points, length=length, flipping=flipping, rng=rng)
+            kept = asdict(chain.search(parallel, confidence=confidence, rng=rng if likelihood else None))
+            rows.add(settings, kept)
+        results.append(SearchResult(**kept))
     return results
 
 
@@ -315,8 +323,7 @@ def print_cell(kind: str, points: int, flipping: float, results: Sequence[Search
     words = [result.word for result in results]
     shares = {word: words.count(word) / len(words) for word in ("step right", "range right", "not shown")}
     wrong = sum("wrong" in word for word in words) / len(words)
-    edges = [result.edge for result in results if result.is_shown and result.edge and not result.edge.is_step]
-    widths = [edge.first_bad - edge.last_good for edge in edges]
+    widths = [result.width for result in results if result.word.startswith("range")]
     samples = [result.samples for result in results]
     dips = sum(result.is_dip for result in results) / len(results)
     print(
@@ -331,12 +338,7 @@ def print_cell(kind: str, points: int, flipping: float, results: Sequence[Search
 
 def print_calibration(results: Sequence[SearchResult]) -> bool:
     """Print the share of right statements by their stated probability; return False if one is too certain."""
-    shown = [
-        (min(MOST_CERTAIN, result.edge.probability), result.is_right)
-        for result in results
-        if result.is_shown
-        if result.edge is not None
-    ]
+    shown = [(result.probability, "right" in result.word) for result in results if result.probability is not None]
     print("\n| stated probability | searches | stated, mean | right |\n|---|---|---|---|")
     is_kept = True
     for low, high in itertools.pairwise(BINS):
@@ -393,7 +395,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--likelihood", action="store_true", help="screen by the likelihood of gold answers first")
     add("--no-survey", action="store_true", help="leave out the table of searches on a surveyed case")
     add("--seed", type=int, default=0)
+    add("--rows", type=Path, default=ROWS, metavar="FILE", help=f"file that keeps every search (default: {ROWS})")
     args = parser.parse_args(arguments)
+    rows = KeptRows(args.rows, ("ci/bisect", "plugins/evidence"))
     print(
         f"{args.chains} series of {args.checkpoints} checkpoints for every line, confidence {args.confidence:g}; "
         f"a linear scan takes {args.checkpoints * SAMPLES} samples"
@@ -407,7 +411,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for flipping in FLIP_RATES:
                 results = run(
                     kind, points, chains=args.chains, length=args.checkpoints, flipping=flipping, seed=args.seed,
-                    parallel=args.parallel, likelihood=args.likelihood, confidence=args.confidence,
+                    parallel=args.parallel, likelihood=args.likelihood, confidence=args.confidence, rows=rows,
                 )  # fmt: skip
                 is_kept &= print_cell(kind, points, flipping, results) or args.confidence < CONFIDENCE
                 everything += results

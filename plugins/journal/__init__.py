@@ -30,7 +30,7 @@ from longctx.plugins.journal.file_system import (
 )
 from longctx.plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from longctx.plugins.journal.judge_replies import JudgeReplies
-from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
+from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, repeat_key, sample_key
 from longctx.plugins.journal.reading import IndexedEntry
 from longctx.plugins.journal.store import Journal
 from longctx.plugins.journal.subjects import EarlierScores, latest_scores
@@ -53,5 +53,6 @@ __all__ = [
     "latest_scores",
     "likelihood_key",
     "probe_file_system",
+    "repeat_key",
     "sample_key",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from longctx.fixtures.engines import EngineError, execution_settings
 from longctx.fixtures.preflight import Inspection
 from longctx.fixtures.records import Case, CaseResult, Likelihood
+from longctx.fixtures.records.report import RepeatedAnswers
 from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef
@@ -178,6 +179,7 @@ def read_measured(
         if case.id in reports and (error := reports[case.id].error) is not None
     }
     control_variate: dict[SampleRef, float] | None = None
+    repeated: RepeatedAnswers | None = None
     likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
     executions = next((report.executions for report in reports.values() if report.executions), None)
     if executions is None and unfinished and panel_state is not None:
@@ -192,6 +194,7 @@ def read_measured(
                 mixed_up = mixed_up_cases(result for result in results.values() if result.error is None)
                 results |= {case: _failed(results[case].case, error) for case, error in mixed_up.items()}
             control_variate = panel_state.control_variate()
+            repeated = panel_state.repeated_answers()
             # A run that only reads answers has none, whatever its journals hold.
             if run.options.signal != "answers":
                 likelihoods |= {role: panel_state.all_likelihoods(role) for role in panel_state.journals}
@@ -203,6 +206,7 @@ def read_measured(
         scope=run.scope(selected, executions),
         results=results,
         control_variate=control_variate,
+        repeated=repeated,
         likelihoods=likelihoods["model"],
         baseline_likelihoods=likelihoods["baseline"],
         unfinished=unfinished,

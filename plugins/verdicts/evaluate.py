@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import PHASES, Case, CaseResult, Likelihood, Verdict, VerdictWord
+from longctx.fixtures.records.report import RepeatedAnswers
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.effective_length import (
@@ -90,6 +91,9 @@ class Measured:
 
     control_variate: Mapping[SampleRef, float] | None = None
     """The scores, 0 to 1, of a baseline that is not run again; None without one."""
+
+    repeated: RepeatedAnswers | None = None
+    """How often the answers of the model's server differ by themselves; None for a model that is loaded here."""
 
     likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
     """The likelihoods of gold answers that were measured."""

@@ -6,8 +6,16 @@ from collections import Counter
 from statistics import fmean
 from typing import Any
 
+from msgspec import UNSET
+
 from longctx.fixtures.records import CaseResult
-from longctx.fixtures.records.report import CaseComparison, ComparedModel, JsonReport, RegressionSummary
+from longctx.fixtures.records.report import (
+    CaseComparison,
+    ComparedModel,
+    JsonReport,
+    RegressionSummary,
+    RepeatedAnswers,
+)
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts.colours import difference_class
 from longctx.plugins.report.formats import Line, both_ends, markdown_text, named_line, shown_number
@@ -35,6 +43,7 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
             engine=baseline.execution.get("engine") or run.engine_settings("baseline")["engine"],
             execution=dict(summary.baseline_execution or baseline.execution) or None,
         ),
+        repeated=evaluation.measured.repeated or UNSET,
         scores=_baseline_scores(evaluation.measured),
         drop=thresholds.drop,
         false_discoveries=thresholds.false_discoveries,
@@ -95,9 +104,20 @@ def _execution_difference(report: JsonReport) -> str:
     return f"the baseline's answers were computed otherwise: {'; '.join(values)}" if names else ""
 
 
+def _repeated_text(report: JsonReport) -> str:
+    """Return how often the server's answers differ by themselves; empty where no server answered twice."""
+    repeated = report.regression.repeated if report.regression else None
+    if not isinstance(repeated, RepeatedAnswers):
+        return ""
+    return (
+        f"{repeated.samples} samples answered twice by the server: {repeated.other_texts} other texts, "
+        f"{repeated.other_scores} other scores, so at most {repeated.most:.1f} % of scores differ by themselves"
+    )
+
+
 def _terminal(report: JsonReport) -> list[Line]:
-    text = _execution_difference(report)
-    return [named_line("baseline", text, yellow=True)] if text else []
+    notes = (_execution_difference(report), True), (_repeated_text(report), False)
+    return [named_line("baseline", text, yellow=is_warning) for text, is_warning in notes if text]
 
 
 def _markdown(document: JsonReport) -> str:
@@ -114,8 +134,8 @@ def _markdown(document: JsonReport) -> str:
     counts = f"Against {markdown_text(regression.baseline.name, 80)}: {worse} worse, {better} better of {pairs} pairs"
     without_vote = f"; {no_votes(document)}" if no_votes(document) else ""
     text = f"{counts}; cases shown to be worse: {shown}{more}{without_vote}"
-    otherwise = markdown_text(_execution_difference(document), 400)
-    return f"{text}; {otherwise}" if otherwise else text
+    notes = (_execution_difference(document), _repeated_text(document))
+    return "; ".join([text, *(markdown_text(note, 400) for note in notes if note)])
 
 
 def _page(document: JsonReport, _: Details) -> dict[str, Any]:
@@ -131,7 +151,7 @@ def _page(document: JsonReport, _: Details) -> dict[str, Any]:
             for suite in dict.fromkeys(case.suite for case in document.cases)
         ],
         "no_votes": no_votes(document),
-        "execution": _execution_difference(document),
+        "notes": [note for note in (_execution_difference(document), _repeated_text(document)) if note],
         "worse": sum(case.worse for case in cases),
         "better": sum(case.better for case in cases),
         "pairs": sum(case.pairs for case in cases),
