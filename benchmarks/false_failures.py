@@ -17,7 +17,9 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,6 +40,7 @@ ALONE = "niah_single_2"
 UNEQUAL = (160, 160, 128, 128, 96, 96, 80, 64, 48, 48, 32, 32, 20)
 PROMISED = 0.01
 Floats = NDArray[np.float64]
+LostHere = Literal["report", "fail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ def _design(samples: int, lengths: int) -> Design:
 
 DESIGNS = (
     _design(8, 6), _design(16, 6), _design(24, 6), _design(24, 48), _design(100, 6), _design(500, 6),
+    _design(24, 1), _design(100, 1),
     Design(name="2 x 100", tasks=(ALONE, "niah_multikey_1"), samples=(100, 100), lengths=1),
     Design(name="1 x 48", tasks=(ALONE,), samples=(48,), lengths=1),
     Design(name="1 x 500", tasks=(ALONE,), samples=(500,), lengths=1),
@@ -78,7 +82,10 @@ class SimulatedPairs:
     `larger` is the same design with twice as many samples, for runs that suspect a loss.
     """
 
-    def __init__(self, design: Design, *, series: int = 1, doublings: int = 0, is_first: bool = True):
+    def __init__(
+        self, design: Design, *, series: int = 1, doublings: int = 0, lost_here: LostHere = "report",
+        is_first: bool = True,
+    ):  # fmt: skip
         more = replace(design, samples=tuple(2 * samples for samples in design.samples))
         # Half of the error belongs to the first look, as in a watch.
         share = series * 2 * max(1, doublings) if is_first else series
@@ -99,7 +106,8 @@ class SimulatedPairs:
             lengths=lengths, cases=cases, reference=THRESHOLDS.references["base"], ruler_aspects=RULER,
             claimed_length=lengths[-1], has_baseline=True, task_families=FAMILIES, series=series,
         )  # fmt: skip
-        thresholds = replace(THRESHOLDS, gates=())
+        regression = msgspec.structs.replace(THRESHOLDS.regression, lost_here=lost_here)
+        thresholds = replace(THRESHOLDS, gates=(), regression=regression)
         self.design = design
         self.panels: list[Panel] = list(build_panels(thresholds, scope).values())
         self.pairs = sum(len(panel.order) for panel in self.panels)
@@ -194,16 +202,18 @@ def measure(
     )  # fmt: skip
 
 
-def false_failures(designs: Sequence[Design], *, runs: int, seed: int, series: int, doublings: int) -> Iterator[float]:
+def false_failures(
+    simulated: Sequence[SimulatedPairs], *, flip_rates: Sequence[float], correlations: Sequence[float], runs: int,
+    seed: int,
+) -> Iterator[float]:  # fmt: skip
     """Print a line for every cell of unchanged models, and yield the share of its runs that fail."""
     print(f"{'design':<20} {'panels':>6} {'flips':>6} {'correlation':>11} {'runs':>6} {'fail':>7} {'lost here':>10} "
           f"{'pairs a panel':>14}")  # fmt: skip
-    for design in designs:
-        simulated = SimulatedPairs(design, series=series, doublings=doublings)
-        count = max(200, min(runs, round(runs * MOST_PAIRS / simulated.pairs)))
-        for flips in FLIPS:
-            for correlation in CORRELATIONS:
-                result = measure(simulated, runs=count, seed=seed, flips=flips, correlation=correlation)
+    for pairs in simulated:
+        design, count = pairs.design, max(200, min(runs, round(runs * MOST_PAIRS / pairs.pairs)))
+        for flips in flip_rates:
+            for correlation in correlations:
+                result = measure(pairs, runs=count, seed=seed, flips=flips, correlation=correlation)
                 print(
                     f"{design.name:<20} {design.lengths:>6} {flips:>6.0%} {correlation:>11g} {count:>6} "
                     f"{result.failed:>7.2%} {result.lost_here:>10.2%} {result.pairs:>14.0f}",
@@ -218,20 +228,19 @@ FLIPS, CORRELATIONS = (0.01, 0.05, 0.1, 0.2), (0.0, 0.1, 0.3, 0.6)
 MOST_PAIRS = 8000
 
 
-def print_power(designs: Sequence[Design], *, runs: int, seed: int, series: int, doublings: int) -> None:
+def print_power(simulated: Sequence[SimulatedPairs], *, runs: int, seed: int) -> None:
     """Print how often losses are found, and the pairs that takes."""
     print(f"\n{'design':<20} {'flips':>6} {'correlation':>11} {'lost points':<22} {'fail':>7} {'lost here':>10} "
           f"{'pairs a panel':>14} {'until the failure, median':>26}")  # fmt: skip
-    for design in designs:
-        simulated = SimulatedPairs(design, series=series, doublings=doublings)
-        count = max(100, min(runs, round(runs * MOST_PAIRS / simulated.pairs)))
+    for pairs in simulated:
+        design, count = pairs.design, max(100, min(runs, round(runs * MOST_PAIRS / pairs.pairs)))
         at_one = [0.0] * (design.lengths - 1)
         for flips, correlation in ((0.0, 0.0), (0.01, 0.3), (0.05, 0.3), (0.1, 0.3)):
             for name, lost in (
                 ("2", [2.0]), ("4", [4.0]), ("6", [6.0]), ("10", [10.0]), ("30", [30.0]),
                 *((("6 at one length", [*at_one, 6.0]), ("10 at one length", [*at_one, 10.0])) if at_one else ()),
             ):  # fmt: skip
-                result = measure(simulated, runs=count, seed=seed, flips=flips, correlation=correlation, lost=lost)
+                result = measure(pairs, runs=count, seed=seed, flips=flips, correlation=correlation, lost=lost)
                 print(
                     f"{design.name:<20} {flips:>6.0%} {correlation:>11g} {name:<22} {result.failed:>7.1%} "
                     f"{result.lost_here:>10.1%} {result.pairs:>14.0f} {result.median:>26.0f}",
@@ -244,16 +253,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=1000, help="runs of every cell of a small design (default: 1000)")
     parser.add_argument("--designs", default="", help="only these designs, separated by commas")
+    parser.add_argument("--flips", type=float, nargs="+", default=FLIPS, help="shares of answers (default: 1 to 20 %%)")
+    parser.add_argument(
+        "--correlations", type=float, nargs="+", default=CORRELATIONS, help="on a haystack (default: 0 to 0.6)"
+    )
     parser.add_argument("--series", type=int, default=1, help="the runs that share the probability (default: 1)")
     parser.add_argument("--doublings", type=int, default=0, help="looks at twice as many samples (default: 0)")
+    parser.add_argument(
+        "--lost-here", choices=("report", "fail"), default="report", help="the key of [regression] (default: report)"
+    )
     parser.add_argument("--power", action="store_true", help="measure which losses are found instead")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
-    designs = [design for design in DESIGNS if not args.designs or design.name in args.designs.split(",")]
+    simulated = [
+        SimulatedPairs(design, series=args.series, doublings=args.doublings, lost_here=args.lost_here)
+        for design in DESIGNS
+        if not args.designs or design.name in args.designs.split(",")
+    ]
     if args.power:
-        print_power(designs, runs=args.runs, seed=args.seed, series=args.series, doublings=args.doublings)
+        print_power(simulated, runs=args.runs, seed=args.seed)
         return 0
-    excess = list(false_failures(designs, runs=args.runs, seed=args.seed, series=args.series, doublings=args.doublings))
+    cells = {"flip_rates": args.flips, "correlations": args.correlations}
+    excess = list(false_failures(simulated, **cells, runs=args.runs, seed=args.seed))
     return int(max(excess) > PROMISED)
 
 
