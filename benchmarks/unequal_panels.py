@@ -1,8 +1,9 @@
-"""A section of benchmarks/false_verdicts.py about comparisons of panels whose cases differ in clusters.
+"""Sections of benchmarks/false_verdicts.py about comparisons of panels whose cases differ in clusters or their size.
 
 The panel is a family of a tasks file with sets of 500, 200, 100 and 40 questions, of which the second asks four about
 each text. Clusters of small sets weigh more, and samples are drawn at rates proportional to these weights. The order
-that is uniform over all clusters is measured beside it.
+that is uniform over all clusters is measured beside it. HELMET's recall has equally many clusters of every data set, of
+which one asks six questions about each context.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from benchmarks.figures import Figure
 from benchmarks.simulated_panels import Floats
 from longctx.fixtures.records import Case
+from longctx.fixtures.tasks import TASKS
 from longctx.plugins.evidence.clusters import ClusteredQueue
 from longctx.plugins.evidence.sequential import NonInferiority, _decide_pairs
 from longctx.plugins.verdicts.panels import Panel
@@ -26,6 +28,8 @@ TEST = NonInferiority(drop=0.02, clear=0.01, alpha=0.01, finite_population=True)
 # The shares of clusters that differ, and the points, 0 to 1, by which they do.
 FLIPS = (0.02, 0.1, 0.3)
 SIZES = (1.0, 0.25)
+# The questions of a data set that has no limit of its own.
+HELMET_QUESTIONS = 500
 CORRELATION, BLOCK = 0.3, 16
 
 
@@ -60,21 +64,48 @@ def unequal_panels(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
                     most=TEST.alpha,
                 )
     for share in (0.0, FLIPS[0]):
-        costs = {}
-        for by_weight in (True, False):
-            queue, looks = queue_of_sets(by_weight=by_weight), []
-            for _ in range(orders):
-                differences = rng.choice((-1.0, 0.0, 1.0), queue.strata.population, p=(share / 2, 1 - share, share / 2))
-                drawn, values = _shuffled(rng, queue, differences)
-                decision = _decide_pairs(TEST, drawn, values)
-                assert decision is not None
-                looks.append(drawn.sample_count(decision.stopping_time))
-            costs[by_weight] = float(np.median(looks))
+        costs = {
+            by_weight: _samples_until_pass(rng, queue_of_sets(by_weight=by_weight), share, orders)
+            for by_weight in (True, False)
+        }
         yield Figure(
             name=f"unchanged, {share:.0%} flip: samples by weight, share of uniform",
             value=costs[True] / costs[False],
             note=f"{costs[True]:.0f} instead of {costs[False]:.0f} of {len(queue.refs)}",
         )
+
+
+def helmet_recall(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
+    """Measure the samples until an unchanged model passes HELMET's recall with the samples of a default run."""
+    cases = [
+        Case(
+            id=name, suite="helmet", category=task.category, task=name, length=LENGTH,
+            samples=task.group * (task.max_questions or HELMET_QUESTIONS), source="archive", generation_tokens=1,
+            group=task.group, shares_haystacks=task.shares_haystacks,
+        )
+        for name, task in TASKS.items()
+        if task.category == "recall"
+    ]  # fmt: skip
+    queue = Panel("recall", LENGTH, cases, seed=0, hypotheses=()).queue({case.id for case in cases})
+    for share in (0.0, FLIPS[0]):
+        samples = _samples_until_pass(rng, queue, share, orders)
+        yield Figure(
+            name=f"unchanged, {share:.0%} flip: samples",
+            value=samples / len(queue.refs),
+            note=f"median {samples:.0f} of {len(queue.refs)}",
+        )
+
+
+def _samples_until_pass(rng: np.random.Generator, queue: ClusteredQueue, share: float, orders: int) -> float:
+    """Return the median number of samples until an unchanged model passes, of which this share of clusters flips."""
+    looks = []
+    for _ in range(orders):
+        differences = rng.choice((-1.0, 0.0, 1.0), queue.strata.population, p=(share / 2, 1 - share, share / 2))
+        drawn, values = _shuffled(rng, queue, differences)
+        decision = _decide_pairs(TEST, drawn, values)
+        assert decision is not None
+        looks.append(drawn.sample_count(decision.stopping_time))
+    return float(np.median(looks))
 
 
 def _with_mean(rng: np.random.Generator, queue: ClusteredQueue, share: float, size: float, mean: float) -> Floats:
@@ -109,4 +140,7 @@ class _Reordered(ClusteredQueue):
         super().__init__([ref for cluster in clusters for ref in cluster], queue._cases, queue._rates)
 
 
-UNEQUAL_SECTIONS = {"Regression gate on sets of 500, 200, 100 and 40 questions, draws by weight": unequal_panels}
+UNEQUAL_SECTIONS = {
+    "Regression gate on sets of 500, 200, 100 and 40 questions, draws by weight": unequal_panels,
+    "Regression gate on HELMET's recall": helmet_recall,
+}
