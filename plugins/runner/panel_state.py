@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Likelihood, Outcome
-from longctx.fixtures.records.report import RepeatedAnswers
+from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Likelihood, Outcome, RepeatedAnswers
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.config.run import Run
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, SampleRef

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from longctx.fixtures.engines import EngineError, execution_settings
 from longctx.fixtures.preflight import Inspection
-from longctx.fixtures.records import Case, CaseResult, Likelihood
-from longctx.fixtures.records.report import RepeatedAnswers
+from longctx.fixtures.records import Case, CaseResult, Likelihood, RepeatedAnswers
 from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import PHASES, Case, CaseResult, Likelihood, Verdict, VerdictWord
-from longctx.fixtures.records.report import RepeatedAnswers
+from longctx.fixtures.records import PHASES, Case, CaseResult, Likelihood, RepeatedAnswers, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.effective_length import (

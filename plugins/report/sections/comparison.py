@@ -8,13 +8,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from longctx.fixtures.records import CaseResult
+from longctx.fixtures.records import CaseResult, RepeatedAnswers
 from longctx.fixtures.records.report import (
     CaseComparison,
     ComparedModel,
     JsonReport,
     RegressionSummary,
-    RepeatedAnswers,
 )
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts.colours import difference_class
