@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.generation_config import decoding_settings
@@ -126,6 +127,8 @@ def open_endpoint(
             ids=_prompt_encoder(options, checkpoint),
             retry_policy=RetryPolicy() if started is None else RetryPolicy(may_return=started.is_running),
             budget=budget,
+            # Caches that outlive a server may hold what other weights have computed from the same texts.
+            salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
         )
         endpoint = replace(endpoint, started=started, notes=_notes(endpoint, options, checkpoint))
         if options.signal == "answers":

@@ -324,3 +324,17 @@ def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
     fields = {"max_tokens", "frequency_penalty", "presence_penalty", "repetition_penalty"}
     assert fields & server.requests[-1].body.keys() == left
     assert sum(refused in request.body for request in server.requests) == 1
+
+
+def test_a_salt_keeps_caches_apart_where_the_server_accepts_one(server: ChatServer) -> None:
+    salted = probed(server, salt="run-1")
+    assert {request.body["cache_salt"] for request in server.requests} == {"run-1"}
+    assert (salted.salt, salted.refused) == ("run-1", frozenset())
+
+    def refuses(request: Request) -> Response:
+        if "cache_salt" in request.body:
+            return in_json({"error": {"message": "Unrecognized request argument supplied: cache_salt"}}, status=400)
+        return count_characters(request)
+
+    server.answer = refuses
+    assert probed(server, salt="run-1").refused == {"cache_salt"}

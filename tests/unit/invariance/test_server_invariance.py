@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from tests.unit.engines.test_openai_scores import endpoint_of
 
 TEXT, END = random_prompt(140).token_ids, random_prompt(40).token_ids
 SHARPNESS = 5.0
+# Some tokens that scripted servers say they took from their cache.
+READ_FROM_CACHE = 16
 
 
 def question(number: int) -> ServerQuestion:
@@ -52,7 +55,7 @@ def answers_of(engine: HfEngine) -> Callable[[Request], Response]:
             engine.record_logits = lambda _, logits: steps.append(best_of(logits))
             (generation,) = engine.generate([prompt(ids, request.body["max_tokens"])])
         tokens = generation.text.split()
-        return reply(tokens, steps[: len(tokens)], read=len(ids))
+        return reply(tokens, steps[: len(tokens)], read=len(ids), cached=generation.reused_tokens)
 
     return answer
 
@@ -62,13 +65,15 @@ def best_of(logits: Tensor) -> dict[str, float]:
     return {str(token): value for token, value in zip(tokens.tolist(), values.tolist(), strict=True)}
 
 
-def reply(tokens: list[str], steps: list[dict[str, float]], *, read: int) -> Response:
+def reply(
+    tokens: list[str], steps: list[dict[str, float]], *, read: int, cached: int | None = READ_FROM_CACHE
+) -> Response:
     """Return a reply with the log-probabilities of the best tokens of every step."""
     choice: dict[str, Any] = {"index": 0, "text": " ".join(tokens), "finish_reason": "stop"}
     if steps:
         values = [step[token] for token, step in zip(tokens, steps, strict=True)]
         choice["logprobs"] = {"tokens": tokens, "token_logprobs": values, "top_logprobs": steps}
-    return text_completion("", read=read, choices=[choice])
+    return text_completion("", read=read, cached=cached, choices=[choice])
 
 
 def verdicts(server: ChatServer, **settings: Any) -> dict[str, str]:
@@ -155,3 +160,14 @@ def test_without_log_probabilities_other_texts_fail(server: ChatServer) -> None:
 
     scripted(server, tokens, None)
     assert verdicts(server, batch_size=1) == NOT_SEEN | {"warm": "fail", "order": "fail", "batch": "skipped"}
+
+
+def test_a_cache_that_serves_nothing_is_not_exercised(server: ChatServer) -> None:
+    def answer(request: Request) -> Response:
+        time.sleep(0.05)
+        return reply(["1"], [{"1": -0.1}], read=len(request.prompt), cached=None)
+
+    server.answer = answer
+    findings = {finding.name: finding for finding in check_server_engine(served(server), QUESTIONS, BATCH)}
+    assert [findings[name].verdict for name in ("warm", "order", "batch")] == ["skipped", "skipped", "pass"]
+    assert findings["warm"].reason.startswith("not exercised: the server counts no cached tokens")
