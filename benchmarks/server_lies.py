@@ -40,6 +40,7 @@ class Proxy:
 
     url: str
     other: str
+    other_model: str
     tokenizer: Tokenizer
     lock: threading.Lock = field(default_factory=threading.Lock)
     samples: int = 0
@@ -49,13 +50,16 @@ class Proxy:
 
     def forward(self, request: Request, body: Body | None = None, *, url: str = "") -> Body:
         """Return a real server's reply to a request, or to the body in its place."""
-        data = json.dumps(request.body if body is None else body).encode()
+        content = dict(request.body if body is None else body)
+        if url == self.other != self.url:
+            content["model"] = self.other_model
+        data = json.dumps(content).encode()
         sent = urllib.request.Request(
             (url or self.url) + request.path.removeprefix("/v1"), data, {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(sent, timeout=600) as reply:
-            content: Body = json.load(reply)
-            return content
+            content = json.load(reply)
+            return dict(content) | {"model": request.body["model"]}
 
     def count_sample(self, request: Request) -> int:
         """Return the number of samples up to this request; 0 for a request of the probe or a canary."""
@@ -274,8 +278,10 @@ class Said:
 
 def run_against(lie: Lie, options: argparse.Namespace, rest: list[str], folder: Path) -> Said:
     """Run the suite against the server behind a proxy with this lie."""
+    with urllib.request.urlopen(f"{options.other or options.url}/models", timeout=60) as listed:
+        other_model = json.load(listed)["data"][0]["id"]
     proxy = Proxy(
-        url=options.url, other=options.other or options.url,
+        url=options.url, other=options.other or options.url, other_model=other_model,
         tokenizer=Tokenizer.from_file(str(options.model / "tokenizer.json")),
     )  # fmt: skip
 

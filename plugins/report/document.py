@@ -97,6 +97,7 @@ def _model(summary: RunSummary) -> ReportModel:
         calibration=checkpoint.calibration,
         source=source_of(checkpoint),
         quantization=quantization(checkpoint.config),
+        thought=(facts.thought or None) if facts else None,
     )
 
 

@@ -24,7 +24,8 @@ def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]
     model = document.model
     chat = "chat template" if model.chat_template else "no chat template"
     made = model.source and ("merged adapter" if model.source.kind == "adapter" else "converted")
-    known = (model.architecture, model.quantization, made, model.dtype, model.attention, chat)
+    thinks = model.thought and f"thinks in {model.thought}"
+    known = (model.architecture, model.quantization, made, model.dtype, model.attention, chat, thinks)
     facts = ", ".join(fact for fact in known if fact)
     has_gate = any(gate.blocking and gate.verdict != "not measured" for gate in document.gates)
     has_floor = any(case.floor is not None for case in document.cases)

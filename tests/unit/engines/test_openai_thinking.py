@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 from longctx.fixtures.engines.hf.decode import StopTracker
 from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
 from longctx.fixtures.engines.openai.engine import load_server_engine
-from longctx.fixtures.engines.thinking import answer_after_thought, strip_opening
+from longctx.fixtures.engines.thinking import THINK, strip_opening
 from longctx.fixtures.records import Generation, Prompt
 from tests.helpers.servers import ChatServer, Response, chat_completion, in_json, text_completion
 from tests.unit.engines.test_openai_probe import Letters
 
 END = 0
-BUDGET = 40
+BUDGET = 90
 
 
 @pytest.fixture
@@ -35,7 +36,13 @@ def prompt_of(text: str = "Q", **changes: Any) -> Prompt:
 
 
 def by_server(
-    server: ChatServer, response: Response, prompt: Prompt, api: str = "completions", *, budget: int = BUDGET
+    server: ChatServer,
+    response: Response,
+    prompt: Prompt,
+    api: str = "completions",
+    *,
+    budget: int = BUDGET,
+    tokenizer: Letters | None = None,
 ) -> Generation:
     counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     endpoint = Endpoint(
@@ -46,15 +53,17 @@ def by_server(
         prefix="instruction",
         counting=counting,
     )
-    engine = load_server_engine(None, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # the checkpoint is not read
+    engine = load_server_engine(None, tokenizer=tokenizer or Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # the checkpoint is not read
     server.answer = lambda _: response
     (generation,) = engine.generate([prompt])
     return generation
 
 
-def by_tokens(written: str, prompt: Prompt, *, ends: bool = True) -> tuple[str, str | None]:
+def by_tokens(
+    written: str, prompt: Prompt, *, ends: bool = True, tokenizer: Letters | None = None
+) -> tuple[str, str | None]:
     """Return the text and finish reason of the hf engine for an answer with one token per character."""
-    answer = StopTracker(prompt, Letters(), {END}, thinking_tokens=BUDGET)
+    answer = StopTracker(prompt, tokenizer or Letters(), {END}, thinking_tokens=BUDGET)
     for character in written:
         answer.add_token(ord(character))
     if ends:
@@ -86,6 +95,55 @@ def test_both_engines_return_the_text_after_the_thought(server: ChatServer, name
     assert by_tokens(written, prompt) == (text, finish)
 
 
+class Templated(Letters):
+    """A tokenizer whose chat template shows the marks of a format; special tokens are not decoded as text."""
+
+    def __init__(self, template: str, special: str = ""):
+        self.chat_template = template
+        self.special = special
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+        text = super().decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text.replace(self.special, "") if self.special and skip_special_tokens else text
+
+
+HARMONY = "<|channel|>analysis<|message|>"
+# Template, output, prompt, and the answer; a thought that does not end gives none.
+FORMS = {
+    "think": ("{% <think> %}", "<think>so</think>42", "Q", "42"),
+    "think, unfinished": ("{% <think> %}", "<think>so 41", "Q", None),
+    "opened by the template": ("{% <think> %}", "so</think>42", "Q<think>\n", "42"),
+    "opened by the template, unfinished": ("{% <think> %}", "so 41", "Q<think>\n", None),
+    "brackets": ("[THINK]", "[THINK]so[/THINK]42", "Q", "42"),
+    "brackets, unfinished": ("[THINK]", "[THINK]so 41", "Q", None),
+    "triangles": ("◁think▷", "◁think▷so◁/think▷42", "Q", "42"),
+    "triangles, unfinished": ("◁think▷", "◁think▷so 41", "Q", None),
+    "seed": ("<seed:think>", "<seed:think>so</seed:think>42", "Q", "42"),
+    "seed, unfinished": ("<seed:think>", "<seed:think>so 41", "Q", None),
+    "harmony": (HARMONY, f"{HARMONY}so<|end|><|channel|>final<|message|>42", "Q", "42"),
+    "harmony, unfinished": (HARMONY, f"{HARMONY}so 41", "Q", None),
+    "harmony without special tokens": (HARMONY, "analysisso 41assistantfinal42", "Q", "42"),
+    "harmony without special tokens, unfinished": (HARMONY, "analysisso 41", "Q", None),
+    "another format's word in an answer": ("{% <think> %}", "analysis 42", "Q", "analysis 42"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_both_engines_read_the_thoughts_of_the_format_that_the_template_shows(server: ChatServer, name: str) -> None:
+    template, written, question, text = FORMS[name]
+    tokenizer, prompt = Templated(template), replace(prompt_of(question), generation_tokens=20)
+    generation = by_server(server, text_completion(written, read=len(question)), prompt, tokenizer=tokenizer)
+    finish = "thinking" if text is None else "stop"
+    assert (generation.text, generation.finish) == (text or "", finish)
+    assert by_tokens(written, prompt, tokenizer=tokenizer) == (text or "", finish)
+
+
+def test_marks_that_are_special_tokens_end_a_thought_on_this_machine() -> None:
+    for mark in ("[THINK]", "[/THINK]"):
+        tokenizer = Templated("[THINK]", special=mark)
+        assert by_tokens("[THINK]so[/THINK]42", prompt_of(), tokenizer=tokenizer) == ("42", "stop")
+
+
 def test_a_thought_adds_to_the_token_budget_and_stop_strings_wait_for_its_end(server: ChatServer) -> None:
     by_server(server, text_completion("<think>a</think>b", read=1), prompt_of(stop=("\n",)))
     (request,) = server.requests
@@ -94,7 +152,7 @@ def test_a_thought_adds_to_the_token_budget_and_stop_strings_wait_for_its_end(se
 
 
 def test_a_thought_that_takes_both_budgets_is_unfinished(server: ChatServer) -> None:
-    endless = f"<think>{'x' * 100}"
+    endless = f"<think>{'x' * 2 * BUDGET}"
     generation = by_server(server, text_completion(endless, read=1, finish="length"), prompt_of())
     assert (generation.text, generation.finish) == ("", "thinking")
     answer = StopTracker(prompt_of(), Letters(), {END}, thinking_tokens=BUDGET)
@@ -163,7 +221,7 @@ def test_the_instructed_opening_words_are_removed_from_the_answer(server: ChatSe
 @given(thought=st.text(alphabet="ab <", max_size=12), answer=st.text(alphabet="xyz ", max_size=10))
 def test_no_text_of_a_thought_reaches_the_answer(thought: str, answer: str) -> None:
     written = f"<think>{thought}</think>{answer}"
-    assert answer_after_thought(written, inside=False) == answer.lstrip()
-    assert answer_after_thought(written.removeprefix("<think>"), inside=True) == answer.lstrip()
+    assert THINK.answer(written, inside=False) == answer.lstrip()
+    assert THINK.answer(written.removeprefix("<think>"), inside=True) == answer.lstrip()
     assert by_tokens(written, prompt_of())[0] == answer.lstrip()[:10]
     assert strip_opening(f"go {answer}", "go") == f" {answer}"
