@@ -278,10 +278,8 @@ class Said:
 
 def run_against(lie: Lie, options: argparse.Namespace, rest: list[str], folder: Path) -> Said:
     """Run the suite against the server behind a proxy with this lie."""
-    with urllib.request.urlopen(f"{options.other or options.url}/models", timeout=60) as listed:
-        other_model = json.load(listed)["data"][0]["id"]
     proxy = Proxy(
-        url=options.url, other=options.other or options.url, other_model=other_model,
+        url=options.url, other=options.other or options.url, other_model=options.other_model,
         tokenizer=Tokenizer.from_file(str(options.model / "tokenizer.json")),
     )  # fmt: skip
 
@@ -324,6 +322,7 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("--url", required=True, help="address of the server that has the model")
     parser.add_argument("--other", help="address of a server with other weights")
+    parser.add_argument("--other-model", default="", help="the name of its model there")
     parser.add_argument("--api", default="completions", choices=("completions", "chat"))
     parser.add_argument("--lie", action="append", choices=LIES, help="only these (default: all)")
     options, rest = parser.parse_known_args()
