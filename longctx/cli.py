@@ -41,6 +41,9 @@ COMMANDS = {
     "diagnose": Command(
         module="ci.diagnose.__main__", summary="compare a bad checkpoint with a good one, file by file"
     ),
+    "compare": Command(
+        module="ci.compare_servers", summary="ask two servers, or a server and its checkpoint, the same samples"
+    ),
     "thresholds": Command(
         module="ci.propose_thresholds",
         summary="propose thresholds from reports of accepted checkpoints (alias: calibrate)",

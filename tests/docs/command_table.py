@@ -49,6 +49,7 @@ from tests.helpers.stand_ins import (
 PLACEHOLDERS = {
     "<address of this repository>": "$REPOSITORY",
     "http://node7:8000/v1": "$SERVER",
+    "http://node8:8000/v1": "$SERVER",
     "https://host/v1": "$JUDGE",
     "/opt/megatron/bin/python": "python",
     "--model /ckpt": "--model $SERVED",
@@ -201,6 +202,7 @@ COMMAND_RUNS = {
     "pytest --model /ckpt --serve": CommandRun(
         small=NEEDLE, needs=(vllm,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
+    "longctx compare --model /ckpt": CommandRun(small=NEEDLE, needs=(needle_server,), shows="verdict +equal"),
     "pytest --model /ckpt --base-url": CommandRun(
         small=NEEDLE, needs=(needle_server,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
