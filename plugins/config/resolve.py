@@ -30,7 +30,14 @@ from longctx.fixtures.memory.fit import cases_over_memory
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.shown_text import visible_line
-from longctx.fixtures.tasks import SUITES, TASKS, find_tasks_files, known_families, required_scores
+from longctx.fixtures.tasks import (
+    SUITES,
+    TASKS,
+    find_tasks_files,
+    has_published_rubrics,
+    known_families,
+    required_scores,
+)
 from longctx.fixtures.tasks.prompt_files import PromptsError
 from longctx.fixtures.tasks.task import CannotFit, Task
 from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens
@@ -222,6 +229,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         prompts=materials.prompts_fingerprint,
         formatter=formatter.fingerprint,
         scorers=materials.scorers,
+        rubrics="helmet" if has_published_rubrics(options.prompts, options.scoring) else "own",
         samples=materials.samples_fingerprint(formatter),
         baseline=baseline,
         endpoint=endpoint,

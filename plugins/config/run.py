@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.engines.openai.canaries import Canary
@@ -92,6 +92,8 @@ class Run:
 
     scorers: tuple[str, ...] = ()
     """The mode of scoring, the judge and the entailment model, as parts of `samples`."""
+    rubrics: Literal["own", "helmet"] = "own"
+    """The rubrics of the judge: this project's, or HELMET's from the prompt file."""
 
     samples: str = ""
     """The fingerprint of everything that decides prompts and scores: runs that share it have the same samples."""

@@ -67,7 +67,7 @@ def document(summary: RunSummary) -> JsonReport:
             for verdict in evaluation.verdicts
         ),
         ruler=ruler_summary(run, evaluation),
-        helmet=helmet(evaluation, run.cases, run.unavailable, run.options.scoring),
+        helmet=helmet(evaluation, run.cases, run.unavailable, run),
         frontier=frontier(evaluation, run.cases),
         question_sets=question_sets(evaluation, run.cases),
         regression=regression(summary),

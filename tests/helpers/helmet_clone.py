@@ -202,11 +202,38 @@ CITED = {
 }
 
 
+# The rubrics of the clone's judge, by script.
+JUDGES = {
+    "eval_gpt4_longqa.py": '''
+from model_utils import OpenAIModel
+
+judge_prompt = """Mark it as {{"fluency": 0, "correctness": 1}}.
+Asked: {question}
+Right: {correct_answers}
+Said: {parsed_output}
+"""
+''',
+    "eval_gpt4_summ.py": "\n".join(
+        f'{name} = """{kind} as {form}. {slots}"""'
+        for book in ("", "_book")
+        for kind, form, slots in (
+            ("fluency", '{{"fluency": 1}}', "{text}"),
+            ("recall", '{{"recall": 4}}', "{keypoints} / {summary}"),
+            ("precision", '{{"precision": 7, "sentence_count": 20}}', "{expert_summary} / {summary}"),
+        )
+        for name in [f"{kind}_prompt{book}"]
+    ),
+}
+
+
 def make_helmet_clone(directory: Path) -> Path:
     """Write the files into a new directory, and return it."""
     prompts = directory / "prompts"
     prompts.mkdir(parents=True)
     (directory / "data.py").write_text(SOURCE, encoding="utf-8")
+    (directory / "scripts").mkdir()
+    for name, source in JUDGES.items():
+        (directory / "scripts" / name).write_text(source, encoding="utf-8")
     for name in ("asqa", "qampari"):
         (prompts / f"{name}_revised.json").write_text(json.dumps(CITED), encoding="utf-8")
     return directory

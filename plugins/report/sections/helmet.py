@@ -9,6 +9,7 @@ from typing import Any
 from longctx.fixtures.records import Case
 from longctx.fixtures.records.report import HelmetSummary, JsonReport
 from longctx.fixtures.shown_text import one_line
+from longctx.plugins.config.run import Run
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.formats import both_ends, short_length, shown_number
@@ -20,7 +21,7 @@ from longctx.plugins.verdicts.evaluation import Evaluation
 
 
 def helmet(
-    evaluation: Evaluation, planned: Sequence[Case], unavailable: Mapping[str, str], scoring: str
+    evaluation: Evaluation, planned: Sequence[Case], unavailable: Mapping[str, str], run: Run
 ) -> HelmetSummary | None:
     """Return HELMET's summary with scores from 0 to 100; None for a run without HELMET.
 
@@ -46,7 +47,8 @@ def helmet(
         score = result.score if result else None
         datasets.setdefault(case.task, {})[str(case.length)] = None if score is None else to_points(score)
     return HelmetSummary(
-        scoring="paper" if scoring == "paper" else "strict",
+        scoring="paper" if run.options.scoring == "paper" else "strict",
+        rubrics=run.rubrics,
         categories=scores,
         intervals={
             category: {str(length): finding.interval for length, finding in findings.items()}

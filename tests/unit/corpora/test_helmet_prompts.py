@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from longctx.fixtures.corpora.__main__ import main
 from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.records import Sample
-from longctx.fixtures.tasks import TASKS, load_tasks
-from longctx.fixtures.tasks.task import Task
+from longctx.fixtures.scoring.judge.grading import JudgeQuestion, read_verdict
+from longctx.fixtures.tasks import TASKS, has_published_rubrics, load_tasks
+from longctx.fixtures.tasks.task import Assistants, Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.helmet_clone import make_helmet_clone
 from tests.helpers.tiny_tokenizers import GENERATED, HELMET, byte_level, formatter
@@ -163,6 +166,58 @@ def test_the_clones_prompts_end_no_answer_at_a_line_end(prompt_file: Path) -> No
     for scoring in ("strict", "paper"):
         tasks = load_tasks(str(prompt_file), scoring)
         assert {tasks[name].stop for name in HELMET} == {()}
+
+
+class RecordingJudge:
+    """A judge that keeps its questions and gives the same verdicts to all texts."""
+
+    def __init__(self, *verdicts: Mapping[str, int]) -> None:
+        self.verdicts = verdicts
+        self.questions: list[JudgeQuestion] = []
+
+    def decide(self, judged: Any) -> Any:
+        self.questions += judged.questions()
+        return judged.decided(self.verdicts)
+
+
+def published_sample(task: Task) -> Sample:
+    return replace(sample_of(task, 0, formatter()), source="published")
+
+
+def test_answers_are_judged_by_the_clones_rubric(published: Mapping[str, Task]) -> None:
+    judge: Any = RecordingJudge({"fluency": 1, "correctness": 2})
+    task = published["narrativeqa"]
+    sample = replace(published_sample(task), question="Who?", references=("Ida", "Ida Berg"))
+    assert task.assisted_grade is not None
+    score = task.assisted_grade(sample, "I think.\nAnswer: Ida\nBerg", Assistants(judge=judge))
+    assert score.value == pytest.approx(2 / 3)
+    (question,) = judge.questions
+    form = '{"fluency": 0, "correctness": 1}'
+    expected = f"\nMark it as {form}.\nAsked: Who?\nRight: ['Ida', 'Ida Berg']\nSaid: Ida Berg\n".lstrip()
+    assert (question.text, question.temperature) == (expected, 0.1)
+    assert read_verdict('So {"fluency": 1, "correctness": 3}', question.limits) == {"fluency": 1, "correctness": 3}
+
+
+def test_summaries_are_judged_by_the_clones_rubrics(published: Mapping[str, Task]) -> None:
+    verdicts = ({"fluency": 1}, {"recall": 1}, {"precision": 1, "sentence_count": 2})
+    for name in ("infbench_sum", "multi_lexsum"):
+        judge: Any = RecordingJudge(*verdicts)
+        task = published[name]
+        sample = published_sample(task)
+        truth = replace(sample.truth, key_points=("One.", "Two."), reference="Both.")
+        assert task.assisted_grade is not None
+        score = task.assisted_grade(replace(sample, truth=truth), " It is one. ", Assistants(judge=judge))
+        assert score.value == pytest.approx(0.5)
+        assert [question.text.partition("}. ")[2] for question in judge.questions] == [
+            "It is one.", "1. One.\n2. Two. / It is one.", "Both. / It is one.",
+        ]  # fmt: skip
+
+
+def test_strict_scoring_and_older_files_keep_our_rubrics(prompt_file: Path) -> None:
+    assert load_tasks(str(prompt_file))["narrativeqa"].assisted_grade is TASKS["narrativeqa"].assisted_grade
+    assert has_published_rubrics(str(prompt_file), "paper")
+    assert not has_published_rubrics(str(prompt_file), "strict")
+    assert not has_published_rubrics(None, "paper")
 
 
 def test_without_a_file_no_prompt_changes() -> None:
