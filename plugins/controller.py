@@ -12,7 +12,7 @@ import pytest
 from longctx.fixtures.records import PropertyFinding
 from longctx.plugins.options import cases_of
 from longctx.plugins.runner.results import CaseReport, Controller
-from longctx.plugins.stash import CONTROLLER, HELPED_SAMPLES, INVARIANCE, RUN, SELECTED_GATES
+from longctx.plugins.stash import CONTROLLER, HELP, INVARIANCE, RUN, SELECTED_GATES
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -52,5 +52,7 @@ class _Collector:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add the samples that a worker computed for the cases of others."""
-        self.controller.helped_samples += int(getattr(node, "workeroutput", {}).get(HELPED_SAMPLES, 0))
+        """Add the samples that a worker computed for the cases of others, and its time."""
+        samples, seconds = getattr(node, "workeroutput", {}).get(HELP, (0, {}))
+        self.controller.helped_samples += samples
+        self.controller.helped_seconds.append(seconds)

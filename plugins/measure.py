@@ -21,7 +21,7 @@ from longctx.plugins.runner.results import CaseReport
 from longctx.plugins.runner.samples import CASE_ERRORS
 from longctx.plugins.runner.start_worker import Engines, start_worker
 from longctx.plugins.runner.worker import Stopped, Worker
-from longctx.plugins.stash import HELPED_SAMPLES, RUN
+from longctx.plugins.stash import HELP, RUN
 
 _CASE_REPORT = pytest.StashKey[CaseReport]()
 _WORKER = pytest.StashKey[Worker]()
@@ -117,8 +117,8 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
             try:
                 worker.help()
             finally:
-                helped = worker.computed_samples - computed_before
-                config.workeroutput[HELPED_SAMPLES] = helped  # type: ignore[attr-defined]  # set by xdist on workers
+                helped = worker.computed_samples - computed_before, worker.stopwatch.take()
+                config.workeroutput[HELP] = helped  # type: ignore[attr-defined]  # set by xdist on workers
     return ended
 
 

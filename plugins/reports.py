@@ -98,6 +98,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         execution=controller.executions.get("model"),
         baseline_execution=controller.executions.get("baseline"),
         computed_samples=controller.computed_samples,
+        worker_seconds=controller.worker_seconds,
         invariance=config.stash.get(INVARIANCE, None),
         started=started,
         seconds=time.monotonic() - clock,

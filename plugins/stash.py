@@ -32,8 +32,9 @@ GATE_WORD = "longctx_gate"
 """The attribute of a report with the word for a gate's verdict; `reported` if it cannot fail the run."""
 PROPERTY_WORD = "longctx_property"
 """The attribute of a report with the word for a property of the engine: pass, fail or skipped."""
-HELPED_SAMPLES = "longctx_helped_samples"
-"""The key under which a worker returns the number of samples that it computed after its last test."""
+HELP = "longctx_help"
+"""The key under which a worker returns the number of samples that it computed after its last test, and its time by
+activity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,8 @@ from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import family_of
-from longctx.fixtures.records.report import JsonReport, LikelihoodChanges, ReportCase, ReportGate
+from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
+from longctx.fixtures.records.report_parts import LikelihoodChanges
 from longctx.plugins.report.sections.invariance import failed_properties
 
 OPEN = ("inconclusive", "lost here")

@@ -122,6 +122,7 @@ def _run(summary: RunSummary) -> ReportRun:
         draw_rates=dict(run.draw_rates),
         tokens=tokens_of(measured),
         computed_samples=summary.computed_samples,
+        worker_seconds={name: round(seconds, 3) for name, seconds in summary.worker_seconds.items()},
     )
 
 

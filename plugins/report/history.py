@@ -14,7 +14,8 @@ from typing import Any
 
 from longctx.fixtures.checkpoints.checkpoint import step_of
 from longctx.fixtures.outside_files import read_outside
-from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, MeanEstimate, parse_report
+from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
+from longctx.fixtures.records.report_parts import MeanEstimate
 from longctx.fixtures.shown_text import visible, visible_data
 from longctx.plugins.report.charts.lines import (
     Chart,

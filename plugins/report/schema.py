@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from longctx.fixtures.records import FailureKind, report
+from longctx.fixtures.records import FailureKind, report, report_parts, results
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
@@ -23,9 +23,10 @@ def _schema_text() -> str:
     The docstrings below the fields are its descriptions.
     """
     definitions = msgspec.json.schema(JsonReport)["$defs"]
+    records = vars(results) | vars(report_parts) | vars(report)
     for name, definition in definitions.items():
         definition["additionalProperties"] = False
-        for field, description in _field_docs(getattr(report, name)):
+        for field, description in _field_docs(records[name]):
             definition["properties"][field]["description"] = description
     failures = definitions["ReportCase"]["properties"]["failures"]
     failures["propertyNames"] = {"enum": [*get_args(FailureKind)]}

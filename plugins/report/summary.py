@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from longctx.fixtures.records import PropertyFinding, VerdictWord
 from longctx.fixtures.records.results import EngineFacts
@@ -29,6 +29,9 @@ class RunSummary:
 
     computed_samples: int
     """The number of samples that were not in the journal before this run."""
+
+    worker_seconds: Mapping[str, float] = field(default_factory=dict)
+    """The time of all workers together, by activity."""
 
     invariance: Sequence[PropertyFinding] | None = None
     """The findings of --invariance; None without it."""

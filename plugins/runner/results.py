@@ -40,6 +40,9 @@ class CaseReport:
     computed_samples: int = 0
     """The number of samples that the worker ran the model on during the test, those of other cases included."""
 
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """The time of the worker by activity since the case before it."""
+
     executions: Executions = field(default_factory=dict)
     """The execution settings under which the journal keeps the results, of "model" and, with one, of "baseline"."""
 
@@ -62,6 +65,8 @@ class Controller:
         """The reports by case id."""
         self.helped_samples = 0
         """The number of samples that workers computed after their last test."""
+        self.helped_seconds: list[Mapping[str, float]] = []
+        """The time of each worker by activity after its last test."""
         self.is_interrupted = False
         """True once Ctrl-C has ended the tests."""
         self._panel_state: PanelState | None = None
@@ -77,6 +82,13 @@ class Controller:
         """
         reported = self.helped_samples + sum(report.computed_samples for report in self.reports.values())
         return max(reported, self.stored_samples()[0] - self._stored_before) if self.is_interrupted else reported
+
+    @property
+    def worker_seconds(self) -> Mapping[str, float]:
+        """Return the time of all workers together, by activity."""
+        parts = [*(report.seconds for report in self.reports.values()), *self.helped_seconds]
+        activities = dict.fromkeys(activity for part in parts for activity in part)
+        return {activity: sum(part.get(activity, 0.0) for part in parts) for activity in activities}
 
     @property
     def facts(self) -> EngineFacts | None:

@@ -31,6 +31,7 @@ from longctx.plugins.runner.batches import (
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.runner.results import CaseReport
 from longctx.plugins.runner.samples import AnswerScorer, Built, Job, SampleBuilder, give_up
+from longctx.plugins.runner.stopwatch import Stopwatch
 from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
 
 
@@ -62,6 +63,7 @@ class Worker:
             baseline_is_final="baseline" in models and models["baseline"].engine is None,
         )
         self.computed_samples = 0
+        self.stopwatch = Stopwatch()
         self.facts: EngineFacts | None = None
         """The facts of the model's engine; None until it is loaded."""
         # The id of the process that started this worker; None for a run without workers, which may outlive its shell.
@@ -72,7 +74,9 @@ class Worker:
         self._ahead: deque[Batch] = deque()
         self._broken: JournalError | None = None
         self._repeats_answers = True
-        self.likelihoods = _LikelihoodWorker(self.panel_state, builder, models, load=self._engine, workers=workers)
+        self.likelihoods = _LikelihoodWorker(
+            self.panel_state, builder, models, load=self._engine, workers=workers, stopwatch=self.stopwatch
+        )
 
     def measure(self, case: Case) -> CaseReport:
         """Work on the case's panel until its verdicts are final, the case has failed or the time is up.
@@ -86,18 +90,20 @@ class Worker:
         panel, signal = self.panel_state.panels[case.family, case.length], self.run.options.signal
         samples, likelihoods, problem = 0, 0, None
         try:
-            if signal != "likelihood":
-                samples, problem = self._measured(case, panel)
-                if problem is None:
-                    self._repeat(panel)
-            if signal != "answers":
-                problem = problem or self.likelihoods.measure(case, panel, is_over=self._is_over)
-                likelihoods = self.panel_state.likelihood_counts(panel)[case.id]
+            with self.stopwatch.measure("journal"):
+                if signal != "likelihood":
+                    samples, problem = self._measured(case, panel)
+                    if problem is None:
+                        self._repeat(panel)
+                if signal != "answers":
+                    problem = problem or self.likelihoods.measure(case, panel, is_over=self._is_over)
+                    likelihoods = self.panel_state.likelihood_counts(panel)[case.id]
             return CaseReport(
                 error=problem,
                 samples=samples,
                 likelihoods=likelihoods,
                 computed_samples=self.computed_samples - computed_before,
+                seconds=self.stopwatch.take(),
                 executions=self.panel_state.executions,
                 facts=self._all_facts(),
             )
@@ -157,7 +163,8 @@ class Worker:
                 self.panel_state.catch_up()
             else:
                 # Other workers have claimed all that is left.
-                time.sleep(wait_seconds)
+                with self.stopwatch.measure("wait"):
+                    time.sleep(wait_seconds)
                 wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
                 self.panel_state.refresh(thorough=True)
 
@@ -176,7 +183,8 @@ class Worker:
             batch = self._claim(panel, status)
         if batch is None:
             return False
-        built = batch.built.result()
+        with self.stopwatch.measure("build"):
+            built = batch.built.result()
         batch.prefetch()
         self._claim_ahead(batch, panel, status)
         self._answer(batch, built)
@@ -249,7 +257,8 @@ class Worker:
 
     def _engine(self, model: ModelUnderTest) -> Engine:
         assert model.engine is not None
-        engine = model.engine()
+        with self.stopwatch.measure("load"):
+            engine = model.engine()
         model.journal.record_facts(asdict(engine.facts))
         if model is self.models["model"]:
             self.facts = engine.facts
@@ -270,7 +279,8 @@ class Worker:
                 answered.append((job, entry.outcome.generation))
             else:
                 unanswered.append(job)
-        self.scorer.store_all(journal, answered)
+        with self.stopwatch.measure("score"):
+            self.scorer.store_all(journal, answered)
         if unanswered:
             self._generate(batch, unanswered)
 
@@ -280,14 +290,16 @@ class Worker:
         open_jobs = list(jobs)
         answered: list[tuple[Job, Generation]] = []
         try:
-            for generation in batch.engine.generate([job.sample.prompt for job in jobs]):
-                job = open_jobs.pop(0)
-                self.computed_samples += 1
-                if self.builder.is_assisted(job.sample):
-                    # A judge scores all of them at the same time, and never while the model waits.
-                    answered.append((job, generation))
-                else:
-                    self.scorer.store(journal, job, generation)
+            with self.stopwatch.measure_engine(batch.engine):
+                for generation in batch.engine.generate([job.sample.prompt for job in jobs]):
+                    job = open_jobs.pop(0)
+                    self.computed_samples += 1
+                    if self.builder.is_assisted(job.sample):
+                        # A judge scores all of them at the same time, and never while the model waits.
+                        answered.append((job, generation))
+                    else:
+                        with self.stopwatch.measure("score"):
+                            self.scorer.store(journal, job, generation)
         except EngineError as error:
             # The error is about the first job without an answer. The others are tried again later, except for answers
             # that a prefetching engine has already.
@@ -301,7 +313,8 @@ class Worker:
                     journal.release(job.key)
             if prefetched := [job for job in others if batch.is_prefetched(job)]:
                 self._generate(batch, prefetched)
-        self.scorer.store_all(journal, answered)
+        with self.stopwatch.measure("score"):
+            self.scorer.store_all(journal, answered)
 
     def _repeat(self, panel: Panel) -> None:
         """Let a server answer some samples of a comparison again, which shows how often answers differ by themselves.
@@ -321,10 +334,11 @@ class Worker:
             if not jobs:
                 return
             try:
-                answers = engine.generate([job.sample.prompt for job in jobs])
-                for job, generation in zip(jobs, answers, strict=True):
-                    self.computed_samples += 1
-                    self.scorer.store(journal, job, generation)
+                with self.stopwatch.measure_engine(engine):
+                    answers = engine.generate([job.sample.prompt for job in jobs])
+                    for job, generation in zip(jobs, answers, strict=True):
+                        self.computed_samples += 1
+                        self.scorer.store(journal, job, generation)
             except EngineError:
                 self._repeats_answers = False
 
@@ -347,7 +361,9 @@ class _LikelihoodWorker:
         *,
         load: Callable[[ModelUnderTest], Engine],
         workers: int,
+        stopwatch: Stopwatch,
     ):
+        self.stopwatch = stopwatch
         self.panel_state = panel_state
         self.builder = builder
         self.models = models
@@ -371,7 +387,8 @@ class _LikelihoodWorker:
                 self.panel_state.catch_up()
             else:
                 # Other workers have claimed all that is left.
-                time.sleep(wait_seconds)
+                with self.stopwatch.measure("wait"):
+                    time.sleep(wait_seconds)
                 wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
                 self.panel_state.refresh(thorough=True)
 
@@ -391,7 +408,9 @@ class _LikelihoodWorker:
 
     def _measure(self, panel: Panel, journal: Journal, engine: Engine, samples: Mapping[str, SampleRef]) -> None:
         jobs: list[Job] = []
-        for built in self.builder.begin(panel, samples, with_gold=True).result():
+        with self.stopwatch.measure("build"):
+            all_built = self.builder.begin(panel, samples, with_gold=True).result()
+        for built in all_built:
             if isinstance(built, Job):
                 jobs.append(built)
             else:
@@ -405,7 +424,8 @@ class _LikelihoodWorker:
             scores = engine.score(prompts, continuations)
             for job, gold in zip(jobs, golds, strict=True):
                 started = time.perf_counter()
-                of_job = [next(scores) for _ in gold.prompts]
+                with self.stopwatch.measure_engine(engine):
+                    of_job = [next(scores) for _ in gold.prompts]
                 seconds = time.perf_counter() - started
                 likelihood = gold_likelihood(of_job, seconds=seconds)
                 journal.append(

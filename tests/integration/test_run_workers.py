@@ -122,6 +122,12 @@ def test_the_number_of_workers_and_of_samples_changes_no_answer(narrowed: Comple
     assert 0 < failures.count(None) < len(failures)
 
 
+def test_the_time_of_the_workers_is_split_by_activity(crashed: CompletedRun) -> None:
+    seconds = crashed.report["run"]["worker_seconds"]
+    assert {"load", "build", "prefill", "decode", "score", "journal"} <= seconds.keys()
+    assert 0 < seconds["prefill"] < crashed.report["run"]["seconds"] * 2
+
+
 def test_a_replacement_worker_takes_the_slot_of_the_dead_one() -> None:
     config = SimpleNamespace(stash=pytest.Stash())
 

@@ -9,12 +9,7 @@ from typing import Any
 from msgspec import UNSET
 
 from longctx.fixtures.records import CaseResult, RepeatedAnswers
-from longctx.fixtures.records.report import (
-    CaseComparison,
-    ComparedModel,
-    JsonReport,
-    RegressionSummary,
-)
+from longctx.fixtures.records.report import CaseComparison, ComparedModel, JsonReport, RegressionSummary
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts.colours import difference_class
 from longctx.plugins.report.formats import Line, both_ends, markdown_text, named_line, shown_number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from longctx.fixtures.records.report import JsonReport, ReportTokens
@@ -10,6 +10,9 @@ from longctx.plugins.report.formats import Line, named_line
 from longctx.plugins.report.sections.section import Section
 from longctx.plugins.report.summary import Details
 from longctx.plugins.verdicts.evaluate import Measured
+
+# Start-up and noise take a large share of shorter runs.
+LEAST_SHOWN_SECONDS = 10
 
 
 def tokens_of(measured: Measured) -> ReportTokens:
@@ -70,6 +73,8 @@ def _terminal(document: JsonReport) -> list[Line]:
         ),
         named_line("", f"{run.computed_samples:,} samples answered in this run, {run.seconds:.0f} s"),
     ]
+    if time := _shown_seconds(run.worker_seconds):
+        lines.append(named_line("", time))
     if note := partial_note(document):
         lines.append(named_line("", note, yellow=True))
     return lines
@@ -101,6 +106,15 @@ def _page(document: JsonReport, _: Details) -> dict[str, Any]:
 
 
 COST = Section(terminal=_terminal, markdown=_markdown, page=_page)
+
+
+def _shown_seconds(seconds: Mapping[str, float]) -> str:
+    """Return where the time of the workers went; empty for a short run."""
+    total = sum(seconds.values())
+    if total < LEAST_SHOWN_SECONDS:
+        return ""
+    shares = [(each / total, name) for name, each in seconds.items() if each >= 0.01 * total]
+    return "of the workers' time: " + ", ".join(f"{name} {share:.0%}" for share, name in sorted(shares, reverse=True))
 
 
 def _shown_count(count: int | None) -> str:

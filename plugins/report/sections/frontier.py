@@ -10,10 +10,10 @@ from typing import Any
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, Outcome
-from longctx.fixtures.records.report import (
+from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report_parts import (
     CopiedReply,
     FrontierSummary,
-    JsonReport,
     LadderResult,
     ReplyResult,
     TwinResult,

@@ -7,9 +7,9 @@ from dataclasses import astuple
 from typing import Any
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records.report import (
+from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report_parts import (
     CaseLikelihood,
-    JsonReport,
     LikelihoodChanges,
     LikelihoodPanel,
     LikelihoodSummary,

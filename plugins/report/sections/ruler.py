@@ -7,11 +7,7 @@ from statistics import harmonic_mean
 from typing import Any
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records.report import (
-    JsonReport,
-    ReportGate,
-    RulerSummary,
-)
+from longctx.fixtures.records.report import JsonReport, ReportGate, RulerSummary
 from longctx.plugins.config.run import Run
 from longctx.plugins.evidence.effective_length import (
     area,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from longctx.fixtures.records.report import LikelihoodPanel, LikelihoodSummary, LikelihoodTokens, MeanEstimate
+from longctx.fixtures.records.report_parts import LikelihoodPanel, LikelihoodSummary, LikelihoodTokens, MeanEstimate
 from longctx.plugins.report.document import document
 from longctx.plugins.report.history import StepReport, history, steps_page
 from longctx.plugins.report.scalars import scalars
