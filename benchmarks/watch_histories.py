@@ -2,6 +2,8 @@
 
     python -m benchmarks.watch_histories --histories 20
 
+Every history is kept in --rows as soon as it has ended, so that the same command continues a stopped one.
+
 No model runs: scores are drawn, and the code of `longctx watch` and of the gates makes all decisions, from the
 choice of baselines and the next samples to the confirmation of failures. A history is a series of checkpoints on
 RULER's 13 tasks at one length, with unequal accuracies. The answers of checkpoints flip besides the loss, and answers
@@ -20,12 +22,13 @@ import itertools
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.kept_rows import KeptRows
 from benchmarks.simulated_watch import MEAN, RULER, SimulatedRun, SimulatedSuite
 from longctx.ci.checkpoint_dirs import Step
 from longctx.ci.suite_options import SuiteOptions
@@ -38,6 +41,7 @@ from longctx.fixtures.tasks import FAMILIES
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED, Gate
 
+ROWS = Path("out/watch_histories.jsonl")
 STEPS, UNCHANGED_STEPS = 12, 100
 # Points that training gains after its first step, where it gains any.
 GAIN_POINTS = 4.0
@@ -83,7 +87,8 @@ class Watched:
     """One watched history."""
 
     is_right: bool
-    verdicts: Counter[str]
+    verdicts: Mapping[str, int]
+    """The number of steps by verdict."""
     samples: float
     """Answers for each checkpoint, those of its baselines included."""
     runs: float
@@ -119,7 +124,7 @@ def watch(
     failed = number if measurement.verdict == "fail" else None
     return Watched(
         is_right=kind.is_right(failed, edge),
-        verdicts=Counter(each.verdict for each in history.measurements.values()),
+        verdicts=dict(Counter(each.verdict for each in history.measurements.values())),
         samples=suite.answered / number,
         runs=suite.runs / number,
     )
@@ -153,24 +158,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{'history':<18} {'flips':>6} {'correlation':>11} {'right':>6} {'inconclusive':>12} "
         f"{'samples a checkpoint':>20} {'of planned':>10} {'runs':>5} {'limit':>9}"
     )
-    is_kept = True
+    is_kept, rows = True, KeptRows(args.rows, ("ci/watch", "plugins/evidence", "plugins/verdicts"))
     for flips, kind in itertools.product(args.flips, KINDS):
         if args.only and args.only not in kind.name:
             continue
-        histories = [
-            watch(
-                kind, samples=args.samples, flips=flips, correlation=args.correlation, horizon=args.horizon,
-                above=args.above, doublings=args.doublings, seed=1000 * args.seed + number,
-            )
-            for number in range(args.histories)
-        ]  # fmt: skip
+        histories = []
+        for number in range(args.histories):
+            settings = {
+                "samples": args.samples, "flips": flips, "correlation": args.correlation, "horizon": args.horizon,
+                "above": args.above, "doublings": args.doublings, "seed": 1000 * args.seed + number,
+            }  # fmt: skip
+            kept = rows.get({"history": kind.name} | settings)
+            if kept is None:
+                kept = asdict(watch(kind, **settings))
+                rows.add({"history": kind.name} | settings, kept)
+            histories.append(Watched(**kept))
         right = sum(history.is_right for history in histories) / len(histories)
         is_kept &= right >= kind.share
         samples = sum(history.samples for history in histories) / len(histories)
         steps = sum(sum(history.verdicts.values()) for history in histories)
         print(
             f"{kind.name:<18} {flips:>6.0%} {args.correlation:>11g} {right:>6.0%} "
-            f"{sum(history.verdicts['inconclusive'] for history in histories) / steps:>12.1%} {samples:>20.0f} "
+            f"{sum(history.verdicts.get('inconclusive', 0) for history in histories) / steps:>12.1%} {samples:>20.0f} "
             f"{samples / planned:>10.2f} {sum(history.runs for history in histories) / len(histories):>5.2f} "
             f"{'ok' if right >= kind.share else 'EXCEEDED':>9}",
             flush=True,
@@ -198,6 +207,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     add("--only", metavar="TEXT", help="only the kinds of history whose name contains this")
     add("--seed", type=int, default=0)
+    add("--rows", type=Path, default=ROWS, metavar="FILE", help=f"file that keeps every history (default: {ROWS})")
     return parser.parse_args(arguments)
 
 

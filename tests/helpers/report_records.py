@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from msgspec import NODEFAULT, inspect
+from msgspec import inspect
 
 from longctx.fixtures.records.report import JsonReport
 
@@ -29,7 +29,7 @@ def _completed(value: Any, kind: inspect.Type) -> Any:
     if isinstance(kind, inspect.UnionType):
         return value if value is None else _completed(value, _without_none(kind))
     if isinstance(kind, inspect.StructType) and isinstance(value, Mapping):
-        missing = {field.encode_name: _least(field.type) for field in kind.fields if field.default is NODEFAULT}
+        missing = {field.encode_name: _least(field.type) for field in kind.fields if field.required}
         missing = {name: least for name, least in missing.items() if name not in value}
         types = {field.encode_name: field.type for field in kind.fields}
         return missing | {name: _completed(part, types[name]) for name, part in value.items() if name in types}
