@@ -337,7 +337,6 @@ class Worker:
                 with self.stopwatch.measure_engine(engine):
                     answers = engine.generate([job.sample.prompt for job in jobs])
                     for job, generation in zip(jobs, answers, strict=True):
-                        self.computed_samples += 1
                         self.scorer.store(journal, job, generation)
             except EngineError:
                 self._repeats_answers = False
