@@ -176,7 +176,7 @@ def test_four_processes_on_one_journal_send_every_sample_to_the_server_once(
 
 @serves
 def test_a_served_model_is_compared_with_a_checkpoint_on_the_hf_engine(url: str, model: Path, tmp_path: Path) -> None:
-    """One checkpoint on both engines scores the same, and both engines compute all samples."""
+    """One checkpoint on both engines scores the same; both compute all samples, and the server repeats its answers."""
     selection = (f"--model={model}", "--suite=ruler", "--lengths=512", "--samples=3", "-k", "single_1 or multivalue")
     baseline = (f"--baseline={model}", "--device=cpu", "--dtype=float32")
     ended = run_pytest(
@@ -187,6 +187,8 @@ def test_a_served_model_is_compared_with_a_checkpoint_on_the_hf_engine(url: str,
     assert (ended.report["model"]["engine"], regression["baseline"]["engine"]) == ("openai", "hf")
     assert paired_differences(ended) == [(3, 0.0)] * 2
     assert ended.report["run"]["computed_samples"] == 2 * 2 * 3
+    repeated = regression["repeated"]
+    assert (repeated["samples"], repeated["other_texts"], repeated["other_scores"]) == (6, 0, 0)
 
 
 def pids(log: Path) -> list[int]:
