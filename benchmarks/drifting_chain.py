@@ -2,8 +2,8 @@
 
     python -m benchmarks.drifting_chain CKPT out/chain --steps 25 --fault-from 15 --repaired-from 25
 
-The drift adds noise to every weight matrix at every step, on top of that of the steps before. The fault empties the
-output projections of the attention in some layers, which is a fault of this benchmark alone.
+The drift adds noise to each matrix of the attention at each step, on top of that of the steps before. The fault empties
+the output projections of the attention in some layers, which is a fault of this benchmark alone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from longctx.fixtures.faults.inject import write_faulty
 # The standard deviation of one step's noise relative to that of each weight matrix.
 DRIFT = 0.002
 LAYERS = (8, 10, 12, 14, 16, 18)
+ATTENTION = re.compile(r"\.self_attn\.\w+\.weight$")
 OUTPUT = re.compile(rf"\.layers\.({'|'.join(map(str, LAYERS))})\.self_attn\.o_proj\.weight$")
 
 
 class Chain:
-    """The weights of a checkpoint while they drift."""
+    """The weights of a checkpoint's attention while they drift."""
 
     def __init__(self) -> None:
         self._noise: dict[str, Tensor] = {}
@@ -38,7 +39,7 @@ class Chain:
         """Add a step's noise to that of the steps before, and change the checkpoint's weights by all of it."""
         generator = torch.Generator().manual_seed(step)
         for name, stored in content.tensors.items():
-            if stored.dim() != 2:
+            if not ATTENTION.search(name) or stored.dim() != 2:
                 continue
             noise = self._noise.setdefault(name, torch.zeros(stored.shape))
             noise += torch.randn(stored.shape, generator=generator)

@@ -269,7 +269,8 @@ def _reason(settings: RegressionSettings, change: _Change, word: VerdictWord, *,
     low, high = change.interval if settings.population else change.model_interval
     points = round(change.difference, 1)
     if word == "fail":
-        bound = f"at least {_loss(high):.1f}"
+        # An interval of no width may end beyond the measured loss by rounding.
+        bound = f"at least {min(_loss(high), _loss(change.difference)):.1f}"
     elif word == "pass" and points > 0:
         bound = f"at least {low:.1f}" if low >= 0 else f"lost at most {-low:.1f}"
     elif word == "pass":
