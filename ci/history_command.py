@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.digest is not None:
             return _digest(given.directory, given.digest, given.out)
         return _draw(given.directory, given.out or given.directory / "history.html")
+    except BrokenPipeError:
+        # The reader of the output has ended, which is no fault of a file.
+        raise
     except OSError as error:
         file = error.filename or given.directory
         return report_wrong_use(f"history: cannot use {file} ({error.strerror}); name files that can be used")

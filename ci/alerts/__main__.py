@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(f"DIR: no watch has written to {folder}; give the folder given to watch as --out")
     try:
         return _list(folder, shows_all=given.all) if given.action is None else _act(AlertLog(folder=folder), given)
+    except BrokenPipeError:
+        # The reader of the output has ended, which is no fault of the folder.
+        raise
     except OSError as error:
         return report_wrong_use(f"DIR: cannot use {error.filename or folder} ({error.strerror}); check its permissions")
 

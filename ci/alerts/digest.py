@@ -16,7 +16,7 @@ from longctx.ci.watch.measure import SEVERITY
 from longctx.plugins.report.formats import markdown_table, markdown_text
 
 MOST_MOVES, MOST_STEPS = 3, 10
-TEXT_CHARACTERS = 200
+TEXT_CHARACTERS, REASON_CHARACTERS = 200, 500
 
 
 def digest(folder: Path, since: datetime, until: datetime) -> str:
@@ -33,9 +33,9 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _text(text: str) -> str:
+def _text(text: str, most_characters: int = TEXT_CHARACTERS) -> str:
     """Return text for Markdown; an underscore within a word has no meaning there."""
-    return re.sub(r"(?<=\w)\\_(?=\w)", "_", markdown_text(text, TEXT_CHARACTERS))
+    return re.sub(r"(?<=\w)\\_(?=\w)", "_", markdown_text(text, most_characters))
 
 
 def _name(folder: Path, measurements: Sequence[WatchedCheckpoint]) -> str:
@@ -93,7 +93,7 @@ def _measured(recent: Sequence[WatchedCheckpoint]) -> list[str]:
             parts.append(f"{len(of_verdict)} {verdict}" + ("" if verdict in ("pass", "screened") else f" ({named})"))
     count = f"{len(recent)} checkpoint{'s' * (len(recent) != 1)}"
     suspected = [known for known in recent if known.is_suspected]
-    reasons = [f"- Step {known.step}: {_text(known.failed[0])}" for known in suspected]
+    reasons = [f"- Step {known.step}: {_text(known.failed[0], REASON_CHARACTERS)}" for known in suspected]
     return [
         f"{count}, steps {recent[0].step} to {recent[-1].step}: {', '.join(parts)}.",
         *(["", "A loss is suspected, but not shown:", "", *reasons] if suspected else []),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -56,6 +58,18 @@ def test_light_commands_import_nothing_large() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert ended.stdout.splitlines()[-1] == "END"
+
+
+@pytest.mark.parametrize("words", [["alerts", "."], ["history", ".", "--digest", "7d"]])
+def test_a_reader_that_ends_early_is_no_error(tmp_path: Path, words: Sequence[str]) -> None:
+    """Close the pipe before anything is written, as `longctx alerts out | head -0` does."""
+    (tmp_path / "history.jsonl").touch()
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = f"import sys; from longctx.cli import main; sys.exit(main({words!r}))"
+    ended = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path)
+    os.close(writer)
+    assert ended.stderr == b""
 
 
 def test_the_pages_are_where_docs_says(capsys: pytest.CaptureFixture[str]) -> None:
