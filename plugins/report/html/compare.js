@@ -29,7 +29,9 @@
     document.getElementById("after").textContent = `step ${after.step}`;
     document.getElementById("rows").replaceChildren(...rows.map(({ name, one, other, change }) => {
       const row = document.createElement("tr");
-      const heading = cell("th", name);
+      // The whole id of a case would push the noise out of a narrow window.
+      const heading = cell("th", name.replace(/^.*\[(.*)\]$/, "$1"));
+      heading.title = name;
       heading.scope = "row";
       const isLarge = change !== null && Math.abs(change) > 2 * Math.max(noise[name] ?? 1, 0.1);
       const style = !isLarge ? "" : change < 0 ? "w3" : "b3";

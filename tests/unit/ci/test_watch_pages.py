@@ -132,16 +132,16 @@ def test_two_checkpoints_are_compared_in_a_browser(tmp_path: Path) -> None:
         for width in (420, 1440):
             tab.show(tmp_path / "index.html", width=width)
             shown = "return document.getElementById('rows').textContent"
-            assert tab.run(shown) == "test_ruler[vt-4k]90.0 (24)40.0 (24)-50.0±1.4"
+            assert tab.run(shown) == "vt-4k90.0 (24)40.0 (24)-50.0±1.4"
             command = tab.run("return document.getElementById('command').textContent")
             assert command.startswith("longctx run --lengths 4k --model '/run a/step-4' --baseline ")
             tab.run(
                 "const select = document.getElementById('filters').elements.namedItem('after');"
                 "select.value = 1; select.dispatchEvent(new Event('change'));"
             )
-            assert tab.run(shown) == "test_ruler[vt-4k]90.0 (24)92.0 (24)+2.0±1.4"
+            assert tab.run(shown) == "vt-4k90.0 (24)92.0 (24)+2.0±1.4"
             # A row's link compares its checkpoint with the one that is chosen.
             tab.run("document.querySelector('a[href=\"#compare-3\"]').click()")
-            assert tab.run(shown) == "test_ruler[vt-4k]90.0 (24)90.0 (24)+0.0±1.4"
+            assert tab.run(shown) == "vt-4k90.0 (24)90.0 (24)+0.0±1.4"
             assert tab.run("return document.documentElement.scrollWidth <= window.innerWidth")
         assert tab.console() == []
