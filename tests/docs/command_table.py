@@ -233,6 +233,11 @@ COMMAND_RUNS = {
         shows="alert 1, new: niah_single_2-512 lost",
         codes=(1,),
     ),
+    "longctx watch out/chain --once": CommandRun(
+        before="mkdir -p out && ln -s ../runs/a out/chain && printf '[regression]\\ndrop = 10\\n' > own.toml",
+        small=f"--every 1s --every-nth 2 {SEARCH}", needs=(training_run,),
+        shows="alert 1, new: niah_single_2-512 lost", codes=(1,),
+    ),
     "longctx alerts out/watch": CommandRun(before=EMPTY_WATCH, shows="0 open, 0 closed"),
     "longctx alerts out/watch ack": CommandRun(before=EMPTY_WATCH, shows="no alert 3; known are none", codes=(4,)),
     "longctx history out/watch --digest": CommandRun(before=EMPTY_WATCH, shows="## Largest moves"),
