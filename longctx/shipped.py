@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,9 +28,9 @@ INSTALLED = {
 }
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the first argument names; return 0, or 4 after one line."""
-    name, *words = arguments
+    name, *words = sys.argv[1:] if arguments is None else arguments
     return _docs(words) if name == "docs" else _recipes(words)
 
 

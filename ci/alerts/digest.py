@@ -14,6 +14,7 @@ from longctx.ci.alerts.words import case_name, headline, in_order, status_text
 from longctx.ci.watch.history import History, WatchedCheckpoint, step_name
 from longctx.ci.watch.measure import SEVERITY
 from longctx.plugins.report.formats import markdown_table, markdown_text
+from longctx.plugins.verdicts.evaluate import shown_verdict
 
 MOST_MOVES, MOST_STEPS = 3, 10
 TEXT_CHARACTERS, REASON_CHARACTERS = 200, 500
@@ -90,7 +91,8 @@ def _measured(recent: Sequence[WatchedCheckpoint]) -> list[str]:
     for verdict, of_verdict in steps.items():
         named = ", ".join(map(str, of_verdict[:MOST_STEPS])) + (", ..." if len(of_verdict) > MOST_STEPS else "")
         if of_verdict:
-            parts.append(f"{len(of_verdict)} {verdict}" + ("" if verdict in ("pass", "screened") else f" ({named})"))
+            word = f"{len(of_verdict)} {shown_verdict(verdict)}"
+            parts.append(word if verdict in ("pass", "screened") else f"{word} ({named})")
     count = f"{len(recent)} checkpoint{'s' * (len(recent) != 1)}"
     suspected = [known for known in recent if known.is_suspected]
     reasons = [f"- Step {known.step}: {_text(known.failed[0], REASON_CHARACTERS)}" for known in suspected]

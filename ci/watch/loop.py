@@ -28,6 +28,7 @@ from longctx.ci.watch.notify import Deliveries, Notice, Notifier
 from longctx.ci.watch.pages import WatchedRun, suspicion_line, write_index
 from longctx.ci.watch.scores import changes, mean_scores, sample_counts, score_lines
 from longctx.fixtures.cli import print_line
+from longctx.plugins.verdicts.evaluate import shown_verdict
 
 # Many failures and a server that hangs must not keep the watch from measuring.
 MAX_NOTIFYING_SECONDS = 60.0
@@ -312,7 +313,8 @@ class Watch:
             is_gone=result.verdict == "gone",
         )
         self.history.add(measurement)
-        print_timed(f"step {measurement.step}: {': '.join(filter(None, (measurement.verdict, measurement.suspicion)))}")
+        words = (shown_verdict(measurement.verdict), measurement.suspicion)
+        print_timed(f"step {measurement.step}: {': '.join(filter(None, words))}")
         earlier = [other for other in self.history.by_step if other.step < measurement.step]
         for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement, earlier)):
             print_line(f"    {line}")
@@ -346,7 +348,9 @@ class Watch:
         if loss is None:
             return result
         # Whatever a run says of a checkpoint that it could not read is no news.
-        reasons = () if result.verdict == "error" else (f"its verdict was {result.verdict}", *result.reasons)
+        reasons = (
+            () if result.verdict == "error" else (f"its verdict was {shown_verdict(result.verdict)}", *result.reasons)
+        )
         return replace(result, verdict="gone", reasons=(f"{loss} while it was measured", *reasons))
 
     def _summary(self) -> list[str]:
@@ -360,7 +364,9 @@ class Watch:
             of_verdict = steps[verdict]
             shown = ", ".join(map(str, of_verdict[:MAX_STEPS_SHOWN]))
             more = f" and {len(of_verdict) - MAX_STEPS_SHOWN} more" if len(of_verdict) > MAX_STEPS_SHOWN else ""
-            counts.append(f"{len(of_verdict)} {verdict}" + ("" if verdict == "pass" else f" (step {shown}{more})"))
+            counts.append(
+                f"{len(of_verdict)} {shown_verdict(verdict)}" + ("" if verdict == "pass" else f" (step {shown}{more})")
+            )
         minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
         unit = "GPU minutes" if settings.gpus else "minutes"
         mean = f", {minutes / len(measurements):.1f} {unit} a checkpoint" if measurements else ""

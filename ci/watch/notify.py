@@ -16,6 +16,7 @@ from longctx.ci.alerts.words import culprit_text, headline
 from longctx.ci.watch.history import WatchedCheckpoint
 from longctx.ci.watch.webhook import post
 from longctx.fixtures.shown_text import one_line, visible
+from longctx.plugins.verdicts.evaluate import shown_verdict
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 30.0, 3600.0
 # Chat servers cut or refuse long messages, and Linux refuses variables above 128 KiB.
@@ -119,7 +120,7 @@ def message(notice: Notice) -> dict[str, Any]:
     found = f" ({culprit_text(alert)} by search)" if alert.culprit else ""
     headed = one_line(f"alert {alert.id}: {headline(alert)}{found}", LINE_CHARACTERS)
     return measurement.as_json() | {
-        "text": f"{headed}: {measurement.verdict}: {'; '.join(failed)}".translate(CHAT_ESCAPES),
+        "text": f"{headed}: {shown_verdict(measurement.verdict)}: {'; '.join(failed)}".translate(CHAT_ESCAPES),
         "failed": failed,
         "checkpoint": _path(measurement.checkpoint),
         "report": _path(measurement.report),

@@ -147,7 +147,7 @@ def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
     ]  # fmt: skip
     assert Path(lines[3]["report"]).parent == tmp_path / "out" / "samples-400"
     printed = capsys.readouterr().out
-    assert "step 3: inconclusive: a loss is suspected, but not shown" in printed
+    assert "step 3: undecided: a loss is suspected, but not shown" in printed
     assert "measured on up to 400 samples of each case, because a loss was suspected" in printed
     # The alert repeats the measurement that showed the loss.
     assert re.search(r"again +longctx run .* --samples 400 ", printed)

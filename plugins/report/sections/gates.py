@@ -36,7 +36,9 @@ NO_GATE = "nothing in this run can fail, except for errors; give --baseline, or 
 MOST_IDS = 8
 """The most ids of failing gates and cases that are listed."""
 NAMED_GATES = 4
-TITLES = {"pass": "Passed", "fail": "Failed", "open": "Undecided"}
+TITLES = {"pass": "Passed", "fail": "Failed", "open": "No verdict"}
+"""The headline of a page. It says what the exit code says: a run with an undecided gate that must pass has failed."""
+EXIT_CODES = {"pass": 0, "fail": 1, "open": 0}
 CASE_DESCRIPTIONS = {"fail": "shown to be bad", "error": "without a score"}
 WORST_FIRST = ("fail", "error", "underpowered", "not measured", "inconclusive", "lost here", "near", "pass")
 VERDICT_MARKUP = {
@@ -224,28 +226,35 @@ def _page(report: JsonReport, details: Details) -> dict[str, Any]:
     failed = [case for case in report.cases if case.fails]
     findings = [finding for finding in report.invariance or () if finding.verdict != "skipped"]
     broken = [finding for finding in findings if finding.verdict == "fail"]
-    verdicts = ", ".join(f"{blocking[verdict]} {verdict}" for verdict in WORST_FIRST if blocking[verdict])
+    verdicts = ", ".join(
+        f"{blocking[verdict]} {shown_verdict(verdict)}" for verdict in WORST_FIRST if blocking[verdict]
+    )
     counts = [f"blocking gates: {verdicts}" if verdicts else "this run has no blocking gate"]
     for word, description in CASE_DESCRIPTIONS.items():
         if count := sum(case.verdict == word for case in failed):
             counts.append(f"{count} {'case' if count == 1 else 'cases'} {description}")
     is_check_alone = bool(findings) and not report.cases
     verdict = "fail" if deciding or failed or broken else "pass" if blocking["pass"] or is_check_alone else "open"
+    # pytest gives this code to a run that Ctrl-C ended, whatever failed in it.
+    exit_code = 2 if report.run.interrupted else EXIT_CODES[verdict]
+    is_undecided = verdict == "open" and blocking["inconclusive"]
+    title = "Interrupted" if report.run.interrupted and verdict == "open" else TITLES[verdict]
     headline = {
         "verdict": verdict,
-        "title": "Interrupted" if report.run.interrupted and verdict == "open" else TITLES[verdict],
+        "title": f"{'Undecided' if is_undecided and not report.run.interrupted else title} (exit code {exit_code})",
         "partial": partial_note(report),
         "counts": "; ".join((*counts, *held_properties(report))),
         "reasons": [
             *((f"invariance: {finding.name}", finding.reason) for finding in broken),
-            *((gate.name, gate.reason) for gate in deciding[:NAMED_GATES]),
+            *((gate.name, f"{shown_verdict(gate.verdict)}: {gate.reason}") for gate in deciding[:NAMED_GATES]),
         ],
         "more": len(deciding[NAMED_GATES:]),
     }
     return {
         "headline": headline,
         "gates": _gate_groups(report, details),
-        "notes": [note for note in (share_as_score(report), few_samples(report), _seed_role(report)) if note],
+        "notes": [note for note in (share_as_score(report), few_samples(report)) if note],
+        "seed_notes": [_seed_role(report)],
     }
 
 

@@ -113,8 +113,36 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(("changed", "verdict"), [({}, "fail"), ({"claimed": 4096}, "pass")])
 def test_the_headline_agrees_with_the_exit_code(changed: dict[str, Any], verdict: str) -> None:
     run = run_summary(samples=20, suite="ruler", lengths=(4096,) if changed else LENGTHS)
-    assert headline(run)["verdict"] == verdict
+    shown = headline(run)
+    title = {"fail": "Failed (exit code 1)", "pass": "Passed (exit code 0)"}[verdict]
+    assert (shown["verdict"], shown["title"]) == (verdict, title)
     assert f'<p class="verdict {verdict}">' in page_of(run)
+
+
+@pytest.mark.parametrize(
+    ("word", "fails", "interrupted", "title"),
+    [
+        ("inconclusive", True, False, "Failed (exit code 1)"),
+        ("inconclusive", False, False, "Undecided (exit code 0)"),
+        ("not measured", False, False, "No verdict (exit code 0)"),
+        ("not measured", False, True, "Interrupted (exit code 2)"),
+        ("fail", True, True, "Failed (exit code 2)"),
+    ],
+)
+def test_the_headline_of_an_open_gate_says_what_the_run_ended_with(
+    word: VerdictWord, fails: bool, interrupted: bool, title: str
+) -> None:
+    run = run_summary(samples=20, suite="ruler", lengths=(4096,))
+    written = document(run)
+    (gate,) = [gate for gate in written.gates if gate.blocking]
+    changed = structs.replace(
+        written,
+        gates=(structs.replace(gate, verdict=word, fails=fails),),
+        run=structs.replace(written.run, interrupted=interrupted),
+    )
+    shown = headline(run, changed)
+    own = "undecided" if word == "inconclusive" else word
+    assert (shown["title"], shown["counts"]) == (title, f"blocking gates: 1 {own}")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +189,7 @@ def test_the_headline_names_the_gates_that_decided_it() -> None:
     run = run_summary(samples=20, suite="ruler")
     shown = headline(run)
     (gate,) = [gate for gate in document(run).gates if gate.blocking]
-    assert shown["reasons"] == [("effective length", gate.reason)]
+    assert shown["reasons"] == [("effective length", f"fail: {gate.reason}")]
     head = page_of(run).partition("</header>")[0]
     assert html.escape(gate.reason) in head
     passing = run_summary(samples=20, suite="ruler", lengths=(4096,))
