@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,20 @@ def test_another_bos_token_than_the_models_is_refused(leading_id: int, line: str
     with pytest.raises(TokenizerError, match=line):
         check_special_tokens(Leading(), (leading_id,), tmp_path, config)  # type: ignore[arg-type]  # all that is read
     check_special_tokens(Leading(), (), tmp_path, config)  # type: ignore[arg-type]
+
+
+def test_a_vocabulary_that_was_cut_below_the_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    change_weights(path, lambda tensors: tensors.update({EMBEDDINGS: tensors[EMBEDDINGS][:200].clone()}))
+    configure(path, vocab_size=200, eos_token_id=0, bos_token_id=0)
+    line = usage_error("--model", str(path), "--lengths", "1k")
+    assert re.search(r"the tokenizer has \d+ ordinary tokens, but vocab_size is 200", line), line
+
+
+@pytest.mark.parametrize(("stated", "is_warned"), [(2048, True), (4096, False), (8192, False)])
+def test_yarn_beyond_the_stated_length_gets_a_warning(stated: int, is_warned: bool, tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 10000.0}
+    configure(path, rope_parameters=yarn, max_position_embeddings=stated)
+    warning = read_checkpoint(str(path)).warning or ""
+    assert ("yarn reaches 4096 tokens (factor 4 x 1024), but max_position_embeddings is 2048" in warning) == is_warned

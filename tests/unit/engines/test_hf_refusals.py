@@ -137,6 +137,25 @@ def test_a_model_type_that_transformers_does_not_know_is_refused(saved: Saved, t
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("num_attention_heads", 0, "config.json: num_attention_heads is 0: "),
+        ("num_key_value_heads", 0, "cannot be loaded: num_key_value_heads is 0: "),
+        ("rms_norm_eps", "small", "config.json: rms_norm_eps is 'small': .*expected float"),
+        ("hidden_act", "nope", "cannot be loaded: hidden_act is 'nope': "),
+    ],
+)
+def test_the_key_of_a_config_that_its_class_rejects_is_named(
+    key: str, value: object, line: str, saved: Saved, tmp_path: Path
+) -> None:
+    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, key: value}))
+    with pytest.raises(EngineError, match=line):
+        engine_of(path)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"attention": "flash"}, "--attention: unknown 'flash'; use auto, eager, .*sdpa"),

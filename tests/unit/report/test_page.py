@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from longctx.fixtures.records import CaseResult, PropertyFinding
+from longctx.fixtures.records import CaseResult, PropertyFinding, VerdictWord
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line, visible
 from longctx.plugins.report.document import document
