@@ -13,6 +13,8 @@ from longctx.plugins.report.charts.svg import Scale, element
 WIDTH, HEIGHT = 860, 380
 LEFT, RIGHT, TOP, BOTTOM = 64, 20, 48, 56
 CROSS = "\u00d7"
+CAP = 6
+"""Half the width of the ends of an interval."""
 COLOURS = {"good": "#1b7f3b", "bad": "#b3261e", "skipped": "#8a8a8a"}
 
 
@@ -54,7 +56,7 @@ def difference_svg(
         )  # fmt: skip
         anchor = "end" if end > WIDTH / 2 else "start"
         label = f"first bad step {shaded_steps[1]}"
-        drawn.append(element("line", x1=end, x2=end, y1=TOP, y2=bottom, stroke=COLOURS["bad"], stroke_width=1.5))
+        drawn.append(element("line", x1=end, x2=end, y1=TOP, y2=bottom, stroke=COLOURS["bad"], stroke_dasharray="2 5"))
         drawn.append(
             element("text", label, x=end, y=TOP - 5, text_anchor=anchor, fill=COLOURS["bad"], font_weight="bold")
         )  # fmt: skip
@@ -101,5 +103,7 @@ def _marked(shown: StepDifference, x: Scale, y: Scale) -> list[Markup]:
     marks = [element("circle", tooltip, cx=place, cy=y(shown.difference), r=4.5, fill=colour)]
     if shown.interval is not None:
         low, high = map(y, shown.interval)
-        marks.insert(0, element("line", x1=place, x2=place, y1=low, y2=high, stroke=colour))
+        # Its ends show it where the line of the first bad step covers it.
+        outline = f"M{place - CAP:g},{low:g}h{2 * CAP}m-{CAP},0V{high:g}m-{CAP},0h{2 * CAP}"
+        marks.insert(0, element("path", d=outline, stroke=colour, stroke_width=2, fill="none"))
     return marks
