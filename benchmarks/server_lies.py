@@ -303,9 +303,8 @@ def run_against(lie: Lie, options: argparse.Namespace, rest: list[str], folder: 
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     report = folder / "report.json"
     if not report.is_file():
-        return Said(
-            exit_code=ended.returncode, score=None, lines=tuple((ended.stderr or ended.stdout).splitlines()[-1:])
-        )
+        last = [line for line in (ended.stderr + ended.stdout).splitlines() if line.startswith("ERROR")]
+        return Said(exit_code=ended.returncode, score=None, lines=tuple(last[-1:]))
     content = json.loads(report.read_text())
     scores = [case["score"] for case in content["cases"] if case["score"] is not None]
     errors = [case["error"] for case in content["cases"] if case["error"]]
