@@ -14,7 +14,7 @@ from uuid import uuid4
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.generation_config import decoding_settings
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.canaries import first_answers, reading_note
+from longctx.fixtures.engines.openai.canaries import MOST_ENDLESS_TOKENS, first_answers, limit_note, reading_note
 from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
@@ -226,6 +226,9 @@ def with_canaries(run: Run, formatter: PromptFormatter, lengths: Sequence[int]) 
 
     try:
         canaries, notes = first_answers(engine.ask_canary, make_prompt, endpoint.url)
+        most_tokens = min(MOST_ENDLESS_TOKENS, max(case.generation_tokens for case in run.measurable))
+        limited = limit_note(engine.ask_canary, make_prompt, most_tokens)
+        notes = (*notes, limited) if limited else notes
         longest = max(lengths)
         planned = sum(len(case.planned) * case.length for case in run.measurable if case.length <= longest)
         is_large = planned >= LONG_CANARY_SHARE * longest

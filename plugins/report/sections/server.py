@@ -13,6 +13,9 @@ from longctx.plugins.report.sections.section import Section
 from longctx.plugins.report.summary import Details
 from longctx.plugins.verdicts.evaluate import Measured
 
+# Single answers may consist of special tokens, which no text shows.
+MISSING_SHARE = 0.05
+
 
 def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer | UnsetType:
     """Return the notes about the server of a run; unset without any."""
@@ -25,6 +28,12 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
         notes.append(
             f"gave more tokens than requested in {len(excess):,} of {len(generations):,} answers, up to "
             f"{max(excess):,} too many; each answer was cut to its token budget before it was scored"
+        )
+    missing = [generation.missing_tokens for generation in generations if generation.missing_tokens]
+    if len(missing) > MISSING_SHARE * len(generations):
+        notes.append(
+            f"counted more tokens than its texts have in {len(missing):,} of {len(generations):,} answers, up to "
+            f"{max(missing):,} more: it drops a part of what the model writes"
         )
     return ReportServer(notes=tuple(notes)) if notes else UNSET
 

@@ -14,6 +14,7 @@ from longctx.fixtures.engines.openai.canaries import (
     CanaryAnswer,
     CanaryCheck,
     first_answers,
+    limit_note,
     reading_note,
 )
 from longctx.fixtures.engines.openai.log_probabilities import AnswerStep
@@ -34,7 +35,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
 
 def make_prompt(text: str, beginning: str, tokens: int) -> Prompt:
     (prompt,) = asking(f"{text} {beginning}".strip())
-    assert tokens <= LONG_ANSWER_TOKENS
+    assert tokens <= 2 * LONG_ANSWER_TOKENS
     return prompt
 
 
@@ -149,6 +150,17 @@ def test_a_part_of_long_prompts_that_is_not_read_is_told_of(
     note = reading_note(reader(kept, finds=finds, has_steps=has_steps), make_prompt, LENGTH)
     assert (note is None) == (said is None)
     assert said is None or said in str(note)
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_told"),
+    [((16, 16, 16), True), ((16, 16, 17), False), ((None,) * 3, False), ((3, 3, 3), False), ((40, 40, 40), False)],
+)
+def test_texts_that_end_after_the_same_tokens_show_a_limit(ends: tuple[int | None, ...], is_told: bool) -> None:
+    given = iter([CanaryAnswer(text="a", steps=(), ended_after=end) for end in ends])
+    note = limit_note(lambda _: next(given), make_prompt, LONG_ANSWER_TOKENS * 2)
+    assert (note is not None) == is_told
+    assert note is None or "after exactly 16 tokens of 32" in note
 
 
 def test_a_server_that_refuses_log_probabilities_is_asked_without_them(server: ChatServer) -> None:

@@ -340,3 +340,11 @@ def test_bytes_that_are_no_text_are_not_taken_for_a_longer_answer(server: ChatSe
     server.answer = lambda _: text_completion("\ufffd " * 20, read=2, written=8, finish="length")
     (generation,) = engine_of(server).generate(asking("one two"))
     assert generation.excess_tokens == 0
+
+
+@pytest.mark.parametrize(("text", "written", "missing"), [("one two", 2, 0), ("one", 5, 0), ("one", 8, 7)])
+def test_tokens_that_a_text_lacks_are_counted(server: ChatServer, text: str, written: int, missing: int) -> None:
+    """End tokens and stop strings explain some."""
+    server.answer = lambda _: text_completion(text, read=2, written=written)
+    (generation,) = engine_of(server).generate(asking("one two"))
+    assert generation.missing_tokens == missing
