@@ -12,6 +12,8 @@ from longctx.fixtures.records import CaseResult, Outcome
 WORD = re.compile(r"\w+")
 # Shorter references, such as labels and counts, are in many answers.
 LEAST_CHARACTERS = 5
+# Numbers and uuids, which no two samples share by chance, so that one of several references is enough.
+CODE = re.compile(r".*\d.*\d.*\d.*\d.*")
 # The share of a case's samples that must have answers of their own: classes and yes or no are shared by many.
 LEAST_DISTINCT = 0.9
 # What chance explains: an answer with a probability of at least this has another sample's references in it.
@@ -26,7 +28,7 @@ class _Owner:
     place: tuple[str, int]
     """The case id and the haystack."""
     references: tuple[str, ...]
-    """In lower case."""
+    """In lower case; all of them must be in an answer."""
 
 
 def mixed_up_cases(results: Iterable[CaseResult]) -> dict[str, str]:
@@ -64,14 +66,21 @@ def _tail(hits: int, trials: int, chance: float) -> float:
 
 
 def _owners(result: CaseResult) -> Iterator[_Owner]:
-    """Yield the samples whose references no other sample of the case has; none if many share theirs."""
+    """Yield the samples whose references no other sample of the case has; none if many share theirs.
+
+    A sample with several codes is yielded once for each.
+    """
     sets = [tuple(reference.lower() for reference in outcome.references) for outcome in result.outcomes]
     counts = Counter(sets)
     if len(counts) < LEAST_DISTINCT * len(sets):
         return
     for outcome, references in zip(result.outcomes, sets, strict=True):
-        if counts[references] == 1 and len(_longest_word(references)) >= LEAST_CHARACTERS:
-            yield _Owner(place=(result.case.id, result.case.haystack(outcome.index)), references=references)
+        if counts[references] > 1 or len(_longest_word(references)) < LEAST_CHARACTERS:
+            continue
+        place = (result.case.id, result.case.haystack(outcome.index))
+        codes = all(len(reference) >= LEAST_CHARACTERS and CODE.fullmatch(reference) for reference in references)
+        for needed in ((reference,) for reference in references) if codes else (references,):
+            yield _Owner(place=place, references=needed)
 
 
 def _longest_word(references: tuple[str, ...]) -> str:

@@ -21,12 +21,12 @@ def case_of(answer: Callable[[int], str], references: Callable[[int], str]) -> C
     outcomes = tuple(
         Outcome(
             index=index,
-            score=Score(value=float(references(index) in answer(index))),
+            score=Score(value=float(all(each in answer(index) for each in references(index).split()))),
             generation=Generation(
                 text=answer(index), prompt_tokens=9, generated_tokens=9, computed_tokens=9, reused_tokens=0,
                 finish="stop", seconds=0,
             ),
-            references=(references(index),),
+            references=tuple(references(index).split()),
             depths=(),
         )
         for index in range(SAMPLES)
@@ -36,6 +36,12 @@ def case_of(answer: Callable[[int], str], references: Callable[[int], str]) -> C
 
 def number(index: int) -> str:
     return f"{7919 * (index + 200)}"
+
+
+WORDS = (
+    "anchor", "barley", "candle", "dragon", "engine", "falcon", "garden", "hammer", "island", "jacket", "kettle",
+    "ladder", "marble", "needle",
+)  # fmt: skip
 
 
 def colour(index: int) -> str:
@@ -50,6 +56,16 @@ WRONG: dict[str, tuple[Callable[[int], str], Callable[[int], str], bool]] = {
     "all wrong": (lambda index: f"{number(index)}1"[1:], number, False),
     "empty": (lambda _: "", number, False),
     "one swapped": (lambda index: number(2 if index == 1 else index), number, False),
+    "one of several references of the previous sample": (
+        lambda index: number(index - 1),
+        lambda index: f"{number(index)} {number(index + 50)}",
+        True,
+    ),
+    "one of several words of the previous sample": (
+        lambda index: WORDS[index - 1],
+        lambda index: f"{WORDS[index]} {WORDS[-index]}",
+        False,
+    ),
     "classes that many samples share": (lambda index: colour(index + 1), colour, False),
 }
 
