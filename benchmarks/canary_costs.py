@@ -29,11 +29,16 @@ LIMIT = 0.01
 LONG_MARK = NEEDLE.format(key=KEYS[PLACES[-1]], value=VALUES[PLACES[-1]])
 
 
-def kind_of(text: str) -> str:
+def kind_of(prompt: str | list[int], tokenizer: Tokenizer) -> str:
     """Return what a prompt is for."""
-    if any(text.endswith(canary) for canary in TEXTS):
+
+    def plain(text: str) -> str:
+        return str(tokenizer.decode(tokenizer.encode(text, add_special_tokens=False).ids)).strip()
+
+    text = plain(prompt) if isinstance(prompt, str) else str(tokenizer.decode(prompt)).strip()
+    if any(text.endswith(plain(canary)) for canary in TEXTS):
         return "short canaries"
-    once = any(text.endswith(sent) for sent in (SHORT, LONG, *ENDLESS_TEXTS)) or LONG_MARK in text
+    once = any(text.endswith(plain(sent)) for sent in (SHORT, LONG, *ENDLESS_TEXTS)) or plain(LONG_MARK) in text
     return "once before the run" if once else "samples"
 
 
@@ -54,7 +59,7 @@ def main() -> int:
             prompt = request.prompt
             response = answer(request)
             usage = json.loads(response.body)["usage"]
-            kind = kind_of(prompt if isinstance(prompt, str) else tokenizer.decode(prompt))
+            kind = kind_of(prompt, tokenizer)
             tokens[kind] += usage["prompt_tokens"] + usage["completion_tokens"]
             return response
 

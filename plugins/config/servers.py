@@ -222,7 +222,9 @@ def with_canaries(run: Run, formatter: PromptFormatter, lengths: Sequence[int]) 
     )
 
     def make_prompt(text: str, beginning: str, tokens: int) -> Prompt:
-        return formatter.prompt(text, beginning, generation_tokens=tokens)
+        # A space at the end of a text would be a token that few texts have there.
+        separator = " " if beginning else ""
+        return formatter.prompt(text, beginning, generation_tokens=tokens, separator=separator)
 
     try:
         canaries, notes = first_answers(engine.ask_canary, make_prompt, endpoint.url)

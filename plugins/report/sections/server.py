@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from longctx.fixtures.records import CaseResult
 from longctx.fixtures.records.report import JsonReport, ReportServer
 from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.report.formats import Line, markdown_text, named_line
@@ -15,6 +17,8 @@ from longctx.plugins.verdicts.evaluate import Measured
 
 # Single answers may consist of special tokens, which no text shows.
 MISSING_SHARE = 0.05
+# A weak model may repeat itself too; a server that repeats a reply does so nearly always.
+REPEATED_SHARE, FEWEST_ANSWERS = 0.9, 10
 
 
 def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer | UnsetType:
@@ -35,7 +39,22 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
             f"counted more tokens than its texts have in {len(missing):,} of {len(generations):,} answers, up to "
             f"{max(missing):,} more: it drops a part of what the model writes"
         )
+    if facts and facts.engine != "hf":
+        notes += filter(None, map(_repeated_text, measured.results.values()))
     return ReportServer(notes=tuple(notes)) if notes else UNSET
+
+
+def _repeated_text(result: CaseResult) -> str | None:
+    """Return a note if most answers of a case are one text, although its questions have different answers."""
+    texts = Counter(outcome.generation.text.strip() for outcome in result.outcomes)
+    answers = {outcome.references for outcome in result.outcomes}
+    samples = len(result.outcomes)
+    if samples < FEWEST_ANSWERS or len(answers) < REPEATED_SHARE * samples:
+        return None
+    ((text, number),) = texts.most_common(1)
+    if not text or number < REPEATED_SHARE * samples:
+        return None
+    return f"gave the same text to {number:,} of {samples:,} questions of {result.case.id}: {text[:60]!r}"
 
 
 def _reads_all_parts(measured: Measured) -> bool:
