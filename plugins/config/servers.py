@@ -228,6 +228,8 @@ def with_canaries(run: Run, formatter: PromptFormatter, lengths: Sequence[int]) 
 
     try:
         canaries, notes = first_answers(engine.ask_canary, make_prompt, endpoint.url)
+        if not canaries:
+            return replace(run, endpoint=replace(endpoint, notes=(*endpoint.notes, *notes)))
         most_tokens = min(MOST_ENDLESS_TOKENS, max(case.generation_tokens for case in run.measurable))
         limited = limit_note(engine.ask_canary, make_prompt, most_tokens)
         notes = (*notes, limited) if limited else notes
