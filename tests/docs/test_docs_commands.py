@@ -28,7 +28,7 @@ README = REPOSITORY / "README.md"
 AcceptsArguments = Callable[[Sequence[str]], None]
 TOP = ("ci", "fixtures", "plugins", "docs", "tests", "tests_longctx", "benchmarks")
 # Programs that pass unknown options on to pytest.
-PASSING_ON = ("bisect", "watch")
+PASSING_ON = ("bisect", "compare", "watch")
 # Commands of `longctx` that are pytest with other words.
 RUNS = ("run", "plan", "preflight")
 # Files that a page tells its reader to create.
