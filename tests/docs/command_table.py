@@ -267,6 +267,7 @@ COMMAND_RUNS = {
     "jq ": CommandRun(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),
     "inspect view": CommandRun(missing=installed("inspect"), until="Running"),
     # Scripts that measure what the pages claim.
+    "python -m benchmarks.ruler_referee": CommandRun(missing=lambda: "nvidia-long-context-eval is not installed"),
     "python -m benchmarks.archive_solvers": benchmark("--samples 1 --length 4k --sets nq,asqa,trec_fine", "trec_fine"),
     "python -m benchmarks.archive_variety": benchmark("", "case files", published_data),
     "python -m benchmarks.bisect_chains": benchmark("--chains 2 --checkpoints 8", "not shown"),
