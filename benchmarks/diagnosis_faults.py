@@ -74,7 +74,7 @@ def _fault(component: Component) -> Callable[[Change], Change]:
 
 @_fault("weights")
 def zero_matrix(content: CheckpointContent, place: Place) -> None:
-    place.change(content, "self_attn.o_proj", torch.zeros_like)
+    place.change(content, "self_attn.q_proj", torch.zeros_like)
 
 
 @_fault("weights")
@@ -294,7 +294,7 @@ def digit_ids_exchanged(content: CheckpointContent, place: Place) -> None:
 
 @_fault("")
 def drift(content: CheckpointContent, place: Place) -> None:
-    _add_noise(content, place.strength)
+    add_noise(content, place.strength)
 
 
 @_fault("")
@@ -316,7 +316,8 @@ def quantized(content: CheckpointContent, place: Place) -> None:
     CHECKPOINT_FAULTS["int4_weights"].change(content, place.strength)
 
 
-def _add_noise(content: CheckpointContent, strength: float) -> None:
+def add_noise(content: CheckpointContent, strength: float) -> None:
+    """Add noise to every tensor, of this share of its norm."""
     for name, stored in content.tensors.items():
         weights = stored.float()
         noise = torch.randn_like(weights) * weights.norm() / weights.numel() ** 0.5
@@ -343,7 +344,7 @@ class Row:
 def _rows() -> list[Row]:
     """Return all rows: 30 faults, and 20 checkpoints without one."""
     lines = """
-        smollm2        zero_matrix 12 1
+        smollm2        zero_matrix 14 1
         smollm2 drift  transposed 12 1
         smollm2        heads_exchanged 14 1
         smollm2 drift  layers_exchanged 14 1
@@ -427,7 +428,7 @@ def _write_bad(row: Row, good: Path, work: Path) -> tuple[Path, set[str]]:
     def break_it(content: CheckpointContent, _: float) -> None:
         torch.manual_seed(stable_hash(row.name) % 2**31)
         if row.background == "drift":
-            _add_noise(content, DRIFT)
+            add_noise(content, DRIFT)
         content.config["digit_ids"] = _digit_ids(good)
         change(content, place)
         del content.config["digit_ids"]

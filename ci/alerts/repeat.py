@@ -72,13 +72,28 @@ def fresh_command(alert: Alert) -> str | None:
     return _command(alert, [*_without(alert.options, ["--seed"]), "--seed", str(FRESH_SEED + alert.id)])
 
 
+def diagnose_command(alert: Alert, folder: Path) -> str | None:
+    """Return the command that looks for the cause of an alert's worst case; None without two checkpoints on disk."""
+    good, failed = alert.episode.compared_with, _failed_checkpoint(alert)
+    if not alert.episode.cases or good is None or not (os.path.isdir(good) and os.path.isdir(failed)):
+        return None
+    words = ["longctx", "diagnose", good, failed, "--report", alert.episode.first.report]
+    return shlex.join(
+        [*words, "--case", alert.episode.cases[0].id, "--out", str(absolute(folder) / f"alert-{alert.id}")]
+    )
+
+
+def _failed_checkpoint(alert: Alert) -> str:
+    """Return the first bad checkpoint, or the first one after it that is still on disk."""
+    steps = alert.episode.steps
+    return next((step for step in steps if os.path.isdir(step.checkpoint)), alert.episode.first).checkpoint
+
+
 def _command(alert: Alert, options: Sequence[str]) -> str | None:
     episode = alert.episode
     if not episode.cases:
         return None
-    # The first bad step, or the first one after it that is still on disk.
-    failed = next((step for step in episode.steps if os.path.isdir(step.checkpoint)), episode.first)
     baseline = ["--baseline", episode.compared_with] if episode.compared_with else []
     lengths = ",".join(map(format_length, sorted({case.length for case in episode.cases})))
     selected = ["--lengths", lengths, "-k", " or ".join(case.id for case in episode.cases)]
-    return shlex.join(["longctx", "run", "--model", failed.checkpoint, *baseline, *selected, *options])
+    return shlex.join(["longctx", "run", "--model", _failed_checkpoint(alert), *baseline, *selected, *options])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from longctx.ci.alerts.episodes import Kind, LostCase
 from longctx.ci.alerts.log import OPEN, Alert, Search
-from longctx.ci.alerts.repeat import fresh_command, repeat_command
+from longctx.ci.alerts.repeat import diagnose_command, fresh_command, repeat_command
 
 MAX_CASES_SHOWN = 5
 PAGE = "bisect.html"
@@ -129,6 +129,8 @@ def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
         rows.append(("again", again))
         fresh = fresh_command(alert)
         rows.append(("fresh", fresh or "not possible: the baseline's checkpoint is gone"))
+    if (cause := diagnose_command(alert, folder)) is not None:
+        rows.append(("cause", cause))
     return rows
 
 

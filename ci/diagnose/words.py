@@ -54,8 +54,8 @@ def candidate_line(candidate: Candidate) -> str:
 
 def shares(candidate: Candidate) -> str:
     """Return both shares of a part in words."""
-    reproduces = f"reproduces {_share(candidate.reproduces)}"
-    return reproduces if candidate.restores is None else f"restores {_share(candidate.restores)}, {reproduces}"
+    reproduces = f"reproduces {share(candidate.reproduces)}"
+    return reproduces if candidate.restores is None else f"restores {share(candidate.restores)}, {reproduces}"
 
 
 def cause_lines(cause: Cause, static: StaticComparison, computed_tokens: int) -> list[str]:
@@ -81,9 +81,8 @@ def not_exchanged(cause: Cause, static: StaticComparison) -> list[str]:
 def conclusion(cause: Cause, static: StaticComparison) -> str:
     """Return one line that names the cause, or says that none can be named."""
     if cause.culprits:
-        named = "; ".join(
-            f"{_place(candidate, static)}: {_amount(candidate, len(static.changed))}" for candidate in cause.culprits
-        )
+        changed = len(static.changed)
+        named = "; ".join(f"{culprit_name(each, static)}: {_amount(each, changed)}" for each in cause.culprits)
         return f"cause: {named}"
     weights = [candidate for candidate in cause.candidates if candidate.kind == "weights"]
     if not weights or weights[0].carries != "nothing":
@@ -91,7 +90,7 @@ def conclusion(cause: Cause, static: StaticComparison) -> str:
     return "cause: no part carries the loss alone; settings and weights act together"
 
 
-def _place(candidate: Candidate, static: StaticComparison) -> str:
+def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
     """Return the name of a culprit, with the form of a single tensor."""
     if candidate.kind == "tensors" and len(candidate.members) == 1:
         (change,) = (change for change in static.tensors if change.name == candidate.members[0])
@@ -110,8 +109,9 @@ def _amount(candidate: Candidate, changed: int) -> str:
     return f"a part of the loss ({shares(candidate)}){spread}"
 
 
-def _share(share: Share) -> str:
-    return f"{share.value:.2f} [{share.low:.2f}, {share.high:.2f}]"
+def share(of_loss: Share) -> str:
+    """Return a share with its interval."""
+    return f"{of_loss.value:.2f} [{of_loss.low:.2f}, {of_loss.high:.2f}]"
 
 
 def description(change: TensorChange) -> str:

@@ -90,6 +90,13 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
         code, printed = run.command(*shlex.split(line)[1:])
         assert (code, "FAIL" in printed) == (1, True), printed
 
+    # So does the one that looks for the cause, on the samples of the alarm.
+    (line,) = re.findall(r"^\s*cause:?\s+(longctx .*)$", listed, re.MULTILINE)
+    code, printed = run.command(*shlex.split(line)[1:])
+    assert code == 0, printed
+    assert "that GOOD answers and BAD misses" in printed
+    assert "bad answer" in (run.path / "out" / "alert-1" / "diagnosis.html").read_text()
+
     # Nothing happens twice.
     assert run.watch()[0] == 1
     assert (run.path / "notified").read_text() == "1 step 6 (99.9 %)\n"

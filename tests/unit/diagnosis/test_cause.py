@@ -71,6 +71,15 @@ def test_a_tensor_that_restores_and_reproduces_the_loss_is_named_under_drift(
     status, document = diagnosed(good, copy(later, tmp_path / "bad", change), tmp_path / "out")
     assert (status, culprits(document)) == (0, [("tensors", (RETRIEVAL,))])
     assert document["conclusion"].startswith(f"cause: {RETRIEVAL} (all zero")
+    (culprit,) = document["cause"]["culprits"]
+    # Among several candidates it was chosen on other samples than those that confirm it.
+    assert culprit["is_held_out"] == (change is scaled_down)
+    assert change is not scaled_down or set(culprit["samples"]).isdisjoint(
+        document["cause"]["candidates"][0]["samples"]
+    )
+    page = (tmp_path / "out/diagnosis.html").read_text()
+    assert f"<h1>{RETRIEVAL} (all zero" in page
+    assert "<script" not in page
 
 
 def test_a_setting_is_named_and_weights_that_cost_nothing_are_not(good: Path, later: Path, tmp_path: Path) -> None:
@@ -81,16 +90,35 @@ def test_a_setting_is_named_and_weights_that_cost_nothing_are_not(good: Path, la
     assert weights["reproduces"]["value"] < 0.2
 
 
-def test_a_second_run_computes_nothing_again(good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_computes_nothing_again(good: Path, tmp_path: Path) -> None:
     bad = copy(good, tmp_path / "bad", without_retrieval)
     first = diagnosed(good, bad, tmp_path / "out")
     kept = (tmp_path / "out/measured.jsonl").read_bytes()
     # A kill cuts the last line.
     (tmp_path / "out/measured.jsonl").write_bytes(kept[:-9])
-    capsys.readouterr()
     assert diagnosed(good, bad, tmp_path / "out") == first
+    whole = (tmp_path / "out/measured.jsonl").read_bytes()
+    assert len(whole.splitlines()) == len(kept.splitlines()) + 1
     assert diagnosed(good, bad, tmp_path / "out") == first
-    assert " 0 tokens computed" in capsys.readouterr().out
+    assert (tmp_path / "out/measured.jsonl").read_bytes() == whole
+
+
+def test_a_token_that_no_prompt_uses_is_no_part_and_spare_rows_are_no_obstacle(good: Path, tmp_path: Path) -> None:
+    def change(weights: Weights) -> None:
+        without_retrieval(weights)
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            weights[name] = torch.cat([weights[name], torch.zeros(64, weights[name].shape[1])])
+
+    rows = json.loads((good / "config.json").read_text())["vocab_size"]
+    bad = copy(good, tmp_path / "bad", change, vocab_size=rows + 64)
+    tokenizer = json.loads((bad / "tokenizer.json").read_text())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokenizer["added_tokens"].append({"id": rows, "content": "<|tool|>"} | flags)
+    (bad / "tokenizer.json").write_text(json.dumps(tokenizer))
+    status, document = diagnosed(good, bad, tmp_path / "out")
+    assert (status, culprits(document)) == (0, [("tensors", (RETRIEVAL,))])
+    assert document["cause"]["same_prompts"]
+    assert {found["kind"] for found in document["cause"]["candidates"]} == {"tensors"}
 
 
 def test_without_a_loss_one_line_says_so(
