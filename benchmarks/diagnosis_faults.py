@@ -377,17 +377,17 @@ def _rows() -> list[Row]:
         qwen           norm_lost 10 1
         qwen    drift  activation 0 1
         qwen           linear_factor 0 0.5
-        smollm2        drift 0 0.03
-        smollm2        drift 0 0.04
-        smollm2        drift 0 0.05
         smollm2        drift 0 0.06
         smollm2        drift 0 0.08
         smollm2        drift 0 0.1
-        gemma3         drift 0 0.03
-        gemma3         drift 0 0.04
-        gemma3         drift 0 0.05
-        gemma3         drift 0 0.07
+        smollm2        drift 0 0.12
+        smollm2        drift 0 0.15
+        smollm2        drift 0 0.2
+        gemma3         drift 0 0.06
+        gemma3         drift 0 0.08
         gemma3         drift 0 0.1
+        gemma3         drift 0 0.12
+        gemma3         drift 0 0.15
         smollm2 tuned  tuning 0 1
         smollm2 tuned  tuning 1 1
         smollm2 tuned  tuning 2 1
@@ -475,10 +475,11 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
 def _measure(row: Row, good: Path, work: Path, samples: int) -> dict[str, Any]:
     """Diagnose one row and return what is kept of it."""
     bad, touched = _write_bad(row, good, work)
-    out = work / "diagnoses" / row.name
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    with (out / "output.txt").open("w") as output:
+    # One folder for all rows of a model: the good checkpoint is scored once.
+    out, printed = work / row.model, work / "printed" / f"{row.name}.txt"
+    out.mkdir(parents=True, exist_ok=True)
+    printed.parent.mkdir(exist_ok=True)
+    with printed.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "longctx", "diagnose", str(good), str(bad), "--case", CASE,
              "--samples", str(samples), "--device", "cpu", "--out", str(out)],
@@ -486,14 +487,14 @@ def _measure(row: Row, good: Path, work: Path, samples: int) -> dict[str, Any]:
         )  # fmt: skip
         _, status, used = os.wait4(process.pid, 0)
     shutil.rmtree(bad)
-    document = json.loads((out / "diagnosis.json").read_text()) if (out / "diagnosis.json").is_file() else {}
+    document = json.loads((out / "diagnosis.json").read_text())
     return {
         "row": row.name,
         "code": os.waitstatus_to_exitcode(status),
         "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
         "peak_mb": round(used.ru_maxrss / 1000),
         "touched": sorted(touched),
-        "words": document.get("conclusion", "") if "cause" in document else (out / "output.txt").read_text()[-400:],
+        "words": document.get("conclusion", "") if "cause" in document else printed.read_text()[-400:],
         "culprits": [
             [found["kind"], found["members"], found["restores"]["value"], found["reproduces"]["value"]]
             for found in document.get("cause", {}).get("culprits", ())

@@ -251,6 +251,14 @@ COMMAND_RUNS = {
         shows="cause: ",
         codes=(0, 1),
     ),
+    "longctx diagnose runs/a/step-2000 runs/a/step-9000 --report": CommandRun(
+        before="longctx run --model runs/a/step-9000 --baseline runs/a/step-2000 --lengths 512 --samples 20 "
+        "-k niah_single_2 --report-json out/report.json || true",
+        small="--device cpu",
+        needs=(training_run,),
+        shows="cause: ",
+        codes=(0, 1),
+    ),
     "git bisect run": CommandRun(
         needs=(exporter,), directory="exporter", shows="first bad commit", missing=installed("git")
     ),
