@@ -14,6 +14,7 @@ from longctx.fixtures.cli import print_line, report_wrong_use
 from longctx.fixtures.shown_text import known_names
 
 HELP, VERSION = ("-h", "--help"), ("-V", "--version")
+INTERRUPTED = 130
 BROKEN_PIPE = 141  # the exit code of a shell's command that SIGPIPE ended
 
 
@@ -94,6 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(f"unknown command {words[0]!r}; {known_names(words[0], COMMANDS)}")
     try:
         exit_code: int = import_command(command.module).main([*command.first, *words[1:]])
+    except KeyboardInterrupt:
+        print_line("interrupted", sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader of the output, such as `head`, has ended. Python would fail again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -84,7 +84,7 @@ def pytest_command(arguments: Sequence[str]) -> list[str]:
     import_path = [] if IS_CLONE else ["--override-ini", "pythonpath="]
     # Without -P, modules of the current directory could take the place of those of the suite.
     return [
-        sys.executable, "-P", "-m", "pytest", "-c", str(SUITE / "pyproject.toml"), "--rootdir", str(SUITE),
+        sys.executable, "-P", "-m", "longctx.suite", "-c", str(SUITE / "pyproject.toml"), "--rootdir", str(SUITE),
         *import_path, *words, *everything,
     ]  # fmt: skip
 
