@@ -120,7 +120,10 @@ def _look_at_gates(config: pytest.Config) -> None:
     Raises pytest.UsageError if there is no other one.
     """
     option, reporter = config.option, config.pluginmanager.get_plugin("terminalreporter")
-    if option.collectonly or option.preflight or _HAS_NAMED in config.stash or not config.stash[CONTROLLER].selected:
+    # pytest may run other tests with these plugins.
+    if CONTROLLER not in config.stash or not config.stash[CONTROLLER].selected or _HAS_NAMED in config.stash:
+        return
+    if option.collectonly or option.preflight:
         return
     config.stash[_HAS_NAMED] = True
     undecided = _undecidable_gates(config, [case.id for case in config.stash[CONTROLLER].selected])

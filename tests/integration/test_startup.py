@@ -89,16 +89,16 @@ def test_objects_exempt_from_garbage_collection_end_with_the_process() -> None:
 def test_a_signal_before_the_first_sample_is_one_line(name: str) -> None:
     """An import that it reaches ends first, because an extension module may crash if it does not."""
     code = (
-        "import pytest, signal, sys\n"
+        "import signal\n"
         "from longctx import suite\n"
         "from longctx.fixtures import heavy_imports\n"
-        "def main():\n"
+        "def run_pytest(*words, **options):\n"
         "    with heavy_imports.exempt_from_garbage_collection():\n"
         f"        signal.raise_signal(signal.{name})\n"
         "        print('imported')\n"
         "    print('not reached')\n"
-        "pytest.main = main\n"
-        "sys.exit(suite.main())\n"
+        "suite.runpy.run_module = run_pytest\n"
+        "suite.main()\n"
     )
     command = [sys.executable, "-u", "-c", code]
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
