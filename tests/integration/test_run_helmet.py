@@ -27,7 +27,7 @@ answer_prefix = "The special magic number for mighty-clerk mentioned in the prov
 CASES = [
     {
         "id": f"case-{number}",
-        "sources": [" ".join([SENTENCE] * 5), f"{NEEDLE} {SENTENCE} Case {number}.", f"{SENTENCE}\n" * 8000],
+        "sources": [" ".join([SENTENCE] * 5), f"{NEEDLE} {SENTENCE} Case {number}.", f"{NEEDLE} {SENTENCE}\n" * 3000],
         "summary/short": f"The clerk sued the mill and won in case {number}.",
         "summary/long": f"The clerk sued the mill over the weir and won case {number}.",
         "summary/short_keypoints": ["The clerk sued the mill.", "The clerk won."],
