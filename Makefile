@@ -13,7 +13,7 @@ PYTEST := $(VENV)/bin/pytest --dist loadfile --no-loadscope-reorder --hypothesis
 # The tests start hundreds of Python processes; without bytecode every one of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check fast test whole pages goldens lint types site wheel
+.PHONY: demo check fast test whole pages goldens lint types examples site wheel
 
 demo: $(READY)
 	mkdir -p $(OUT)
@@ -42,6 +42,10 @@ pages: $(READY)
 # What users see of commands, errors, reports and the journal, against the recordings.
 goldens: $(READY)
 	LONGCTX_MEASURE_DOCS=1 $(PYTEST) -n 2 tests/golden/test_golden_commands.py
+
+# The pages of docs/examples, by real runs on CKPT, a copy of SmolLM2-135M-Instruct, and on calibration checkpoints.
+examples: $(READY)
+	$(VENV)/bin/python -m benchmarks.example_pages $(CKPT)
 
 # The pages as a site in build/site, offline with search, and in the package; every link is checked.
 site: $(READY)

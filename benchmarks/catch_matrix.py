@@ -238,10 +238,18 @@ class Matrix:
         cases = [one.cases[0] for one in (sound, report) if one is not None and one.cases]
         if len(cases) < 2 or not all(case.samples for case in cases):
             return None
-        draw = np.random.default_rng(0)
-        shares = [(case.score or 0.0) / 100 for case in cases]
-        before, after = (draw.binomial(PRACTICE_SAMPLES, share, REPLICATIONS) / PRACTICE_SAMPLES for share in shares)
-        return round(float(np.mean(100 * (before - after) >= PRACTICE_POINTS)), 3)
+        before, after = (case.score or 0.0 for case in cases)
+        return share_of_two_means(before, after)
+
+
+def share_of_two_means(before: float, after: float) -> float:
+    """Return the share of comparisons of two means of 50 samples that call the second checkpoint worse.
+
+    `before` and `after` are the checkpoints' scores from 0 to 100, of samples that are right or wrong.
+    """
+    draw = np.random.default_rng(0)
+    means = [draw.binomial(PRACTICE_SAMPLES, score / 100, REPLICATIONS) / PRACTICE_SAMPLES for score in (before, after)]
+    return round(float(np.mean(100 * (means[0] - means[1]) >= PRACTICE_POINTS)), 3)
 
 
 def table(results: Sequence[Result]) -> str:

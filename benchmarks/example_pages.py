@@ -1,0 +1,182 @@
+"""Make the pages of docs/examples by real runs: a lost setting caught on a real checkpoint, and a watched training run.
+
+    make examples CKPT=path/to/smollm2-135m
+
+The report is that of a copy of CKPT whose rotary base was divided by ten, compared with CKPT on two needle tasks at
+512 and 1024 tokens. The curve is that of CKPT on the same tasks from 512 to 8192 tokens. The watch measures every third
+of ten calibration checkpoints, of which the last five miss more keys; its alert starts a search among the steps that it
+skipped. Runs continue from the journal in --work, and paths of the machine do not appear in the pages. Two pictures of
+the report, light and dark, are drawn by Chromium if it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from benchmarks.catch_matrix import share_of_two_means
+from longctx.ci.suite_process import read_report
+from longctx.fixtures.installation import SUITE as REPOSITORY
+
+EXAMPLES = REPOSITORY / "docs" / "examples"
+LONGCTX = str(Path(sys.executable).with_name("longctx"))
+SOUND, FAULTY = "smollm2-135m", "converted"
+TASKS = ("-k", "niah_single_2 or niah_multikey_1")
+COMPARISON = (
+    "run", "--model", FAULTY, "--baseline", SOUND, "--suite", "ruler", "--lengths", "512,1k", *TASKS,
+    "--samples", "200", "--journal", "journal",
+)  # fmt: skip
+CURVE = (
+    "run", "--model", SOUND, "--suite", "ruler", "--lengths", "512,1k,2k,4k,8k", *TASKS, "--samples", "10", "--full",
+    "--journal", "journal",
+)  # fmt: skip
+WATCH = (
+    "watch", "runs/a", "--once", "--every", "1s", "--every-nth", "3", "--on-failure", "bisect", "--lengths", "512,1k",
+    "--samples", "64", *TASKS, "--out", "out/watch", "--journal", "journal",
+)  # fmt: skip
+# Steps of the watched run, the first bad one, and the shares of keys that checkpoints miss before and after it.
+STEPS, FIRST_BAD, MISSED = range(1000, 11000, 1000), 6000, ("0.1", "0.4")
+# Pixels of the pictures, and how many of them are one pixel of the page.
+WIDTH, HEIGHT, SCALE = 1160, 800, 1.5
+
+
+def longctx(work: Path, *arguments: str, codes: Sequence[int] = (0,)) -> str:
+    """Run the command in `work` and return its output; raise RuntimeError for another exit code."""
+    ended = subprocess.run(
+        [LONGCTX, *arguments], cwd=work, env=os.environ | {"COLUMNS": "100"}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    if ended.returncode not in codes:
+        raise RuntimeError(f"longctx {' '.join(arguments)}: exit code {ended.returncode}\n{ended.stdout}")
+    return ended.stdout
+
+
+def compare(checkpoint: Path, work: Path) -> None:
+    """Measure the faulty copy against the checkpoint, and keep its report, output and pictures."""
+    prepare(checkpoint, work)
+    measure(work, "report", COMPARISON, code=1)
+    picture(EXAMPLES / "report.html")
+    print_practice()
+
+
+def curve(checkpoint: Path, work: Path) -> None:
+    """Measure the checkpoint from short to long, and keep its report and output."""
+    prepare(checkpoint, work)
+    measure(work, "curve", CURVE, code=0)
+
+
+def prepare(checkpoint: Path, work: Path) -> None:
+    """Name the checkpoint in `work`, and write its faulty copy."""
+    if not (work / SOUND).exists():
+        (work / SOUND).symlink_to(checkpoint.resolve())
+    if not (work / FAULTY).exists():
+        longctx(work, "faults", "inject", SOUND, FAULTY, "--fault", "rope_theta")
+
+
+def measure(work: Path, name: str, command: Sequence[str], code: int) -> None:
+    """Run a measurement, and keep its page, its JSON report and its summary."""
+    reports = [f"--report-{form}={name}.{form}" for form in ("html", "json")]
+    output = longctx(work, *command, *reports, codes=(code,))
+    for form in ("html", "json"):
+        copy(work / f"{name}.{form}", EXAMPLES / f"{name}.{form}", work)
+    # What pytest prints before the summary names the machine and changes with its speed.
+    summary = output[output.index("= long context =") :].partition("\n")[2]
+    (EXAMPLES / f"{name}.txt").write_text(f"$ longctx {words(command)}\n{without_paths(summary, work)}")
+
+
+def watch(work: Path) -> None:
+    """Watch the training run, and keep the index, the reports, the search and the list of alerts."""
+    for step in STEPS:
+        if not (work / f"runs/a/step-{step}").exists():
+            missed = MISSED[step >= FIRST_BAD]
+            longctx(work, "calibration", f"runs/a/step-{step}", "--step", str(step), "--blind", missed)
+    output = longctx(work, *WATCH, codes=(1,))
+    alerts = longctx(work, "alerts", "out/watch")
+    folder = EXAMPLES / "watch"
+    shutil.rmtree(folder, ignore_errors=True)
+    for page in (work / "out/watch").rglob("*"):
+        if page.suffix == ".html" or (page.suffix == ".log" and page.parent == work / "out/watch"):
+            copy(page, folder / page.relative_to(work / "out/watch"), work)
+    texts = {f"longctx {words(WATCH)}": output, "longctx alerts out/watch": alerts}
+    lines = "\n".join(f"$ {command}\n{text}" for command, text in texts.items())
+    (folder / "output.txt").write_text(without_paths(lines, work))
+
+
+def words(arguments: Sequence[str]) -> str:
+    return " ".join(f'"{word}"' if " " in word else word for word in arguments)
+
+
+def without_paths(text: str, work: Path) -> str:
+    """Return a text in which paths start in the folder of the runs."""
+    return text.replace(f"{work}/", "").replace(str(work), ".")
+
+
+def copy(page: Path, target: Path, work: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(without_paths(page.read_text(encoding="utf-8"), work), encoding="utf-8")
+
+
+def picture(page: Path) -> None:
+    """Write the top of a page as it looks in light and in dark."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        print("no pictures: chromium is not installed")
+        return
+    for value, scheme in enumerate(("dark", "light")):
+        drawn = page.with_name("drawn.png")
+        subprocess.run(
+            [
+                browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                f"--blink-settings=preferredColorScheme={value}", f"--force-device-scale-factor={SCALE}",
+                f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={drawn}", page.resolve().as_uri(),
+            ],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        image = Image.open(io.BytesIO(drawn.read_bytes()))
+        image.save(page.with_name(f"{page.stem}-{scheme}.webp"), quality=80, method=6)
+        drawn.unlink()
+
+
+def print_practice() -> None:
+    """Print how often two means of 50 samples call the faulty and the sound checkpoint worse."""
+    report = read_report(EXAMPLES / "report.json")
+    if report is None or report.regression is None:
+        raise RuntimeError(f"{EXAMPLES / 'report.json'} has no comparison")
+    for case in report.cases:
+        if case.score is not None and (pairs := report.regression.cases.get(case.id)) is not None:
+            sound = case.score - (pairs.difference or 0.0)
+            faulty, unchanged = share_of_two_means(sound, case.score), share_of_two_means(sound, sound)
+            print(
+                f"{case.id}: {sound:.1f} to {case.score:.1f}; two means of 50 call it worse in {faulty:.0%}, ", end=""
+            )
+            print(f"an unchanged checkpoint in {unchanged:.0%}")
+
+
+PARTS = {"report": compare, "watch": lambda _, work: watch(work), "curve": curve}
+
+
+def main() -> None:
+    """Make all pages, or some of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("checkpoint", type=Path, metavar="CKPT", help="SmolLM2-135M-Instruct")
+    parser.add_argument("--work", type=Path, default=REPOSITORY / "out" / "examples", metavar="DIR")
+    parser.add_argument("--only", choices=tuple(PARTS), help="one part")
+    options = parser.parse_args()
+    work = options.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    EXAMPLES.mkdir(exist_ok=True)
+    for name, make in PARTS.items():
+        if options.only in (None, name):
+            make(options.checkpoint, work)
+
+
+if __name__ == "__main__":
+    main()
