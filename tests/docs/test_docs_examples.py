@@ -1,0 +1,59 @@
+"""The committed example pages are of the current schema, small and whole, and the README quotes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from benchmarks import example_pages
+from longctx.ci.suite_process import read_report
+from tests.helpers.page_commands import page_commands
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.runs import SCHEMA
+
+EXAMPLES = REPOSITORY / "docs" / "examples"
+REPORTS = sorted(EXAMPLES.glob("*.json"))
+LARGEST_BYTES = 150_000
+REMADE = "make them again: make examples CKPT=path/to/smollm2-135m"
+
+
+def readme_blocks() -> list[str]:
+    """Return the indented blocks of the README, without their indent."""
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    return [
+        re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_an_example_report_is_of_the_current_schema(path: Path) -> None:
+    document: Any = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(document, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert read_report(path) is not None, REMADE
+    page = path.with_suffix(".html").read_text(encoding="utf-8")
+    assert document["model"]["fingerprint"] in page
+
+
+def test_the_examples_are_there_small_and_name_no_path_of_a_machine() -> None:
+    assert {path.stem for path in REPORTS} == {"report", "curve"}
+    assert (EXAMPLES / "watch" / "index.html").is_file()
+    files = [path for path in EXAMPLES.rglob("*") if path.is_file()]
+    assert [path.name for path in files if path.stat().st_size > LARGEST_BYTES] == []
+    texts = [path for path in files if path.suffix != ".webp"]
+    assert [path.name for path in texts if re.search(r"/(work|tmp|root|home)/", path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("name", ["report", "curve"])
+def test_the_readme_quotes_the_example_of_a_command(name: str) -> None:
+    command, *output = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    arguments = {"report": example_pages.COMPARISON, "curve": example_pages.CURVE}[name]
+    assert command == f"$ longctx {example_pages.words(arguments)}"
+    shown = [words for words in page_commands() if words.page == "README.md" and words.text in command]
+    assert len(shown) == 1
+    quoted = [block.splitlines() for block in readme_blocks() if block.startswith(("gate ", "score "))]
+    assert any(set(block) - {"..."} <= set(output) for block in quoted)
