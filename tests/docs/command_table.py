@@ -79,6 +79,11 @@ def builds_gpu_kernels() -> str:
     return "it compiles kernels for a GPU, which takes an hour"
 
 
+def measures_a_pretrained_checkpoint() -> str:
+    """Return why the examples are not made here; tests read the committed ones."""
+    return "it needs SmolLM2-135M-Instruct, and half an hour"
+
+
 def installs_the_site_builder() -> str:
     """Return why the site is not built here; a test of its own builds it where the builder is installed."""
     return "it installs the builder of the site from an index"
@@ -134,6 +139,7 @@ COMMAND_RUNS = {
     "make goldens": CommandRun(
         needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k every_record'", shows="passed"
     ),
+    "make examples": CommandRun(missing=measures_a_pretrained_checkpoint),
     "make site": CommandRun(missing=installs_the_site_builder),
     "make wheel": CommandRun(missing=installs_the_site_builder),
     "pytest tests/unit/thresholds": CommandRun(small="-k test_thresholds", shows="passed"),
@@ -189,6 +195,12 @@ COMMAND_RUNS = {
     ),
     "longctx run --model CKPT --samples-from": CommandRun(
         small="--samples 1", needs=(checkpoint("CKPT"), published_data), shows="niah_multivalue",
+    ),
+    "longctx run --model converted --baseline": CommandRun(
+        small=NEEDLE, needs=(checkpoint("converted", "smollm2-135m"),), codes=(0, 1), shows="baseline +.*smollm2-135m"
+    ),
+    "longctx run --model smollm2-135m": CommandRun(
+        small=NEEDLE, needs=(checkpoint("smollm2-135m"),), codes=(0, 1), shows="niah_single_2 +.* 100.0"
     ),
     "longctx run --model runs/a/checkpoint-300 --base-model": CommandRun(
         small=NEEDLE, needs=(adapter,), shows="niah_single_2 +.* 100.0", codes=(0, 1)

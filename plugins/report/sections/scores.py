@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from longctx.fixtures.records import PHASES
@@ -93,9 +94,12 @@ def _mean_rows(document: JsonReport, lengths: Sequence[int]) -> list[_Row]:
     families = {"mean": "ruler", **{category: category for category in helmet_categories}}
     rows: list[_Row] = []
     for name, scores, markup in means:
-        if any(score is not None for score in scores.values()):
+        is_measured = any(score is not None for score in scores.values())
+        if is_measured:
             rows.append((f"= {name}", [shown_number(scores[str(length)]) for length in lengths], markup))
-        if known := baseline.get(families.get(name, "")):
+        if known := baseline.get(family := families.get(name, "")):
+            if not is_measured:
+                rows.append(("= these tasks", _means_of_selection(document, family, lengths), {}))
             rows.append(("  baseline", [shown_number(known.get(str(length))) for length in lengths], {}))
     intervals = dict(zip(INTERVALS, (ruler.intervals, ruler.model_intervals), strict=True))
     for name, by_length in intervals.items():
@@ -106,6 +110,16 @@ def _mean_rows(document: JsonReport, lengths: Sequence[int]) -> list[_Row]:
         ranges = ["-" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}" for ends in shown]
         rows.append((f"  {name}", ranges, {}))
     return rows
+
+
+def _means_of_selection(document: JsonReport, family: str, lengths: Sequence[int]) -> list[str]:
+    """Return the mean over a family's selected cases at each length, as that of the baseline is taken."""
+    means = []
+    for length in lengths:
+        cases = [case for case in document.cases if family in (case.suite, case.category) and case.length == length]
+        scores = [case.score for case in cases if case.score is not None]
+        means.append(shown_number(fmean(scores) if scores and len(scores) == len(cases) else None))
+    return means
 
 
 def _row(name: str, cells: Sequence[str], width: int) -> str:

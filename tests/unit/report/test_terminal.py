@@ -44,6 +44,18 @@ def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
     assert f"{worse} worse" in markdown(written, holds=False)
 
 
+def test_the_mean_of_a_baseline_stands_below_that_of_the_same_tasks() -> None:
+    """Also where some tasks were deselected, and RULER's mean is unknown."""
+    written = document(run_summary(samples=4, lengths=(4096,), paired=True))
+    selected = ("vt", "cwe")
+    kept = tuple(case for case in written.cases if case.task in selected)
+    unknown = replace(written.ruler, scores={"4096": None})
+    lines = [line for line, _ in terminal_summary(replace(written, cases=kept, ruler=unknown, helmet=None))]
+    own = lines[lines.index(next(line for line in lines if line.startswith("  baseline "))) - 1]
+    mean = sum(case.score or 0.0 for case in kept) / len(kept)
+    assert own.split() == ["=", "these", "tasks", shown(mean)]
+
+
 # More lengths than fit on a line beside the longest names; a user's own tasks may have longer ones.
 MANY_LENGTHS = tuple(2**exponent for exponent in range(12, 23))
 LONG_NAME = "name_of_a_task__" * 4
