@@ -2,11 +2,12 @@
 
     make examples CKPT=path/to/smollm2-135m
 
-The report is that of a copy of CKPT whose rotary base was divided by ten, compared with CKPT on two needle tasks at
-512 and 1024 tokens. The curve is that of CKPT on the same tasks from 512 to 8192 tokens. The watch measures every third
-of ten calibration checkpoints, of which the last five miss more keys; its alert starts a search among the steps that it
-skipped. Runs continue from the journal in --work, and paths of the machine do not appear in the pages. Two pictures of
-the report, light and dark, are drawn by Chromium if it is installed.
+The report is that of a copy of CKPT in which the rotary dimensions of a quarter of the heads are stored in the wrong
+order, compared with CKPT on two needle tasks at 1024 tokens. The curve is that of CKPT on the same tasks from 512 to
+4096 tokens. The watch measures every third of ten calibration checkpoints, of which the last five miss more keys; its
+alert starts a search among the steps that it skipped. Runs continue from the journal in --work, and paths of the
+machine do not appear in the pages. Two pictures of the report, light and dark, are drawn by Chromium if it is
+installed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ COMPARISON = (
     "--samples", "200", "--journal", "journal",
 )  # fmt: skip
 CURVE = (
-    "run", "--model", SOUND, "--suite", "ruler", "--lengths", "512,1k,2k,4k,8k", *TASKS, "--samples", "10", "--full",
+    "run", "--model", SOUND, "--suite", "ruler", "--lengths", "512,1k,2k,4k", *TASKS, "--samples", "10", "--full",
     "--journal", "journal",
 )  # fmt: skip
 WATCH = (
@@ -78,7 +79,7 @@ def prepare(checkpoint: Path, work: Path) -> None:
     if not (work / SOUND).exists():
         (work / SOUND).symlink_to(checkpoint.resolve())
     if not (work / FAULTY).exists():
-        longctx(work, "faults", "inject", SOUND, FAULTY, "--fault", "rope_theta")
+        longctx(work, "faults", "inject", SOUND, FAULTY, "--fault", "rope_interleaved")
 
 
 def measure(work: Path, name: str, command: Sequence[str], code: int) -> None:
@@ -115,8 +116,10 @@ def words(arguments: Sequence[str]) -> str:
 
 
 def without_paths(text: str, work: Path) -> str:
-    """Return a text in which paths start in the folder of the runs."""
-    return text.replace(f"{work}/", "").replace(str(work), ".")
+    """Return a text in which paths start in the folder of the runs, and those of the suite in its own."""
+    for folder, place in ((work, ""), (REPOSITORY, "longctx-gates/")):
+        text = text.replace(f"{folder}/", place).replace(str(folder), place.rstrip("/") or ".")
+    return text
 
 
 def copy(page: Path, target: Path, work: Path) -> None:
