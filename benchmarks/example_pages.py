@@ -36,7 +36,7 @@ COMPARISON = (
     "--samples", "200", "--journal", "journal",
 )  # fmt: skip
 CURVE = (
-    "run", "--model", SOUND, "--suite", "ruler", "--lengths", "512,1k,2k,4k", *TASKS, "--samples", "10", "--full",
+    "run", "--model", SOUND, "--suite", "ruler", "--lengths", "1k,2k", *TASKS, "--samples", "10", "--full",
     "--journal", "journal",
 )  # fmt: skip
 WATCH = (
@@ -46,7 +46,7 @@ WATCH = (
 # Steps of the watched run, the first bad one, and the shares of keys that checkpoints miss before and after it.
 STEPS, FIRST_BAD, MISSED = range(1000, 11000, 1000), 6000, ("0.1", "0.4")
 # Pixels of the pictures, and how many of them are one pixel of the page.
-WIDTH, HEIGHT, SCALE = 1160, 800, 1.5
+WIDTH, HEIGHT, SCALE = 1160, 700, 1.5
 
 
 def longctx(work: Path, *arguments: str, codes: Sequence[int] = (0,)) -> str:

@@ -156,6 +156,9 @@ COMMAND_RUNS = {
         small="runs/a/step-1000 out/ckpt --like path/to/base", needs=(distributed_checkpoint,), writes="out/ckpt/*.json"
     ),
     "longctx faults": CommandRun(small="list", shows="rope_theta"),
+    "longctx faults inject smollm2-135m": CommandRun(
+        needs=(checkpoint("smollm2-135m"),), writes="converted/fault.json"
+    ),
     "longctx faults list": CommandRun(shows="rope_theta"),
     "longctx completion bash": CommandRun(shows="complete"),
     "longctx docs": CommandRun(shows="as text .*gates"),
@@ -198,9 +201,6 @@ COMMAND_RUNS = {
     ),
     "longctx run --model converted --baseline": CommandRun(
         small=NEEDLE, needs=(checkpoint("converted", "smollm2-135m"),), codes=(0, 1), shows="baseline +.*smollm2-135m"
-    ),
-    "longctx run --model smollm2-135m": CommandRun(
-        small=NEEDLE, needs=(checkpoint("smollm2-135m"),), codes=(0, 1), shows="niah_single_2 +.* 100.0"
     ),
     "longctx run --model runs/a/checkpoint-300 --base-model": CommandRun(
         small=NEEDLE, needs=(adapter,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
