@@ -202,6 +202,9 @@ COMMAND_RUNS = {
     "longctx run --model converted --baseline": CommandRun(
         small=NEEDLE, needs=(checkpoint("converted", "smollm2-135m"),), codes=(0, 1), shows="baseline +.*smollm2-135m"
     ),
+    "longctx run --model smollm2-135m": CommandRun(
+        small=NEEDLE, needs=(checkpoint("smollm2-135m"),), codes=(0, 1), shows="niah_single_2 +.* 100.0"
+    ),
     "longctx run --model runs/a/checkpoint-300 --base-model": CommandRun(
         small=NEEDLE, needs=(adapter,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),

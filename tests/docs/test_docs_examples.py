@@ -40,7 +40,7 @@ def test_an_example_report_is_of_the_current_schema(path: Path) -> None:
 
 
 def test_the_examples_are_there_small_and_name_no_path_of_a_machine() -> None:
-    assert {path.stem for path in REPORTS} == {"report"}
+    assert {path.stem for path in REPORTS} == {"report", "curve"}
     assert (EXAMPLES / "watch" / "index.html").is_file()
     files = [path for path in EXAMPLES.rglob("*") if path.is_file()]
     assert [path.name for path in files if path.stat().st_size > LARGEST_BYTES] == []
@@ -48,10 +48,13 @@ def test_the_examples_are_there_small_and_name_no_path_of_a_machine() -> None:
     assert [path.name for path in texts if re.search(r"/(work|tmp|root|home)/", path.read_text(encoding="utf-8"))] == []
 
 
-def test_the_readme_quotes_the_example() -> None:
-    command, *output = (EXAMPLES / "report.txt").read_text(encoding="utf-8").splitlines()
-    assert command == f"$ longctx {example_pages.words(example_pages.COMPARISON)}"
-    shown = [shown.text for shown in page_commands() if shown.page == "README.md" and shown.text.startswith("longctx")]
-    assert [text for text in shown if text in command] == shown
+@pytest.mark.parametrize(
+    ("name", "arguments", "page"),
+    [("report", example_pages.COMPARISON, "README.md"), ("curve", example_pages.CURVE, "results.md")],
+)
+def test_the_readme_quotes_an_example(name: str, arguments: tuple[str, ...], page: str) -> None:
+    command, *output = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    assert command == f"$ longctx {example_pages.words(arguments)}"
+    assert [shown.text for shown in page_commands() if shown.page == page and shown.is_block and shown.text in command]
     quoted = [block.splitlines() for block in readme_blocks()]
     assert [lines for lines in quoted if len(lines) > 2 and {*lines} - {"..."} <= {*output}]
