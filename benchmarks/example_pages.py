@@ -116,8 +116,8 @@ def words(arguments: Sequence[str]) -> str:
 
 
 def without_paths(text: str, work: Path) -> str:
-    """Return a text in which paths start in the folder of the runs, and those of the suite in its own."""
-    for folder, place in ((work, ""), (REPOSITORY, "longctx-gates/")):
+    """Return a text in which paths start in the folder of the runs, of the suite, or of the checkpoint."""
+    for folder, place in ((work, ""), (REPOSITORY, "longctx-gates/"), ((work / SOUND).resolve().parent, "models/")):
         text = text.replace(f"{folder}/", place).replace(str(folder), place.rstrip("/") or ".")
     return text
 
