@@ -31,7 +31,7 @@ UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "an empty length": ((*MODEL, "--lengths", "1k,"), "--lengths: unknown ''; write 8k, 8192 or 1m"),
     "an unknown suite": (
         (*MODEL, "--suite", "helmets"),
-        "--suite: unknown 'helmets'; use one of ruler, helmet, frontier, all",
+        r"--suite: unknown 'helmets'; did you mean 'helmet'\?",
     ),
     "an unknown dtype": ((*MODEL, "--dtype", "int3"), "--dtype: unknown 'int3'; use one of auto, .*"),
     "no samples": ((*MODEL, "--samples", "0"), "--samples: '0'; give a whole number of at least 1"),
