@@ -156,7 +156,7 @@ def refusal(**arguments: Any) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"suite": "helmets"}, "--suite: unknown 'helmets'; use one of ruler, helmet, frontier, all"),
+        ({"suite": "helmets"}, "--suite: unknown 'helmets'; did you mean 'helmet'?"),
         ({"gpus_per_worker": "0"}, "--gpus-per-worker: '0'; give a whole number of at least 1"),
         ({"step": "last"}, "--step: 'last'; give the training step as a whole number of at least 0"),
         ({"prefill_chunk": "0"}, "--prefill-chunk: '0'; give auto, whole or a number of tokens of at least 1"),
