@@ -22,9 +22,9 @@ from tests.helpers.runs import usage_error
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"nam": "x"}, "own.toml, line 10, dataset 'rooms', nam: unknown key 'nam'; known are name, version"),
+        ({"nam": "x"}, "own.toml, line 10, dataset 'rooms', nam: unknown key 'nam'; did you mean 'name'?"),
         ({"version": None}, "own.toml, line 1, dataset 'rooms': the key 'version' is missing"),
-        ({"source": {"fil": "x"}}, "line 5, dataset 'rooms', source: unknown key 'fil'; known are file, format"),
+        ({"source": {"fil": "x"}}, "line 5, dataset 'rooms', source: unknown key 'fil'; did you mean 'file'?"),
         ({"budget": 0}, "line 8, dataset 'rooms', budget: Expected 'int' >= 1"),
         ({"name": "Rooms!"}, "line 2, dataset 'Rooms!', name: Expected 'str' matching regex"),
         ({"metric": {"name": "bleu"}}, "line 9, dataset 'rooms', metric: unknown metric 'bleu'; known are exact_match"),
