@@ -118,3 +118,9 @@ def test_a_folder_without_prepared_samples_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "vt/validation.jsonl", [{"input": TEXT, "outputs": ["1"]}])
     with pytest.raises(CorpusError, match="no prepared samples of RULER's tasks"):
         with_prepared(Corpora(), tmp_path, ["vt"])
+
+
+def test_a_yes_or_no_question_of_hotpotqa_is_measured_as_prepared(tmp_path: Path) -> None:
+    corpora = corpora_of(tmp_path, "qa_2", {"input": "Both rowed in Oslo. Did they? Answer:", "outputs": ["yes"]})
+    sample = TASKS["qa_2"].sample(LENGTH, 0, seed=0, tokenizer=formatter(), corpora=corpora)
+    assert sample_problems(sample, TASKS["qa_2"], formatter()) == []
