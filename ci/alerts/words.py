@@ -80,8 +80,8 @@ def case_line(case: LostCase) -> str:
     if case.points is None:
         return f"{case_name(case.id)}: not compared"
     interval = "" if case.interval is None else f" [{case.interval[0]:+.1f}, {case.interval[1]:+.1f}]"
-    over = "" if case.against == "baseline" else " from the threshold"
-    line = f"{case_name(case.id)}: {case.points:+.1f}{interval}{over} on {case.pairs} {_unit(case)}"
+    over, unit = ("", "pairs") if case.against == "baseline" else (" from the threshold", "samples")
+    line = f"{case_name(case.id)}: {case.points:+.1f}{interval}{over} on {case.pairs} {unit}"
     if case.spread is None:
         return line
     noise = "noise not known yet" if case.noise is None else f"noise ±{case.noise:.1f}"
@@ -90,10 +90,6 @@ def case_line(case: LostCase) -> str:
     elif case.spread > case.noise:
         noise += f", one sample ±{case.spread:.1f}"
     return f"{line}; {noise}; {case.severity:.1f} times that"
-
-
-def _unit(case: LostCase) -> str:
-    return "pairs" if case.against == "baseline" else "samples"
 
 
 def alert_lines(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN) -> list[str]:
