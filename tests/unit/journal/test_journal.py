@@ -193,8 +193,8 @@ def test_two_workers_see_the_same_results_of_both(tmp_path: Path) -> None:
         journals = [Journal(tmp_path, SUBJECT, heartbeat) for heartbeat in (one, two)]
         for number, journal in enumerate(journals):
             journal.append(entry("aa", f"of {number}"))
-            journal.record_facts({"engine": number, "versions": ("1", "2")})
-            journal.record_facts({"engine": "ignored"})
+            for facts in ({"engine": number}, {"engine": number}, {"engine": number, "notes": ("late",)}):
+                journal.record_facts(facts)
             journal.record_failure("case", f"reason {number}")
         for journal in journals:
             journal.refresh()
@@ -202,7 +202,8 @@ def test_two_workers_see_the_same_results_of_both(tmp_path: Path) -> None:
         number = (one, two).index(first)
         for journal in journals:
             assert load_all(journal)["aa"].outcome.generation.text == f"of {number}"
-            assert journal.facts == [{"engine": n, "versions": ["1", "2"]} for n in (number, 1 - number)]
+            of_each = [[{"engine": n}, {"engine": n, "notes": ["late"]}] for n in (number, 1 - number)]
+            assert journal.facts == of_each[0] + of_each[1]
             assert journal.failures == {"case": f"reason {number}"}
 
 

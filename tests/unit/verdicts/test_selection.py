@@ -49,9 +49,11 @@ def test_a_gate_whose_cases_are_not_in_the_run_is_refused() -> None:
         required_cases(choose(named(), ["tracing at 8k"]))
 
 
-def test_an_unknown_gate_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SelectionError, match="no gate is named 'mean at 3k'; the gates of this run are effective len"):
+def test_an_unknown_gate_is_refused_with_one_that_is_alike_or_the_known_ones() -> None:
+    with pytest.raises(SelectionError, match=r"no gate is named 'mean at 3k'; did you mean 'mean at 4k'\?"):
         choose(named(), ["gate[mean at 3k]"])
+    with pytest.raises(SelectionError, match="no gate is named 'xyz'; the gates of this run are effective len"):
+        choose(named(), ["gate[xyz]"])
 
 
 @pytest.mark.parametrize(
