@@ -214,6 +214,8 @@ PATTERNS = tuple(
     (re.compile(pattern, re.MULTILINE), replacement)
     for pattern, replacement in (
         (r'("\w*seconds(?:_\w+)?": ?)-?[\d.]+(?:e-?\d+)?', r"\1<seconds>"),
+        (r'("worker_seconds": ?)\{[^}]*\}', r"\1<seconds>"),
+        (r"^ +of the workers' time: .*\n", ""),
         (r'("(?:total_|working_)?time": ?)[\d.e-]+', r"\1<seconds>"),
         (r'( time|timestamp|hostname)="[^"]*"', r'\1="<\1>"'),
         (r'(name="seconds" value=)"[^"]*"', r'\1"<seconds>"'),
