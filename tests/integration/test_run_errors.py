@@ -129,7 +129,7 @@ def test_an_engine_error_affects_one_case_only(tmp_path: Path) -> None:
 
         def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
             for prompt in prompts:
-                if "special magic word" in prompt.text:
+                if "special magic uuid" in prompt.text:
                     raise EngineError("token id 9 is outside the vocabulary")
                 yield from super().generate([prompt])
 

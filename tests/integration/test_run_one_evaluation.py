@@ -88,6 +88,7 @@ def test_workers_send_counts_and_no_results(counted: CompletedRun) -> None:
         assert report == CaseReport(
             samples=counted.cases[case.partition("[")[2].rstrip("]")]["samples"],
             computed_samples=report.computed_samples,
+            seconds=report.seconds,
             executions=report.executions,
             facts=report.facts,
         )
