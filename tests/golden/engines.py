@@ -63,6 +63,9 @@ LETTER_PROMPTS: dict[str, dict[str, Any]] = {
     "opening": {"opening": "It is"},
 }
 
+# Facts of the machine, and notes for the reader.
+NO_SETTINGS = ("hardware", "notes", "thought", "unread")
+
 
 def engine_outputs() -> Iterator[Output]:
     """Yield the outputs of both engines, and the settings that are part of the keys of stored answers."""
@@ -91,7 +94,7 @@ def _hf_values() -> Iterator[tuple[str, Any]]:
         generations = engine.generate([prompts[key] for key in chosen])
         yield name, [[key, _shown(generation)] for key, generation in zip(chosen, generations, strict=True)]
         facts = msgspec.to_builtins(engine.facts)
-        yield f"{name}: facts", {key: value for key, value in facts.items() if key != "hardware"}
+        yield f"{name}: facts", {key: value for key, value in facts.items() if key not in NO_SETTINGS}
     settings = {"device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0, "prefill_chunk": "auto"}
     keyed = execution_settings(checkpoints[paths["alone"]], engine="hf", **settings)
     yield "execution settings", {key: value for key, value in keyed.items() if key != "versions"}

@@ -159,7 +159,8 @@ def test_a_watch_and_its_command_get_clean_lines(run: CompletedRun, checkpoint: 
     command = [
         str(preloaded("python")), "-m", "longctx", "watch", str(checkpoint.parent), "--once", "--every", "0.1s",
         "--out", f"{run.folder}/watch", f"--base-url={server.url}", "--suite=ruler", "--lengths=512", "--samples=1",
-        "-k", "niah_single_2 or niah_single_3", f"--thresholds={run.folder}/gates {NAME}", f"--journal={run.folder}/journal",
+        "-k", "niah_single_2 or niah_single_3", f"--thresholds={run.folder}/gates {NAME}",
+        f"--journal={run.folder}/journal",
         "--on-failure", 'printf "%s\\n" "$LONGCTX_FAILED"; test -d "$LONGCTX_CHECKPOINT" && echo "it is there"',
     ]  # fmt: skip
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=False, timeout=600)

@@ -149,7 +149,7 @@ def test_every_fault_names_a_thread() -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--fault", "rope"], "--fault: rope: unknown 'rope'; use one of rope_interleaved"),
+        (["--fault", "rope"], "--fault: rope: unknown 'rope'; known are rope_interleaved"),
         (["--fault", "decode_roll"], "-p longctx.fixtures.faults.plugin --inject-fault decode_roll:STRENGTH"),
         (["--fault", "rope_theta", "--strength", "0"], "strength 0 is out of range; give a number above 0"),
         (["--fault", "template_lost"], "the checkpoint has no chat template; choose one that has"),
@@ -160,6 +160,8 @@ def test_a_fault_that_cannot_be_injected_is_wrong_use(
     arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = save_model(LlamaConfig(**SIZES, tie_word_embeddings=True), tmp_path / "source")
+    # What saving the model has printed.
+    capsys.readouterr()
     assert main(["inject", str(source), str(tmp_path / "out"), *arguments]) == 4
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
