@@ -48,7 +48,8 @@ SLOW_MODULES = frozenset((
 # Files that take longest, the longest first; all others follow in the usual order. Workers take whole files, and one
 # that began late would keep the others waiting. The times in the file of --junitxml show when to change the list.
 SLOWEST_FILES = (
-    "integration/test_run_crash.py", "integration/test_serve.py", "integration/test_ci_recipes.py",
+    "integration/test_run_crash.py", "integration/test_alerts.py", "integration/test_serve.py",
+    "integration/test_slurm.py", "integration/test_ci_recipes.py",
     "integration/test_run_extension.py", "integration/test_run_workers.py", "integration/test_run_baseline.py",
     "docs/test_docs_listed.py", "integration/test_run_served.py", "integration/test_run_evidence.py",
     "fuzz/test_fuzz.py", "unit/tokenization/test_incremental.py", "unit/tasks/test_helmet_canaries.py",
