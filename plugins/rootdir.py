@@ -38,5 +38,5 @@ def _moves_rootdir(arguments: Sequence[str], directory: Path) -> bool:
     if not directory.is_relative_to(SUITE):
         return False
     values = [value for option, value in pairwise(arguments) if option in PATH_OPTIONS]
-    paths = [Path(directory, value).resolve() for value in values]
-    return any(path.exists() and SUITE not in path.parents for path in paths)
+    # A path that does not exist yet may do so when workers read the same command line.
+    return any(SUITE not in Path(directory, value).resolve().parents for value in values)
