@@ -33,8 +33,14 @@ from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
 from longctx.fixtures.faults.inject import write_faulty
 from longctx.fixtures.seeding import stable_hash
 
-CASE = "test_ruler[niah_multikey_1-512]"
-DRIFT = 0.015
+# The case of each model: the largest one gets the shortest that shows the faults.
+CASES = {
+    "smollm2": "test_ruler[niah_multikey_1-512]",
+    "gemma3": "test_ruler[niah_multikey_1-512]",
+    "qwen": "test_ruler[niah_single_2-256]",
+}
+# Noise on every tensor, as a share of its norm, of which the answers alone lose little.
+DRIFTS = {"smollm2": 0.015, "gemma3": 0.005, "qwen": 0.01}
 Component = Literal["weights", "config", "tokenizer", ""]
 Change = Callable[[CheckpointContent, "Place"], None]
 FAULTS: dict[str, tuple[Component, Change]] = {}
@@ -342,7 +348,7 @@ class Row:
 
 
 def _rows() -> list[Row]:
-    """Return all rows: 30 faults, and 20 checkpoints without one."""
+    """Return all rows: 37 faults, and 20 checkpoints without one."""
     lines = """
         smollm2        zero_matrix 14 1
         smollm2 drift  transposed 12 1
@@ -362,39 +368,43 @@ def _rows() -> list[Row]:
         smollm2 tuned  rope_theta 0 1.3
         smollm2        template_lost 0 1
         smollm2 drift  digit_ids_exchanged 0 1
+        smollm2 tuned  zero_matrix 20 1
+        smollm2 tuned  rows_rolled 18 1
+        smollm2 drift  keys_and_values_exchanged 7 1
+        smollm2 drift  rows_rolled 11 1
+        smollm2 drift  prompt_cut 0 1
         gemma3         shards_exchanged 7 1
         gemma3  drift  keys_and_values_exchanged 11 1
-        gemma3         bit_flipped 9 1
+        gemma3  drift  bit_flipped 9 1
         gemma3  drift  heads_rolled 5 1
-        gemma3  tuned  zero_matrix 5 1
         gemma3  drift  norm_epsilon 0 1
         gemma3  drift  attention_scale 0 1
         gemma3         short_window 0 1
         gemma3         bos_lost 0 1
-        gemma3  tuned  rows_rolled 8 1
         qwen           biases_lost 0 1
-        qwen    drift  zero_matrix 14 1
+        qwen    drift  bit_flipped 14 1
+        qwen           digit_rows_lost 0 1
         qwen           norm_lost 10 1
-        qwen    drift  activation 0 1
+        qwen           activation 0 1
         qwen           linear_factor 0 0.5
-        smollm2        drift 0 0.06
+        smollm2        drift 0 0.07
         smollm2        drift 0 0.08
+        smollm2        drift 0 0.09
         smollm2        drift 0 0.1
+        smollm2        drift 0 0.11
         smollm2        drift 0 0.12
+        smollm2        drift 0 0.13
         smollm2        drift 0 0.15
         smollm2        drift 0 0.2
-        gemma3         drift 0 0.06
-        gemma3         drift 0 0.08
-        gemma3         drift 0 0.1
-        gemma3         drift 0 0.12
-        gemma3         drift 0 0.15
+        smollm2        drift 0 0.25
+        gemma3         drift 0 0.015
+        gemma3         drift 0 0.02
+        gemma3         drift 0 0.03
         smollm2 tuned  tuning 0 1
         smollm2 tuned  tuning 1 1
-        smollm2 tuned  tuning 2 1
-        gemma3  tuned  tuning 0 1
-        gemma3  tuned  tuning 1 1
+        smollm2 tuned  merge 0 0.5
         smollm2 tuned  merge 0 1
-        gemma3  tuned  merge 0 1
+        smollm2 tuned  merge 0 2
         smollm2        quantized 0 1
         gemma3         quantized 0 1
     """
@@ -409,8 +419,8 @@ def _rows() -> list[Row]:
     return rows
 
 
-# Steps and learning rates of the fine-tunings; the strong ones cost the model some ability.
-TUNINGS = {0: (200, 2e-4), 1: (200, 2e-3), 2: (200, 6e-3)}
+# Steps and learning rates of the fine-tunings; the second one costs the model some ability.
+TUNINGS = {0: (200, 2e-4), 1: (200, 2e-3)}
 
 
 def _write_bad(row: Row, good: Path, work: Path) -> tuple[Path, set[str]]:
@@ -418,7 +428,7 @@ def _write_bad(row: Row, good: Path, work: Path) -> tuple[Path, set[str]]:
     _, change = FAULTS[row.fault]
     source = good
     if row.background == "tuned":
-        number = row.layer if row.fault == "tuning" else 1 if row.fault == "merge" else 0
+        number = row.layer if row.fault == "tuning" else 0
         steps, rate = TUNINGS[number]
         source = write_tuned(good, work / f"{row.model}-tuned-{number}", steps=steps, rate=rate)
     place = Place(layer=row.layer, strength=row.strength, touched=set(), sound={})
@@ -428,7 +438,7 @@ def _write_bad(row: Row, good: Path, work: Path) -> tuple[Path, set[str]]:
     def break_it(content: CheckpointContent, _: float) -> None:
         torch.manual_seed(stable_hash(row.name) % 2**31)
         if row.background == "drift":
-            add_noise(content, DRIFT)
+            add_noise(content, DRIFTS[row.model])
         content.config["digit_ids"] = _digit_ids(good)
         change(content, place)
         del content.config["digit_ids"]
@@ -481,7 +491,7 @@ def _measure(row: Row, good: Path, work: Path, samples: int) -> dict[str, Any]:
     printed.parent.mkdir(exist_ok=True)
     with printed.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "longctx", "diagnose", str(good), str(bad), "--case", CASE,
+            [sys.executable, "-m", "longctx", "diagnose", str(good), str(bad), "--case", CASES[row.model],
              "--samples", str(samples), "--device", "cpu", "--out", str(out)],
             stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip

@@ -103,6 +103,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         started=started,
         seconds=time.monotonic() - clock,
         command=command,
+        json_file=_targets(config).get("report_json"),
     )
     config.stash[DOCUMENT] = document(summary)
     config.stash[SHOWN] = visible_data(config.stash[DOCUMENT])
@@ -132,6 +133,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
         if option != "tensorboard" and option not in errors:
             terminalreporter.write_line(visible_line(f"report     {target}"))
+    if DOCUMENT in config.stash and (regression := config.stash[DOCUMENT].regression) and regression.cause:
+        # A command to copy is not broken into lines.
+        terminalreporter.write_line(visible_line(f"cause      {regression.cause}"))
     for error in errors.values():
         terminalreporter.write_line(visible_line(error), red=True)
     measures_nothing = RUN in config.stash and (config.option.plan or config.option.preflight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from longctx.fixtures.records import PropertyFinding, VerdictWord
 from longctx.fixtures.records.results import EngineFacts
@@ -43,6 +44,9 @@ class RunSummary:
 
     command: str = ""
     """The command line of the run; empty if the run has none."""
+
+    json_file: Path | None = None
+    """The file of the JSON report; None if the run writes none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections import Counter
 from statistics import fmean
 from typing import Any
 
 from msgspec import UNSET
 
+from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records import CaseResult, RepeatedAnswers
 from longctx.fixtures.records.report import CaseComparison, ComparedModel, JsonReport, RegressionSummary
+from longctx.plugins.config.run import Baseline
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts.colours import difference_class
 from longctx.plugins.report.formats import Line, both_ends, markdown_text, named_line, shown_number
@@ -56,7 +60,29 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
             )
             for case_id, diagnosis in evaluation.diagnoses.items()
         },
+        cause=_cause_command(summary, baseline),
     )
+
+
+def _cause_command(summary: RunSummary, baseline: Baseline) -> str | None:
+    """Return the command that looks for the cause of the loss of the case with most worse samples.
+
+    None if no case or gate is worse than the baseline, if no such case has gold answers, or without both checkpoints.
+    """
+    evaluation, model = summary.evaluation, summary.run.checkpoint.path
+    good = baseline.path if baseline.checkpoint is None else baseline.checkpoint.path
+    has_lost = any(verdict.kind == "regression" and verdict.verdict == "fail" for verdict in evaluation.verdicts)
+    lost = {
+        case_id: diagnosis.flips[0]
+        for case_id, diagnosis in evaluation.diagnoses.items()
+        if (diagnosis.dropped or (has_lost and diagnosis.flips[0] > diagnosis.flips[1]))
+        and evaluation.measured.results[case_id].case.has_gold
+    }
+    if not lost or good is None or not (os.path.isdir(good) and os.path.isdir(model)):
+        return None
+    samples = [] if summary.json_file is None else ["--report", str(absolute(summary.json_file))]
+    words = ["longctx", "diagnose", *map(str, map(absolute, (good, model)))]
+    return shlex.join([*words, *samples, "--case", max(lost, key=lambda case_id: lost[case_id])])
 
 
 def _baseline_scores(measured: Measured) -> dict[str, dict[str, float]]:
@@ -149,6 +175,7 @@ def _page(document: JsonReport, _: Details) -> dict[str, Any]:
         "worse": sum(case.worse for case in cases),
         "better": sum(case.better for case in cases),
         "pairs": sum(case.pairs for case in cases),
+        "cause": regression.cause,
     }
     return {"comparison": shown}
 
