@@ -125,7 +125,7 @@ class ModelMeasurement:
             selected,
             builder=SampleBuilder(
                 tasks=materials.tasks,
-                formatter=load_formatter(run.options, run.options.model_path),
+                formatters=lambda: (load_formatter(run.options, run.options.model_path), None),
                 corpora=materials.corpora,
                 seed=run.options.seed,
             ),

@@ -147,7 +147,7 @@ def _samples(builder: SampleBuilder, seed: int) -> tuple[Sample, Sample]:
 
     def sample(length: int, index: int) -> Sample:
         return builder.tasks[TASK].sample(
-            length, index, seed=seed, tokenizer=builder.formatter, corpora=builder.corpora
+            length, index, seed=seed, tokenizer=builder.formatters[0], corpora=builder.corpora
         )
 
     for length in LENGTHS:

@@ -20,7 +20,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
 
 Floats = NDArray[np.float64]
 
@@ -224,6 +223,9 @@ def _likelihoods(lost: float, samples: int, weight: float) -> Floats:
 @lru_cache(maxsize=4096)
 def _cached_likelihoods(lost: float, kept: float) -> Floats:
     alpha, beta = np.outer(WOBBLES, LEVEL_VALUES), np.outer(WOBBLES, 1 - LEVEL_VALUES)
+    # scipy takes as long to import as the rest of the command, whose --help needs none of it.
+    from scipy.special import betaln
+
     logs = betaln(lost + alpha, kept + beta) - betaln(alpha, beta)
     likelihoods: Floats = np.repeat(np.tile(np.exp(logs - logs.max()), MODES), GROUPS, axis=0)
     return likelihoods

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -74,35 +75,46 @@ class SampleBuilder:
         self,
         *,
         tasks: Mapping[str, Task],
-        formatter: PromptFormatter,
+        formatters: Callable[[], tuple[PromptFormatter, PromptFormatter | None]],
         corpora: Corpora,
         seed: int,
         assistants: Assistants = NO_ASSISTANTS,
-        other: PromptFormatter | None = None,
     ):
-        """Create a builder; `other` is the formatter of a baseline with another tokenizer."""
+        """Create a builder.
+
+        `formatters` loads the model's formatter, and that of a baseline with another tokenizer. It is called once a
+        sample is to be built, because a run that finds all of its answers in the journal builds none.
+        """
         self.tasks = tasks
-        self.formatter = formatter
+        self._load_formatters = formatters
         self.corpora = corpora
         self.seed = seed
         self.assistants = assistants
-        self.other = other
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="longctx-builder")
+
+    @cached_property
+    def formatters(self) -> tuple[PromptFormatter, PromptFormatter | None]:
+        """The model's formatter, and that of a baseline with another tokenizer; raises EngineError."""
+        return self._load_formatters()
 
     def inspect(self, case: Case) -> Inspection:
         """Check all samples of the case; no model is needed."""
         samples = (self.sample(case, index) for index in case.planned)
-        return inspect_case(case, samples, self.tasks[case.task], self.formatter)
+        return inspect_case(case, samples, self.tasks[case.task], self.formatters[0])
 
     def sample(self, case: Case, index: int) -> Sample:
         """Return a sample, which depends on nothing but its identity; raise CannotFit or CorpusError."""
         task = self.tasks[case.task]
         if task.version is not None and task.version(case.length) != case.version:
             raise CorpusError(f"--tasks: the files of {case.task} changed after the run began; start it again")
-        return task.sample(case.length, index, seed=self.seed, tokenizer=self.formatter, corpora=self.corpora)
+        return task.sample(case.length, index, seed=self.seed, tokenizer=self.formatters[0], corpora=self.corpora)
 
     def begin(self, panel: Panel, samples: Mapping[str, SampleRef], *, with_gold: bool = False) -> Future[Built]:
-        """Start to build these samples, given by journal key, in the background; `with_gold` fills `Job.gold`."""
+        """Start to build these samples, given by journal key, in the background; `with_gold` fills `Job.gold`.
+
+        Raises EngineError if the tokenizer cannot be loaded, which is no fault of a sample.
+        """
+        _ = self.formatters
         return self._thread.submit(self._build, panel, tuple(samples.items()), with_gold)
 
     def score(self, sample: Sample, text: str) -> Score:
@@ -140,15 +152,16 @@ class SampleBuilder:
         case = panel.cases[place.case_id]
         sample = self.sample(case, place.sample_index)
         if place in panel.sample_refs({case.id})[:PREFLIGHT_SAMPLES]:
-            problems = sample_problems(sample, self.tasks[case.task], self.formatter)
+            problems = sample_problems(sample, self.tasks[case.task], self.formatters[0])
             if problems:
                 raise PreflightError(f"preflight: {case.id} sample {place.sample_index}: {problems[0]}")
-        if self.other is not None and not self.other.makes_same_ids(sample.prompt):
+        other = self.formatters[1]
+        if other is not None and not other.makes_same_ids(sample.prompt):
             raise PreflightError(
                 f"--baseline: its tokenizer makes other token ids of {case.id} sample {place.sample_index}, "
                 "which has a token that only one of the two knows; leave the case out, or give another baseline"
             )
-        gold = gold_prompts(self.tasks[case.task], sample, self.formatter) if with_gold else None
+        gold = gold_prompts(self.tasks[case.task], sample, self.formatters[0]) if with_gold else None
         return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt), gold=gold)
 
 

@@ -19,6 +19,7 @@ from longctx.fixtures.scoring.judge import (
 from longctx.fixtures.tasks import load_tasks
 from longctx.fixtures.tasks.task import Assistants
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.materials import load_run_corpora, open_assistants, scored_by
 from longctx.plugins.config.models import load_baseline_formatter, load_formatter
 from longctx.plugins.config.run import Run, finished_journal
@@ -83,30 +84,37 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
         raise EngineError(f"--tasks: the files were changed during the run ({error}); start again") from error
     if changed:
         raise EngineError(f"--tasks: the questions of {changed[0]} were changed during the run; start again")
-    problem = "its tokenizer or chat template"
-    try:
-        formatter = load_formatter(options, options.model_path, run.endpoint)
-        other = load_baseline_formatter(run)
-    except TokenizerError as error:
-        raise EngineError(replaced(run.checkpoint, problem, "--model")) from error
-    if formatter.fingerprint != run.formatter:
-        raise EngineError(replaced(run.checkpoint, problem, "--model"))
     return Worker(
         run,
         selected,
         builder=SampleBuilder(
             tasks=tasks,
-            formatter=formatter,
+            formatters=partial(_load_formatters, run),
             corpora=load_run_corpora(options),
             seed=options.seed,
             assistants=_assistants(run),
-            other=other,
         ),
         # A run that only inspects has no journal.
         models={} if options.preflight else _models(run, engines),
         parent=parent,
         workers=_worker_count(),
     )
+
+
+def _load_formatters(run: Run) -> tuple[PromptFormatter, PromptFormatter | None]:
+    """Return the model's formatter, and that of a baseline with another tokenizer.
+
+    Raises EngineError if the model's is not the one that the run began with.
+    """
+    problem = replaced(run.checkpoint, "its tokenizer or chat template", "--model")
+    try:
+        formatter = load_formatter(run.options, run.options.model_path, run.endpoint)
+        other = load_baseline_formatter(run)
+    except TokenizerError as error:
+        raise EngineError(problem) from error
+    if formatter.fingerprint != run.formatter:
+        raise EngineError(problem)
+    return formatter, other
 
 
 def _assistants(run: Run) -> Assistants:

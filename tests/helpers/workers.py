@@ -120,7 +120,10 @@ def worker_of(
                 run,
                 run.cases[:cases],
                 builder=SampleBuilder(
-                    tasks=TASKS, formatter=formatter_of(model), corpora=Corpora(), seed=run.options.seed
+                    tasks=TASKS,
+                    formatters=lambda: (formatter_of(model), None),
+                    corpora=Corpora(),
+                    seed=run.options.seed,
                 ),
                 models={"model": under_test},
                 parent=parent,

@@ -1,4 +1,4 @@
-"""Start-up: its benchmark exits with 1 above a limit, and imported packages are exempt from garbage collection."""
+"""Start-up: what its benchmark accepts, which packages a command imports, and how they are imported."""
 
 from __future__ import annotations
 
@@ -12,8 +12,59 @@ from pathlib import Path
 import pytest
 
 from benchmarks import startup
+from longctx.cli import COMMANDS
 from longctx.fixtures import heavy_imports
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.runs import calibration_checkpoint, run_pytest
+
+# Packages whose import takes from a tenth of a second to several seconds.
+HEAVY = ("torch", "transformers", "scipy", "datasets", "openai", "nltk", "pyarrow", "huggingface_hub")
+# Runs commands, each in a process that has imported nothing but the list of commands, and prints what they import.
+IMPORTS = f"""
+import contextlib, io, os, sys
+from longctx.cli import main
+for words in sys.stdin.read().splitlines():
+    if not os.fork():
+        before = len(sys.modules)
+        with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+            main(words.split())
+        print(words, len(sys.modules) - before, *(name for name in {HEAVY} if name in sys.modules), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+MOST_MODULES = 900
+# Writes the heavy packages of each process of a run.
+RECORD_IMPORTS = f"""
+import os, sys
+from pathlib import Path
+
+def pytest_unconfigure():
+    text = " ".join(name for name in {HEAVY} if name in sys.modules)
+    Path(__file__).with_name(f"imports-{{os.environ.get('PYTEST_XDIST_WORKER', 'controller')}}").write_text(text)
+"""
+
+
+@pytest.mark.slow
+def test_no_help_text_imports_a_large_package(tmp_path: Path) -> None:
+    commands = [f"{name} --help" for name in COMMANDS]
+    commands += ["--help", "--version", "completion bash", "docs", f"recipes {tmp_path}/recipes"]
+    code = [sys.executable, "-c", IMPORTS]
+    ended = subprocess.run(code, input="\n".join(commands), cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    lines = [line.removeprefix(words).split() for words, line in zip(commands, ended.stdout.splitlines(), strict=True)]
+    assert {words: heavy for words, (_, *heavy) in zip(commands, lines, strict=True) if heavy} == {}
+    assert max(int(count) for count, *_ in lines) < MOST_MODULES, ended.stdout
+
+
+@pytest.mark.slow
+def test_a_run_that_finds_everything_in_its_journal_imports_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "record_imports.py").write_text(RECORD_IMPORTS)
+    words = ["-p", "record_imports", "--model", str(calibration_checkpoint("512")), "--lengths=512", "--samples=2"]
+    words.append("-k=niah_single_1")
+    assert run_pytest(tmp_path, *words).counts["measured"] == 1
+    assert run_pytest(tmp_path, *words, "-n1", fresh=True).counts["measured"] == 1
+    imported = {path.name: path.read_text().split() for path in tmp_path.glob("imports-*")}
+    # The controller reads the tokenizer, to know the prompts; nothing is left for the worker to build.
+    assert imported == {"imports-controller": ["transformers", "huggingface_hub"], "imports-gw0": []}
 
 
 @pytest.mark.parametrize(

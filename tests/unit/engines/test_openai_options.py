@@ -165,9 +165,9 @@ def test_samples_with_an_instructed_prefix_have_another_fingerprint_and_are_soun
 
 
 def test_an_unfinished_thought_scores_zero_and_has_its_own_failure_kind() -> None:
-    builder = SampleBuilder(tasks=TASKS, formatter=formatter_of(), corpora=Corpora(), seed=0)
+    builder = SampleBuilder(tasks=TASKS, formatters=lambda: (formatter_of(), None), corpora=Corpora(), seed=0)
     for name in ("niah_single_2", "niah_multivalue"):
-        sample = TASKS[name].sample(1024, 0, seed=0, tokenizer=builder.formatter, corpora=Corpora())
+        sample = TASKS[name].sample(1024, 0, seed=0, tokenizer=builder.formatters[0], corpora=Corpora())
         score = builder.unfinished(sample)
         assert (score.value, score.failure) == (0.0, "unfinished thinking")
         assert set(score.parts) == set(builder.score(sample, "").parts)
