@@ -49,20 +49,20 @@ def read_step(path: Path, *, option: str) -> Step:
 
 
 def steps_in(directory: Path) -> list[Step]:
-    """Return the checkpoints of a training run by step, complete or not, each directory once; raises OSError.
+    """Return the checkpoints of a training run by step, complete or not, every directory once; raises OSError.
 
     They are the directories with a number in their name, and those elsewhere to which links with a number lead. Hidden
     names are left out, because some writers use one until they rename the finished directory.
     """
     around = absolute(directory)
-    found: dict[Path, Step] = {}
+    steps: dict[Path, Step] = {}
     # A directory's own name comes before those of links to it.
     for path in sorted(directory.iterdir(), key=lambda path: (path.is_symlink(), path.name)):
         if NUMBERED.search(path.name) and not path.name.startswith(".") and os.path.isdir(path):
             step = read_step(path, option="DIR")
             if step.path not in (around, *around.parents):
-                found.setdefault(step.path, step)
-    return sorted(found.values(), key=lambda step: (step.number, step.path))
+                steps.setdefault(step.path, step)
+    return sorted(steps.values(), key=lambda step: (step.number, step.path))
 
 
 def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:
@@ -99,8 +99,8 @@ def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
             raise CheckpointsError(
                 f"--checkpoints: nothing matches {pattern!r}; quote a pattern such as 'runs/a/step-*'"
             )
-        found = [read_step(path, option="--checkpoints") for path in paths if path.is_dir()]
-        matching |= {step.path: step for step in found}
+        given = [read_step(path, option="--checkpoints") for path in paths if path.is_dir()]
+        matching |= {step.path: step for step in given}
     steps = [step for step in matching.values() if first.number < step.number < last.number]
     ordered = (first, *sorted(steps, key=lambda step: step.number), last)
     for one, other in itertools.pairwise(ordered):

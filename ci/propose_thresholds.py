@@ -277,9 +277,9 @@ def _family_scores(report: JsonReport) -> dict[_ScoredPanel, _Score]:
 
 def _narrowed_scores(report: JsonReport, reports: Sequence[JsonReport]) -> dict[_ScoredPanel, _Score]:
     """Return the mean scores over the tasks that all reports have, where no report has the score of a whole family."""
-    whole = {(panel.family, panel.length) for each in reports for panel in _family_scores(each)}
+    whole = {(panel.family, panel.length) for accepted in reports for panel in _family_scores(accepted)}
     common = set.intersection(
-        *({(case.task, case.length) for case in each.cases if _measured(case)} for each in reports)
+        *({(case.task, case.length) for case in accepted.cases if _measured(case)} for accepted in reports)
     )
     groups: dict[tuple[str, int], dict[str, _Score]] = {}
     for case in report.cases:

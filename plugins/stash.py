@@ -1,4 +1,4 @@
-"""What the plugins of a run share: keys of pytest's stash, attributes of test reports, and what workers get of it."""
+"""Data that the plugins of a run share: keys of pytest's stash, attributes of test reports, and parts for workers."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     longctx alerts out/watch
     longctx alerts out/watch ack 3 --owner mira --note "rope change of Monday"
 
-A watch opens an alert at each step at which the run became worse, and closes it when a later step passes the same
+A watch opens an alert at every step at which the run became worse, and closes it when a later step passes the same
 cases. `show` prints one alert with all its cases. `ack` says that somebody looks into it. `fix`, `invalid` (the run did
 not become worse) and `infra` (the machines were at fault) close it, and `reopen` opens it again. Later steps that fail
 the same cases belong to an acknowledged or invalid alert; they open a fixed or infra one again.
@@ -85,9 +85,9 @@ def _list(folder: Path, *, shows_all: bool) -> int:
     for alert in closed if shows_all else ():
         print_line(_closed_line(alert))
     counts = Counter(alert.status for alert in opened)
-    each = f" ({', '.join(f'{count} {status}' for status, count in counts.items())})" if opened else ""
+    by_status = f" ({', '.join(f'{count} {status}' for status, count in counts.items())})" if opened else ""
     hidden = "; --all lists them" if closed and not shows_all else ""
-    print_line(f"{len(opened)} open{each}, {len(closed)} closed{hidden}")
+    print_line(f"{len(opened)} open{by_status}, {len(closed)} closed{hidden}")
     return 0
 
 

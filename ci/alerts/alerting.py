@@ -65,8 +65,8 @@ class WatchAlerts:
         self.alerts = self.log.update(lambda _: [Searched(alert=alert.id, search=search)])
         if not search.has_ended:
             self._failed_searches.add((alert.id, gap))
-        found = culprit_text(self.alerts[alert.id])
-        self._show(f"alert {alert.id}: {f'the loss began at {found}' if found else f'not found: {search.line}'}")
+        culprit = culprit_text(self.alerts[alert.id])
+        self._show(f"alert {alert.id}: {f'the loss began at {culprit}' if culprit else f'not found: {search.line}'}")
 
     @property
     def open(self) -> list[Alert]:

@@ -1,6 +1,6 @@
 """From the measurements of a watch to episodes: failing steps with one cause, in the order of the steps.
 
-Pure: the same measurements have the same episodes, in whatever order they were made. A step that fails opens an episode
+Pure: the same measurements have the same episodes, in any order. A step that fails opens an episode
 for the cases that have lost there. Later failing steps belong to it as long as they fail the same cases, and it ends at
 the first step that passes them all. Steps that are undecided, or fail for other cases, say nothing of it.
 """
@@ -99,7 +99,7 @@ class Episode:
 
     @property
     def severity(self) -> float:
-        """That of its worst case."""
+        """The severity of its worst case."""
         return max((case.severity for case in self.cases), default=0.0)
 
 
@@ -135,22 +135,22 @@ class _Building:
 def episodes(measurements: Sequence[WatchedCheckpoint]) -> list[Episode]:
     """Return the episodes of measurements, which are in the order of their steps."""
     evidence = [known for known in measurements if not known.is_gone or known.is_deleted]
-    found: list[_Building] = []
+    begun: list[_Building] = []
     for position, known in enumerate(evidence):
-        going_on = [episode for episode in found if episode.fixed_by is None]
+        going_on = [episode for episode in begun if episode.fixed_by is None]
         before, kinds = evidence[:position], _kinds(known)
         for kind in kinds:
             if kind == "loss":
-                found += _assign_losses(known, [each for each in going_on if each.kind == "loss"], before)
+                begun += _assign_losses(known, [episode for episode in going_on if episode.kind == "loss"], before)
                 continue
-            episode = next((each for each in going_on if each.kind == kind), None)
+            episode = next((candidate for candidate in going_on if candidate.kind == kind), None)
             if episode is None:
-                found.append(episode := _Building(kind=kind, before=before))
+                begun.append(episode := _Building(kind=kind, before=before))
             episode.steps.append(known)
         for episode in going_on:
             if known not in episode.steps and _passes(known, episode.kind, episode.cases):
                 episode.fixed_by = known.step
-    return [episode.finish() for episode in found]
+    return [episode.finish() for episode in begun]
 
 
 def _kinds(known: WatchedCheckpoint) -> list[Kind]:
@@ -192,7 +192,9 @@ def _home(name: str, outcome: CaseOutcome, going_on: Sequence[_Building]) -> _Bu
     for episode in going_on:
         if name in episode.cases:
             return episode
-    return next((each for each in reversed(going_on) if _may_have_lost(each.steps[0].cases.get(name), outcome)), None)
+    return next(
+        (episode for episode in reversed(going_on) if _may_have_lost(episode.steps[0].cases.get(name), outcome)), None
+    )
 
 
 def _may_have_lost(earlier: CaseOutcome | None, now: CaseOutcome) -> bool:

@@ -36,7 +36,7 @@ class Search(Struct, frozen=True, kw_only=True, omit_defaults=True):
     good: MeasuredStep
     bad: MeasuredStep
     exit_code: int
-    """That of `longctx bisect`."""
+    """The verdict of `longctx bisect`."""
     line: str
     """Its result in one line."""
     first: int | None = None

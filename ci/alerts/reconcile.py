@@ -20,11 +20,11 @@ def missing_events(
 
     `options_of` returns the options of the suite that repeat the measurement of a step.
     """
-    found = episodes(measurements)
-    matches = _match(alerts, found)
+    current = episodes(measurements)
+    matches = _match(alerts, current)
     events: list[Event] = []
     number = max(alerts, default=0)
-    for place, episode in enumerate(found):
+    for place, episode in enumerate(current):
         if place in matches:
             events += _changes(alerts[matches[place]], episode)
         elif not episode.is_lost:
@@ -36,11 +36,11 @@ def missing_events(
                 events.append(Fixed(alert=number, step=episode.fixed_by))
     for alert in alerts.values():
         if alert.is_open and alert.id not in matches.values():
-            events.append(_end_without_episode(alert, found, matches, measurements))
+            events.append(_end_without_episode(alert, current, matches, measurements))
     return events
 
 
-def _match(alerts: Mapping[int, Alert], found: Sequence[Episode]) -> dict[int, int]:
+def _match(alerts: Mapping[int, Alert], current: Sequence[Episode]) -> dict[int, int]:
     """Return the ids of alerts by the positions of their episodes; each alert has one, and each episode at most one.
 
     They belong together if they are of one kind, share a failed step, and share a case or have none. Earlier alerts and
@@ -48,7 +48,7 @@ def _match(alerts: Mapping[int, Alert], found: Sequence[Episode]) -> dict[int, i
     """
     matches: dict[int, int] = {}
     for alert in alerts.values():
-        for place, episode in enumerate(found):
+        for place, episode in enumerate(current):
             if place not in matches and _belong_together(alert.episode, episode):
                 matches[place] = alert.id
                 break
@@ -99,10 +99,10 @@ GONE, REWRITTEN = "gone", "rewritten"
 
 
 def _end_without_episode(
-    alert: Alert, found: Sequence[Episode], matches: Mapping[int, int], measurements: Sequence[WatchedCheckpoint]
+    alert: Alert, current: Sequence[Episode], matches: Mapping[int, int], measurements: Sequence[WatchedCheckpoint]
 ) -> Event:
     """Return the end of an open alert of which no step fails any more."""
-    for place, episode in enumerate(found):
+    for place, episode in enumerate(current):
         if _belong_together(alert.episode, episode) and place in matches:
             return Invalid(alert=alert.id, reason=f"the same as alert {matches[place]}")
     keys = _keys(alert.episode.steps)

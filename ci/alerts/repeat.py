@@ -24,9 +24,9 @@ def repeat_options(options: Sequence[str], most_samples: int | None = None) -> t
 
     `most_samples` takes the place of their --samples, for a measurement that took more.
     """
-    kept = _without(options, OWN if most_samples is None else (*OWN, "--samples"))
+    others = _without(options, OWN if most_samples is None else (*OWN, "--samples"))
     words: list[str] = []
-    for before, word in zip(("", *kept), kept, strict=False):
+    for before, word in zip(("", *others), others, strict=False):
         flag, equals, value = word.partition("=")
         if equals and flag in RUN_OPTIONS:
             words.append(f"{flag}={_located(flag, value)}")

@@ -45,13 +45,13 @@ def find_gap(
 
     Returns None if no step was skipped, or if no checkpoint before or after them is left.
     """
-    left = {(str(each.step.path), each.fingerprint) for each in on_disk}
+    left = {(str(candidate.step.path), candidate.fingerprint) for candidate in on_disk}
     goods = passing_steps(alert.episode, measurements)
     good = next((step for step in reversed(goods) if (step.checkpoint, step.fingerprint) in left), None)
     bad = next((step for step in alert.episode.steps if (step.checkpoint, step.fingerprint) in left), None)
     if good is None or bad is None:
         return None
-    between = tuple(each.step for each in on_disk if good.step < each.step.number < bad.step)
+    between = tuple(candidate.step for candidate in on_disk if good.step < candidate.step.number < bad.step)
     measured = {known.checkpoint for known in measurements if not known.is_gone}
     has_skipped = any(str(step.path) not in measured for step in between)
     most_samples = next((known.most_samples for known in measurements if known.checkpoint == bad.checkpoint), None)

@@ -30,8 +30,10 @@ def case_name(case: str) -> str:
 def in_order(alerts: Iterable[Alert]) -> list[Alert]:
     """Return open alerts before closed ones, new before acknowledged ones, the largest loss over its noise first."""
     known = [*alerts]
-    opened = sorted((each for each in known if each.is_open), key=lambda each: (OPEN.index(each.status), *_rank(each)))
-    closed = sorted((each for each in known if not each.is_open), key=lambda each: each.closed or "", reverse=True)
+    opened = sorted(
+        (alert for alert in known if alert.is_open), key=lambda alert: (OPEN.index(alert.status), *_rank(alert))
+    )
+    closed = sorted((alert for alert in known if not alert.is_open), key=lambda alert: alert.closed or "", reverse=True)
     return [*opened, *closed]
 
 
@@ -40,7 +42,7 @@ def _rank(alert: Alert) -> tuple[bool, float, int]:
 
 
 def headline(alert: Alert) -> str:
-    """Return an alert in one line: what was lost, and at which step."""
+    """Return an alert in one line: the loss, and its step."""
     cases = alert.episode.cases
     if not cases:
         return f"{WITHOUT_CASES[alert.episode.kind]}, from {_place(alert)} on"
@@ -66,7 +68,7 @@ def _place(alert: Alert) -> str:
 
 
 def culprit_text(alert: Alert) -> str:
-    """Return what the search found, such as `step 15 (99.9 %)`; empty if none found a step."""
+    """Return the result of the search, such as `step 15 (99.9 %)`; empty if no step is known."""
     return f"{_place(alert)} ({_percent(alert.culprit)})" if alert.culprit is not None else ""
 
 
@@ -76,7 +78,7 @@ def _percent(search: Search) -> str:
 
 
 def case_line(case: LostCase) -> str:
-    """Return what a case lost, with its interval and its noise."""
+    """Return the loss of a case, with its interval and its noise."""
     if case.points is None:
         return f"{case_name(case.id)}: not compared"
     interval = "" if case.interval is None else f" [{case.interval[0]:+.1f}, {case.interval[1]:+.1f}]"
@@ -101,7 +103,7 @@ def alert_lines(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
 
 
 def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN) -> list[tuple[str, str]]:
-    """Return everything that one needs to act on an alert, each with its name."""
+    """Return everything that one needs to act on an alert, by name."""
     episode = alert.episode
     rows = [("since", _since(alert))]
     rows += [("case", case_line(case)) for case in episode.cases[:most_cases]]
@@ -140,10 +142,10 @@ def _since(alert: Alert) -> str:
     """Return the steps between which the run became worse, how they were found, and how long it has lasted."""
     steps, good, culprit = alert.episode.steps, alert.episode.last_good, alert.culprit
     if culprit is not None:
-        found = f"{_place(alert)}, {_percent(culprit)} sure; last good {culprit.last_good}; searched from "
-        found += f"{culprit.good.step} to {culprit.bad.step}, {culprit.checkpoints} more checkpoints measured"
+        since = f"{_place(alert)}, {_percent(culprit)} sure; last good {culprit.last_good}; searched from "
+        since += f"{culprit.good.step} to {culprit.bad.step}, {culprit.checkpoints} more checkpoints measured"
     else:
-        found = f"step {steps[0].step}"
-        found += "; no step before it passed" if good is None else f"; last good {good.step}"
+        since = f"step {steps[0].step}"
+        since += "; no step before it passed" if good is None else f"; last good {good.step}"
     lasting = f"; {len(steps)} measured steps fail, up to {steps[-1].step}" if len(steps) > 1 else ""
-    return found + lasting
+    return since + lasting

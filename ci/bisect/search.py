@@ -86,7 +86,7 @@ class Edge:
     results: Mapping[int, StepResult]
     """All measured or skipped steps by position, in the order of the search."""
     posterior: Posterior
-    """What all answers together say."""
+    """The probabilities that all answers together give."""
     dips: tuple[Dip, ...] = ()
     """Earlier edges that turned out to be temporary."""
 

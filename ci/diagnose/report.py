@@ -150,7 +150,7 @@ def _table(static: StaticComparison) -> Table | None:
         return None
     by_place = {(change.layer, change.kind): change for change in in_layers}
     kinds = list(dict.fromkeys(change.kind for change in in_layers))
-    errors = {each.layer: each for each in static.layers}
+    errors = {error.layer: error for error in static.layers}
     rows = []
     for layer in sorted({change.layer for change in in_layers if change.layer is not None}):
         cells = [_cell(by_place.get((layer, kind))) for kind in kinds]

@@ -18,7 +18,7 @@ OTHER_PROMPTS = ("data_dir", "prompts", "length_tokenizer", "thinking_budget")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """What the report of a failed run says of one case."""
+    """The result of one case in the report of a failed run."""
 
     case: str
     seed: int
@@ -40,7 +40,7 @@ def read_alarm(file: Path, good: str, bad: str, case: str | None) -> Alarm:
             f"--report: {file} was measured with --{set_otherwise[0].replace('_', '-')}, and a diagnosis has the "
             "shipped prompts; leave --report out and give --case"
         )
-    names = [each.id for each in report.cases if case in (None, each.id) and each.task in TASKS]
+    names = [outcome.id for outcome in report.cases if case in (None, outcome.id) and outcome.task in TASKS]
     if not names:
         raise DiagnosisError(f"--report: {file} has no case {case or 'of a shipped task'}; name one of its cases")
     flips = [flip for flip in JournalStats(report, 0).flips(good, bad, names) if flip.before > flip.after]

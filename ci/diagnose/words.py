@@ -82,7 +82,7 @@ def conclusion(cause: Cause, static: StaticComparison) -> str:
     """Return one line that names the cause, or says that none can be named."""
     if cause.culprits:
         changed = len(static.changed)
-        named = "; ".join(f"{culprit_name(each, static)}: {_amount(each, changed)}" for each in cause.culprits)
+        named = "; ".join(f"{culprit_name(culprit, static)}: {_amount(culprit, changed)}" for culprit in cause.culprits)
         return f"cause: {named}"
     weights = [candidate for candidate in cause.candidates if candidate.kind == "weights"]
     if not weights or weights[0].carries != "nothing":

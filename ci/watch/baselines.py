@@ -36,7 +36,7 @@ class ComparedCheckpoint:
     """The directory of a measured checkpoint, where its run answers samples that the report lacks; None for one that is
     not there any more, or that was not measured."""
     fingerprint: str = ""
-    """That of a measured checkpoint."""
+    """The fingerprint of a measured checkpoint."""
 
 
 class Baselines:

@@ -16,12 +16,12 @@ State = tuple[tuple[str, int, int, int, int], ...]
 UNSETTLED = "it is new, or has changed since the last scan"
 CHANGING = "it changed while it was read"
 Loss = Literal["deleted", "replaced", "incomplete"]
-"""What has happened to a checkpoint that is no longer on disk as it was."""
+"""The change of a checkpoint that is no longer on disk as it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCheckpoint:
-    """A checkpoint that can be read; one with another fingerprint is another checkpoint, whatever its name."""
+    """A checkpoint that can be read; one with another fingerprint is another checkpoint, even under the same name."""
 
     step: Step
     fingerprint: str
@@ -64,15 +64,15 @@ class CheckpointWatcher:
         return list(self._complete.values())
 
     def find_loss(self, checkpoint: Path, fingerprint: str) -> Loss | None:
-        """Return what has happened to a known checkpoint until the last scan; None if nothing is known to have."""
-        if (found := self._complete.get(checkpoint)) is not None:
-            return None if found.fingerprint == fingerprint else "replaced"
+        """Return how a known checkpoint has changed until the last scan; None if no change is known."""
+        if (complete := self._complete.get(checkpoint)) is not None:
+            return None if complete.fingerprint == fingerprint else "replaced"
         if not _exists(checkpoint):
             return "deleted"
         return "incomplete" if self.waiting.get(checkpoint, UNSETTLED) not in (UNSETTLED, CHANGING) else None
 
     def read_loss(self, checkpoint: Path, fingerprint: str) -> Loss | None:
-        """Read a known checkpoint, and return what has happened to it until now; None if it is as it was."""
+        """Read a known checkpoint, and return how it has changed until now; None if it is as it was."""
         try:
             now = fingerprint_of(checkpoint, option="DIR", options=self.options)
         except CheckpointError:
@@ -80,7 +80,7 @@ class CheckpointWatcher:
         return None if now == fingerprint else "replaced"
 
     def _check(self, step: Step) -> str | None:
-        """Return why a checkpoint is not complete; None if it is, and then it is kept."""
+        """Return why a checkpoint is not complete; None if it is, and then it is remembered."""
         state = _state(step.path)
         last_state, self._states[step.path] = self._states.get(step.path), state
         if self.marker is not None and not (step.path / self.marker).exists():

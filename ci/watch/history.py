@@ -77,7 +77,7 @@ class WatchedCheckpoint:
     changes: Mapping[str, Change] = field(default_factory=dict)
     """The differences from the anchor, by family and length; empty if nothing was compared with it."""
     cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
-    """What the gates say of every case, by id; empty for a screened checkpoint, and if nothing was measured."""
+    """The outcome of the gates for every case, by id; empty for a screened checkpoint, and if nothing was measured."""
     compared_with: str | None = None
     """The checkpoint, or else the report, that the cases were compared with; None without a baseline."""
     screen: Screening | None = None
@@ -174,8 +174,10 @@ class History:
         A checkpoint that was moved, so that its fingerprint is on disk in another directory, is there once.
         """
         on_disk = {known.fingerprint for known in self.measurements.values() if not known.is_gone}
-        kept = [known for known in self.measurements.values() if not known.is_gone or known.fingerprint not in on_disk]
-        return sorted(kept, key=lambda measurement: (measurement.step, measurement.checkpoint))
+        present = [
+            known for known in self.measurements.values() if not known.is_gone or known.fingerprint not in on_disk
+        ]
+        return sorted(present, key=lambda measurement: (measurement.step, measurement.checkpoint))
 
     def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""

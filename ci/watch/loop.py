@@ -216,7 +216,10 @@ class Watch:
     def _mark_gone(self) -> None:
         """Record and name the measured checkpoints that the last scan no longer found as they were."""
         known = [measurement for measurement in self.history.measurements.values() if not measurement.is_gone]
-        losses = [(each, self.watcher.find_loss(Path(each.checkpoint), each.fingerprint)) for each in known]
+        losses = [
+            (measurement, self.watcher.find_loss(Path(measurement.checkpoint), measurement.fingerprint))
+            for measurement in known
+        ]
         for measurement, loss in losses:
             if loss is not None:
                 self.history.mark_gone(measurement, loss)
@@ -395,7 +398,7 @@ class Watch:
         started = time.monotonic()
         self.alerts.refresh()
         due = None if self._is_spent() else self._due_search([])
-        waiting = {each.id for each in (due and due[0], self._search and self._search.alert) if each}
+        waiting = {alert.id for alert in (due and due[0], self._search and self._search.alert) if alert}
         for alert in filter(self._deliveries.is_due, self.alerts.unnotified):
             measurement = self._measurement_of(alert)
             if measurement is None or alert.id in waiting:

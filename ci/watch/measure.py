@@ -54,7 +54,7 @@ class CheckpointResult:
     report: JsonReport | None
     """The report of the first comparison; None if it was not completed."""
     cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
-    """What the comparisons say of every case, by id; empty if none was completed."""
+    """The outcome of the comparisons for every case, by id; empty if none was completed."""
     compared_with: str | None = None
     """The checkpoint, or else the report, that the cases were compared with; None without a baseline."""
     file: Path | None = None

@@ -26,10 +26,10 @@ INDEX = "index.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedRun:
-    """What the index page says besides the measurements."""
+    """The facts on the index page besides the measurements."""
 
     directory: Path
-    """Where training writes the checkpoints."""
+    """The directory to which training writes the checkpoints."""
     anchor: int | None
     """The step that all checkpoints are compared with; None for a path of --anchor, or before the first pass."""
     options: Sequence[str]
@@ -98,10 +98,10 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
     first = measurements[good[-1] + 1] if good else measurements[0]
     before = f"; the last accepted one is step {measurements[good[-1]].step:,}" if good else ""
     since = f"since step {first.step:,}" if first is not last else f"at step {last.step:,}"
-    found = next((alert for alert in alerts if alert.culprit and first.step in _steps(alert)), None)
-    if found is not None and found.culprit is not None:
-        since = f"since {culprit_text(found)}, by a search"
-        before = f"; the last good one is step {found.culprit.last_good:,}"
+    searched = next((alert for alert in alerts if alert.culprit and first.step in _steps(alert)), None)
+    if searched is not None and searched.culprit is not None:
+        since = f"since {culprit_text(searched)}, by a search"
+        before = f"; the last good one is step {searched.culprit.last_good:,}"
     return "fail", f"{last.verdict.upper()} {since}{before}", _reason(first)
 
 
@@ -184,12 +184,12 @@ def _case_noise(compared: Sequence[Mapping[str, Any]]) -> dict[str, float | None
     Only scores on the same number of samples, which are the same samples, can be compared.
     """
     steady = [checkpoint["cases"] for checkpoint in compared if checkpoint["verdict"] in ACCEPTED]
-    found: dict[str, float | None] = {}
+    noises: dict[str, float | None] = {}
     for name in dict.fromkeys(name for checkpoint in compared for name in checkpoint["cases"]):
         known = [cases[name] for cases in steady if name in cases]
         counts = Counter(samples for _, samples in known).most_common(1)
-        found[name] = noise([score for score, samples in known if samples == counts[0][0]])
-    return found
+        noises[name] = noise([score for score, samples in known if samples == counts[0][0]])
+    return noises
 
 
 def _chosen(

@@ -68,15 +68,15 @@ def resolve_baseline(
     samples = materials.samples_fingerprint(formatter)
     report = None
     if given.endswith(".json"):
-        found = read_baseline(
+        baseline = read_baseline(
             Path(str(invocation.path(given))),
             options,
             samples,
             lambda report: _difference(report, options, materials, formatter),
         )
-        if isinstance(found, Baseline):
-            return found
-        report = found
+        if isinstance(baseline, Baseline):
+            return baseline
+        report = baseline
     path = _checkpoint_path(invocation, given if report is None else str(report.model.path), option="--baseline")
     checkpoint = _read_or_make(invocation, path, option="--baseline")
     path = checkpoint.path

@@ -98,7 +98,7 @@ def check_values(arguments: Namespace) -> None:
             raise ConfigError(f"{option.flag}: {problem}")
     check_server(arguments)
     check_yardstick(arguments.yardstick)
-    # torch is asked about the machine only if an option depends on it, because importing it takes seconds.
+    # torch reports on the machine only if an option depends on it, because importing it takes seconds.
     if arguments.device != "auto" or arguments.attention != "auto":
         check_device_and_attention(arguments.device, arguments.attention)
     gpus = int(arguments.gpus_per_worker)
@@ -293,7 +293,7 @@ def _misfit_line(run: Run, misfits: Mapping[str, str]) -> str:
             left_out += [f"[{task}-{format_length(case.length)}]" for case in unfit]
     shown = [reason.partition("; ")[0] for reason in reasons]
     more = f"; and {len(shown) - MOST_REASONS} more" if len(shown) > MOST_REASONS else ""
-    needed = max((int(found[1]) for reason in shown if (found := re.search(r" take (\d+)$", reason))), default=0)
+    needed = max((int(match[1]) for reason in shown if (match := re.search(r" take (\d+)$", reason))), default=0)
     remedies = [f"use --lengths {needed} or more" if needed else "use other --lengths"]
     if len(misfits) < len(run.available):
         remedies.append(f"leave them out with -k '{' and '.join(f'not {name}' for name in left_out)}'")

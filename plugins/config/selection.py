@@ -1,4 +1,4 @@
-"""What a run measures: its lengths, cases and samples, the signal, and the order in which its samples are drawn."""
+"""The selection of a run: its lengths, cases and samples, the signal, and the order in which its samples are drawn."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def level_p_values(cases: Iterable[tuple[Floats, Ints]], threshold: float) -> tu
     # scipy takes half a second to import, and few runs need it.
     from scipy.special import stdtr
 
-    freedom = total**2 / math.fsum(each**2 / own for each, own in zip(variances, freedoms, strict=True))
+    freedom = total**2 / math.fsum(variance**2 / own for variance, own in zip(variances, freedoms, strict=True))
     t = len(means) * (math.fsum(means) / len(means) - threshold) / math.sqrt(total)
     return float(stdtr(freedom, -t)), float(stdtr(freedom, t))
 

@@ -54,16 +54,16 @@ OfModel = Literal["above", "near", "below"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorShares:
-    """What it takes to show for the model a failure that the planned samples show: probabilities of error."""
+    """The probabilities of error that the tests of a failure may use, so that it holds for the model."""
 
     early: float
-    """That of a failure before all pairs are known, by evidence on the model."""
+    """For a failure before all pairs are known, by evidence on the model."""
 
     complete: float
-    """That of a failure by the exact test on all pairs of the panel."""
+    """For a failure by the exact test on all pairs of the panel."""
 
     pooled: float | None
-    """That of a failure by the exact test on all pairs of all panels of the run; None for a single panel."""
+    """For a failure by the exact test on all pairs of all panels of the run; None for a single panel."""
 
     @classmethod
     def of_run(cls, error: float, panels: int) -> ErrorShares:

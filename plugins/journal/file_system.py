@@ -11,7 +11,7 @@ from pathlib import Path
 
 from longctx.fixtures.atomic_files import write_all
 
-# Network file systems show the changes of other machines within a minute, unless they are told otherwise.
+# Network file systems show the changes of other machines within a minute by default.
 VISIBLE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 # The errors of creating a name that another machine has just created. SFTP only reports a failure, from which sshfs
@@ -33,7 +33,7 @@ class JournalError(RuntimeError):
 
 
 class FileSystemFault(JournalError):
-    """The journal's file system does not do what the journal relies on."""
+    """The journal's file system lacks a property on which the journal relies."""
 
 
 def journal_error(action: str, directory: Path, error: OSError) -> JournalError:
@@ -64,8 +64,8 @@ def make_directory(path: Path) -> None:
 def probe_file_system(directory: Path) -> None:
     """Raise FileSystemFault, with one line, unless the directory's file system works as a journal needs it.
 
-    It must create a file for one process only, show what was written to any handle that is opened afterwards, list new
-    names, and replace a file by renaming another one. What one machine cannot check is when the others see all this.
+    It must create a file for one process only, show all written data to any handle that is opened afterwards, list new
+    names, and replace a file by renaming another one. One machine cannot check when the others see all this.
     Raises JournalError if the directory cannot be written.
     """
     name = f".probe-{secrets.token_hex(4)}"
@@ -86,7 +86,7 @@ def probe_file_system(directory: Path) -> None:
 
 
 def _fault(path: Path, renamed: Path) -> str | None:
-    """Return what the file system does wrong, None if all is well; raises OSError."""
+    """Return the first fault of the file system, None if all is well; raises OSError."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o666)
     try:
         write_all(descriptor, FIRST)

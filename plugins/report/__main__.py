@@ -19,8 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--since", metavar="STEP", type=int, help="first step of the changes (default: the first)")
     given = parser.parse_args(arguments)
     try:
-        found = analyse([document for _, document in read_documents(given.directory)], given.since)
-        page, lines = analysis_page(found), analysis_lines(found)
+        analysis = analyse([document for _, document in read_documents(given.directory)], given.since)
+        page, lines = analysis_page(analysis), analysis_lines(analysis)
     except MALFORMED as error:
         return report_wrong_use(f"analysis: {given.directory}: {error}")
     if given.out is not None:

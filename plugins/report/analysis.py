@@ -45,7 +45,7 @@ class _Pair:
 
     first: str
     second: str
-    found: RankCorrelation
+    correlation: RankCorrelation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ def _changes(checkpoints: Sequence[_Checkpoint], since: int | None) -> Changes |
         first_step=first.step,
         last_step=last.step,
         points={measure: last.scores[measure] - score for measure, score in first.scores.items()},
-        together=tuple(pair for pair in _correlations(measures, moves) if pair.found.is_clear),
+        together=tuple(pair for pair in _correlations(measures, moves) if pair.correlation.is_clear),
     )
 
 
@@ -174,9 +174,9 @@ def _correlations(
     measures: Sequence[str] | Mapping[str, float], values: Callable[[str], Sequence[float]]
 ) -> Iterator[_Pair]:
     for first, second in combinations(measures, 2):
-        found = rank_correlation(values(first), values(second))
-        if found is not None:
-            yield _Pair(first=first, second=second, found=found)
+        correlation = rank_correlation(values(first), values(second))
+        if correlation is not None:
+            yield _Pair(first=first, second=second, correlation=correlation)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -232,7 +232,7 @@ def _rows(pairs: Iterable[_Pair]) -> list[IntervalRow]:
 
 
 def _row(pair: _Pair, name: str) -> IntervalRow:
-    return IntervalRow(name=name, value=pair.found.value, low=pair.found.low, high=pair.found.high)
+    return IntervalRow(name=name, value=pair.correlation.value, low=pair.correlation.low, high=pair.correlation.high)
 
 
 SHOWN_NAME = 40
@@ -301,7 +301,12 @@ def _few_note(analysis: _Analysis) -> str:
 
 def _pairs(pairs: Iterable[_Pair]) -> str:
     rows = [
-        (pair.first, pair.second, f"{pair.found.value:+.2f}", f"{pair.found.low:+.2f} to {pair.found.high:+.2f}")
+        (
+            pair.first,
+            pair.second,
+            f"{pair.correlation.value:+.2f}",
+            f"{pair.correlation.low:+.2f} to {pair.correlation.high:+.2f}",
+        )
         for pair in pairs
     ]
     return _table(("", "", "correlation", "95 %"), rows)

@@ -229,14 +229,14 @@ def _likelihood_tracks(documents: Sequence[JsonReport]) -> Iterator[_Track]:
     ]
     for family, length in dict.fromkeys(key for panels in by_report for key in panels):
         for measure in ("gain", "recovery"):
-            found: list[MeanEstimate | None] = [
+            estimates: list[MeanEstimate | None] = [
                 getattr(panels.get((family, length)), measure, None) for panels in by_report
             ]
-            if any(found):
+            if any(estimates):
                 yield _Track(
                     name=f"{family} {measure} at {length}",
-                    values=tuple(estimate.mean if estimate else None for estimate in found),
-                    intervals=tuple(estimate.interval if estimate else None for estimate in found),
+                    values=tuple(estimate.mean if estimate else None for estimate in estimates),
+                    intervals=tuple(estimate.interval if estimate else None for estimate in estimates),
                 )
 
 

@@ -1,4 +1,4 @@
-"""What the terminal shows: the summary of a run, and the results of --preflight."""
+"""The terminal output: the summary of a run, and the results of --preflight."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Worker:
         """Return the facts of this worker's engine, or of one that answered before, with the notes of all of them."""
         known = [msgspec.convert(facts, EngineFacts) for facts in self.models["model"].journal.facts]
         facts = self.facts or next(iter(known), None)
-        notes = dict.fromkeys(note for each in known for note in each.notes)
+        notes = dict.fromkeys(note for engine in known for note in engine.notes)
         return facts and replace(facts, notes=tuple(notes))
 
     def close(self) -> None:

@@ -204,9 +204,9 @@ def _converted(values: Any, table: type[Value], place: str) -> Value:
     if unknown := re.match(r"Object contains unknown field `(.*)`$", fault, re.DOTALL):
         known = known_names(unknown[1], table.__struct_encode_fields__)
         raise ValueError(f"{place} has an unknown key {unknown[1]!r}; {known}")
-    found = re.search(r"missing required field `(\w+)`|at `\$\.(\w+)", fault)
-    assert found is not None, fault
-    key = found[1] or found[2]
+    match = re.search(r"missing required field `(\w+)`|at `\$\.(\w+)", fault)
+    assert match is not None, fault
+    key = match[1] or match[2]
     name = dict(zip(table.__struct_encode_fields__, table.__struct_fields__, strict=True))[key]
     accepted = _accepted(get_type_hints(table, include_extras=True)[name])
     raise ValueError(f"{place}: {key} is {repr(values[key]) if key in values else 'missing'}; write {accepted}")

@@ -133,7 +133,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
     gates = [HEADLINE, *filter(_drives_sampling, thresholds.gates)]
     gate_hypotheses = {key: _gate_hypotheses(gates, scope, key) for key in keys}
-    tests = max(1, sum(each.threshold is not None for group in gate_hypotheses.values() for each in group))
+    tests = max(1, sum(hypothesis.threshold is not None for group in gate_hypotheses.values() for hypothesis in group))
     error, settings = 1 - thresholds.verdict.confidence, thresholds.regression
     is_confirmed = settings.population and settings.lost_here == "report"
     below = ErrorShares.of_run(error / tests / scope.series, 1) if fails_only_below(thresholds, scope) else None

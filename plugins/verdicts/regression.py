@@ -131,7 +131,7 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
         return tuple(_same_checkpoint(evaluator, *key) for key in keys)
     compared = list(evaluator.compared_panels())
     comparisons = compare_panels(compared, evaluator.measured.control_variate)
-    return tuple(_verdict(evaluator, *each, found) for each, found in zip(compared, comparisons, strict=True))
+    return tuple(_verdict(evaluator, *scored, decision) for scored, decision in zip(compared, comparisons, strict=True))
 
 
 def _same_checkpoint(evaluator: GateEvaluator, family: str, length: int) -> Verdict:
@@ -158,25 +158,25 @@ def _verdict(
     panel: Panel,
     scores: Mapping[SampleRef, float],
     baseline: Mapping[SampleRef, float],
-    found: PanelDecision,
+    decision: PanelDecision,
 ) -> Verdict:
-    test, analysis = panel.non_inferiority, found.analysis
+    test, analysis = panel.non_inferiority, decision.analysis
     assert test is not None
     # The interval excludes the loss that a pass rules out, or that a failure shows.
-    alpha = evaluator.interval_alpha((test.pass_alpha or test.alpha) if found.decision == "pass" else test.alpha)
+    alpha = evaluator.interval_alpha((test.pass_alpha or test.alpha) if decision.decision == "pass" else test.alpha)
     word, reason = _obstacle(evaluator, panel, analysis)
     settings = evaluator.thresholds.regression
     change = None
     if word is None:
         change = _measured_change(panel, scores, baseline, analysis, alpha)
-        word = found.decision or "inconclusive"
+        word = decision.decision or "inconclusive"
         known = evaluator.measured.control_variate
         if analysis.decision is None and known is not None:
             # The results of a finished baseline may end before those that are planned.
             queue = panel.queue(panel.cases)
             pairs = len(queue.weighted_means(known))
             word = "underpowered" if pairs < len(queue.clusters) and analysis.clusters == pairs else word
-        reason = _reason(settings, change, word, pairs=analysis.clusters) + _chance_text(word, found)
+        reason = _reason(settings, change, word, pairs=analysis.clusters) + _chance_text(word, decision)
     detectable = detectable_panel_loss(test, panel.queue(panel.cases), analysis.clusters)
     return Verdict(
         name=comparison_name(panel.family, panel.length),
@@ -195,8 +195,8 @@ def _verdict(
         blocking=settings.blocking,
         reason=reason,
         detectable=None if detectable is None else to_points(detectable),
-        p_value=found.p_value if change else None,
-        suspected=found.is_suspected and word == "lost here",
+        p_value=decision.p_value if change else None,
+        suspected=decision.is_suspected and word == "lost here",
     )
 
 
@@ -284,15 +284,15 @@ def _reason(settings: RegressionSettings, change: _Change, word: VerdictWord, *,
     return f"{too_few}{undecided}{moved}{place}; {allowed} ({counts})"
 
 
-def _chance_text(word: VerdictWord, found: PanelDecision) -> str:
+def _chance_text(word: VerdictWord, decision: PanelDecision) -> str:
     """Return how often an unchanged model loses as much; empty for a verdict that does not rest on it."""
-    if found.p_value is None or word not in ("fail", "lost here"):
+    if decision.p_value is None or word not in ("fail", "lost here"):
         return ""
-    is_bound = found.is_bound or found.p_value * MOST_DRAWS < 1
-    draws = _rounded(min(MOST_DRAWS, 1 / found.p_value)).replace(",", " ")
+    is_bound = decision.is_bound or decision.p_value * MOST_DRAWS < 1
+    draws = _rounded(min(MOST_DRAWS, 1 / decision.p_value)).replace(",", " ")
     chance = f"an unchanged model loses as much in {'at most ' if is_bound else ''}1 of {draws} draws"
     if word == "lost here":
-        chance += ": suspected, not failed" if found.is_suspected else ": not failed"
+        chance += ": suspected, not failed" if decision.is_suspected else ": not failed"
     return f"; {chance}"
 
 

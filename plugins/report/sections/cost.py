@@ -113,7 +113,7 @@ def _shown_seconds(seconds: Mapping[str, float]) -> str:
     total = sum(seconds.values())
     if total < LEAST_SHOWN_SECONDS:
         return ""
-    shares = [(each / total, name) for name, each in seconds.items() if each >= 0.01 * total]
+    shares = [(spent / total, name) for name, spent in seconds.items() if spent >= 0.01 * total]
     return "of the workers' time: " + ", ".join(f"{name} {share:.0%}" for share, name in sorted(shares, reverse=True))
 
 

@@ -1,4 +1,4 @@
-"""What a server did otherwise than it was asked to, as far as its replies show it."""
+"""The requests that a server did not follow, as far as its replies show it."""
 
 from __future__ import annotations
 
