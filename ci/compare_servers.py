@@ -5,9 +5,9 @@
     longctx compare --model /ckpt --base-url http://node7:8000/v1 --against '--api chat'
 
 The second form compares the server with the checkpoint, loaded on this machine. --against takes options of the run that
-is compared with; all other options are pytest's, for both runs: --lengths, --suite, -k, --api, ... The answers are
-compared sample by sample, and the log-probabilities of the gold answers where both sides give them. The same command
-continues a comparison that was stopped.
+is compared with; all other options are those of longctx run, for both runs: --lengths, --suite, -k, --api, ... The
+answers are compared sample by sample, and the log-probabilities of the gold answers where both sides give them. The
+same command continues a comparison that was stopped.
 
 Exit codes: 0 equal, or different within noise; 1 worse, or an error in a run; 3 not comparable; 4 wrong use.
 """

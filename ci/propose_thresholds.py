@@ -1,7 +1,7 @@
 """Propose thresholds from the reports of accepted checkpoints: `longctx thresholds REPORT...`.
 
-With --yardstick REPORT instead: write a yardstick for `pytest --yardstick FILE`, the scores of a reference checkpoint
-that was measured on the same text as the checkpoints to come.
+With --yardstick REPORT instead: write a yardstick for `longctx run --yardstick FILE`, the scores of a reference
+checkpoint that was measured on the same text as the checkpoints to come.
 
 Give the JSON reports in the order of the checkpoints. A proposed level is the lowest end of their intervals: the worst
 checkpoint was still shown to reach it. The allowed drop is twice the largest fall from one accepted checkpoint to the

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 import time
@@ -21,6 +20,7 @@ from msgspec import structs
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible, visible_data, visible_line
+from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, Option
 from longctx.plugins.options import usage_error
 from longctx.plugins.report.document import document
@@ -88,7 +88,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if EVALUATION not in config.stash:
         return
     controller, (started, clock) = config.stash[CONTROLLER], config.stash[START]
-    command = shlex.join(["pytest", *map(str, config.invocation_params.args)])
+    command = typed_command([str(word) for word in config.invocation_params.args])
     # A user name and a password in an address are left out.
     command = re.sub(r"(?<=://)[^/@\s]+@", "", command)
     summary = RunSummary(

@@ -4,8 +4,8 @@
 
 A noisy binary search over the checkpoints on one case: the case that lost most, or the one of --case or --gate. Steps
 answer samples on which the endpoints differ, and more of them where answers flip. The result is a step or a range of
-steps, with the probability that the run became worse there. All other options are pytest's: --lengths, -k, -n, ... The
-same command continues a search that was stopped.
+steps, with the probability that the run became worse there. All other options are those of longctx run: --lengths, -k,
+-n, ... The same command continues a search that was stopped.
 
 Exit codes: 0 the first bad step, or a range of steps with it, was found; 1 no loss is shown; 2 the first bad step may
 also be a step that could not be measured; 3 the endpoints could not be compared; 4 wrong use. With --test, the codes

@@ -4,8 +4,9 @@
 
 The watch waits until a checkpoint is complete, runs the gates on it, compares it with an anchor and, where that is
 better by more than the allowed loss, with the last good one, and notifies you of a failure. All other options are
-pytest's: --lengths, -k, -n, --budget, ... With --seed step, every checkpoint has other samples. A restart continues:
-the history is in OUT/history.jsonl, the finished samples are in the journal. One watch at a time measures into OUT.
+those of longctx run: --lengths, -k, -n, --budget, ... With --seed step, every checkpoint has other samples. A restart
+continues: the history is in OUT/history.jsonl, the finished samples are in the journal. One watch at a time measures
+into OUT.
 
 Ends with Ctrl-C or SIGTERM, and with --once when every complete checkpoint is measured. Exit codes: 0 all checkpoints
 on disk were accepted, or with --once another watch measures into OUT; 1 one was not accepted; 4 wrong use.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -14,6 +15,10 @@ from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import PATH_OPTIONS
 
 CONFTEST = "conftest.py"
+# Arguments that a process of pytest gets besides those of the user.
+_OF_SUITE = ("-c", str(SUITE / "pyproject.toml"), "--rootdir", str(SUITE))
+_EVERYTHING = (str(SUITE / CONFTEST), str(SUITE / CASES_DIRECTORY))
+_NO_IMPORT_PATH = ("--override-ini", "pythonpath=")
 # The word after these options of pytest is their value, even if it looks like the id of a test.
 TAKING_IDS = ("-k", "-m", "-p", "--deselect")
 
@@ -81,12 +86,20 @@ def pytest_command(arguments: Sequence[str]) -> list[str]:
     missing = CONFTEST if has_gate else CASES_DIRECTORY
     everything = [] if has_case else [str(SUITE / missing)]
     # The import path of a clone would give the folders of an installed package a second name.
-    import_path = [] if IS_CLONE else ["--override-ini", "pythonpath="]
+    import_path = () if IS_CLONE else _NO_IMPORT_PATH
     # Without -P, modules of the current directory could take the place of those of the suite.
-    return [
-        sys.executable, "-P", "-m", "longctx.suite", "-c", str(SUITE / "pyproject.toml"), "--rootdir", str(SUITE),
-        *import_path, *words, *everything,
-    ]  # fmt: skip
+    return [sys.executable, "-P", "-m", "longctx.suite", *_OF_SUITE, *import_path, *words, *everything]
+
+
+def typed_command(words: Sequence[str]) -> str:
+    """Return the command line that a user typed, given the arguments of its process of pytest."""
+    if tuple(words[: len(_OF_SUITE)]) != _OF_SUITE:
+        return shlex.join(["pytest", *words])
+    words = words[len(_OF_SUITE) :]
+    if tuple(words[: len(_NO_IMPORT_PATH)]) == _NO_IMPORT_PATH:
+        words = words[len(_NO_IMPORT_PATH) :]
+    own = [word.removeprefix(f"{SUITE}/") if "::" in word else word for word in words if word not in _EVERYTHING]
+    return shlex.join(["longctx", "run", *own])
 
 
 def join_path_options(arguments: Sequence[str]) -> list[str]:

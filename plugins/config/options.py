@@ -244,7 +244,6 @@ def _added_engines() -> Collection[str]:
 
 _ENDPOINTS = _not_in_a_search("use --good, --bad and --checkpoints")
 _RESULTS = _not_in_a_search("its results are in --out")
-_PYTEST = _not_in_a_search("and use pytest itself")
 _OUT = _set_by_watch("use --out")
 _ONE = _OptionRefusal(
     reason="every checkpoint would overwrite it",
@@ -405,16 +404,17 @@ OPTIONS: tuple[Option, ...] = (
         is_valid=lambda number: 0 < number < math.inf, accepted="a number of minutes above 0, such as 30 or 2.5",
         page="minutes from the start after which no further sample is started; open verdicts become inconclusive"),
     Option(flag="--preflight", kind="flag", key=None, section="What is measured",
-        help="check all samples of the run without loading a model", watch=_set_by_watch("use pytest itself"),
-        bisect=_PYTEST, measure=_not_in_python("use longctx preflight")),
+        help="check all samples of the run without loading a model", watch=_set_by_watch("use longctx preflight"),
+        bisect=_not_in_a_search("and use longctx preflight"), measure=_not_in_python("use longctx preflight")),
     Option(flag="--plan", kind="flag", key=None, section="What is measured",
         help="print cases, tokens and memory; load no model and run nothing",
-        watch=_set_by_watch("use pytest itself"), bisect=_PYTEST, measure=_not_in_python("use longctx plan")),
+        watch=_set_by_watch("use longctx plan"), bisect=_not_in_a_search("and use longctx plan"),
+        measure=_not_in_python("use longctx plan")),
     Option(flag="--invariance", kind="flag", section="What is measured",
         help="check first that caches, chunks and batches change no answer",
         page="check first that caches, chunks and batches change no answer; of a server, that its cache, the order of "
         "requests and requests at the same time do not",
-        bisect=_not_in_a_search("and check the engine once with pytest --model CKPT --invariance"), measure=_RUN),
+        bisect=_not_in_a_search("and check the engine once with longctx run --model CKPT --invariance"), measure=_RUN),
     Option(flag="--report-json", kind="file", metavar="FILE", table="reports", key="json", writes="report",
         section="What is written", help="write the report as JSON",
         page="the report; its schema is `plugins/report/schema.json`",

@@ -33,7 +33,7 @@ class _CommandError(ValueError):
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns exit code 0, or 4 after one line about a wrong argument or an unusable directory."""
     parser = CommandParser(prog="longctx journal", description=__doc__)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory given to pytest as --journal")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of --journal")
     parser.add_argument("--prune", metavar="30d", help="delete subjects not written for this time (30d, 12h; 0d: all)")
     parser.add_argument("--model", metavar="NAME", help="only this model")
     parser.add_argument("--dry-run", action="store_true", help="show the deletions of --prune without making them")
@@ -49,9 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
                 raise _CommandError(f"--prune: cannot read {options.prune!r}; write 30d or 12h, or 0d for everything")
             least_seconds = int(age[1]) * UNIT_SECONDS[age[2]]
         if not os.path.isdir(directory):
-            raise _CommandError(f"DIR: {directory} is not a directory; give the directory given to pytest as --journal")
+            raise _CommandError(f"DIR: {directory} is not a directory; give the directory of --journal")
         if not is_journal(directory):
-            raise _CommandError(f"DIR: {directory} is not a journal; give the directory given to pytest as --journal")
+            raise _CommandError(f"DIR: {directory} is not a journal; give the directory of --journal")
         subjects = subject_directories(directory)
         if options.model is not None:
             models = ", ".join(sorted({_printable(item.subject.model) for item in subjects})) or "none"

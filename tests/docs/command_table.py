@@ -167,32 +167,32 @@ COMMAND_RUNS = {
     "longctx calibration OUT": CommandRun(writes="OUT/model.safetensors"),
     "pytest --help": CommandRun(shows="long-context evaluation:"),
     # Runs of the suite that need more than a model; all others are measured as they are.
-    "pytest --model ckpt --data-dir DIR": CommandRun(
+    "longctx run --model ckpt --data-dir DIR": CommandRun(
         small="--suite helmet --lengths 4k --samples 1 -k ruler_niah_multivalue", codes=(0, 1),
         needs=(checkpoint("ckpt"), published_data), shows="ruler_niah_multivalue",
     ),
-    "LONGCTX_JUDGE_KEY=... pytest": CommandRun(
+    "LONGCTX_JUDGE_KEY=... longctx run": CommandRun(
         small="--lengths 4k --samples 1 -k multi_lexsum", needs=(random_checkpoint, published_data, judge),
         shows="multi_lexsum +[1-9]",
     ),
-    "pytest --model ckpt --suite helmet --data-dir DIR --nli-model": CommandRun(
+    "longctx run --model ckpt --suite helmet --data-dir DIR --nli-model": CommandRun(
         small="--lengths 4k --samples 1 -k asqa", needs=(random_checkpoint, published_data), shows=r"asqa +\d",
     ),
-    "pytest --model PATH --suite helmet --data-dir DIR --prompts helmet.toml": CommandRun(
+    "longctx run --model PATH --suite helmet --data-dir DIR --prompts helmet.toml": CommandRun(
         small="--lengths 4k --samples 1 -k json_kv", needs=(checkpoint("PATH"), published_data, helmet_clone),
         before="longctx prompts helmet --from HELMET --to helmet.toml", shows="json_kv",
     ),
-    "pytest --model ckpt --tasks longbench": CommandRun(
+    "longctx run --model ckpt --tasks longbench": CommandRun(
         small="--lengths 4k --samples 1 -k longbench_trec", needs=(checkpoint("ckpt"), longbench), codes=(0, 1),
         shows="longbench_trec",
     ),
-    "pytest --model calibration:4k --tasks contracts.toml": CommandRun(needs=(contracts,), shows=r"all +1 +\d+ "),
-    "pytest --model path/to/ckpt --yardstick": CommandRun(
+    "longctx run --model calibration:4k --tasks contracts.toml": CommandRun(needs=(contracts,), shows=r"all +1 +\d+ "),
+    "longctx run --model path/to/ckpt --yardstick": CommandRun(
         small=NEEDLE, needs=(checkpoint("path/to/ckpt"),), shows=r"niah_single_2 +\*? +100.0", codes=(0, 1),
         before="pytest --model calibration:4k --suite ruler --lengths 4k --samples 1 --report-json out/reference.json;"
         " longctx thresholds --yardstick out/reference.json > own.toml",
     ),
-    "pytest --model step_2000 --baseline step_1000": CommandRun(
+    "longctx run --model step_2000 --baseline step_1000": CommandRun(
         small=NEEDLE, needs=(checkpoint("step_1000", "step_2000"),), codes=(0, 1), shows="baseline +.*step_1000",
         before=f"pytest --model step_1000 {NEEDLE} --report-json step_1000.json || true",
     ),
@@ -214,18 +214,18 @@ COMMAND_RUNS = {
     "longctx run --model runs/a/iter_0001000 --convert '/opt/megatron": CommandRun(
         small=NEEDLE, needs=(megatron,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
-    "pytest --model /ckpt --serve": CommandRun(
+    "longctx run --model /ckpt --serve": CommandRun(
         small=NEEDLE, needs=(vllm,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
     "longctx compare --model /ckpt": CommandRun(small=NEEDLE, needs=(needle_server,), shows="verdict +equal"),
-    "pytest --model /ckpt --base-url": CommandRun(
+    "longctx run --model /ckpt --base-url": CommandRun(
         small=NEEDLE, needs=(needle_server,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
     "ray job submit --working-dir . -- python -m longctx.ci.ray": CommandRun(
         small=f"{NEEDLE} --engine hf", needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1),
         writes="shared/report.json",
     ),
-    "ray job submit --working-dir . -- pytest": CommandRun(
+    "ray job submit --working-dir . -- longctx run": CommandRun(
         small=NEEDLE, needs=(ray, vllm), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
     "python -m longctx.ci.ray --workers 8 -- ...": CommandRun(

@@ -183,8 +183,8 @@ def test_foreign_files_are_never_deleted(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{}/none"], "DIR: {}/none is not a directory; give the directory given to pytest as --journal"),
-        (["{}/empty"], "DIR: {}/empty is not a journal; give the directory given to pytest as --journal"),
+        (["{}/none"], "DIR: {}/none is not a directory; give the directory of --journal"),
+        (["{}/empty"], "DIR: {}/empty is not a journal; give the directory of --journal"),
         (["{}", "--prune", "30"], "--prune: cannot read '30'; write 30d or 12h, or 0d for everything"),
         (["{}", "--prune=-1d"], "--prune: cannot read '-1d'; write 30d or 12h, or 0d for everything"),
         (["{}", "--dry-run"], "--dry-run: has no effect without --prune; add --prune 30d"),
