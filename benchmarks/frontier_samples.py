@@ -58,7 +58,8 @@ DEVIATIONS = 4.0
 # third or later of twelve; one of two documents suffices for another. None: all evidence counts, or parts of it do.
 QUARTERS: Mapping[str, float | None] = {
     "world_two_facts": 0.3, "world_three_facts": 0.3, "ladder_qa_easy": 0.44, "graph": None, "count": None,
-    "latent_list": None, "route": None,
+    "latent_list": None, "route": None, "path_traversal": None, "countdown": None, "belief_tracking": None,
+    "table_extraction": None,
 }  # fmt: skip
 # Tasks whose depths are not uniform, because the decisive fact cannot come first.
 LATE = ("world_two_facts", "world_three_facts")

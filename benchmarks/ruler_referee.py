@@ -149,8 +149,10 @@ def measured(checkpoint: str, folder: Path, *arguments: str) -> list[dict[str, A
     """Run the suite and return its samples with their answers and scores."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "samples.jsonl"
+    # The file of an earlier run must not pass for this one's. Its journal stays, so that this run continues it.
+    file.unlink(missing_ok=True)
     command = [
-        sys.executable, "-m", "longctx.cli", "run", "--model", checkpoint, "--scoring", "paper", "--full",
+        sys.executable, "-m", "longctx", "run", "--model", checkpoint, "--scoring", "paper", "--full",
         "--journal", str(folder / "journal"), "--samples-jsonl", str(file), *arguments,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)

@@ -226,6 +226,67 @@ def _route(task: str, context: str, question: str) -> Answers:
     return tuple(answer[1:])
 
 
+def _path(task: str, context: str, question: str) -> Answers:
+    onward = {start: (by, end) for by, start, end in re.findall(r"A (\w+) goes from (\w+) to (\w+)\.", context)}
+    town, last = re.findall(r"from (\w+) to (\w+),", question)[0]
+    lines = []
+    while town != last:
+        by, end = onward[town]
+        lines.append(f"From {town}, take a {by} to {end}.")
+        town = end
+    return tuple(lines)
+
+
+def _countdown(task: str, context: str, question: str) -> Answers:
+    """Return the first solution in the order that the prompt prescribes."""
+    number = re.findall(r"problem (\d+)", question)[0]
+    [(shown, target)] = re.findall(rf"^Problem {number}: \[(.*)\], target (\d+)$", context, re.MULTILINE)
+    return _solution([int(one) for one in shown.split(", ")], int(target))
+
+
+def _solution(numbers: list[int], target: int) -> Answers:
+    for first in range(len(numbers)):
+        for second in range(first + 1, len(numbers)):
+            high, low = max(numbers[first], numbers[second]), min(numbers[first], numbers[second])
+            rest = numbers[:first] + numbers[first + 1 : second] + numbers[second + 1 :]
+            for sign in "+-*/":
+                if sign == "/" and (low == 0 or high % low):
+                    continue
+                result = {"+": high + low, "-": high - low, "*": high * low, "/": high // (low or 1)}[sign]
+                found = _solution([result, *rest], target) if rest and result < 2000 else ()
+                if found or (not rest and result == target):
+                    return f"{high} {sign} {low} = {result}", *found
+    return ()
+
+
+def _beliefs(task: str, context: str, question: str) -> Answers:
+    person, thing = re.findall(r"Where does (\w+) believe the (\w+)", question)[0]
+    room = spot = belief = ""
+    lines = []
+    for number, event in enumerate(re.findall(r"^Step \d+: (.*)$", context, re.MULTILINE)):
+        if not re.search(rf"\b({person}|{thing})\b", event):
+            continue
+        if moved := re.search(rf"{person} (?:is in|goes to) the (\w+)\.", event):
+            room = moved[1]
+        if carried := re.search(rf"{thing} (?:is on|to) the (\w+'s \w+)\.", event):
+            spot = carried[1]
+        seen = spot.startswith(f"{room}'s")
+        belief = spot if seen else belief or "none"
+        lines.append(
+            f"- Step {number}: {person} in the {room}; {thing} on the {spot}; "
+            f"seen: {'yes' if seen else 'no'}; belief: {belief}"
+        )
+    return tuple(lines)
+
+
+def _rows(task: str, context: str, question: str) -> Answers:
+    city = re.findall(r"city (\w+),", question)[0]
+    cells = [re.findall(r"<td>(.*?)</td>", line) for line in context.splitlines()]
+    return tuple(
+        "\t".join(cell or "N/A" for cell in (name, trade, year)) for name, town, year, trade in cells if town == city
+    )
+
+
 RECOUNTS: Mapping[str, Callable[[str, str, str], Answers]] = {
     "graph_": _graph,
     "mrcr_": _conversation,
@@ -238,4 +299,8 @@ RECOUNTS: Mapping[str, Callable[[str, str, str], Answers]] = {
     "latent_list": _program,
     "not_in_text": _options,
     "route": _route,
+    "path_traversal": _path,
+    "countdown": _countdown,
+    "belief_tracking": _beliefs,
+    "table_extraction": _rows,
 }
