@@ -32,7 +32,6 @@ from benchmarks.kill_ci import GATES, computed_again
 from longctx.ci.watch.lock import LOCK
 from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.installation import SUITE as REPOSITORY
-from tests.helpers.preloaded import preloaded, start_server
 
 LATEST_START_SECONDS = 20.0
 TIMEOUT_SECONDS = 600.0
@@ -50,9 +49,10 @@ class Round:
     def start(self, *, once: bool) -> subprocess.Popen[bytes]:
         """Start a watch, whose output is appended to a file."""
         command = [
-            str(preloaded("longctx")), "watch", str(self.run), "--every", "1s", "--out", f"{self.folder}/out",
-            "--journal", f"{self.folder}/journal", "--thresholds", f"{self.folder}/gates.toml", "--lengths", "256",
-            "--samples", "24", "-k", "single_2", "--on-failure", f'echo "$LONGCTX_STEP" >> {self.folder}/notified',
+            str(Path(sys.executable).with_name("longctx")), "watch", str(self.run), "--every", "1s",
+            "--out", f"{self.folder}/out", "--journal", f"{self.folder}/journal",
+            "--thresholds", f"{self.folder}/gates.toml", "--lengths", "256", "--samples", "24", "-k", "single_2",
+            "--on-failure", f'echo "$LONGCTX_STEP" >> {self.folder}/notified',
             *(["--once"] if once else []), *(["--launch", self.launch] if self.launch else []),
         ]  # fmt: skip
         with (self.folder / "output").open("ab") as output:
@@ -156,8 +156,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--launch", metavar="TEMPLATE", help="that of longctx watch")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
-    # A directory that all nodes of a scheduler see.
-    start_server()
     root = Path(tempfile.mkdtemp(prefix="disturbed-watches-"))
     run = root / "run"
     for step, spec in ((1, "512"), (2, "512-blind=0.99")):
