@@ -13,7 +13,7 @@ PYTEST := $(VENV)/bin/pytest --dist loadfile --no-loadscope-reorder --hypothesis
 # The tests start hundreds of Python processes; without bytecode every one of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check fast test whole pages goldens lint types examples site wheel
+.PHONY: demo check fast test whole loops pages goldens lint types examples site wheel
 
 demo: $(READY)
 	mkdir -p $(OUT)
@@ -32,7 +32,11 @@ test: lint
 
 # Three workers keep two cores busy while some tests wait, for example for the second attempt at a request.
 whole: $(READY)
-	$(PYTEST) -n 3 tests
+	$(PYTEST) -n 3 tests -m "not whole_loop"
+
+# Loops of several programs, half a minute each: watches and their searches, recipes, schedulers, kills, job arrays.
+loops: $(READY)
+	$(PYTEST) -n 3 tests -m whole_loop
 
 # Every command that the pages show, on small models, with few samples.
 pages: $(READY)

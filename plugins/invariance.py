@@ -56,9 +56,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """Put the check first; -k and -m select cases, and leave it out only if they select no case and not the check."""
-    checks = [item for item in items if item.path.name == TEST_FILE]
+    # A test file of the user may have the same name.
+    checks = [item for item in items if item.path == config.rootpath / CASES_DIRECTORY / TEST_FILE]
     is_alone = len(checks) == len(items)
     yield
     if items or is_alone:

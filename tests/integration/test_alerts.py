@@ -63,6 +63,7 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
+@pytest.mark.whole_loop
 def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(run: Run) -> None:
     for step in range(1, 5):
         run.add_step(step, blind=0.6 if step >= 3 else 0.0)

@@ -49,6 +49,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     }
 
 
+@pytest.mark.whole_loop
 def test_an_array_computes_at_most_a_twentieth_more_samples_than_one_process(
     settings: dict[str, str], tmp_path: Path
 ) -> None:

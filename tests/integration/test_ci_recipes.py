@@ -93,6 +93,7 @@ def junit(file: Path) -> dict[str, list[str]]:
             for case in ElementTree.parse(file).findall(".//testcase")}  # fmt: skip
 
 
+@pytest.mark.whole_loop
 def test_the_github_recipe_gates_a_checkpoint(clone: Clone) -> None:
     job = parsed(GITHUB)["jobs"]["gates"]
     settings = {name: str(value) for name, value in job["env"].items()} | EDITED | {"BASELINE": "", "OUT": "out/github"}
@@ -105,6 +106,7 @@ def test_the_github_recipe_gates_a_checkpoint(clone: Clone) -> None:
     assert "calibration:full" in (clone.folder / "summary.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.whole_loop
 def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> None:
     """Compare with a checkpoint as the baseline, whose answers may be in the journal already."""
     recipe = parsed(GITLAB)
@@ -119,6 +121,7 @@ def test_the_gitlab_recipe_fails_a_checkpoint_that_is_worse(clone: Clone) -> Non
     assert GATE in (out / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.whole_loop
 def test_the_smoke_recipe_passes_a_sound_checkpoint(clone: Clone) -> None:
     few = {"PYTEST_ADDOPTS": shlex.join(UNRELATED_PLUGINS) + " -k niah_single"} | {"SAMPLES": "4", "OUT": "out/smoke"}
     settings = EDITED | {"THRESHOLDS": "ci/recipes/smoke.toml"}
@@ -128,6 +131,7 @@ def test_the_smoke_recipe_passes_a_sound_checkpoint(clone: Clone) -> None:
     assert junit(clone.folder / "out" / "smoke" / "smoke.xml")["gate[retrieval at 512]"] == []
 
 
+@pytest.mark.whole_loop
 def test_the_slurm_epilogue_measures_new_checkpoints_once(clone: Clone, tmp_path: Path) -> None:
     build(parse_spec("full-blind=0.9-step=7"), tmp_path / "step-7")
     few = [*shlex.split(SELECTED), "--every", "0.5s"]
@@ -141,6 +145,7 @@ def test_the_slurm_epilogue_measures_new_checkpoints_once(clone: Clone, tmp_path
     assert (again.returncode, "measuring" in again.stdout, "notified of" in again.stdout) == (1, False, False)
 
 
+@pytest.mark.whole_loop
 def test_the_slurm_gate_evaluates_the_journal_of_the_array(clone: Clone) -> None:
     options = f"--suite ruler --lengths 512 --thresholds {EDITED['THRESHOLDS']}"
     (clone.folder / "settings.sh").write_text(

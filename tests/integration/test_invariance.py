@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from longctx.fixtures.records.report import report_from
 from longctx.plugins.report.sections.invariance import failed_properties
+from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import calibration_checkpoint, completed_run, run_pytest
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, needles_within
 
@@ -22,6 +25,7 @@ above = 50
 """
 
 
+@pytest.mark.whole_loop
 def test_a_fault_that_no_score_shows_fails_its_properties_in_every_report(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -107,3 +111,11 @@ def test_a_selection_of_nothing_is_no_check_that_passed(tmp_path: Path) -> None:
     assert run.exit_code == pytest.ExitCode.NO_TESTS_COLLECTED
     assert "nothing selected: -k 'niah_sinlge' matches none" in run.output
     assert "did you mean 'niah_single_" in run.output
+
+
+def test_a_file_of_the_same_name_is_no_check() -> None:
+    """Tests beside the suite that have the name of its file, like those of this one, are narrowed like all others."""
+    words = ["--collect-only", "-q", "-k", "selection_of_nothing", __file__]
+    found = subprocess.run([preloaded("pytest"), *words], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    names = [line.partition("::")[2] for line in found.stdout.splitlines() if "::" in line]
+    assert names == ["test_a_selection_of_nothing_is_no_check_that_passed"]

@@ -67,6 +67,7 @@ def test_pytest_still_takes_the_value_of_an_unknown_option_for_a_test_directory(
     assert rootdir != REPOSITORY
 
 
+@pytest.mark.whole_loop
 def test_workers_find_the_suite_although_the_run_creates_its_journal_first(tmp_path: Path) -> None:
     command = [str(preloaded("pytest")), "--model", "calibration:512", "--lengths", "512", "--samples", "1", "-n", "2"]
     ended = subprocess.run(

@@ -93,6 +93,7 @@ def undisturbed(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.json"
 
 
+@pytest.mark.whole_loop
 def test_the_same_command_gives_the_same_report_after_signals(undisturbed: Path, tmp_path: Path) -> None:
     signals = [("worker", SIGKILL), ("worker", SIGSTOP), ("all", SIGKILL)]
     report, received, repeated = run_with_kills(tmp_path, signals, random.Random(f"{RUN}"), most=40)

@@ -124,6 +124,7 @@ def paired_differences(ended: CompletedRun) -> list[tuple[int, float]]:
     return [(case["pairs"], case["difference"]) for case in cases if case["pairs"]]
 
 
+@pytest.mark.whole_loop
 @serves
 def test_four_processes_on_one_journal_send_every_sample_to_the_server_once(
     url: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

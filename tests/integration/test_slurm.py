@@ -22,7 +22,7 @@ from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.servers import forget_keys, served_needles
 
 REASON = slurm_cluster.missing()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.whole_loop]
 # Slurm starts a requeued task two minutes later, and a search starts the suite a dozen times.
 LONG = pytest.mark.skipif("LONGCTX_SLURM" not in os.environ, reason="LONGCTX_SLURM=1 runs it")
 SAMPLES = 24

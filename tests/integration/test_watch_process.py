@@ -100,6 +100,7 @@ def folder(tmp_path: Path) -> Folder:
     return folder
 
 
+@pytest.mark.whole_loop
 def test_watches_of_one_folder_that_start_together_measure_and_notify_once(folder: Folder) -> None:
     processes = [folder.start(name, "--once", "--launch", "sh -c '{command}'") for name in ("1", "2")]
     codes = [process.wait(120) for process in processes]
@@ -111,6 +112,7 @@ def test_watches_of_one_folder_that_start_together_measure_and_notify_once(folde
     assert folder.notified == ["1"]
 
 
+@pytest.mark.whole_loop
 def test_a_watch_that_waits_goes_on_when_the_other_one_is_killed(folder: Folder) -> None:
     first = folder.start("first")
     folder.wait_for("step 1: fail", "first")

@@ -102,6 +102,7 @@ def test_runs_of_others_load_nothing_of_the_suite(command: Path, tmp_path: Path)
     assert (ended.returncode, "1 passed" in ended.stdout) == (0, True), ended.stdout + ended.stderr
 
 
+@pytest.mark.whole_loop
 def test_the_installed_command_measures_from_any_directory(command: Path, tmp_path: Path) -> None:
     """Modules in the working directory that are named as those of the suite change nothing."""
     for name in ("fixtures", "plugins", "ci"):
