@@ -6,8 +6,8 @@ The report is that of a copy of CKPT in which the rotary dimensions of a quarter
 order, compared with CKPT on two needle tasks at 1024 tokens. The curve is that of CKPT on the same tasks from 512 to
 4096 tokens. The watch measures every third of ten calibration checkpoints, of which the last five miss more keys; its
 alert starts a search among the steps that it skipped. Runs continue from the journal in --work, and paths of the
-machine do not appear in the pages. Two pictures of the report, light and dark, are drawn by Chromium if it is
-installed.
+machine do not appear in the pages. Pictures of the report and of the curve, light and dark, are drawn by Chromium if it
+is installed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,8 @@ COMPARISON = (
     "--samples", "200", "--journal", "journal",
 )  # fmt: skip
 CURVE = (
-    "run", "--model", SOUND, "--suite", "ruler", "--lengths", "1k,2k", *TASKS, "--samples", "10", "--full",
+    "run", "--model", SOUND, "--suite", "ruler", "--lengths", "512,1k,2k,4k", *TASKS, "--samples", "10",
+    "--full",
     "--journal", "journal",
 )  # fmt: skip
 WATCH = (
@@ -45,8 +47,10 @@ WATCH = (
 )  # fmt: skip
 # Steps of the watched run, the first bad one, and the shares of keys that checkpoints miss before and after it.
 STEPS, FIRST_BAD, MISSED = range(1000, 11000, 1000), 6000, ("0.1", "0.4")
-# Pixels of the pictures, and how many of them are one pixel of the page.
-WIDTH, HEIGHT, SCALE = 1160, 700, 1.5
+# The sections of a page that its picture shows, empty for its beginning, and the size in pixels of the page.
+PICTURES = {"report": ((), 1160, 414), "curve": (("depths", "failures"), 640, 640)}
+# How many pixels of a picture are one pixel of the page.
+SCALE = 1.5
 
 
 def longctx(work: Path, *arguments: str, codes: Sequence[int] = (0,)) -> str:
@@ -69,9 +73,10 @@ def compare(checkpoint: Path, work: Path) -> None:
 
 
 def curve(checkpoint: Path, work: Path) -> None:
-    """Measure the checkpoint from short to long, and keep its report and output."""
+    """Measure the checkpoint from short to long, and keep its report, output and pictures."""
     prepare(checkpoint, work)
     measure(work, "curve", CURVE, code=0)
+    picture(EXAMPLES / "curve.html")
 
 
 def prepare(checkpoint: Path, work: Path) -> None:
@@ -128,24 +133,34 @@ def copy(page: Path, target: Path, work: Path) -> None:
 
 
 def picture(page: Path) -> None:
-    """Write the top of a page as it looks in light and in dark."""
+    """Write a part of a page as it looks in light and in dark."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         print("no pictures: chromium is not installed")
         return
+    sections, width, height = PICTURES[page.stem]
+    text = page.read_text(encoding="utf-8")
+    if sections:
+        shown = "".join(f":not(#{name})" for name in sections)
+        # The page allows its own styles only.
+        text = re.sub(r"<meta http-equiv[^>]*>", "", text)
+        text = text.replace("</head>", f"<style>body>:not(main),main>{shown}{{display:none}}</style></head>")
+    part = page.with_name("part.html")
+    part.write_text(text, encoding="utf-8")
     for value, scheme in enumerate(("dark", "light")):
         drawn = page.with_name("drawn.png")
         subprocess.run(
             [
                 browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                 f"--blink-settings=preferredColorScheme={value}", f"--force-device-scale-factor={SCALE}",
-                f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={drawn}", page.resolve().as_uri(),
+                f"--window-size={width},{height}", f"--screenshot={drawn}", part.resolve().as_uri(),
             ],
             check=True, capture_output=True,
         )  # fmt: skip
         image = Image.open(io.BytesIO(drawn.read_bytes()))
         image.save(page.with_name(f"{page.stem}-{scheme}.webp"), quality=80, method=6)
         drawn.unlink()
+    part.unlink()
 
 
 def print_practice() -> None:

@@ -16,6 +16,12 @@ CROSS = "\u00d7"
 CAP = 6
 """Half the width of the ends of an interval."""
 COLOURS = {"good": "#1b7f3b", "bad": "#b3261e", "skipped": "#8a8a8a"}
+PAPER, INK, SHADE, SOFT = "#fff", "#1b1f24", "#f6d5d2", "#555"
+DARK = {
+    PAPER: "#1b1f25", INK: "#e8eaed", SHADE: "#4d2c27", SOFT: "#a2abb6", COLOURS["good"]: "#4fcfa9",
+    COLOURS["bad"]: "#ff9168",
+}  # fmt: skip
+"""The colour on a dark screen for each colour of the chart that needs another one there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +51,20 @@ def difference_svg(
     """
     x, y = _scales(differences, dashed)
     bottom = HEIGHT - BOTTOM
+    dark = "".join(
+        f':is(.differences,.differences *)[{attribute}="{colour}"]{{{attribute}:{other}}}'
+        for colour, other in DARK.items()
+        for attribute in ("fill", "stroke")
+    )
     drawn = [
-        element("rect", width=WIDTH, height=HEIGHT, fill="white"),
+        element("style", Markup(f"@media screen and (prefers-color-scheme:dark){{{dark}}}")),
+        element("rect", width=WIDTH, height=HEIGHT, fill=PAPER),
         element("text", title, x=LEFT, y=24, font_size=15),
     ]
     if shaded_steps is not None:
         start, end = (x(step) for step in shaded_steps)
         drawn.append(
-            element("rect", x=start, y=TOP, width=max(2.0, end - start), height=bottom - TOP, fill="#f6d5d2")
+            element("rect", x=start, y=TOP, width=max(2.0, end - start), height=bottom - TOP, fill=SHADE)
         )  # fmt: skip
         anchor = "end" if end > WIDTH / 2 else "start"
         label = f"first bad step {shaded_steps[1]}"
@@ -67,11 +79,12 @@ def difference_svg(
     drawn += [
         element("text", f"{min(steps)}", x=LEFT, y=HEIGHT - 32),
         element("text", f"{max(steps)}", x=WIDTH - RIGHT, y=HEIGHT - 32, text_anchor="end"),
-        element("text", caption, x=LEFT, y=HEIGHT - 10, fill="#555"),
+        element("text", caption, x=LEFT, y=HEIGHT - 10, fill=SOFT),
     ]
     whole = element(
         "svg", *drawn,
         xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", font_family="sans-serif", font_size=12,
+        class_="differences", fill=INK,
     )  # fmt: skip
     return f"{whole}\n"
 

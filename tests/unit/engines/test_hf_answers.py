@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,21 @@ def test_a_model_that_continues_a_cache_inexactly_reads_whole_prompts(saved: Sav
     model.register_forward_pre_hook(corrupt_continuation, with_kwargs=True)
     mode = prefill.exact_prefill_mode(engine.forward, "sdpa")
     assert (mode.description, mode.allows_chunks, mode.chunk_tokens(5000)) == ("whole", False, 5000)
+
+
+def test_a_model_whose_cache_has_its_new_name_answers_the_same(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers 5.24 calls the argument `cache`, and before that it was `past_key_values`."""
+    known, ids = engine_of(saved("llama")).forward, torch.arange(12)[None]
+    _, expected = known.prefill(ids, chunk_tokens=5)
+    forward, old = known.model.forward, "past_key_values"
+
+    def renamed(*, input_ids: Any, cache: Any, use_cache: bool, logits_to_keep: int) -> Any:
+        name = old if old in inspect.signature(forward).parameters else "cache"
+        return forward(input_ids=input_ids, use_cache=use_cache, logits_to_keep=logits_to_keep, **{name: cache})
+
+    monkeypatch.setattr(known.model, "forward", renamed)
+    _, logits = prefill.CachedForward(known.model).prefill(ids, chunk_tokens=5)
+    assert torch.equal(logits, expected)
 
 
 def test_chunks_grow_with_the_prompt_and_follow_from_its_length_alone(saved: Saved) -> None:
