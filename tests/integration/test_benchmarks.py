@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,13 +35,18 @@ def test_flops_count_weights_and_causal_attention() -> None:
 def test_a_tiny_session_measures_every_part_that_starts_no_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parts = ("exactness", "prefill", "decode", "batches")
+    parts = ("exactness", "prefill", "decode", "rows", "sharing", "batches")
     assert gpu_session.main(["--tiny", "--out", str(tmp_path), "--parts", ",".join((*parts, "faults"))]) == 0
     measured = {part["name"]: part for part in json.loads((tmp_path / "gpu_session.json").read_text())["parts"]}
     assert {name: part["problem"] for name, part in measured.items()} == dict.fromkeys(parts, "") | {
         "faults": "not measured: needs --checkpoint"
     }
-    assert all(row["tokens_per_second"] > 0 for name in parts[1:] for row in measured[name]["rows"])
+    assert all(
+        row["tokens_per_second"] > 0
+        for name in ("prefill", "decode", "rows", "batches")
+        for row in measured[name]["rows"]
+    )
+    assert [row["reused"] > 0 for row in measured["sharing"]["rows"]] == [False, True]
     assert "## batches" in (tmp_path / "gpu_session.md").read_text()
     capsys.readouterr()
     assert gpu_session.main(["--tiny", "--worker"]) == 0
@@ -50,8 +57,22 @@ def test_a_part_that_fails_or_comes_too_late_leaves_its_reason() -> None:
     def fail() -> list[gpu_session.Row]:
         raise RuntimeError("CUDA out of memory\nmore")
 
-    assert gpu_session.run_part("decode", fail, float("inf")).problem == "failed: CUDA out of memory"
-    assert gpu_session.run_part("decode", fail, 0.0).problem == "not measured: no time left"
+    (failed,) = gpu_session.run_part("decode", fail, float("inf"))
+    assert failed.problem == "failed: CUDA out of memory"
+    (late,) = gpu_session.run_part("decode", fail, 0.0)
+    assert late.problem == "not measured: no time left"
+    # Rows that are there stay, after each of them and where the time ends between two.
+    parts = list(gpu_session.run_part("decode", lambda: iter([{"a": 1}, {"a": 2}]), time.monotonic() + 0.05))
+    assert [len(part.rows) for part in parts] == [1, 2, 2]
+
+    def slow() -> Iterator[gpu_session.Row]:
+        yield {"a": 1}
+        time.sleep(0.1)
+        yield {"a": 2}
+        yield {"a": 3}
+
+    *_, last = gpu_session.run_part("decode", slow, time.monotonic() + 0.05)
+    assert (len(last.rows), last.problem) == (2, "not measured: no time left")
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

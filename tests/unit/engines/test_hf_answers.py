@@ -19,6 +19,7 @@ from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf import engine as hf_engine
 from longctx.fixtures.engines.hf import prefill
 from longctx.fixtures.engines.hf.decode import StopTracker, generate_batch
+from longctx.fixtures.engines.hf.settings import CPU_ROWS
 from longctx.fixtures.records import Generation, Prompt
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, saved_in, texts
 from tests.helpers.tiny_models import (
@@ -267,6 +268,6 @@ def test_a_cpu_chooses_a_few_rows_for_a_large_model_and_fewer_for_long_prompts(
 ) -> None:
     monkeypatch.setattr(checkpoint, "SMALL_PARAMETERS", 0)
     engine = engine_of(saved("llama"))
-    assert engine.facts.batch_size == hf_engine.CPU_ROWS
+    assert engine.facts.batch_size == CPU_ROWS
     rows = [engine._shape(random_prompt(tokens)).rows for tokens in (100, 900, 3000, 7000, 20_000)]
-    assert rows == [8, 8, 2, 1, 1]
+    assert rows == [16, 16, 5, 2, 1]
