@@ -102,8 +102,7 @@ def chunk_tokens(ids: Sequence[Sequence[int]]) -> int:
     """Return the tokens of a chunk of these prompts on a CPU; raise ValueError if they differ in it."""
     largest = largest_chunk_tokens("sdpa")
     (size,) = {
-        chunk_tokens_for(len(prompt), least=least_chunk_tokens("cpu", is_small=True), largest=largest)
-        for prompt in ids
+        chunk_tokens_for(len(prompt), least=least_chunk_tokens("cpu", is_small=True), largest=largest) for prompt in ids
     }
     return size
 

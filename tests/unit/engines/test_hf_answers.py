@@ -7,6 +7,7 @@ import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from longctx.fixtures.engines.hf import prefill
 from longctx.fixtures.engines.hf.decode import StopTracker, generate_batch
 from longctx.fixtures.engines.hf.settings import CPU_ROWS
 from longctx.fixtures.records import Generation, Prompt
+from longctx.plugins.runner.batches import batch_size
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, saved_in, texts
 from tests.helpers.tiny_models import (
     CONFIGS,
@@ -271,3 +273,6 @@ def test_a_cpu_chooses_a_few_rows_for_a_large_model_and_fewer_for_long_prompts(
     assert engine.facts.batch_size == CPU_ROWS
     rows = [engine._shape(random_prompt(tokens)).rows for tokens in (100, 900, 3000, 7000, 20_000)]
     assert rows == [16, 16, 5, 2, 1]
+    # A worker claims as many as are decoded together, and a few more long ones, which may share a text.
+    panels: list[Any] = [SimpleNamespace(length=length) for length in (512, 4096, 32768)]
+    assert [batch_size(engine, panel) for panel in panels] == [16, 8, 8]
