@@ -27,7 +27,7 @@ from longctx.plugins.report.formats import (
 from longctx.plugins.report.html.tables import Cell, Row, Scores, Table, score_table, tested_lengths
 from longctx.plugins.report.sections.frontier import frontier_means
 from longctx.plugins.report.sections.likelihood import has_no_answers
-from longctx.plugins.report.sections.question_sets import question_set_means
+from longctx.plugins.report.sections.question_sets import QUESTIONS_TEST, question_set_means
 from longctx.plugins.report.sections.section import Section
 from longctx.plugins.report.summary import Details
 
@@ -35,6 +35,8 @@ _Row = tuple[str, list[str], Markup]
 """A table row: its name, its cells by length, and its markup."""
 NAME_WIDTH, LONGEST_NAME = 22, 40
 CELL_WIDTH = 8
+# A case whose prompts take less of the length, in percent, measures less than its name says.
+LOW_FILL, MOST_NAMED = 75, 3
 INTERVALS = ("these samples", "the model")
 INTERVALS_MEAN = "intervals of the mean over the planned samples, and over unlimited ones"
 
@@ -72,7 +74,20 @@ def score_table_lines(document: JsonReport, columns: int) -> list[Line]:
         lines.append((f"{' and '.join(INTERVALS)}: {INTERVALS_MEAN}", {}))
     if any(map(_is_rough, cases)):
         lines.append((f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all", {}))
-    return lines
+    return lines + _low_fills(cases)
+
+
+def _low_fills(cases: Sequence[ReportCase]) -> list[Line]:
+    """Return a line about the cases that fill little of their length; questions of tasks files need not fill it."""
+    low = [
+        f"{case.task} at {short_length(case.length)} {case.fill[0]:.0f} % ({case.fill[1]:.0f} %)"
+        for case in cases
+        if case.fill is not None and case.fill[0] < LOW_FILL and not case.id.startswith(QUESTIONS_TEST)
+    ]
+    if not low:
+        return []
+    more = f"; {len(low) - MOST_NAMED} more" if len(low) > MOST_NAMED else ""
+    return [(f"filled in the median (at least): {'; '.join(low[:MOST_NAMED])}{more}", {})]
 
 
 def _mean_rows(document: JsonReport, lengths: Sequence[int]) -> list[_Row]:
@@ -195,6 +210,8 @@ def _page_cell(case: ReportCase | None) -> Cell:
     if case.score is None:
         return Cell(title="no sample was started", task=case.task, length=case.length)
     title = f"interval {both_ends(case.interval)}, {case.samples} of {case.planned} samples"
+    if case.fill is not None:
+        title += f", filled {case.fill[0]:.0f} % in the median, {case.fill[1]:.0f} % at least"
     is_bad = case.verdict == "fail"
     return Cell(
         text=shown_number(case.score),

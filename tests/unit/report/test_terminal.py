@@ -56,6 +56,19 @@ def test_the_mean_of_a_baseline_stands_below_that_of_the_same_tasks() -> None:
     assert own.split() == ["=", "these", "tasks", shown(mean)]
 
 
+def test_cases_that_fill_little_of_their_length_are_named_and_a_page_tells_every_fill() -> None:
+    run = run_summary(samples=4, suite="ruler", lengths=(4096,))
+    written = document(run)
+    first, second, *rest = written.cases
+    questions = replace(second, id=f"test_questions[{second.task}-4k]", fill=(10.0, 5.0))
+    cases = (replace(first, fill=(57.4, 40.2)), questions, *(replace(case, fill=(98.0, 97.0)) for case in rest))
+    lines = [line for line, _ in terminal_summary(replace(written, cases=cases))]
+    assert [line for line in lines if "filled" in line] == [
+        f"filled in the median (at least): {first.task} at 4K 57 % (40 %)"
+    ]
+    assert page_of(run).count("% in the median, ") == sum(case.fill is not None for case in written.cases) > 0
+
+
 # More lengths than fit on a line beside the longest names; a user's own tasks may have longer ones.
 MANY_LENGTHS = tuple(2**exponent for exponent in range(12, 23))
 LONG_NAME = "name_of_a_task__" * 4
