@@ -17,7 +17,7 @@ from longctx.ci.bisect.search import Edge, StepResult, Verdict
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.shown_text import visible_data
-from longctx.plugins.report.charts.differences import StepDifference, difference_svg
+from longctx.plugins.report.charts.differences import STYLE, StepDifference, difference_svg
 from longctx.plugins.report.html.page import render
 
 SCHEMA = "longctx-bisect/1"
@@ -340,6 +340,7 @@ def _page(document: Mapping[str, Any], chart: str) -> str:
         lines=[line for line in search.get("words", ()) if not line.startswith(LEFT_OUT)],
         # Drawn by this program from numbers and escaped texts.
         chart=Markup(chart),
+        chart_style=STYLE,
         steps=rows,
         flips=[
             {

@@ -22,6 +22,12 @@ DARK = {
     COLOURS["bad"]: "#ff9168",
 }  # fmt: skip
 """The colour on a dark screen for each colour of the chart that needs another one there."""
+_RULES = "".join(
+    f':is(.differences,.differences *)[{attribute}="{colour}"]{{{attribute}:{other}}}'
+    for colour, other in DARK.items()
+    for attribute in ("fill", "stroke")
+)
+STYLE = f"@media screen and (prefers-color-scheme:dark){{{_RULES}}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +57,8 @@ def difference_svg(
     """
     x, y = _scales(differences, dashed)
     bottom = HEIGHT - BOTTOM
-    dark = "".join(
-        f':is(.differences,.differences *)[{attribute}="{colour}"]{{{attribute}:{other}}}'
-        for colour, other in DARK.items()
-        for attribute in ("fill", "stroke")
-    )
     drawn = [
-        element("style", Markup(f"@media screen and (prefers-color-scheme:dark){{{dark}}}")),
+        element("style", Markup(STYLE)),
         element("rect", width=WIDTH, height=HEIGHT, fill=PAPER),
         element("text", title, x=LEFT, y=24, font_size=15),
     ]

@@ -59,11 +59,15 @@ def page(document: JsonReport, details: Details) -> str:
     )
 
 
-def render(template: str, *, script: str = "", **values: Any) -> str:
-    """Render a template with the shared style; the page's policy allows this style and script and nothing else."""
+def render(template: str, *, script: str = "", chart_style: str = "", **values: Any) -> str:
+    """Render a template with the shared style.
+
+    The page's policy allows this style, the script, the style in a chart, and nothing else.
+    """
     style = f"{resource('style.css')}\n{shade_rules()}"
+    styles = " ".join(f"'{_hash(text)}'" for text in (style, chart_style) if text)
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script) if script else 'none'}'; "
+        f"default-src 'none'; style-src {styles}; script-src '{_hash(script) if script else 'none'}'; "
         "base-uri 'none'; form-action 'none'"
     )
     # Both come from this package, so they need no escaping.
