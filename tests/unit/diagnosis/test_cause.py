@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from longctx.ci.diagnose.__main__ import main
+from longctx.fixtures.diagnosis.cause import Candidate, Kind, Share
 from tests.helpers.runs import calibration_checkpoint
 
 Weights = dict[str, torch.Tensor]
@@ -80,6 +81,26 @@ def test_a_tensor_that_restores_and_reproduces_the_loss_is_named_under_drift(
     page = (tmp_path / "out/diagnosis.html").read_text()
     assert f"<h1>{RETRIEVAL} (all zero" in page
     assert "<script" not in page
+
+
+@pytest.mark.parametrize(
+    ("kind", "restores", "reproduces", "carries"),
+    [
+        ("tensors", 0.9, 0.8, "all"), ("tensors", 0.98, 0.56, "a part"), ("tensors", 0.56, 1.3, "a part"),
+        ("tensors", 0.97, 0.5, "nothing"), ("tensors", 0.5, 0.97, "nothing"), ("tensors", None, 0.2, "nothing"),
+        ("config", 0.5, 0.97, "a part"), ("config", 0.49, 0.97, "nothing"),
+    ],
+)  # fmt: skip
+def test_the_smaller_share_decides_what_a_part_carries(
+    kind: Kind, restores: float | None, reproduces: float, carries: str
+) -> None:
+    """A place needs more than a component, because random sets of layers reach half of a loss by chance."""
+    shares = [None if value is None else Share(value=value, low=0.0, high=1.0) for value in (restores, reproduces)]
+    assert shares[1] is not None
+    candidate = Candidate(
+        kind=kind, name="x", members=("x",), restores=shares[0], reproduces=shares[1], samples=(0, 1, 2, 3)
+    )
+    assert candidate.carries == carries
 
 
 def test_a_setting_is_named_and_weights_that_cost_nothing_are_not(good: Path, later: Path, tmp_path: Path) -> None:
