@@ -41,9 +41,10 @@ class WatchAlerts:
             for line in self._news(before.get(alert.id), alert):
                 self._show(line)
 
-    def refresh(self) -> None:
-        """Read what users have said of the alerts meanwhile."""
-        self.alerts = self.log.read()
+    def refresh(self) -> bool:
+        """Read what users have said of the alerts meanwhile; return True if they have said something."""
+        before, self.alerts = self.alerts, self.log.read()
+        return before != self.alerts
 
     def due_search(
         self, measurements: Sequence[WatchedCheckpoint], on_disk: Sequence[CompleteCheckpoint], pending: Collection[int]

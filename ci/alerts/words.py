@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -106,6 +107,9 @@ def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
     """Return everything that one needs to act on an alert, by name."""
     episode = alert.episode
     rows = [("since", _since(alert))]
+    take = shlex.join(["longctx", "alerts", str(folder), "ack", str(alert.id), "--owner"])
+    rows.append(("owner", alert.owner or f"nobody yet; {take} NAME"))
+    rows += [("note", alert.note)] * bool(alert.note)
     rows += [("case", case_line(case)) for case in episode.cases[:most_cases]]
     if len(episode.cases) > most_cases:
         rows.append(("", f"and {len(episode.cases) - most_cases} more; longctx alerts {folder} show {alert.id}"))
@@ -122,7 +126,6 @@ def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
         rows.append(("baseline", episode.compared_with or ""))
     # A text, because the history may hold a path that no file can have.
     rows.append(("report", f"{os.path.splitext(episode.first.report)[0]}.html"))
-    rows += [("owner", alert.owner)] * bool(alert.owner) + [("note", alert.note)] * bool(alert.note)
     if (again := repeat_command(alert, folder)) is not None:
         rows.append(("again", again))
         fresh = fresh_command(alert)

@@ -146,9 +146,9 @@ class Watch:
                 elif new and may_start and not self._is_spent():
                     self._start(new[0])
                 elif self._running:
-                    # Wait until a measurement ends; at most until the next scan if another one could start meanwhile.
-                    timeout = self.settings.interval_seconds if self._free_gpus else None
-                    wait(self._running, timeout=timeout, return_when=FIRST_COMPLETED)
+                    # Another measurement may be able to start meanwhile, and users may speak of alerts.
+                    wait(self._running, timeout=self.settings.interval_seconds, return_when=FIRST_COMPLETED)
+                    self._refresh_alerts()
                 finished = [future for future in self._in_progress if future.done()]
                 for future in finished:
                     started = self._in_progress.pop(future)
@@ -325,6 +325,11 @@ class Watch:
         self._write_index()
         self._notify()
 
+    def _refresh_alerts(self) -> None:
+        """Read what users have said of the alerts, and show it on the index page."""
+        if self.alerts.refresh():
+            self._write_index()
+
     def _write_index(self) -> Path:
         lowest = self.history.lowest_passed
         anchor = self.settings.anchor
@@ -396,7 +401,7 @@ class Watch:
         An alert for which a search is due or running waits for its result.
         """
         started = time.monotonic()
-        self.alerts.refresh()
+        self._refresh_alerts()
         due = None if self._is_spent() else self._due_search([])
         waiting = {alert.id for alert in (due and due[0], self._search and self._search.alert) if alert}
         for alert in filter(self._deliveries.is_due, self.alerts.unnotified):

@@ -50,14 +50,16 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
         _row(folder, measurement, measurements[:position], run.alerts) | {"is_compared": measurement.step in steps}
         for position, measurement in enumerate(measurements)
     ]
-    word, headline, why = _headline(measurements, run.alerts)
+    word, verdict, why = _headline(measurements, run.alerts)
     html = render(
         "watch.html.j2",
         title=f"Watch of {visible(run.directory.name)}",
         directory=visible(str(run.directory)),
         word=word,
-        headline=headline,
+        headline=verdict,
         why=visible_line(why),
+        holder=_holder(measurements, run.alerts),
+        last=_time(max((known.ended for known in measurements), default="")),
         alerts=[_alert(alert, folder) for alert in run.alerts],
         rows=rows[::-1],
         charts=list(_charts(measurements, run.anchor)),
@@ -90,11 +92,11 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
         headline = f"No checkpoint fails, up to step {last.step:,}"
         if suspected is None:
             return "pass", headline, ""
-        return "open", f"{headline}; a loss is suspected at step {suspected.step:,}", _reason(suspected)
+        return "open", f"{headline}; a loss is suspected at step {suspected.step:,}", _reason(suspected, alerts)
     good = [place for place, measurement in enumerate(measurements) if measurement.verdict in ACCEPTED]
     if last.verdict in ACCEPTED:
         worst = bad[-1]
-        return "open", f"Step {worst.step:,} failed; step {last.step:,} does not", _reason(worst)
+        return "open", f"Step {worst.step:,} failed; step {last.step:,} does not", _reason(worst, alerts)
     first = measurements[good[-1] + 1] if good else measurements[0]
     before = f"; the last accepted one is step {measurements[good[-1]].step:,}" if good else ""
     since = f"since step {first.step:,}" if first is not last else f"at step {last.step:,}"
@@ -102,7 +104,7 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
     if searched is not None and searched.culprit is not None:
         since = f"since {culprit_text(searched)}, by a search"
         before = f"; the last good one is step {searched.culprit.last_good:,}"
-    return "fail", f"{last.verdict.upper()} {since}{before}", _reason(first)
+    return "fail", f"{last.verdict.upper()} {since}{before}", _reason(first, alerts)
 
 
 def suspicion_line(measurements: Sequence[WatchedCheckpoint]) -> list[str]:
@@ -121,12 +123,39 @@ def _alert(alert: Alert, folder: Path) -> dict[str, Any]:
         "id": alert.id,
         "name": f"Alert {alert.id}, {status_text(alert)}{f' by {visible_line(alert.owner)}' if alert.owner else ''}",
         "headline": visible_line(headline(alert)),
-        "facts": [(name, visible_line(text)) for name, text in alert_facts(alert, folder)],
+        "facts": [(name, visible_line(text), _link(text, folder)) for name, text in alert_facts(alert, folder)],
     }
 
 
-def _reason(measurement: WatchedCheckpoint) -> str:
+def _link(text: str, folder: Path) -> str:
+    """Return the address of a page that a fact names, relative to the index; empty for any other text."""
+    return os.path.relpath(text, folder) if text.endswith(".html") and os.path.isfile(text) else ""
+
+
+def _reason(measurement: WatchedCheckpoint, alerts: Sequence[Alert]) -> str:
+    """Return what the alert of a checkpoint says, or else the first reason of its verdict, which is longer."""
+    alert = next((alert for alert in alerts if measurement.step in _steps(alert)), None)
+    if alert is not None and alert.episode.cases:
+        return headline(alert)
     return measurement.failed[0] if measurement.failed else ""
+
+
+def _holder(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]) -> dict[str, Any] | None:
+    """Return the alert to look at first: its number, when its first bad step was measured, and who looks into it."""
+    if not alerts:
+        return None
+    alert, steps = alerts[0], {(step.step, step.fingerprint) for step in alerts[0].episode.steps}
+    seen = min(
+        (known.ended for known in measurements if (known.step, known.fingerprint) in steps), default=alert.opened
+    )
+    owner = f"{visible_line(alert.owner)} has it" if alert.owner else "nobody has it yet"
+    note = f": {visible_line(alert.note)}" if alert.note else ""
+    return {"id": alert.id, "seen": _time(seen), "owner": owner + note}
+
+
+def _time(text: str) -> str:
+    """Return a time of the history in minutes, such as `2026-11-20 10:00 UTC`; nothing for no time."""
+    return f"{text[:16].replace('T', ' ')} UTC" if text else ""
 
 
 def _charts(measurements: Sequence[WatchedCheckpoint], anchor: int | None) -> Iterator[Chart]:

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from longctx.ci.alerts.log import AlertLog, Noted
+from longctx.ci.alerts.reconcile import missing_events
 from longctx.ci.watch.history import Change, Verdict, WatchedCheckpoint
 from longctx.ci.watch.pages import WatchedRun, write_index
 from longctx.fixtures.records.report import report_data
 from tests.helpers.browser import CHROMIUM, DRIVER, browser
 from tests.helpers.report_records import report_of
+from tests.helpers.watched import measured
 
 
 def write_page(
@@ -76,9 +79,25 @@ def data_of(page: str) -> dict[str, Any]:
 def test_the_page_begins_with_what_is_wrong_since_when(tmp_path: Path, verdicts: list[Verdict], headline: str) -> None:
     page = write_page(tmp_path, verdicts, [90.0] * len(verdicts))
     assert f'<p class="verdict {headline}/b>' in page
-    assert "Watch of /run a" in page
+    assert "/run a, " in page
     if any(verdict in ("fail", "error") for verdict in verdicts):
         assert "<span>lost &lt;b&gt;" in page
+
+
+def test_the_page_says_when_a_loss_was_first_seen_and_who_looks_into_it(tmp_path: Path) -> None:
+    known = [measured(1, vt=0), measured(2, vt=-40), measured(3, vt=-40)]
+    log = AlertLog(folder=tmp_path)
+
+    def first_line() -> str:
+        alerts = [*log.update(lambda alerts: missing_events(alerts, known, lambda _: ())).values()]
+        run = WatchedRun(directory=Path("/run"), anchor=1, options=(), counts_gpus=False, alerts=alerts, summary=())
+        page = write_index(tmp_path, known, run).read_text(encoding="utf-8")
+        return re.sub("<[^>]*>", "|", page.partition('<p class="verdict')[2].partition("</p>")[0])
+
+    assert "vt-4k lost 40.0 points at step 2" in first_line()
+    assert "first seen 2026-11-20 10:00 UTC; |alert 1|: |nobody has it yet|" in first_line()
+    log.update(lambda _: [Noted(alert=1, status="acknowledged", owner="mira <b>", note="rope")])
+    assert "|mira &lt;b&gt; has it: rope|" in first_line()
 
 
 def test_a_suspected_loss_is_no_failure_but_named_first(tmp_path: Path) -> None:
