@@ -240,7 +240,7 @@ class Session:
         )  # fmt: skip
         shown = ("effective", "mean", "niah_multikey_1", "of the workers", "cost", "error")
         lines = [line.strip() for line in ended.stdout.splitlines() if line.strip().startswith(shown)]
-        return lines or ended.stdout.splitlines()[-1:], ended.returncode
+        return lines or (ended.stdout + ended.stderr).splitlines()[-1:], ended.returncode
 
     def _seconds_left(self) -> float:
         return max(1.0, self.deadline - time.monotonic())
