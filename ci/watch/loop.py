@@ -274,6 +274,7 @@ class Watch:
         gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
         search = structs.replace(started.future.result(), gpu_seconds=round(gpu_seconds, 1))
         self.alerts.record_search(started.alert, started.gap, search)
+        self._write_index()
         self._notify()
 
     def _record(self, started: _Started, result: CheckpointResult) -> None:
