@@ -76,7 +76,7 @@ GPU = Scale(
 )  # fmt: skip
 TINY = Scale(
     shape=TOY, layers=2, lengths=(128, 256), decode_tokens=4, batch_length=64, batches=(1, 2), rows=(1, 2),
-    suite_length="512", fault_length="512", ceiling_size=256,
+    suite_length="1k", fault_length="512", ceiling_size=256,
 )  # fmt: skip
 
 
@@ -240,7 +240,8 @@ class Session:
         )  # fmt: skip
         shown = ("effective", "mean", "niah_multikey_1", "of the workers", "cost", "error")
         lines = [line.strip() for line in ended.stdout.splitlines() if line.strip().startswith(shown)]
-        return lines or (ended.stdout + ended.stderr).splitlines()[-1:], ended.returncode
+        printed = [line for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+        return lines or printed[-1:], ended.returncode
 
     def _seconds_left(self) -> float:
         return max(1.0, self.deadline - time.monotonic())

@@ -165,7 +165,6 @@ COMMAND_RUNS = {
     "longctx recipes": CommandRun(shows="smoke.sh"),
     "longctx recipes DIR": CommandRun(writes="DIR/smoke.sh"),
     "longctx calibration OUT": CommandRun(writes="OUT/model.safetensors"),
-    "pytest --help": CommandRun(shows="long-context evaluation:"),
     # Runs of the suite that need more than a model; all others are measured as they are.
     "longctx run --model ckpt --data-dir DIR": CommandRun(
         small="--suite helmet --lengths 4k --samples 1 -k ruler_niah_multivalue", codes=(0, 1),

@@ -31,7 +31,7 @@ TIMEOUT_SECONDS = 900.0
 LAST_OUTPUT_SECONDS = 30.0
 SIMPLE = CommandRun()
 # Commands that .ci/run starts as they are.
-CI_COMMANDS = ("make test", "make pages", "make demo")
+CI_COMMANDS = ("make test", "make loops", "make pages", "make demo")
 # Commands of other projects that a page names, with none of their options.
 NAMES_OF_OTHERS = ("git bisect", "ray job submit", "ray job stop", "ray stop")
 TABLED = sorted({command.text for command in page_commands() if beginning_of(command.text)})

@@ -189,7 +189,11 @@ def test_new_permissions_and_links_of_the_files_are_no_replacement(folder: Path)
         (folder / "model.safetensors").chmod(0o600)
         os.link(folder / "model.safetensors", folder.with_name(f"backup-{text}"))
 
-    assert len(list(loaded(folder, lambda: Echo(change)).generate(PROMPTS))) == 3
+    def load() -> Engine:
+        change("loading")
+        return Echo(change)
+
+    assert len(list(loaded(folder, load).generate(PROMPTS))) == 3
 
 
 def test_other_files_in_the_directory_may_change(folder: Path) -> None:
