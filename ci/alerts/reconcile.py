@@ -43,13 +43,14 @@ def missing_events(
 def _match(alerts: Mapping[int, Alert], current: Sequence[Episode]) -> dict[int, int]:
     """Return the ids of alerts by the positions of their episodes; each alert has one, and each episode at most one.
 
-    They belong together if they are of one kind, share a failed step, and share a case or have none. Earlier alerts and
-    earlier episodes come first.
+    They belong together if they are of one kind, share a failed checkpoint, and share a case or have none. Earlier
+    alerts come first, and episodes that are on the disk before those that are gone.
     """
     matches: dict[int, int] = {}
+    places = sorted(range(len(current)), key=lambda place: current[place].is_lost)
     for alert in alerts.values():
-        for place, episode in enumerate(current):
-            if place not in matches and _belong_together(alert.episode, episode):
+        for place in places:
+            if place not in matches and _belong_together(alert.episode, current[place]):
                 matches[place] = alert.id
                 break
     return matches
@@ -58,11 +59,12 @@ def _match(alerts: Mapping[int, Alert], current: Sequence[Episode]) -> dict[int,
 def _belong_together(one: Episode, other: Episode) -> bool:
     cases = {case.id for case in one.cases}
     has_common_case = not cases or any(case.id in cases for case in other.cases)
-    return one.kind == other.kind and has_common_case and bool(_keys(one.steps) & _keys(other.steps))
+    return one.kind == other.kind and has_common_case and bool(_weights(one.steps) & _weights(other.steps))
 
 
-def _keys(steps: Iterable[MeasuredStep]) -> set[tuple[int, str]]:
-    return {(step.step, step.fingerprint) for step in steps}
+def _weights(steps: Iterable[MeasuredStep]) -> set[str]:
+    """Return the fingerprints of steps: a failed checkpoint that gets another number is the same case."""
+    return {step.fingerprint for step in steps}
 
 
 def _without_end(episode: Episode) -> Episode:
@@ -90,7 +92,7 @@ def _changes(alert: Alert, episode: Episode) -> list[Event]:
     elif not alert.is_open:
         if not alert.closed_by_user:
             events.append(Reopened(alert=alert.id))
-        elif alert.status != "invalid" and _keys(episode.steps) - _keys(alert.known_steps):
+        elif alert.status != "invalid" and _weights(episode.steps) - _weights(alert.known_steps):
             events.append(Reopened(alert=alert.id, is_news=True))
     return events
 
@@ -105,8 +107,8 @@ def _end_without_episode(
     for place, episode in enumerate(current):
         if _belong_together(alert.episode, episode) and place in matches:
             return Invalid(alert=alert.id, reason=f"the same as alert {matches[place]}")
-    keys = _keys(alert.episode.steps)
-    again = [known.step for known in measurements if (known.step, known.fingerprint) in keys and not known.is_gone]
+    weights = _weights(alert.episode.steps)
+    again = [known.step for known in measurements if known.fingerprint in weights and not known.is_gone]
     if again:
         return Fixed(alert=alert.id, step=again[0])
     paths = {step.checkpoint for step in alert.episode.steps}

@@ -141,6 +141,8 @@ def test_a_signal_before_the_first_sample_is_one_line(name: str) -> None:
     """An import that it reaches ends first, because an extension module may crash if it does not."""
     code = (
         "import signal\n"
+        # As in a shell, also where these tests run behind nohup or in the background, which ignore the signal.
+        f"signal.signal(signal.{name}, signal.default_int_handler if '{name}' == 'SIGINT' else signal.SIG_DFL)\n"
         "from longctx import suite\n"
         "from longctx.fixtures import heavy_imports\n"
         "def run_pytest(*words, **options):\n"

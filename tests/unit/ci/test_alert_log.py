@@ -89,6 +89,18 @@ def test_a_later_step_that_fails_reopens_an_alert_whose_checkpoint_was_rotated_a
     assert (alert.status, alert.is_notified, len(alert.episode.steps)) == ("new", True, 2)
 
 
+@pytest.mark.parametrize("is_seen_between", [False, True])
+def test_a_failed_checkpoint_with_another_number_is_the_same_case(is_seen_between: bool, tmp_path: Path) -> None:
+    log = AlertLog(folder=tmp_path)
+    in_its_place, moved = measured(4, a=0, b=0, fingerprint="f5"), measured(7, a=-20, b=0, fingerprint="f4")
+    update(log, [*SOUND, FIRST])
+    if is_seen_between:
+        assert update(log, [*SOUND, in_its_place])[0].status == "invalid"
+    (alert,) = update(log, [*SOUND, in_its_place, moved])
+    assert (alert.status, alert.episode.first.step) == ("new", 7)
+    assert [type(event) for event in log.events()].count(Opened) == 1
+
+
 def test_a_retried_error_ends_its_alert(tmp_path: Path) -> None:
     log = AlertLog(folder=tmp_path)
     (alert,) = update(log, [*SOUND, measured(4, "error")])
