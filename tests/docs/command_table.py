@@ -165,6 +165,7 @@ COMMAND_RUNS = {
     "longctx recipes": CommandRun(shows="smoke.sh"),
     "longctx recipes DIR": CommandRun(writes="DIR/smoke.sh"),
     "longctx calibration OUT": CommandRun(writes="OUT/model.safetensors"),
+    "longctx run --help": CommandRun(shows="--samples-from DIR"),
     # Runs of the suite that need more than a model; all others are measured as they are.
     "longctx run --model ckpt --data-dir DIR": CommandRun(
         small="--suite helmet --lengths 4k --samples 1 -k ruler_niah_multivalue", codes=(0, 1),
@@ -253,7 +254,7 @@ COMMAND_RUNS = {
         shows="alert 1, new: niah_single_2-512 lost", codes=(1,),
     ),
     "longctx alerts out/watch": CommandRun(before=EMPTY_WATCH, shows="0 open, 0 closed"),
-    "longctx alerts out/watch ack": CommandRun(before=EMPTY_WATCH, shows="no alert 3; known are none", codes=(4,)),
+    "longctx alerts out/watch ack": CommandRun(before=EMPTY_WATCH, shows=r"no alert \d; known are none", codes=(4,)),
     "longctx history out/watch --digest": CommandRun(before=EMPTY_WATCH, shows="## Largest moves"),
     "longctx bisect --good runs/a/step-2000": CommandRun(
         small=SEARCH, needs=(training_run, slurm), shows=r"first bad step 9000 \(last good 2000\)"
