@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -48,7 +49,9 @@ def prefill_seconds(engine: HfEngine, ids: torch.Tensor) -> dict[str, float]:
     length = ids.shape[1]
     chosen = engine.prefill_mode.chunk_tokens(length)
     sizes = {str(size): size for size in CHUNKS if size < length} | {"whole": length, "chosen": chosen}
-    return {name: least_seconds(lambda: engine.forward.prefill(ids, chunk_tokens=size)) for name, size in sizes.items()}  # noqa: B023
+    return {
+        name: least_seconds(partial(engine.forward.prefill, ids, chunk_tokens=size)) for name, size in sizes.items()
+    }
 
 
 def row_seconds(engine: HfEngine, ids: torch.Tensor, rows: int) -> tuple[float, float]:

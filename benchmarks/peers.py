@@ -4,7 +4,7 @@
 
 `--peer-python` is the Python of an environment in which lm_eval is installed. Both programs answer the same prompts,
 which this suite builds, greedily and with the same limit of tokens; both answers are graded by this suite. Start-up
-counts. The programs take turns for `--rounds` rounds. Every finished run is a line of DIR/rows.jsonl, and the same
+counts. The programs take turns for `--rounds` rounds. Every finished run is kept in DIR/rows.jsonl, and the same
 command continues after a stop. The table, also in DIR/table.md, has medians, with the least and the most in brackets.
 CPU seconds are those of the process and its children.
 """
@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from benchmarks.kept_rows import KeptRows
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.lengths import parse_length
 from longctx.fixtures.records import Sample
@@ -54,7 +55,7 @@ metric_list:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What both programs have to do."""
+    """The work of both programs."""
 
     checkpoint: str
     tasks: tuple[str, ...]
@@ -123,10 +124,10 @@ def run_ours(work: Work, batch: str) -> dict[str, Any]:
         "--batch-size", batch, "--device", "cpu", "--journal", str(journal), "--report-json", str(report),
     ]  # fmt: skip
     times = run_timed(command, work, OURS)
-    found = json.loads(report.read_text())
-    phases = {name: seconds for name, seconds in found["run"]["worker_seconds"].items() if seconds >= 0.05}
-    tokens = found["run"]["tokens"]
-    scores = {case["task"]: case["score"] for case in found["cases"] if case["score"] is not None}
+    document = json.loads(report.read_text())
+    phases = {name: seconds for name, seconds in document["run"]["worker_seconds"].items() if seconds >= 0.05}
+    tokens = document["run"]["tokens"]
+    scores = {case["task"]: case["score"] for case in document["cases"] if case["score"] is not None}
     assert set(scores) == set(work.tasks), scores
     return {**times, "computed_tokens": tokens["computed"], "phases": phases, "scores": scores}
 
@@ -193,22 +194,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args(arguments)
     work = make_work(given)
-    path = work.out / "rows.jsonl"
-    setting = [work.checkpoint, work.tasks, work.length, work.count, work.dtype, work.threads]
-    setting = json.loads(json.dumps(setting))
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    rows = [row for row in rows if row["setting"] == setting]
+    kept = KeptRows(work.out / "rows.jsonl", ("fixtures/engines", "plugins/runner"))
+    setting = {
+        "checkpoint": work.checkpoint, "tasks": work.tasks, "length": work.length, "samples": work.count,
+        "dtype": work.dtype, "threads": work.threads,
+    }  # fmt: skip
+    rows: list[Mapping[str, Any]] = []
     for turn in range(given.rounds):
-        own = [(f"{OURS}, batch {batch}", batch) for batch in given.own_batches.split(",")]
-        peers = [(f"lm-eval, batch {batch}", batch) for batch in given.peer_batches.split(",")]
-        for name, batch in (*own, *peers):
-            if any(row["name"] == name and row["round"] == turn for row in rows):
-                continue
-            is_own = name.startswith(OURS)
-            found = run_ours(work, batch) if is_own else run_peer(work, batch, given.peer_python)
-            rows.append({"name": name, "round": turn, "setting": setting, **found})
-            with path.open("a") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+        own = [(OURS, batch) for batch in given.own_batches.split(",")]
+        peers = [("lm-eval", batch) for batch in given.peer_batches.split(",")]
+        for program, batch in (*own, *peers):
+            settings = setting | {"program": program, "batch": batch, "round": turn}
+            row = kept.get(settings)
+            if row is None:
+                row = run_ours(work, batch) if program == OURS else run_peer(work, batch, given.peer_python)
+                kept.add(settings, row)
+            rows.append({"name": f"{program}, batch {batch}", **row})
             text = "\n".join(table(rows, work))
             (work.out / "table.md").write_text(text + "\n")
             print(text, flush=True)

@@ -22,12 +22,14 @@ Exit codes: 0; 1 nothing carries the loss alone; 4 wrong use, or no loss to expl
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from longctx.fixtures import heavy_imports
 from longctx.fixtures.cli import CommandParser, report_wrong_use
+from longctx.fixtures.outside_files import absolute
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,11 +69,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with heavy_imports.exempt_from_garbage_collection():
         from longctx.ci.diagnose.steps import USE_ERRORS, diagnose
     try:
-        return diagnose(given)
+        return diagnose(given, _command(parser, given))
     except USE_ERRORS as error:
         return report_wrong_use(str(error))
     except OSError as error:
         return report_wrong_use(f"--out: cannot use {error.filename} ({error.strerror}); name files that can be used")
+
+
+def _command(parser: argparse.ArgumentParser, given: argparse.Namespace) -> str:
+    """Return the command that repeats the diagnosis."""
+    words = ["longctx", "diagnose", str(absolute(given.good)), str(absolute(given.bad))]
+    for name in ("case", "report", "samples", "seed", "device", "dtype"):
+        value = getattr(given, name)
+        if value != parser.get_default(name):
+            words += [f"--{name}", str(absolute(value) if name == "report" else value)]
+    return shlex.join(words)
 
 
 if __name__ == "__main__":

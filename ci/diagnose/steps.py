@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shlex
 import sys
 from dataclasses import replace
 
@@ -20,21 +19,20 @@ from longctx.fixtures.diagnosis.exchange import Exchanger
 from longctx.fixtures.diagnosis.settings import DiagnosisError
 from longctx.fixtures.diagnosis.static import compare_files
 from longctx.fixtures.lengths import LengthError, parse_length
-from longctx.fixtures.outside_files import absolute, expanded
+from longctx.fixtures.outside_files import expanded
 from longctx.fixtures.records.errors import EngineError
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.task import CannotFit, Task
 from longctx.fixtures.tokenization.load import TokenizerError
 
-DEFAULTS = {"samples": 32, "seed": 0, "device": "auto", "dtype": "auto"}
 # Wrong use, or checkpoints that cannot be compared; the message of each is one line.
 USE_ERRORS = (CheckpointError, CannotFit, DiagnosisError, EngineError, TokenizerError)
 
 
-def diagnose(given: argparse.Namespace) -> int:
+def diagnose(given: argparse.Namespace, command: str) -> int:
     """Compare the checkpoints, exchange parts if there is a case, and write the report; return 0, or 1 without a cause.
 
-    Raises one of USE_ERRORS.
+    `command` repeats the diagnosis. Raises one of USE_ERRORS.
     """
     good, bad = read_checkpoint(given.good, option="GOOD"), read_checkpoint(given.bad, option="BAD")
     if good.fingerprint == bad.fingerprint:
@@ -51,7 +49,7 @@ def diagnose(given: argparse.Namespace) -> int:
     static = compare_files(good, bad, _progress)
     for line in [*static_lines(static), static_conclusion(static)]:
         print_line(line)
-    diagnosis = Diagnosis(good=good.path, bad=bad.path, case=case, command=_command(given), static=static, alarm=alarm)
+    diagnosis = Diagnosis(good=good.path, bad=bad.path, case=case, command=command, static=static, alarm=alarm)
     diagnosis.write(out)
     if task is None:
         return 0
@@ -64,7 +62,7 @@ def diagnose(given: argparse.Namespace) -> int:
         exchanger, static,
         order=[flip.index for flip in alarm.flips] if alarm else range(given.samples),
         known="report" if alarm else "case",
-        note=lambda found: print_line(candidate_line(found)),
+        note=lambda candidate: print_line(candidate_line(candidate)),
     )  # fmt: skip
     diagnosis = replace(diagnosis, cause=cause, computed_tokens=exchanger.computed_tokens)
     for line in cause_lines(cause, static, exchanger.computed_tokens):
@@ -73,25 +71,15 @@ def diagnose(given: argparse.Namespace) -> int:
     return 0 if cause.culprits else 1
 
 
-def _command(given: argparse.Namespace) -> str:
-    """Return the command that repeats the diagnosis."""
-    words = ["longctx", "diagnose", str(absolute(given.good)), str(absolute(given.bad))]
-    for name in ("case", "report", "samples", "seed", "device", "dtype"):
-        value = getattr(given, name)
-        if value != DEFAULTS.get(name):
-            words += [f"--{name}", str(absolute(value) if name == "report" else value)]
-    return shlex.join(words)
-
-
 def _read_case(case: str) -> tuple[Task, int]:
     """Return the task and the length of a case's id."""
-    found = re.fullmatch(r"\w+\[(\w+)-(\w+)\]", case)
-    if found is None or found[1] not in TASKS:
+    match = re.fullmatch(r"\w+\[(\w+)-(\w+)\]", case)
+    if match is None or match[1] not in TASKS:
         raise DiagnosisError(
             f"--case: {case!r} is no case of a task of longctx tasks; write test_ruler[niah_multikey_1-4k]"
         )
     try:
-        return TASKS[found[1]], parse_length(found[2])
+        return TASKS[match[1]], parse_length(match[2])
     except LengthError as error:
         raise DiagnosisError(f"--case: {error}") from error
 
