@@ -27,10 +27,10 @@ class WatchAlerts:
         self._show = show
         """Prints a line."""
         self._failed_searches: set[tuple[int, Gap]] = set()
-        """Searches that could not be made; each is tried once after every start."""
+        """Searches that could not be made; every one is tried once after every start."""
 
     def update(self, measurements: Sequence[WatchedCheckpoint]) -> None:
-        """Bring the alerts in line with the measurements, which are in the order of steps, and print what changed."""
+        """Bring the alerts in line with the measurements, which are in the order of steps, and print the changes."""
         before, most_samples = self.alerts, {known.step: known.most_samples for known in measurements}
 
         def options_of(step: int) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class WatchAlerts:
                 self._show(line)
 
     def refresh(self) -> bool:
-        """Read what users have said of the alerts meanwhile; return True if they have said something."""
+        """Read the users' latest events of the alerts; return True if there are any."""
         before, self.alerts = self.alerts, self.log.read()
         return before != self.alerts
 

@@ -57,13 +57,13 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _PhaseLayer:
-    """The differences between phases on independent observations: means of rows, one of each haystack."""
+    """The differences between phases on independent observations: means of rows, one of every haystack."""
 
     places: Ints
-    """The number, from 0, of the row that completes each observation, in ascending order."""
+    """The number, from 0, of the row that completes an observation, in ascending order."""
 
     differences: Floats
-    """For every ordered pair of phases, high - low on each observation."""
+    """For every ordered pair of phases, high - low on every observation."""
 
 
 def decide_phases(
@@ -125,7 +125,7 @@ def _phase_means(rows: Floats, modulus: int) -> Floats:
 
 
 def _differences(rows: Floats, moduli: Sequence[int]) -> tuple[list[_PhasePair], Floats]:
-    """Return all ordered pairs of phases, and the differences high - low of each along the rows."""
+    """Return all ordered pairs of phases, and the differences high - low of every pair along the rows."""
     pairs: list[_PhasePair] = []
     differences: list[Floats] = []
     for modulus in moduli:
