@@ -19,8 +19,8 @@ from longctx.fixtures.tasks import FAMILIES, TASKS
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured, blocks
-from longctx.plugins.verdicts.hypotheses import Scope, build_panels
-from longctx.plugins.verdicts.panels import ModelRole
+from longctx.plugins.verdicts.hypotheses import PanelKey, Scope, build_panels
+from longctx.plugins.verdicts.panels import ModelRole, Panel
 from longctx.plugins.verdicts.regression import regression_verdicts
 from tests.helpers.report_records import report_of
 
@@ -84,13 +84,16 @@ class SimulatedRun:
 class SimulatedSuite:
     """Stand in for pytest: answer the samples that the panels ask for, and evaluate them.
 
-    `samples` of each task are planned, unless a run asks for more.
+    `samples` of each task are planned, unless a run asks for more. With `verdicts_only` they are all answered at once,
+    which changes no verdict, because these rest on the start of the queue alone.
     """
 
-    def __init__(self, training: SimulatedRun, thresholds: Thresholds, *, samples: int):
+    def __init__(self, training: SimulatedRun, thresholds: Thresholds, *, samples: int, verdicts_only: bool):
         self.training = training
         self.samples = samples
+        self.verdicts_only = verdicts_only
         self.thresholds = thresholds
+        self._panels: dict[tuple[int, int, bool], dict[PanelKey, Panel]] = {}
         self.journal: dict[int, dict[SampleRef, float]] = {}
         self.runs = 0
 
@@ -116,11 +119,17 @@ class SimulatedSuite:
             lengths=(LENGTH,), cases=cases, reference=thresholds.references["base"], ruler_aspects=RULER,
             claimed_length=LENGTH, has_baseline=baseline is not None, series=series, task_families=FAMILIES,
         )  # fmt: skip
-        (panel,) = build_panels(thresholds, scope).values()
+        # The order of a panel's samples takes longer than its decisions.
+        panels = self._panels.setdefault((samples, series, baseline is None), build_panels(thresholds, scope))
+        (panel,) = panels.values()
         steps: dict[ModelRole, int] = {"model": step}
         if baseline is not None:
             steps["baseline"] = baseline
         known = {role: self.journal.setdefault(number, {}) for role, number in steps.items()}
+        if self.verdicts_only:
+            for role, number in steps.items():
+                scores = self.training.scores(number)
+                known[role].update({ref: scores[ref] for ref in panel.order})
         while True:
             status = panel.status(known["model"], baseline=known.get("baseline"))
             if not status.next_samples:
@@ -136,7 +145,9 @@ class SimulatedSuite:
             )
             for case in cases
         }
-        return _document(GateEvaluator(thresholds, Measured(scope=scope, results=results)))
+        evaluator = GateEvaluator(thresholds, Measured(scope=scope, results=results))
+        evaluator.panels = panels
+        return _document(evaluator)
 
 
 def _step(path: str) -> int:
@@ -176,13 +187,13 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
         "regression": {
             "cases": {
                 result.case.id: {
-                    "difference": 100 * sum(result.differences) / len(result.differences),
-                    "pairs": len(result.differences),
-                    "worse": sum(difference < 0 for difference in result.differences),
-                    "better": sum(difference > 0 for difference in result.differences),
+                    "difference": 100 * sum(differences) / len(differences),
+                    "pairs": len(differences),
+                    "worse": sum(difference < 0 for difference in differences),
+                    "better": sum(difference > 0 for difference in differences),
                 }
                 for result in results.values()
-                if result.differences
+                if (differences := result.differences)
             }
         },
         "ruler": {"effective_length_label": None},

@@ -2,7 +2,8 @@
 
     python -m benchmarks.watch_histories --histories 20
 
-Every history is kept in --rows as soon as it has ended, so that the same command continues a stopped one.
+Every history is kept in --rows as soon as it has ended, so that the same command continues a stopped one. With
+--verdicts-only the verdicts are the same in a quarter of the time, but samples are not counted.
 
 No model runs: scores are drawn, and the code of `longctx watch` and of the gates makes all decisions, from the
 choice of baselines and the next samples to the confirmation of failures. A history is a series of checkpoints on
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
 import tempfile
 from collections import Counter
@@ -38,6 +40,7 @@ from longctx.ci.watch.history import History, WatchedCheckpoint
 from longctx.ci.watch.measure import SuiteRunner
 from longctx.ci.watch.scores import changes
 from longctx.fixtures.tasks import FAMILIES
+from longctx.plugins.evidence import statistics
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED, Gate
 
@@ -96,8 +99,9 @@ class Watched:
 
 
 def watch(
-    kind: Kind, *, samples: int, flips: float, correlation: float, horizon: int, above: float, doublings: int, seed: int
-) -> Watched:
+    kind: Kind, *, samples: int, flips: float, correlation: float, horizon: int, above: float, doublings: int,
+    seed: int, verdicts_only: bool,
+) -> Watched:  # fmt: skip
     """Watch one history until a step fails or it ends."""
     edge = int(np.random.default_rng([seed, 7]).integers(3, STEPS))
     training = SimulatedRun(
@@ -108,7 +112,7 @@ def watch(
     mean = 100 * (MEAN - (2 * MEAN - 1) * flips / 2)
     gate = Gate(name="mean", kind="level", above=mean - above)
     thresholds = replace(load_thresholds(SHIPPED, known_tasks=FAMILIES), gates=(gate,))
-    suite = SimulatedSuite(training, thresholds, samples=samples)
+    suite = SimulatedSuite(training, thresholds, samples=samples, verdicts_only=verdicts_only)
     options = SuiteOptions(
         given=(), checks_engine=False, seed_by_step=False, confidence=thresholds.verdict.confidence,
         drop_points=thresholds.regression.drop,
@@ -158,6 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{'history':<18} {'flips':>6} {'correlation':>11} {'right':>6} {'inconclusive':>12} "
         f"{'samples a checkpoint':>20} {'of planned':>10} {'runs':>5} {'limit':>9}"
     )
+    if args.verdicts_only:
+        # Intervals decide nothing.
+        statistics.BISECTIONS = 0
     is_kept, rows = True, KeptRows(args.rows, ("ci/watch", "plugins/evidence", "plugins/verdicts"))
     for flips, kind in itertools.product(args.flips, KINDS):
         if args.only and args.only not in kind.name:
@@ -168,14 +175,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "samples": args.samples, "flips": flips, "correlation": args.correlation, "horizon": args.horizon,
                 "above": args.above, "doublings": args.doublings, "seed": 1000 * args.seed + number,
             }  # fmt: skip
-            kept = rows.get({"history": kind.name} | settings)
+            key = {"history": kind.name} | settings
+            of_verdicts = key | {"verdicts_only": True}
+            kept = rows.get(key) or (rows.get(of_verdicts) if args.verdicts_only else None)
             if kept is None:
-                kept = asdict(watch(kind, **settings))
-                rows.add({"history": kind.name} | settings, kept)
+                kept = asdict(watch(kind, **settings, verdicts_only=args.verdicts_only))
+                rows.add(of_verdicts if args.verdicts_only else key, kept)
             histories.append(Watched(**kept))
         right = sum(history.is_right for history in histories) / len(histories)
         is_kept &= right >= kind.share
-        samples = sum(history.samples for history in histories) / len(histories)
+        samples = math.nan if args.verdicts_only else sum(history.samples for history in histories) / len(histories)
         steps = sum(sum(history.verdicts.values()) for history in histories)
         print(
             f"{kind.name:<18} {flips:>6.0%} {args.correlation:>11g} {right:>6.0%} "
@@ -205,6 +214,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--above", type=float, default=0.5, metavar="POINTS",
         help="distance of the unchanged mean from its gate (default: 0.5)",
     )  # fmt: skip
+    add("--verdicts-only", action="store_true", help="count no samples, which is faster")
     add("--only", metavar="TEXT", help="only the kinds of history whose name contains this")
     add("--seed", type=int, default=0)
     add("--rows", type=Path, default=ROWS, metavar="FILE", help=f"file that keeps every history (default: {ROWS})")

@@ -208,11 +208,12 @@ def analyze(
             decision = None
         return _analysis(decision, queue, len(rows) if decision is None or full else decision.stopping_time)
     means = queue.weighted_means(scores)
-    decision = _decide_level(hypothesis, queue, means, control_variate, full=full)
+    of_all = _of_model(hypothesis, queue, means)
+    decision = _decide_level(hypothesis, queue, means, of_all, control_variate, full=full)
     estimates = hypothesis.threshold is None and hypothesis.precision > 0 and not full
     precise_at = first_precise_look(means, queue, hypothesis.precision) if estimates else None
     clusters = precise_at or (len(means) if decision is None else decision.stopping_time)
-    of_model = _of_model(hypothesis, queue, means[:clusters])
+    of_model = of_all if clusters == len(queue.clusters) else None
     if decision is not None and decision.verdict == "fail" and hypothesis.confirmation is not None:
         of_model = "below"
     return _analysis(decision, queue, clusters, is_precise=precise_at is not None, of_model=of_model)
@@ -340,7 +341,7 @@ def samples_until_verdict(
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
         means = _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
-        return _decide_level(hypothesis, queue, means, control_variate)
+        return _decide_level(hypothesis, queue, means, _of_model(hypothesis, queue, means), control_variate)
 
     return _until_soonest(decide, queue, analysis)
 
@@ -372,6 +373,7 @@ def _decide_level(
     hypothesis: Hypothesis,
     queue: ClusteredQueue,
     means: Floats,
+    of_model: OfModel | None,
     control_variate: Scores | None,
     *,
     full: bool = False,
@@ -397,8 +399,7 @@ def _decide_level(
     if shown_at is not None:
         return Decision(verdict="fail", stopping_time=shown_at)
     # Undecided until all samples are known, and neither passed nor failed then unless the model is shown to be below.
-    is_below = _of_model(hypothesis, queue, means) == "below"
-    return Decision(verdict="fail", stopping_time=population) if is_below else None
+    return Decision(verdict="fail", stopping_time=population) if of_model == "below" else None
 
 
 def _decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Decision | None:

@@ -267,8 +267,9 @@ class Panel:
         pairs = self._refs_for_pairs(known, comparison, full=all_pairs or self.full)
         wanted = set(pairs)
         for hypothesis, analysis in analyses.items():
-            if not analysis.is_settled:
-                queue = self.queue(hypothesis.case_ids.difference(known.failed))
+            queue = self.queue(hypothesis.case_ids.difference(known.failed))
+            # Where all planned samples are known, a verdict that is open stays so.
+            if not analysis.is_settled and analysis.samples < len(queue.refs):
                 wanted.update(
                     samples_until_verdict(
                         hypothesis, queue, analysis, known.model, control_variate=known.control_variate, full=self.full

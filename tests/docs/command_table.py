@@ -310,7 +310,7 @@ COMMAND_RUNS = {
     "python -m benchmarks.diagnosis_null": CommandRun(missing=lambda: "a model is computed for minutes"),
     "python -m benchmarks.false_failures": benchmark("--runs 4 --designs '1 x 48'", "lost here"),
     "python -m benchmarks.same_answers": benchmark(
-        "--batch-sizes 1 --samples 1,2 -k niah_single_2", "differ", checkpoint("CKPT")
+        "--batch-sizes 1 --samples 1,1,2 -k niah_single_2", "differ", checkpoint("CKPT")
     ),
     "python -m benchmarks.false_verdicts": benchmark("--orders 4", "all at 97"),
     "python -m benchmarks.disturbed_watches": benchmark("--rounds 1 --deletions 0", "right"),

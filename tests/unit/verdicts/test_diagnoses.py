@@ -90,6 +90,16 @@ def test_a_borderline_loss_is_bad_alone_and_not_among_many() -> None:
     assert diagnoses_by_task([alone, *(replace(each, baseline=()) for each in same)])[first.task].dropped
 
 
+@pytest.mark.parametrize(("cases", "haystacks"), [(1, 6), (13, 10), (39, 12)])
+def test_a_case_that_is_worse_on_all_haystacks_needs_so_many(cases: int, haystacks: int) -> None:
+    """docs/verdicts.md states these numbers."""
+    first, *others = cases_of(names=tuple(f"t{number:02}" for number in range(cases))).values()
+    same = [result(of, *[1.0] * 40, baseline=(*[1.0] * 39, 0.0)) for of in others]
+    for lost in (haystacks - 1, haystacks):
+        worse = result(first, *[0.0] * lost, baseline=(1.0,) * lost)
+        assert diagnoses_by_task([worse, *same])[first.task].dropped == (lost == haystacks)
+
+
 @pytest.mark.parametrize(("ones", "below"), [(79, True), (80, False), (81, False)])
 def test_a_case_measured_in_full_is_below_its_floor_exactly_if_its_score_is(ones: int, below: bool) -> None:
     (of,) = cases_of(names=("vt",)).values()
