@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -484,7 +485,9 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 def _measure(row: Row, good: Path, work: Path, samples: int) -> dict[str, Any]:
     """Diagnose one row and return what is kept of it."""
-    bad, touched = _write_bad(row, good, work)
+    # In a process of its own, because the peak memory of a new process includes that of the one that starts it.
+    with ProcessPoolExecutor(1) as writer:
+        bad, touched = writer.submit(_write_bad, row, good, work).result()
     # One folder for all rows of a model: the good checkpoint is scored once.
     out, printed = work / row.model, work / "printed" / f"{row.name}.txt"
     out.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,8 @@
 No layer is at fault there, so whatever shares its sets of layers reach, they reach by chance. The limit of
 `longctx.fixtures.diagnosis.cause` for "a part of the loss" lies above the smaller share of each. Every strength is a
 checkpoint with noise of its own, whose layers are divided at random into sets of one to three, so that none counts
-twice. The same command continues after it was stopped, and CKPT answers its samples once for all strengths.
+twice. A set is measured on three samples, as a diagnosis measures each of several candidates, before it confirms the
+best one on others. The same command continues after it was stopped, and CKPT answers its samples once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 from benchmarks.diagnosis_faults import add_noise
 from longctx.ci.diagnose.words import shares
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.diagnosis.cause import BY_CHANCE, Candidate, Search
+from longctx.fixtures.diagnosis.cause import BY_CHANCE, SEARCHED, Candidate, Search
 from longctx.fixtures.diagnosis.exchange import Exchanger, State
 from longctx.fixtures.diagnosis.settings import DiagnosisError
 from longctx.fixtures.diagnosis.weights import StoredWeights, layer_of
@@ -82,7 +83,8 @@ def _measure(given: argparse.Namespace, strength: float) -> Iterator[Candidate]:
     layers = sorted({layer for name in names if (layer := layer_of(name)) is not None})
     for chosen in _sets(layers, strength)[: given.sets]:
         members = [name for name in names if layer_of(name) in chosen]
-        candidate = search.measure("tensors", str(chosen), members, State(weights=frozenset(members)))
+        part, samples = State(weights=frozenset(members)), search.samples[:SEARCHED]
+        candidate = search.measure("tensors", str(chosen), members, part, samples=samples)
         print(f"layers {', '.join(map(str, chosen)):<12} {shares(candidate)}", flush=True)
         yield candidate
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from longctx.ci.alerts.episodes import Kind, LostCase
 from longctx.ci.alerts.log import OPEN, Alert, Search
 from longctx.ci.alerts.repeat import diagnose_command, fresh_command, repeat_command
+from longctx.fixtures.outside_files import parse_json, read_outside
 
 MAX_CASES_SHOWN = 5
 PAGE = "bisect.html"
@@ -132,7 +133,16 @@ def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
         rows.append(("fresh", fresh or "not possible: the baseline's checkpoint is gone"))
     if (cause := diagnose_command(alert, folder)) is not None:
         rows.append(("cause", cause))
-    return rows
+    return [*rows, *_diagnosis(folder / f"alert-{alert.id}")]
+
+
+def _diagnosis(folder: Path) -> list[tuple[str, str]]:
+    """Return the conclusion and the page of a diagnosis that the command of an alert has made; nothing before."""
+    try:
+        conclusion = str(parse_json(read_outside(folder / "diagnosis.json"))["conclusion"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [("found", conclusion.removeprefix("cause: ")), ("diagnosis", str(folder / "diagnosis.html"))]
 
 
 def status_text(alert: Alert) -> str:

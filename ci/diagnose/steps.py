@@ -18,6 +18,7 @@ from longctx.fixtures.diagnosis.cause import FEWEST_TELLING, find_cause
 from longctx.fixtures.diagnosis.exchange import Exchanger
 from longctx.fixtures.diagnosis.settings import DiagnosisError
 from longctx.fixtures.diagnosis.static import compare_files
+from longctx.fixtures.engines.hf.settings import resolve_device, resolve_dtype
 from longctx.fixtures.lengths import LengthError, parse_length
 from longctx.fixtures.outside_files import expanded
 from longctx.fixtures.records.errors import EngineError
@@ -44,6 +45,8 @@ def diagnose(given: argparse.Namespace, command: str) -> int:
         alarm = read_alarm(given.report, good.fingerprint, bad.fingerprint, given.case)
     case = alarm.case if alarm else given.case
     task, length = (None, 0) if case is None else _read_case(case)
+    if task is not None:
+        resolve_dtype(given.dtype, good.dtype, resolve_device(given.device))
     out = expanded(given.out)
     out.mkdir(parents=True, exist_ok=True)
     static = compare_files(good, bad, _progress)

@@ -101,7 +101,10 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
     # Nothing happens twice.
     assert run.watch()[0] == 1
     assert (run.path / "notified").read_text() == "1 step 3 (99.9 %)\n"
-    assert "Alert 1, acknowledged by mira" in (run.path / "out" / "index.html").read_text()
+    page = (run.path / "out" / "index.html").read_text()
+    assert "Alert 1, acknowledged by mira" in page
+    assert '<a href="alert-1/diagnosis.html">' in page
+    assert re.search(r"^\s*found +\S", run.alerts(), re.MULTILINE)
 
     for step in (5, 6, 7):
         run.add_step(step)
