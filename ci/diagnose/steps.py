@@ -18,7 +18,6 @@ from longctx.fixtures.diagnosis.cause import FEWEST_TELLING, find_cause
 from longctx.fixtures.diagnosis.exchange import Exchanger
 from longctx.fixtures.diagnosis.settings import DiagnosisError
 from longctx.fixtures.diagnosis.static import compare_files
-from longctx.fixtures.engines.hf.settings import resolve_device, resolve_dtype
 from longctx.fixtures.lengths import LengthError, parse_length
 from longctx.fixtures.outside_files import expanded
 from longctx.fixtures.records.errors import EngineError
@@ -45,22 +44,20 @@ def diagnose(given: argparse.Namespace, command: str) -> int:
         alarm = read_alarm(given.report, good.fingerprint, bad.fingerprint, given.case)
     case = alarm.case if alarm else given.case
     task, length = (None, 0) if case is None else _read_case(case)
-    if task is not None:
-        resolve_dtype(given.dtype, good.dtype, resolve_device(given.device))
     out = expanded(given.out)
     out.mkdir(parents=True, exist_ok=True)
+    exchanger = None if task is None else Exchanger(
+        good, bad, task, length,
+        seed=alarm.seed if alarm else given.seed, chat=alarm.chat if alarm else "auto", folder=out,
+        settings={"device": given.device, "dtype": given.dtype, "attention": "auto"},
+    )  # fmt: skip
     static = compare_files(good, bad, _progress)
     for line in [*static_lines(static), static_conclusion(static)]:
         print_line(line)
     diagnosis = Diagnosis(good=good.path, bad=bad.path, case=case, command=command, static=static, alarm=alarm)
     diagnosis.write(out)
-    if task is None:
+    if exchanger is None:
         return 0
-    exchanger = Exchanger(
-        good, bad, task, length,
-        seed=alarm.seed if alarm else given.seed, chat=alarm.chat if alarm else "auto", folder=out,
-        settings={"device": given.device, "dtype": given.dtype, "attention": "auto"},
-    )  # fmt: skip
     cause = find_cause(
         exchanger, static,
         order=[flip.index for flip in alarm.flips] if alarm else range(given.samples),
