@@ -15,8 +15,11 @@ from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import PATH_OPTIONS
 
 CONFTEST = "conftest.py"
-# Arguments that a process of pytest gets besides those of the user.
-_OF_SUITE = ("-c", str(SUITE / "pyproject.toml"), "--rootdir", str(SUITE))
+# Arguments that a process of pytest gets besides those of the user. No case needs the plugins of hypothesis and anyio,
+# which pytest would load because their packages are installed, at a quarter of a second for every process.
+_OF_SUITE = (
+    "-c", str(SUITE / "pyproject.toml"), "--rootdir", str(SUITE), "-p", "no:hypothesispytest", "-p", "no:anyio",
+)  # fmt: skip
 _EVERYTHING = (str(SUITE / CONFTEST), str(SUITE / CASES_DIRECTORY))
 _NO_IMPORT_PATH = ("--override-ini", "pythonpath=")
 # The word after these options of pytest is their value, even if it looks like the id of a test.
