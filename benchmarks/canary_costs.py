@@ -4,7 +4,8 @@
 
 The run measures the six needle tasks against a scripted server that counts every prompt with the tokenizer of the
 calibration checkpoint, and stops early as every run does. The table has the tokens of the samples, of the short
-canaries, and of the prompts that are sent once before the run. Exits 1 if the short canaries take 1 % or more.
+canaries, and of the prompts that are sent once, before the run or after wrong answers. Exits 1 if the short canaries
+take 1 % or more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from longctx.fixtures.calibration import build, parse_spec
-from longctx.fixtures.engines.openai.canaries import ENDLESS_TEXTS, KEYS, NEEDLE, PLACES, TEXTS, VALUES
+from longctx.fixtures.engines.openai.canaries import (
+    ENDLESS_TEXTS,
+    KEYS,
+    NEEDLE,
+    PLACES,
+    REPEATED_TEXT,
+    TEXTS,
+    VALUES,
+)
 from longctx.fixtures.engines.openai.endpoint import LONG, SHORT
 from tests.helpers.servers import ChatServer, Request, Response, needles_within
 
@@ -38,8 +47,11 @@ def kind_of(prompt: str | list[int], tokenizer: Tokenizer) -> str:
     text = plain(prompt) if isinstance(prompt, str) else str(tokenizer.decode(prompt)).strip()
     if any(text.endswith(plain(canary)) for canary in TEXTS):
         return "short canaries"
-    once = any(text.endswith(plain(sent)) for sent in (SHORT, LONG, *ENDLESS_TEXTS)) or plain(LONG_MARK) in text
-    return "once before the run" if once else "samples"
+    once = (
+        any(text.endswith(plain(sent)) for sent in (SHORT, LONG, *ENDLESS_TEXTS, REPEATED_TEXT))
+        or plain(LONG_MARK) in text
+    )
+    return "once" if once else "samples"
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from uuid import uuid4
 
 from tokenizers import Tokenizer
 
@@ -185,7 +187,7 @@ def stored(proxy: Proxy, request: Request) -> Body:
     if known is None:
         known = {"key": key, "reply": proxy.forward(request, url=proxy.other)}
         proxy.kept.append(known)
-    return dict(known["reply"])
+    return dict(known["reply"]) | {"id": uuid4().hex}
 
 
 def previous(proxy: Proxy, request: Request) -> Body:
@@ -219,7 +221,69 @@ def adding(tokens: int) -> Lie:
     return lie
 
 
-NEUTRAL = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+def to_samples(lie: Lie) -> Lie:
+    """Return a lie that is told of samples only."""
+    return lambda proxy, request: lie(proxy, request) if is_sample(request) else proxy.forward(request)
+
+
+def every_third(lie: Lie) -> Lie:
+    return lambda proxy, request: (
+        lie(proxy, request) if proxy.count_sample(request) % 3 == 1 else proxy.forward(request)
+    )
+
+
+def keyed(key: Callable[[Any], Any], *, samples_only: bool = True) -> Lie:
+    """Return a lie that repeats its first reply to every request with the same key, under a new id."""
+
+    def lie(proxy: Proxy, request: Request) -> Body:
+        text = json.dumps([key(text_of(request)), request.body["max_tokens"], request.body.get("frequency_penalty")])
+        reply = proxy.forward(request)
+        if samples_only and not is_sample(request):
+            return reply
+        with proxy.lock:
+            known = next((kept for kept in proxy.kept if kept["key"] == text), None)
+            if known is None:
+                proxy.kept.append({"key": text, "reply": reply})
+                return reply
+        return dict(known["reply"]) | {"id": uuid4().hex, "usage": reply["usage"]}
+
+    return lie
+
+
+def stored_by_request(proxy: Proxy, request: Request) -> Body:
+    """Reply from a cache by all that a request asks, but for its salt."""
+    body = {name: value for name, value in request.body.items() if name != "cache_salt"}
+    key = json.dumps(body, sort_keys=True)
+    known = next((kept for kept in proxy.kept if kept["key"] == key), None)
+    if known is None:
+        known = {"key": key, "reply": proxy.forward(request, url=proxy.other)}
+        proxy.kept.append(known)
+    return dict(known["reply"]) | {"id": uuid4().hex}
+
+
+def says_stop(tokens: int) -> Lie:
+    def lie(proxy: Proxy, request: Request) -> Body:
+        reply = proxy.forward(request, limited(lambda asked: min(asked, tokens))(dict(request.body)))
+        return set_text(reply, reply_text(reply), finish_reason="stop")
+
+    return lie
+
+
+def fewer_counted(reply: Body, _: Body) -> Body:
+    reply["usage"]["prompt_tokens"] = reply["usage"]["prompt_tokens"] * 9 // 10
+    return reply
+
+
+def cached_claimed(reply: Body, _: Body) -> Body:
+    reply["usage"]["prompt_tokens_details"] = {"cached_tokens": reply["usage"]["prompt_tokens"]}
+    return reply
+
+
+def penalized(body: Body) -> Body:
+    return body | {name: PENALTIES[name] for name in PENALTIES if name in body}
+
+
+PENALTIES = {"frequency_penalty": 0.3, "repetition_penalty": 1.3, "repeat_penalty": 1.3}
 LIES: Mapping[str, Lie] = {
     "none": lambda proxy, request: proxy.forward(request),
     # The table of known ones.
@@ -230,7 +294,7 @@ LIES: Mapping[str, Lie] = {
     "cuts the start, counts it": cut(lambda text: text[len(text) // 2 :]),
     "previous answer": previous,
     "stored replies": stored,
-    "penalty": with_fields(lambda body: body | {"frequency_penalty": 0.3, "repetition_penalty": 1.3}),
+    "penalty": with_fields(penalized),
     "700 tokens more": adding(700),
     "6 tokens more": adding(6),
     # Others.
@@ -252,16 +316,37 @@ LIES: Mapping[str, Lie] = {
     "no counts": with_reply(lambda reply, _: {name: reply[name] for name in reply if name != "usage"}),
     "half of the text": with_reply(lambda reply, _: set_text(reply, reply_text(reply)[:4])),
     "no text": with_reply(lambda reply, _: set_text(reply, "")),
-    "limit of 4, says stop": lambda proxy, request: set_text(
-        reply := proxy.forward(request, limited(lambda tokens: min(tokens, 4))(dict(request.body))),
-        reply_text(reply), finish_reason="stop",
-    ),
+    "limit of 4, says stop": says_stop(4),
     "error in the text": with_reply(lambda reply, _: reply | {"error": {"message": "overloaded"}}),
     "aborted": with_reply(lambda reply, _: set_text(reply, reply_text(reply)[:3], finish_reason="abort")),
     "filtered": with_reply(lambda reply, _: set_text(reply, "", finish_reason="content_filter")),
     "prompt before the answer": with_reply(
         lambda reply, body: set_text(reply, str(body.get("prompt", body.get("messages"))) + reply_text(reply))
     ),
+    "limit of 3, says stop": says_stop(3),
+    "limit of 4 to samples, says stop": to_samples(says_stop(4)),
+    "masks numbers": with_reply(lambda reply, _: set_text(reply, re.sub(r"[0-9]", "*", reply_text(reply)))),
+    "drops the end, counts it": cut(lambda text: text[: -len(text) // 4]),
+    "swaps the halves": cut(lambda text: text[len(text) // 2 :] + text[: len(text) // 2]),
+    "window of a quarter, counts all": cut(lambda text: text[:16] + text[-len(text) // 4 :]),
+    "every third answer empty": every_third(with_reply(lambda reply, _: set_text(reply, ""))),
+    "every third answer another's": every_third(previous),
+    "one answer for a beginning": keyed(lambda text: text[:64]),
+    "one answer for an end": keyed(lambda text: text[-24:]),
+    "stored by request, new ids": stored_by_request,
+    "answers eight times over": with_reply(lambda reply, _: set_text(reply, reply_text(reply) * 40)),
+    "one token more, not counted": cut(lambda text: text[:1] + text),
+    "counts a tenth less": with_reply(fewer_counted),
+    "always says length": with_reply(lambda reply, _: set_text(reply, reply_text(reply), finish_reason="length")),
+    "samples for long prompts": to_samples(with_fields(lambda body: body | {"temperature": 1.5})),
+    "penalty for long prompts": to_samples(with_fields(penalized)),
+    "6 tokens more in long prompts": to_samples(lambda proxy, request: proxy.forward(
+        request, with_text(request, lambda text: (text[:6] if isinstance(text, list) else "Note well. " * 2) + text)
+    )),
+    "claims cached tokens": with_reply(cached_claimed),
+    "a stop string of its own": with_fields(lambda body: body | {"stop": [*body.get("stop", []), "4"]}),
+    "every second line": cut(lambda text: text[: len(text) // 8] + text[len(text) // 8 : -len(text) // 4 : 2]
+                             + text[-len(text) // 4 :]),
 }  # fmt: skip
 
 

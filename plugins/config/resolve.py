@@ -234,7 +234,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         baseline=baseline,
         endpoint=endpoint,
     )
-    run = with_canaries(run, formatter, lengths)
+    run = with_canaries(run, formatter)
     return with_draw_rates(extend_baseline(run, invocation), invocation)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,14 +16,22 @@ from uuid import uuid4
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.generation_config import decoding_settings
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.canaries import MOST_ENDLESS_TOKENS, first_answers, limit_note, reading_note
+from longctx.fixtures.engines.openai.canaries import (
+    MOST_ENDLESS_TOKENS,
+    PENALTIES,
+    MakePrompt,
+    choice_notes,
+    first_answers,
+    limit_note,
+    reading_note,
+)
 from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
-from longctx.fixtures.records import Options, Prompt
+from longctx.fixtures.records import CaseResult, Options, Prompt
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
@@ -31,7 +41,7 @@ from longctx.plugins.config.run import Run
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
-# A run of fewer prompts of its longest length does without the long canary, which costs one of them.
+# A run of fewer prompts of its longest length does without the long prompts with known answers, which cost two of them.
 LONG_CANARY_SHARE = 10
 
 
@@ -202,22 +212,57 @@ def _start_server(
     return url, StartedServer(process_id=processes[0], log=str(log))
 
 
-def with_canaries(run: Run, formatter: PromptFormatter, lengths: Sequence[int]) -> Run:
-    """Return a served run with its canaries and with notes on what the server did with them.
+def with_canaries(run: Run, formatter: PromptFormatter) -> Run:
+    """Return a served run with its canaries and with notes on those that cannot be used.
 
-    `lengths` are those that are measured. Raises EngineError for a server whose model cannot be seen.
+    Raises EngineError for a server whose model cannot be seen.
     """
+    endpoint = run.endpoint
+    if endpoint is None or not run.measurable or not TimeBudget(run.deadline).seconds_left:
+        return run
+    with _asking(run, endpoint, formatter) as (ask, make_prompt):
+        canaries, notes = first_answers(ask, make_prompt, endpoint.url)
+    return replace(run, canaries=canaries, endpoint=replace(endpoint, notes=(*endpoint.notes, *notes)))
+
+
+def notes_after_run(run: Run, formatter: PromptFormatter, results: Sequence[CaseResult]) -> tuple[str, ...]:
+    """Return notes on what the server of a run may have done to its wrong answers; none if all answers are right.
+
+    Right answers show that a server limits no answer, and reads the parts of prompts on which they rest.
+    """
+    endpoint = run.endpoint
+    answers = [(result.case.length, outcome) for result in results for outcome in result.outcomes]
+    wrong = [outcome for _, outcome in answers if outcome.score.value < 1]
+    if endpoint is None or not run.canaries or not wrong or any(result.error for result in results):
+        return ()
+    longest = max(length for length, _ in answers)
+    depths = [
+        depth
+        for length, outcome in answers
+        if length == longest and outcome.score.value == 1
+        for depth in outcome.depths
+    ]
+    reads = any(depth < 1 / 3 for depth in depths) and any(1 / 3 <= depth < 2 / 3 for depth in depths)
+    is_large = sum(outcome.generation.prompt_tokens for _, outcome in answers) >= LONG_CANARY_SHARE * longest
+    most_tokens = min(MOST_ENDLESS_TOKENS, max(case.generation_tokens for case in run.measurable))
+    with _asking(run, endpoint, formatter) as (ask, make_prompt):
+        choices = choice_notes(ask, partial(ask, penalties=PENALTIES), make_prompt, run.canaries)
+        limited = limit_note(ask, make_prompt, most_tokens)
+        unread = reading_note(ask, make_prompt, longest) if is_large and not reads else None
+    return tuple(filter(None, (*choices, limited, unread)))
+
+
+@contextmanager
+def _asking(run: Run, endpoint: Endpoint, formatter: PromptFormatter) -> Iterator[tuple[Any, MakePrompt]]:
+    """Yield the functions that ask a run's server and make the prompts for it."""
     from longctx.fixtures.engines.openai.engine import load_server_engine
 
-    options, endpoint = run.options, run.endpoint
     tokenizer: Any = formatter.tokenizer
-    if endpoint is None or not lengths or not TimeBudget(run.deadline).seconds_left:
-        return run
     engine = load_server_engine(
         run.checkpoint,
         tokenizer=tokenizer,
         endpoint=endpoint,
-        timeout_seconds=options.request_timeout,
+        timeout_seconds=run.options.request_timeout,
         deadline=run.deadline,
     )
 
@@ -227,20 +272,9 @@ def with_canaries(run: Run, formatter: PromptFormatter, lengths: Sequence[int]) 
         return formatter.prompt(text, beginning, generation_tokens=tokens, separator=separator)
 
     try:
-        canaries, notes = first_answers(engine.ask_canary, make_prompt, endpoint.url)
-        if not canaries:
-            return replace(run, endpoint=replace(endpoint, notes=(*endpoint.notes, *notes)))
-        most_tokens = min(MOST_ENDLESS_TOKENS, max(case.generation_tokens for case in run.measurable))
-        limited = limit_note(engine.ask_canary, make_prompt, most_tokens)
-        notes = (*notes, limited) if limited else notes
-        longest = max(lengths)
-        planned = sum(len(case.planned) * case.length for case in run.measurable if case.length <= longest)
-        is_large = planned >= LONG_CANARY_SHARE * longest
-        unread = reading_note(engine.ask_canary, make_prompt, longest) if is_large else None
+        yield engine.ask_canary, make_prompt
     finally:
         engine.close()
-    endpoint = replace(endpoint, notes=(*endpoint.notes, *notes), unread=unread or "")
-    return replace(run, canaries=canaries, endpoint=endpoint)
 
 
 def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:

@@ -64,7 +64,7 @@ LETTER_PROMPTS: dict[str, dict[str, Any]] = {
 }
 
 # Facts of the machine, and notes for the reader.
-NO_SETTINGS = ("hardware", "notes", "thought", "unread")
+NO_SETTINGS = ("hardware", "notes", "thought")
 
 
 def engine_outputs() -> Iterator[Output]:

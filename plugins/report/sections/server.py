@@ -19,6 +19,8 @@ from longctx.plugins.verdicts.evaluate import Measured
 MISSING_SHARE = 0.05
 # A weak model may repeat itself too; a server that repeats a reply does so nearly always.
 REPEATED_SHARE, FEWEST_ANSWERS = 0.9, 10
+# No model ends answers within the word that it is asked for, and always after the same number of tokens.
+FEWEST_CUT, CUT_SHARE = 4, 0.8
 
 
 def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer | UnsetType:
@@ -26,8 +28,6 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
     generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
     excess = [generation.excess_tokens for generation in generations if generation.excess_tokens]
     notes = list(facts.notes) if facts else []
-    if facts and facts.unread and not _reads_all_parts(measured):
-        notes.append(facts.unread)
     if excess:
         notes.append(
             f"gave more tokens than requested in {len(excess):,} of {len(generations):,} answers, up to "
@@ -40,8 +40,28 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
             f"{max(missing):,} more: it drops a part of what the model writes"
         )
     if facts and facts.engine != "hf":
+        notes += filter(None, [_cut_answers(measured)])
         notes += filter(None, map(_repeated_text, measured.results.values()))
     return ReportServer(notes=tuple(notes)) if notes else UNSET
+
+
+def _cut_answers(measured: Measured) -> str | None:
+    """Return a note if wrong answers end within a right word, all after one number of tokens, as if the model did."""
+    wrong = [outcome for result in measured.results.values() for outcome in result.outcomes if outcome.score.value < 1]
+    lengths = Counter(
+        outcome.generation.generated_tokens
+        for outcome in wrong
+        if outcome.generation.finish == "stop"
+        and (last := outcome.generation.text.split()[-1:])
+        and any(last[0] != word and word.startswith(last[0]) for text in outcome.references for word in text.split())
+    )
+    ((tokens, number),) = lengths.most_common(1) or [(None, 0)]
+    if tokens is None or number < FEWEST_CUT or number < CUT_SHARE * lengths.total() or 2 * number < len(wrong):
+        return None
+    return (
+        f"ended {number:,} of {len(wrong):,} wrong answers within a right word, each after {tokens} tokens, and says "
+        "that the model did: it seems to limit answers without saying so; raise its limit of output tokens"
+    )
 
 
 def _repeated_text(result: CaseResult) -> str | None:
@@ -55,19 +75,6 @@ def _repeated_text(result: CaseResult) -> str | None:
     if not text or number < REPEATED_SHARE * samples:
         return None
     return f"gave the same text to {number:,} of {samples:,} questions of {result.case.id}: {text[:60]!r}"
-
-
-def _reads_all_parts(measured: Measured) -> bool:
-    """Return True if right answers at the longest length rest on the first and on the second third of their texts."""
-    longest = max((case.length for case in measured.scope.cases), default=0)
-    depths = [
-        depth
-        for result in measured.results.values()
-        for outcome in result.outcomes
-        if result.case.length == longest and outcome.score.value == 1
-        for depth in outcome.depths
-    ]
-    return any(depth < 1 / 3 for depth in depths) and any(1 / 3 <= depth < 2 / 3 for depth in depths)
 
 
 def notes_of(document: JsonReport) -> tuple[str, ...]:

@@ -9,10 +9,12 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.canaries import (
     LONG_ANSWER_TOKENS,
+    TEXTS,
     VALUES,
     Canary,
     CanaryAnswer,
     CanaryCheck,
+    choice_notes,
     first_answers,
     limit_note,
     reading_note,
@@ -111,6 +113,51 @@ def test_a_server_that_samples_is_told_of() -> None:
 def test_a_stored_reply_is_an_error() -> None:
     with pytest.raises(EngineError, match="gives a stored reply"):
         begun(lambda _: CanaryAnswer(text="a", steps=(), reply_id="cmpl-12345"))
+
+
+@pytest.mark.parametrize(
+    ("new_seconds", "is_stored"), [((0.1,) * 3, True), ((0.005,) * 3, False), ((0.1, 0.005), False)]
+)
+def test_replies_to_known_prompts_that_come_without_computing_are_stored(
+    new_seconds: tuple[float, ...], is_stored: bool
+) -> None:
+    """One slow reply to a new prompt proves nothing: it may have had to wait."""
+    times = iter(new_seconds)
+
+    def ask(prompt: Prompt) -> CanaryAnswer:
+        return CanaryAnswer(text="a", steps=(), seconds=0.001 if prompt.text in TEXTS else next(times))
+
+    if is_stored:
+        with pytest.raises(EngineError, match="less than 10% of the time of new ones, so it gives stored replies"):
+            begun(ask)
+    else:
+        assert len(begun(ask)[0]) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("plain", "penalized", "said"),
+    [
+        ("red " * 24, "red red.", None),
+        ("red " * 24, "red " * 24, "ignores the penalties of requests"),
+        # No model has to repeat a word so often.
+        ("red red.", "red red.", None),
+    ],
+)
+def test_a_word_that_is_repeated_under_penalties_shows_that_they_are_ignored(
+    plain: str, penalized: str, said: str | None
+) -> None:
+    plain_answer, penalized_answer = (CanaryAnswer(text=text, steps=()) for text in (plain, penalized))
+    notes = choice_notes(lambda _: plain_answer, lambda _: penalized_answer, make_prompt, ())
+    assert (notes == ()) == (said is None)
+    assert said is None or said in notes[0]
+
+
+def test_tokens_that_are_not_the_most_probable_ones_are_told_of() -> None:
+    step = AnswerStep(text="a", log_probability=-3.0, best={"a": -3.0, "b": -0.1})
+    answer = CanaryAnswer(text="a", steps=(step,))
+    (note,) = choice_notes(lambda _: answer, lambda _: answer, make_prompt, ())
+    assert note.startswith("wrote 1 tokens in answers to short prompts although")
+    assert choice_notes(lambda _: answered(-0.1), lambda _: answer, make_prompt, ()) == ()
 
 
 def test_another_fingerprint_with_the_same_answers_is_told_of() -> None:
