@@ -33,6 +33,7 @@ from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
+from longctx.plugins.config.options import SUITE_OPTIONS
 from longctx.plugins.report.sections.server import notes_of
 
 SAMPLES = 32
@@ -52,7 +53,8 @@ Verdict = Literal["equal", "within noise", "worse"]
 class _Side:
     """One of the two runs."""
 
-    name: Literal["model", "against"]
+    name: str
+    """`model` or `against`."""
     options: tuple[str, ...]
     """Options of this run alone."""
 
@@ -93,11 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use("--base-url: two sides are needed; give --base-url, --against-url or --against")
     if given.against_url is None and not against and given.base_url is None:
         return report_wrong_use("--against: both sides are the same; give other options, or a server")
-    url = given.against_url or (given.base_url if against and "--engine" not in against else None)
-    sides = (
-        _Side(name="against", options=(*(["--base-url", url] if url else ["--engine", "hf"]), *against)),
-        _Side(name="model", options=("--base-url", given.base_url) if given.base_url else ("--engine", "hf")),
-    )
+    sides, options = _sides(given, against, options)
     common = [*options, "--model", given.model, "--samples", given.samples, "--full"]
     try:
         return _compare(absolute(given.out), common, sides, given.model)
@@ -105,6 +103,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(f"--out: cannot use {error.filename} ({error.strerror}); name a folder to write to")
     except KeyboardInterrupt:
         return report_wrong_use("stopped; the same command continues")
+
+
+def _sides(
+    given: argparse.Namespace, against: Sequence[str], options: list[str]
+) -> tuple[tuple[_Side, ...], list[str]]:
+    """Return the two sides and the options that are for both.
+
+    If only one side has a server, the options of one engine are for the side that has it.
+    """
+    url = given.against_url or (given.base_url if against and "--engine" not in against else None)
+    addresses = {"against": url, "model": given.base_url}
+    differ = bool(url) != bool(given.base_url)
+    sides = []
+    for name, address in addresses.items():
+        own = _options_of(options, "openai" if address else "hf") if differ else []
+        where = ["--base-url", address] if address else ["--engine", "hf"]
+        sides.append(_Side(name=name, options=(*where, *own, *(against if name == "against" else ()))))
+    return tuple(sides), _options_of(options, None) if differ else options
+
+
+def _options_of(options: Sequence[str], engine: str | None) -> list[str]:
+    """Return the options that are for one engine, or those that are for both, with their values."""
+    engines = {option.flag: option.engine for option in SUITE_OPTIONS if option.engine}
+    kept: list[str] = []
+    takes_value = False
+    for at, word in enumerate(options):
+        if takes_value:
+            takes_value = False
+            continue
+        flag, equals, _ = word.partition("=")
+        takes_value = flag in engines and not equals
+        if engines.get(flag) == engine:
+            kept += options[at : at + 1 + takes_value]
+    return kept
 
 
 def _compare(folder: Path, common: Sequence[str], sides: Sequence[_Side], model: str) -> int:

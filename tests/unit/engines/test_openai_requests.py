@@ -42,7 +42,7 @@ def test_an_answer_takes_one_greedy_request_and_uses_the_servers_token_counts(se
     assert request.path == "/v1/completions"
     assert request.body == {
         "model": "m", "prompt": "what is the magic number", "max_tokens": 8, "temperature": 0, "stop": ["\n"],
-        "frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1,
+        "frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "repeat_penalty": 1,
     }  # fmt: skip
     expected = Generation(
         text=" seven", prompt_tokens=5, generated_tokens=2, computed_tokens=4, reused_tokens=3, finish="stop", seconds=0
