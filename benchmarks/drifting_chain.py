@@ -2,13 +2,15 @@
 
     python -m benchmarks.drifting_chain CKPT out/chain --steps 25 --fault-from 15 --repaired-from 25
 
-The drift adds noise to each matrix of the attention at each step, on top of that of the steps before. The fault empties
-the output projections of the attention in some layers, which is a fault of this benchmark alone.
+Noise on each matrix of the attention drifts: every step keeps a part of that of the step before, and its size stays.
+So some answers change at every step while the model stays as good. The fault scales the query projections of some
+layers down, so that their attention becomes diffuse; it is a fault of this benchmark alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -21,11 +23,11 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
 from longctx.fixtures.faults.inject import write_faulty
 
-# The standard deviation of one step's noise relative to that of each weight matrix.
-DRIFT = 0.002
-LAYERS = (8, 10, 12, 14, 16, 18)
+# The standard deviation of the noise relative to that of each weight matrix, and the share of it that a step keeps.
+DRIFT, KEPT = 0.05, 0.7
+FAULTY_LAYERS, FAULTY_SCALE = (10, 14, 18), 0.3
 ATTENTION = re.compile(r"\.self_attn\.\w+\.weight$")
-OUTPUT = re.compile(rf"\.layers\.({'|'.join(map(str, LAYERS))})\.self_attn\.o_proj\.weight$")
+FAULTY = re.compile(rf"\.layers\.({'|'.join(map(str, FAULTY_LAYERS))})\.self_attn\.q_proj\.weight$")
 
 
 class Chain:
@@ -33,20 +35,21 @@ class Chain:
 
     def __init__(self) -> None:
         self._noise: dict[str, Tensor] = {}
-        """The noise of all steps so far, by weight matrix, in units of its standard deviation."""
+        """The noise of the last step by weight matrix, in units of its standard deviation."""
 
     def take_step(self, content: CheckpointContent, *, step: int, is_faulty: bool) -> None:
-        """Add a step's noise to that of the steps before, and change the checkpoint's weights by all of it."""
+        """Let the noise drift by a step, and change the checkpoint's weights by it."""
         generator = torch.Generator().manual_seed(step)
         for name, stored in content.tensors.items():
             if not ATTENTION.search(name) or stored.dim() != 2:
                 continue
-            noise = self._noise.setdefault(name, torch.zeros(stored.shape))
-            noise += torch.randn(stored.shape, generator=generator)
+            new = torch.randn(stored.shape, generator=generator)
+            before = self._noise.get(name, new)
+            noise = self._noise[name] = new if before is new else KEPT * before + math.sqrt(1 - KEPT**2) * new
             weights = stored.float()
-            content.tensors[name] = (weights + DRIFT * weights.std() * noise).to(stored.dtype)
-            if is_faulty and OUTPUT.search(name):
-                content.tensors[name] = torch.zeros_like(stored)
+            drifted = weights + DRIFT * weights.std() * noise
+            scale = FAULTY_SCALE if is_faulty and FAULTY.search(name) else 1.0
+            content.tensors[name] = (scale * drifted).to(stored.dtype)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -45,6 +45,10 @@ class Search(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last such step; the first one if the search names a single step."""
     last_good: int | None = None
     """The step before the first one."""
+    last_path: str = ""
+    """The checkpoint of the last such step, which is bad for certain; empty if nothing was found."""
+    last_good_path: str = ""
+    """The checkpoint of the step before the first one."""
     probability: float | None = None
     """The probability that the run became worse at one of these steps."""
     checkpoints: int = 0

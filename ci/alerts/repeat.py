@@ -73,14 +73,18 @@ def fresh_command(alert: Alert) -> str | None:
 
 
 def diagnose_command(alert: Alert, folder: Path) -> str | None:
-    """Return the command that looks for the cause of an alert's worst case; None without two checkpoints on disk."""
-    good, failed = alert.episode.compared_with, _failed_checkpoint(alert)
-    if not alert.episode.cases or good is None or not (os.path.isdir(good) and os.path.isdir(failed)):
+    """Return the command that looks for the cause of an alert's worst case; None without two checkpoints on disk.
+
+    It compares the neighbours that a search has named, which differ least, or else those that were measured.
+    """
+    culprit, episode = alert.culprit, alert.episode
+    pairs = [(culprit.last_good_path, culprit.last_path)] if culprit is not None else []
+    pairs.append((episode.compared_with or "", _failed_checkpoint(alert)))
+    good, bad = next((pair for pair in pairs if all(map(os.path.isdir, pair))), ("", ""))
+    if not episode.cases or not good:
         return None
-    words = ["longctx", "diagnose", good, failed, "--report", alert.episode.first.report]
-    return shlex.join(
-        [*words, "--case", alert.episode.cases[0].id, "--out", str(absolute(folder) / f"alert-{alert.id}")]
-    )
+    words = ["longctx", "diagnose", good, bad, "--report", episode.first.report, "--case", episode.cases[0].id]
+    return shlex.join([*words, "--out", str(absolute(folder) / f"alert-{alert.id}")])
 
 
 def _failed_checkpoint(alert: Alert) -> str:

@@ -126,12 +126,14 @@ def _read(gap: Gap, exit_code: int, result: Path, log: Path) -> Search:
     if document["first_bad"] is None:
         return found
     good, bad = document["range"] or (document["last_good"], document["first_bad"])
-    numbers = [*(step.number for step in gap.between), gap.bad.step]
+    paths = {step.number: str(step.path) for step in gap.between}
+    paths |= {gap.good.step: gap.good.checkpoint, gap.bad.step: gap.bad.checkpoint}
     # A step that could not be measured may be the first bad one too.
-    first = (
-        min(number for number in numbers if number > good) if document["range"] else min([bad, *document["skipped"]])
-    )
-    return structs.replace(found, first=first, last=bad, last_good=good, probability=document["probability"])
+    first = min(number for number in paths if number > good) if document["range"] else min([bad, *document["skipped"]])
+    return structs.replace(
+        found, first=first, last=bad, last_good=good, last_path=paths.get(bad, ""), last_good_path=paths.get(good, ""),
+        probability=document["probability"],
+    )  # fmt: skip
 
 
 COSTS = ("cost", "survey")

@@ -47,19 +47,19 @@ def headline(alert: Alert) -> str:
     """Return an alert in one line: the loss, and its step."""
     cases = alert.episode.cases
     if not cases:
-        return f"{WITHOUT_CASES[alert.episode.kind]}, from {_place(alert)} on"
+        return f"{WITHOUT_CASES[alert.episode.kind]}, from {place(alert)} on"
     name, points = case_name(cases[0].id), cases[0].points
     others = f" and {len(cases) - 1} other case{'s' * (len(cases) > 2)}" if len(cases) > 1 else ""
     if points is None or points >= 0:
-        return f"{name}{others} failed at {_place(alert)}"
+        return f"{name}{others} failed at {place(alert)}"
     # Of several cases, the number is that of the worst one.
     up_to = "up to " if len(cases) > 1 else ""
     if cases[0].against == "threshold":
-        return f"{name}{others} fell {up_to}{-points:.1f} points below the threshold at {_place(alert)}"
-    return f"{name}{others} lost {up_to}{-points:.1f} points at {_place(alert)}"
+        return f"{name}{others} fell {up_to}{-points:.1f} points below the threshold at {place(alert)}"
+    return f"{name}{others} lost {up_to}{-points:.1f} points at {place(alert)}"
 
 
-def _place(alert: Alert) -> str:
+def place(alert: Alert) -> str:
     """Return the step at which the run became worse, as far as it is known."""
     culprit = alert.culprit
     if culprit is None:
@@ -70,11 +70,11 @@ def _place(alert: Alert) -> str:
 
 
 def culprit_text(alert: Alert) -> str:
-    """Return the result of the search, such as `step 15 (99.9 %)`; empty if no step is known."""
-    return f"{_place(alert)} ({_percent(alert.culprit)})" if alert.culprit is not None else ""
+    """Return the result of the search, such as `step 15 (99.9 % sure)`; empty if no step is known."""
+    return f"{place(alert)} ({percent(alert.culprit)} sure)" if alert.culprit is not None else ""
 
 
-def _percent(search: Search) -> str:
+def percent(search: Search) -> str:
     """Return a probability in percent, rounded down, so that 99 % is not shown for less."""
     return f"{math.floor(1000 * (search.probability or 0.0) + 1e-9) / 10:g} %"
 
@@ -88,12 +88,13 @@ def case_line(case: LostCase) -> str:
     line = f"{case_name(case.id)}: {case.points:+.1f}{interval}{over} on {case.pairs} {unit}"
     if case.spread is None:
         return line
-    noise = "noise not known yet" if case.noise is None else f"noise ±{case.noise:.1f}"
+    # The noise that a loss is divided by is at least the points of one answer.
+    sources = ["from step to step"] if case.noise == case.spread else []
     if case.noise is None:
-        noise += f", ±{case.spread:.1f} by its samples"
-    elif case.spread > case.noise:
-        noise += f", one sample ±{case.spread:.1f}"
-    return f"{line}; {noise}; {case.severity:.1f} times that"
+        sources = ["by its samples", "that from step to step is not known yet"]
+    elif not sources:
+        sources = ["one answer", f"from step to step it is ±{case.noise:.1f}"]
+    return f"{line}; {case.severity:.1f} times its noise of ±{case.spread:.1f} ({'; '.join(sources)})"
 
 
 def alert_lines(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN) -> list[str]:
@@ -120,10 +121,14 @@ def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
         rows.append(
             ("search", alert.search.line if alert.culprit is None else str(folder / f"alert-{alert.id}" / PAGE))
         )
-    rows.append(("checkpoint", episode.first.checkpoint))
-    if episode.last_good is not None:
-        rows.append(("last good", episode.last_good.checkpoint))
-    if episode.compared_with not in (None, episode.last_good and episode.last_good.checkpoint):
+    culprit = alert.culprit
+    good = (culprit and culprit.last_good_path) or (episode.last_good and episode.last_good.checkpoint)
+    rows.append(("first bad", (culprit and culprit.last_path) or episode.first.checkpoint))
+    if good:
+        rows.append(("last good", good))
+    if rows[-1 - bool(good)][1] != episode.first.checkpoint:
+        rows.append(("failed", episode.first.checkpoint))
+    if episode.compared_with not in (None, good):
         rows.append(("baseline", episode.compared_with or ""))
     # A text, because the history may hold a path that no file can have.
     rows.append(("report", f"{os.path.splitext(episode.first.report)[0]}.html"))
@@ -155,10 +160,10 @@ def _since(alert: Alert) -> str:
     """Return the steps between which the run became worse, how they were found, and how long it has lasted."""
     steps, good, culprit = alert.episode.steps, alert.episode.last_good, alert.culprit
     if culprit is not None:
-        since = f"{_place(alert)}, {_percent(culprit)} sure; last good {culprit.last_good}; searched from "
-        since += f"{culprit.good.step} to {culprit.bad.step}, {culprit.checkpoints} more checkpoints measured"
+        since = f"{place(alert)}; step {culprit.last_good} is good. A search from {culprit.good.step} to "
+        since += f"{culprit.bad.step} (measured: {culprit.checkpoints} more) is {percent(culprit)} sure"
     else:
-        since = f"step {steps[0].step}"
-        since += "; no step before it passed" if good is None else f"; last good {good.step}"
-    lasting = f"; {len(steps)} measured steps fail, up to {steps[-1].step}" if len(steps) > 1 else ""
+        since = f"step {steps[0].step}; "
+        since += "no step before it passed" if good is None else f"the last good one measured is step {good.step}"
+    lasting = f". {len(steps)} measured steps fail, up to step {steps[-1].step}" if len(steps) > 1 else ""
     return since + lasting

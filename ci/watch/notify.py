@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longctx.ci.alerts.log import Alert
-from longctx.ci.alerts.words import culprit_text, headline
+from longctx.ci.alerts.words import culprit_text, headline, percent
 from longctx.ci.watch.history import WatchedCheckpoint
 from longctx.ci.watch.webhook import post
 from longctx.fixtures.shown_text import one_line, visible
@@ -117,7 +117,7 @@ def message(notice: Notice) -> dict[str, Any]:
     """Return the facts of an alert as JSON data, with a `text` for chat servers."""
     alert, measurement = notice.alert, notice.measurement
     failed = _shortened(measurement.failed)
-    found = f" ({culprit_text(alert)} by search)" if alert.culprit else ""
+    found = f" (found by a search, {percent(alert.culprit)} sure)" if alert.culprit else ""
     headed = one_line(f"alert {alert.id}: {headline(alert)}{found}", LINE_CHARACTERS)
     return measurement.as_json() | {
         "text": f"{headed}: {shown_verdict(measurement.verdict)}: {'; '.join(failed)}".translate(CHAT_ESCAPES),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from longctx.ci.alerts.log import Alert
-from longctx.ci.alerts.words import alert_facts, culprit_text, headline, status_text
+from longctx.ci.alerts.words import alert_facts, headline, percent, place, status_text
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
@@ -100,11 +100,12 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
     first = measurements[good[-1] + 1] if good else measurements[0]
     before = f"; the last accepted one is step {measurements[good[-1]].step:,}" if good else ""
     since = f"since step {first.step:,}" if first is not last else f"at step {last.step:,}"
+    why = _reason(first, alerts)
     searched = next((alert for alert in alerts if alert.culprit and first.step in _steps(alert)), None)
     if searched is not None and searched.culprit is not None:
-        since = f"since {culprit_text(searched)}, by a search"
-        before = f"; the last good one is step {searched.culprit.last_good:,}"
-    return "fail", f"{last.verdict.upper()} {since}{before}", _reason(first, alerts)
+        since, before = f"since {place(searched)}", f"; step {searched.culprit.last_good:,} is good"
+        why += f"; a search of the steps that were skipped is {percent(searched.culprit)} sure"
+    return "fail", f"{last.verdict.upper()} {since}{before}", why
 
 
 def suspicion_line(measurements: Sequence[WatchedCheckpoint]) -> list[str]:

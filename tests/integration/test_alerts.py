@@ -74,11 +74,11 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
     assert [(line["step"], line["word"]) for line in measured if line["event"] == "measured"] == [
         (1, "pass"), (4, "fail")
     ]  # fmt: skip
-    assert (run.path / "notified").read_text() == "1 step 3 (99.9 %)\n"
+    assert (run.path / "notified").read_text() == "1 step 3 (99.9 % sure)\n"
 
     page = (run.path / "out" / "index.html").read_text()
     assert "Alert 1, new" in page
-    assert "FAIL since step 3 (99.9 %), by a search; the last good one is step 2" in page
+    assert "FAIL since step 3; step 2 is good" in page
     listed = run.alerts()
     assert listed.count("alert 1") == 1
     assert "1 open (1 new), 0 closed" in listed
@@ -93,6 +93,7 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
 
     # So does the one that looks for the cause, on the samples of the alarm.
     (line,) = re.findall(r"^\s*cause:?\s+(longctx .*)$", listed, re.MULTILINE)
+    assert f"{run.path}/run/step-2 {run.path}/run/step-3 " in line
     code, printed = run.command(*shlex.split(line)[1:])
     assert code in (0, 1), printed
     assert "that GOOD answers and BAD misses" in printed
@@ -100,7 +101,7 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
 
     # Nothing happens twice.
     assert run.watch()[0] == 1
-    assert (run.path / "notified").read_text() == "1 step 3 (99.9 %)\n"
+    assert (run.path / "notified").read_text() == "1 step 3 (99.9 % sure)\n"
     page = (run.path / "out" / "index.html").read_text()
     assert "Alert 1, acknowledged by mira" in page
     assert '<a href="alert-1/diagnosis.html">' in page
@@ -115,4 +116,4 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
     code, digest = run.command("history", str(run.path / "out"), "--digest", "7d")
     assert code == 0, digest
     assert "step 3" in digest
-    assert (run.path / "notified").read_text() == "1 step 3 (99.9 %)\n"
+    assert (run.path / "notified").read_text() == "1 step 3 (99.9 % sure)\n"

@@ -43,7 +43,7 @@
     const larger = rows.filter(({ change }) => change !== null);
     const mean = larger.reduce((sum, { change }) => sum + change, 0) / Math.max(1, larger.length);
     document.getElementById("count").textContent = larger.length
-      ? `${larger.length} cases, mean change ${mean < 0 ? "-" : "+"}${Math.abs(mean).toFixed(1)} points; numbers of samples in brackets`
+      ? `${larger.length} case${larger.length === 1 ? "" : "s"}, mean change ${mean < 0 ? "-" : "+"}${Math.abs(mean).toFixed(1)} points; numbers of samples in brackets`
       : "no case in common";
     document.getElementById("command").textContent =
       `longctx run ${options}${options ? " " : ""}--model ${after.checkpoint} --baseline ${before.report}`;

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from longctx.ci.alerts.log import AlertLog, Noted
+from longctx.ci.alerts.log import AlertLog, Noted, Search, Searched
 from longctx.ci.alerts.reconcile import missing_events
+from longctx.ci.alerts.words import alert_facts
 from longctx.ci.watch.history import Change, Verdict, WatchedCheckpoint
 from longctx.ci.watch.pages import WatchedRun, write_index
 from longctx.fixtures.records.report import report_data
 from tests.helpers.browser import CHROMIUM, DRIVER, browser
 from tests.helpers.report_records import report_of
 from tests.helpers.watched import measured
+
+# Points of a case against step 1, at the measured steps.
+STEPS = {1: 0.0, 2: 0.0, 3: 0.0, 6: -40.0}
 
 
 def write_page(
@@ -98,6 +103,43 @@ def test_the_page_says_when_a_loss_was_first_seen_and_who_looks_into_it(tmp_path
     assert "first seen 2026-11-20 10:00 UTC; |alert 1|: |nobody has it yet|" in first_line()
     log.update(lambda _: [Noted(alert=1, status="acknowledged", owner="mira <b>", note="rope")])
     assert "|mira &lt;b&gt; has it: rope|" in first_line()
+
+
+def test_an_alert_names_the_steps_that_a_search_has_found(tmp_path: Path) -> None:
+    for step in (1, 4, 5, 6):
+        (tmp_path / f"step-{step}").mkdir()
+    known = [
+        replace(
+            measured(step, vt=points), checkpoint=f"{tmp_path}/step-{step}", compared_with=f"{tmp_path}/step-1"
+        ) for step, points in STEPS.items()
+    ]  # fmt: skip
+    log = AlertLog(folder=tmp_path)
+    (alert,) = log.update(lambda alerts: missing_events(alerts, known, lambda _: ())).values()
+    assert alert.episode.last_good is not None
+    facts = dict(alert_facts(alert, tmp_path))
+    assert (facts["first bad"], facts["last good"]) == (f"{tmp_path}/step-6", f"{tmp_path}/step-3")
+    assert f"longctx diagnose {tmp_path}/step-1 {tmp_path}/step-6 " in facts["cause"]
+    search = Search(
+        good=alert.episode.last_good, bad=alert.episode.first, exit_code=0, line="", first=5, last=5, last_good=4,
+        probability=0.9995, last_path=f"{tmp_path}/step-5", last_good_path=f"{tmp_path}/step-4", checkpoints=2,
+    )  # fmt: skip
+    (alert,) = log.update(lambda _: [Searched(alert=1, search=search)]).values()
+    facts = dict(alert_facts(alert, tmp_path))
+    assert facts["since"] == "step 5; step 4 is good. A search from 3 to 6 (measured: 2 more) is 99.9 % sure"
+    assert (facts["first bad"], facts["last good"]) == (f"{tmp_path}/step-5", f"{tmp_path}/step-4")
+    assert facts["failed"] == f"{tmp_path}/step-6"
+    loss, _, noise = facts["case"].partition("; ")
+    assert loss == "vt-4k: -40.0 [-45.0, -35.0] on 48 pairs"
+    assert noise == "19.2 times its noise of ±2.1 (one answer; from step to step it is ±0.0)"
+    assert f"--model {tmp_path}/step-6 --baseline {tmp_path}/step-1 " in facts["again"]
+    assert f"longctx diagnose {tmp_path}/step-4 {tmp_path}/step-5 " in facts["cause"]
+    run = WatchedRun(directory=Path("/run"), anchor=1, options=(), counts_gpus=False, alerts=[alert], summary=())
+    page = write_index(tmp_path, known, run).read_text(encoding="utf-8")
+    assert "<b>FAIL since step 5; step 4 is good</b>" in page
+    assert "at step 5; a search of the steps that were skipped is 99.9 % sure</span>" in page
+    # The neighbours are no longer there: those that were measured are compared.
+    (tmp_path / "step-4").rmdir()
+    assert f"longctx diagnose {tmp_path}/step-1 {tmp_path}/step-6 " in dict(alert_facts(alert, tmp_path))["cause"]
 
 
 def test_a_suspected_loss_is_no_failure_but_named_first(tmp_path: Path) -> None:
