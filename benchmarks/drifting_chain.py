@@ -24,7 +24,7 @@ from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
 from longctx.fixtures.faults.inject import write_faulty
 
 # The standard deviation of the noise relative to that of each weight matrix, and the share of it that a step keeps.
-DRIFT, KEPT = 0.05, 0.7
+DRIFT, KEPT = 0.025, 0.7
 FAULTY_LAYERS, FAULTY_SCALE = (10, 14, 18), 0.3
 ATTENTION = re.compile(r"\.self_attn\.\w+\.weight$")
 FAULTY = re.compile(rf"\.layers\.({'|'.join(map(str, FAULTY_LAYERS))})\.self_attn\.q_proj\.weight$")

@@ -61,13 +61,21 @@ def _digest(directory: Path, age: str, target: Path | None) -> int:
         return report_wrong_use(f"DIR: no watch has written to {directory}; give the folder given to watch as --out")
     until = datetime.now(UTC)
     span = timedelta(days=int(match[1])) if match[2] == "d" else timedelta(hours=int(match[1]))
-    text = digest(directory, until - span, until)
-    if target is not None:
-        target.write_text(text, encoding="utf-8", errors="replace")
-        print_line(str(target))
+    try:
+        text = digest(directory, until - span, until)
+    except OSError as error:
+        return report_wrong_use(
+            f"DIR: cannot read {error.filename or directory} ({error.strerror}); check its permissions"
+        )
+    if target is None:
+        for line in text.splitlines():
+            print_line(line)
         return 0
-    for line in text.splitlines():
-        print_line(line)
+    try:
+        target.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        return report_wrong_use(f"--out: cannot write {target} ({error.strerror}); name a file that can be written")
+    print_line(str(target))
     return 0
 
 

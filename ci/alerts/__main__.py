@@ -47,8 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(f"DIR: no such directory {str(folder)!r}; give the folder given to watch as --out")
     if not any((folder / name).exists() for name in ("history.jsonl", "alerts.jsonl")):
         return report_wrong_use(f"DIR: no watch has written to {folder}; give the folder given to watch as --out")
+    log = AlertLog(folder=folder)
     try:
-        return _list(folder, shows_all=given.all) if given.action is None else _act(AlertLog(folder=folder), given)
+        if log.is_torn:
+            print_line(f"{log.path}: its last line is torn, as after a kill; make the change that was being made again")
+        return _list(log, shows_all=given.all) if given.action is None else _act(log, given)
     except BrokenPipeError:
         # The reader of the output has ended, which is no fault of the folder.
         raise
@@ -75,13 +78,13 @@ def _act(log: AlertLog, given: argparse.Namespace) -> int:
     return 0
 
 
-def _list(folder: Path, *, shows_all: bool) -> int:
+def _list(log: AlertLog, *, shows_all: bool) -> int:
     """Print open alerts in full, and closed ones in a line each if they are wanted."""
-    alerts = in_order(AlertLog(folder=folder).read().values())
+    alerts = in_order(log.read().values())
     opened = [alert for alert in alerts if alert.is_open]
     closed = [alert for alert in alerts if not alert.is_open]
     for alert in opened:
-        _print([*alert_lines(alert, folder), ""])
+        _print([*alert_lines(alert, log.folder), ""])
     for alert in closed if shows_all else ():
         print_line(_closed_line(alert))
     counts = Counter(alert.status for alert in opened)

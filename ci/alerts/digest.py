@@ -23,7 +23,8 @@ TEXT_CHARACTERS, REASON_CHARACTERS = 200, 500
 def digest(folder: Path, since: datetime, until: datetime) -> str:
     """Return the page about what a watch's folder says of this time."""
     measurements, alerts = History(folder).by_step, in_order(AlertLog(folder=folder).read().values())
-    recent = [known for known in measurements if since <= _time(known.ended) <= until]
+    # A clock that was put back leaves times in the future, which belong to the last days too.
+    recent = [known for known in measurements if since <= _time(known.ended)]
     lines = [f"# {_name(folder, measurements)}: {since:%d %B} to {until:%d %B %Y}", "", _first_line(alerts, since), ""]
     lines += ["## Alerts", "", *_alerts(alerts, since), "", "## Measured", "", *_measured(recent), ""]
     lines += ["## Largest moves", "", *_moves(measurements, recent), "", "## Cost", "", _cost(recent, alerts, since)]

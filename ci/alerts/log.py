@@ -246,6 +246,13 @@ class AlertLog:
             return _events(file)
         return []
 
+    @property
+    def is_torn(self) -> bool:
+        """True if the last line is not complete: its event, of a process that was killed, counts as not written."""
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            return any(not line.endswith(b"\n") and not _events([line]) for line in file)
+        return False
+
     def update(self, decide: Callable[[Mapping[int, Alert]], Sequence[Event]]) -> dict[int, Alert]:
         """Append the events that `decide` returns for the alerts as they are; return the alerts after them.
 
@@ -253,6 +260,7 @@ class AlertLog:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+b") as file, _locked(file):
+            file.seek(0)
             events = _events(file)
             new = decide(fold(events))
             if new:
@@ -266,10 +274,9 @@ class AlertLog:
         return fold([*events, *new])
 
 
-def _events(file: IO[bytes]) -> list[Event]:
-    file.seek(0)
+def _events(lines: Iterable[bytes]) -> list[Event]:
     events: list[Event] = []
-    for line in file:
+    for line in lines:
         # A torn line, or one of another version, is none of ours.
         with contextlib.suppress(ValueError, RecursionError):
             events.append(msgspec.json.decode(line, type=Event))

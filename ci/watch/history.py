@@ -171,13 +171,12 @@ class History:
     def by_step(self) -> list[WatchedCheckpoint]:
         """The measurements in the order of their steps.
 
-        A checkpoint that was moved, so that its fingerprint is on disk in another directory, is there once.
+        A checkpoint that was moved is there once: in the directories where it is on disk, or else in the last one.
         """
-        on_disk = {known.fingerprint for known in self.measurements.values() if not known.is_gone}
-        present = [
-            known for known in self.measurements.values() if not known.is_gone or known.fingerprint not in on_disk
-        ]
-        return sorted(present, key=lambda measurement: (measurement.step, measurement.checkpoint))
+        known = sorted(self.measurements.values(), key=lambda each: (not each.is_gone, each.ended))
+        last = {each.fingerprint: each for each in known}
+        present = [each for each in known if not each.is_gone or last[each.fingerprint] is each]
+        return sorted(present, key=lambda each: (each.step, each.checkpoint))
 
     def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""

@@ -182,6 +182,25 @@ def test_a_kill_at_any_byte_loses_and_doubles_nothing(undisturbed: list[Alert], 
         assert opened == {1: 1, 2: 1, 3: 1, 4: 1}
 
 
+def test_the_command_says_that_the_last_line_is_torn_until_another_one_follows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = AlertLog(folder=tmp_path)
+    update(log, [*SOUND, FIRST])
+    note(log, "acknowledged")
+    data = log.path.read_bytes()
+    torn = "its last line is torn"
+    log.path.write_bytes(data[:-9])
+    assert (alerts_command.main([str(tmp_path)]), torn in capsys.readouterr().out) == (0, True)
+    # A line that lacks only its end is complete.
+    log.path.write_bytes(data[:-1])
+    assert (alerts_command.main([str(tmp_path)]), torn in capsys.readouterr().out) == (0, False)
+    log.path.write_bytes(data[:-9])
+    note(log, "acknowledged")
+    assert (alerts_command.main([str(tmp_path)]), torn in capsys.readouterr().out) == (0, False)
+    assert log.read()[1].owner == "mira"
+
+
 def timeless(alerts: Sequence[Alert]) -> list[Alert]:
     return [replace(alert, opened="", closed=None) for alert in alerts]
 

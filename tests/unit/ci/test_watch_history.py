@@ -89,3 +89,16 @@ def test_a_checkpoint_that_passed_stays_a_baseline_unless_it_was_replaced(tmp_pa
     history.mark_gone(passed, "replaced")
     assert (history.lowest_passed, history.last_good(2), history.latest(1)) == (None, None, None)
     assert history.failures == []
+
+
+def test_a_checkpoint_that_was_moved_and_then_deleted_is_there_once(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    for step in (2, 7):
+        moved = replace(MEASUREMENT, step=step, checkpoint=f"/run/step-{step}", ended=f"day {step}")
+        history.add(moved)
+        history.mark_gone(moved, "deleted")
+    assert [known.step for known in history.by_step] == [7]
+    # Two copies on disk are two checkpoints.
+    for step in (3, 4):
+        history.add(replace(MEASUREMENT, step=step, checkpoint=f"/run/step-{step}"))
+    assert [known.step for known in history.by_step] == [3, 4]
