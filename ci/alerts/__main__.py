@@ -56,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of the output has ended, which is no fault of the folder.
         raise
     except OSError as error:
-        return report_wrong_use(f"DIR: cannot use {error.filename or folder} ({error.strerror}); check its permissions")
+        return report_wrong_use(
+            f"DIR: cannot use {error.filename or folder} ({error.strerror}); make room or correct its permissions, and "
+            "give the same command again"
+        )
 
 
 def _act(log: AlertLog, given: argparse.Namespace) -> int:

@@ -58,6 +58,13 @@ def main(arguments: list[str] | None = None) -> int:
     except Stop:
         print_timed("stopped; the same command continues")
         return 0
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return report_wrong_use(
+            f"--out: cannot use {error.filename or settings.out} ({error.strerror}); make room or correct its "
+            "permissions, and start the same command again, which continues"
+        )
 
 
 def _watch(settings: WatchSettings) -> int:
