@@ -27,7 +27,7 @@ def open_lock(folder: Path) -> IO[bytes]:
         return (folder / LOCK).open("a+b", buffering=0)
     except OSError as error:
         raise ValueError(
-            f"--out: cannot write {folder} ({error.strerror}); give a folder that can be written"
+            f"--out: cannot write {error.filename or folder} ({error.strerror}); give a folder that can be written"
         ) from None
 
 
