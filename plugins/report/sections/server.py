@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -40,14 +41,14 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
             f"{max(missing):,} more: it drops a part of what the model writes"
         )
     if facts and facts.engine != "hf":
-        notes += filter(None, [_cut_answers(measured)])
-        notes += filter(None, map(_repeated_text, measured.results.values()))
+        results = tuple(measured.results.values())
+        notes += filter(None, (cut_answers(results), *map(_repeated_text, results)))
     return ReportServer(notes=tuple(notes)) if notes else UNSET
 
 
-def _cut_answers(measured: Measured) -> str | None:
+def cut_answers(results: Sequence[CaseResult]) -> str | None:
     """Return a note if wrong answers end within a right word, all after one number of tokens, as if the model did."""
-    wrong = [outcome for result in measured.results.values() for outcome in result.outcomes if outcome.score.value < 1]
+    wrong = [outcome for result in results for outcome in result.outcomes if outcome.score.value < 1]
     lengths = Counter(
         outcome.generation.generated_tokens
         for outcome in wrong

@@ -188,6 +188,7 @@ def reader(kept: Callable[[str], str], *, finds: bool, has_steps: bool) -> Calla
         (lambda text: text, False, False, None),
         (lambda text: text[len(text) // 4 :], True, True, "differ at their start, so it does not read that part"),
         (lambda text: text[len(text) * 3 // 4 :], False, True, "differ at their start and middle, so"),
+        (lambda text: text[: len(text) * 3 // 4], False, True, "differ at their end, so it does not read that part"),
         (lambda text: text[len(text) // 4 :], True, False, "but not at its start, and gives no log-probabilities"),
     ],
 )
