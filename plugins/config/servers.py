@@ -243,7 +243,8 @@ def notes_after_run(run: Run, formatter: PromptFormatter, results: Sequence[Case
         for depth in outcome.depths
     ]
     reads = any(depth < 1 / 3 for depth in depths) and any(1 / 3 <= depth < 2 / 3 for depth in depths)
-    is_large = sum(outcome.generation.prompt_tokens for _, outcome in answers) >= LONG_CANARY_SHARE * longest
+    sizes = [outcome.generation.prompt_tokens for _, outcome in answers]
+    is_large = sum(sizes) >= LONG_CANARY_SHARE * max(sizes)
     most_tokens = min(MOST_ENDLESS_TOKENS, max(case.generation_tokens for case in run.measurable))
     with _asking(run, endpoint, formatter) as (ask, make_prompt):
         choices = choice_notes(ask, partial(ask, penalties=PENALTIES), make_prompt, run.canaries)

