@@ -2,10 +2,11 @@
 
     python -m benchmarks.stored_replies --out DIR
 
-Checkpoints of one run, of which the last two find needles within 512 tokens only, are served by `transformers serve`
-behind a gateway that answers by the prompt's text, under new ids, from a file that outlives it. A watch and a bisection
-are run with the gateway's cache and without it, from the same command lines. The table has the verdict of every
-checkpoint and the end of the bisection. Exits 1 if a run with the cache has a verdict that the run without it has not.
+Checkpoints of one run, of which the last finds needles within 512 tokens only, are served by `transformers serve`
+behind a gateway. First it passes all requests on, and keeps the first reply to each prompt, so those of the first
+checkpoint, in a file. Then it answers by the prompt's text, under new ids, from that file. A watch and a bisection are
+run both times, from the same command lines. The table has the verdict of every checkpoint and the end of the bisection.
+Exits 1 if a run with the stored replies has another verdict than the one without.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from longctx.fixtures.engines.openai.endpoint import is_ready
 from longctx.fixtures.engines.openai.server_process import free_port
 from tests.helpers.servers import ChatServer, Request, Response
 
-STEPS = {1000: "full", 2000: "full", 3000: "512", 4000: "512"}
-RUN = ("--suite", "ruler", "--lengths", "1k", "-k", "niah_single_2", "--samples", "40", "-n", "0")
+STEPS = {1000: "full", 2000: "full", 3000: "512"}
+RUN = ("--suite", "ruler", "--lengths", "1k", "-k", "niah_single_2", "-n", "0")
 
 
-def gateway(model: str, port: int, store: Path | None) -> None:
-    """Serve a checkpoint on a port until the process is killed, with stored replies if there is a store."""
+def gateway(model: str, port: int, store: Path, *, replays: bool) -> None:
+    """Serve a checkpoint on a port until the process is killed; keep its replies, or give those that are kept."""
     inner = free_port()
     command = ["serve", model, "--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1", "--port", str(inner)]
     server = subprocess.Popen([Path(sys.executable).with_name("transformers"), *command])
@@ -43,25 +44,25 @@ def gateway(model: str, port: int, store: Path | None) -> None:
             raise SystemExit("transformers serve ended")
         time.sleep(0.5)
     lock = threading.Lock()
-    kept = json.loads(store.read_text()) if store is not None and store.is_file() else {}
+    kept = json.loads(store.read_text()) if store.is_file() else {}
 
     def answer(request: Request) -> Response:
         key = json.dumps(request.body.get("prompt", request.body.get("messages")))
         headers = {"Content-Type": "application/json"}
-        if key not in kept:
+        if key in kept and replays:
+            content = kept[key]
+        else:
             sent = urllib.request.Request(f"{url}/completions", json.dumps(request.body).encode(), headers)
             try:
                 with urllib.request.urlopen(sent, timeout=600) as reply:
                     content = json.load(reply)
             except urllib.error.HTTPError as error:
                 return Response(status=error.code, body=error.read(), headers=headers)
-            if store is None:
-                return Response(body=json.dumps(content).encode(), headers=headers)
             with lock:
-                kept[key] = content
+                kept.setdefault(key, content)
                 store.write_text(json.dumps(kept))
         # One model name for all checkpoints, as gateways have it.
-        content = kept[key] | {"id": uuid4().hex, "created": int(time.time()), "model": request.body["model"]}
+        content |= {"id": uuid4().hex, "created": int(time.time()), "model": request.body["model"]}
         return Response(body=json.dumps(content).encode(), headers=headers)
 
     outer = ChatServer(port)
@@ -85,7 +86,7 @@ def measure(folder: Path, name: str, serve: str) -> dict[str, str]:
     lines = [json.loads(line) for line in history.read_text().splitlines()] if history.is_file() else []
     # The last line of a step counts.
     said = {f"step {line['step']}": str(line["word"]) for line in lines if "word" in line}
-    ends = ["--good", str(runs / "step-1000"), "--bad", str(runs / "step-4000"), "--checkpoints", str(runs / "step-*")]
+    ends = ["--good", str(runs / "step-1000"), "--bad", str(runs / "step-3000"), "--checkpoints", str(runs / "step-*")]
     bisect = ["bisect", *ends, "--out", str(out / "bisect"), "--serve", serve, *RUN, *journal]
     ended = subprocess.run([*command, *bisect], check=False)
     result = out / "bisect" / "bisect.json"
@@ -97,22 +98,21 @@ def main() -> int:
     """Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/stored-replies"))
-    parser.add_argument("--gateway", nargs=3, metavar=("MODEL", "PORT", "STORE"), help=argparse.SUPPRESS)
+    parser.add_argument("--gateway", nargs=4, metavar=("MODEL", "PORT", "KIND", "STORE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.gateway:
-        model, port, store = given.gateway
-        gateway(model, int(port), None if store == "-" else Path(store))
+        model, port, kind, store = given.gateway
+        gateway(model, int(port), Path(store), replays=kind == "with")
         return 0
     folder = given.out.absolute()
     for step, spec in STEPS.items():
         build(parse_spec(spec), folder / "runs" / f"step-{step}")
     os.environ |= {"NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "1"}
     rounds = {}
-    for name, store in (("without", "-"), ("with", str(folder / "store.json"))):
-        words = [sys.executable, "-m", "benchmarks.stored_replies", "--gateway", "{model}", "{port}", store]
-        rounds[name] = measure(
-            folder, name, shlex.join(words).replace("'{model}'", "{model}").replace("'{port}'", "{port}")
-        )
+    for name in ("without", "with"):
+        words = [sys.executable, "-m", "benchmarks.stored_replies", "--gateway", "MODEL", "PORT", name]
+        serve = shlex.join([*words, str(folder / "store.json")])
+        rounds[name] = measure(folder, name, serve.replace("MODEL", "{model}").replace("PORT", "{port}"))
         for what, verdict in rounds[name].items():
             sys.stdout.write(f"{name:8} {what:10} {verdict}\n")
         sys.stdout.flush()
