@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import io
+import multiprocessing
 import random
 import resource
 import signal
