@@ -15,6 +15,7 @@ from msgspec import structs
 from longctx.ci.alerts.alerting import WatchAlerts
 from longctx.ci.alerts.log import Alert, Search
 from longctx.ci.alerts.search import Gap, run_search
+from longctx.ci.alerts.words import in_order
 from longctx.ci.checkpoint_dirs import read_step
 from longctx.ci.launch import Execution
 from longctx.ci.suite_options import SuiteOptions
@@ -338,7 +339,7 @@ class Watch:
             directory=self.settings.directory,
             anchor=(lowest.step if lowest else None) if anchor is None else int(anchor) if anchor.isdecimal() else None,
             options=self.settings.suite.given,
-            alerts=self.alerts.open,
+            alerts=in_order(self.alerts.alerts.values()),
             counts_gpus=bool(self.settings.gpus),
             summary=self._summary(),
         )

@@ -35,7 +35,7 @@ class WatchedRun:
     options: Sequence[str]
     """The options of the suite."""
     alerts: Sequence[Alert]
-    """Open ones, the worst first."""
+    """Open ones, the worst first, and then closed ones, which only explain the headline."""
     counts_gpus: bool
     """True if the cost of a checkpoint is in GPU minutes; False for minutes."""
     summary: Sequence[str]
@@ -43,11 +43,11 @@ class WatchedRun:
 
 def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: WatchedRun) -> Path:
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
-    path = folder / INDEX
+    path, opened = folder / INDEX, [alert for alert in run.alerts if alert.is_open]
     compared = list(_compared_checkpoints(measurements))
     steps = {checkpoint["step"] for checkpoint in compared} if len(compared) > 1 else set()
     rows = [
-        _row(folder, measurement, measurements[:position], run.alerts) | {"is_compared": measurement.step in steps}
+        _row(folder, measurement, measurements[:position], opened) | {"is_compared": measurement.step in steps}
         for position, measurement in enumerate(measurements)
     ]
     word, verdict, why = _headline(measurements, run.alerts)
@@ -58,9 +58,9 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
         word=word,
         headline=verdict,
         why=visible_line(why),
-        holder=_holder(measurements, run.alerts),
+        holder=_holder(measurements, opened),
         last=_time(max((known.ended for known in measurements), default="")),
-        alerts=[_alert(alert, folder) for alert in run.alerts],
+        alerts=[_alert(alert, folder) for alert in opened],
         rows=rows[::-1],
         charts=list(_charts(measurements, run.anchor)),
         summary=[visible_line(line) for line in run.summary],
@@ -137,7 +137,7 @@ def _reason(measurement: WatchedCheckpoint, alerts: Sequence[Alert]) -> str:
     """Return what the alert of a checkpoint says, or else the first reason of its verdict, which is longer."""
     alert = next((alert for alert in alerts if measurement.step in _steps(alert)), None)
     if alert is not None and alert.episode.cases:
-        return headline(alert)
+        return headline(alert) + ("" if alert.is_open else f"; alert {alert.id} is {status_text(alert)}")
     return measurement.failed[0] if measurement.failed else ""
 
 

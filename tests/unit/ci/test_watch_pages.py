@@ -103,6 +103,10 @@ def test_the_page_says_when_a_loss_was_first_seen_and_who_looks_into_it(tmp_path
     assert "first seen 2026-11-20 10:00 UTC; |alert 1|: |nobody has it yet|" in first_line()
     log.update(lambda _: [Noted(alert=1, status="acknowledged", owner="mira <b>", note="rope")])
     assert "|mira &lt;b&gt; has it: rope|" in first_line()
+    known.append(measured(4, vt=0))
+    line = first_line()
+    assert "Step 3 failed; step 4 does not||vt-4k lost 40.0 points at step 2; alert 1 is fixed by step 4|" in line
+    assert "first seen" not in line
 
 
 def test_an_alert_names_the_steps_that_a_search_has_found(tmp_path: Path) -> None:
