@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from longctx.ci.suite_process import SuiteRun
 from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score
 from longctx.fixtures.tasks import FAMILIES, TASKS
 from longctx.plugins.evidence.clusters import SampleRef
-from longctx.plugins.thresholds.records import Thresholds
+from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis
+from longctx.plugins.thresholds.records import Gate, Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured, blocks
 from longctx.plugins.verdicts.hypotheses import PanelKey, Scope, build_panels
 from longctx.plugins.verdicts.panels import ModelRole, Panel
@@ -33,6 +34,8 @@ GENERATION = Generation(
 )
 RULER = {name: task.category for name, task in TASKS.items() if task.suite == "ruler"}
 Bools = NDArray[np.bool_]
+PANELS: dict[tuple[tuple[Gate, ...], int, int, bool], dict[PanelKey, Panel]] = {}
+"""The panels of all runs so far by their gates, samples and series, without a baseline and with one."""
 
 
 class SimulatedRun:
@@ -93,7 +96,6 @@ class SimulatedSuite:
         self.samples = samples
         self.verdicts_only = verdicts_only
         self.thresholds = thresholds
-        self._panels: dict[tuple[int, int, bool], dict[PanelKey, Panel]] = {}
         self.journal: dict[int, dict[SampleRef, float]] = {}
         self.runs = 0
 
@@ -119,8 +121,11 @@ class SimulatedSuite:
             lengths=(LENGTH,), cases=cases, reference=thresholds.references["base"], ruler_aspects=RULER,
             claimed_length=LENGTH, has_baseline=baseline is not None, series=series, task_families=FAMILIES,
         )  # fmt: skip
-        # The order of a panel's samples takes longer than its decisions.
-        panels = self._panels.setdefault((samples, series, baseline is None), build_panels(thresholds, scope))
+        # The order of a panel's samples takes longer than its decisions, and is that of all histories.
+        key = thresholds.gates, samples, series, baseline is None
+        if key not in PANELS:
+            PANELS[key] = build_panels(thresholds, scope)
+        panels = PANELS[key]
         (panel,) = panels.values()
         steps: dict[ModelRole, int] = {"model": step}
         if baseline is not None:
@@ -145,9 +150,21 @@ class SimulatedSuite:
             )
             for case in cases
         }
-        evaluator = GateEvaluator(thresholds, Measured(scope=scope, results=results))
-        evaluator.panels = panels
-        return _document(evaluator)
+        return _document(_Evaluator(thresholds, Measured(scope=scope, results=results), panels, status.analyses))
+
+
+class _Evaluator(GateEvaluator):
+    """The gates of a run whose panels are known, and whose tests the status of the panel has made."""
+
+    def __init__(
+        self, thresholds: Thresholds, measured: Measured, panels: dict[PanelKey, Panel],
+        made: Mapping[Hypothesis, InterimAnalysis],
+    ):  # fmt: skip
+        super().__init__(thresholds, measured)
+        self.panels, self._made = panels, made
+
+    def analysis(self, panel: Panel, hypothesis: Hypothesis) -> InterimAnalysis:
+        return self._made.get(hypothesis) or super().analysis(panel, hypothesis)
 
 
 def _step(path: str) -> int:
