@@ -388,6 +388,7 @@ def _rows() -> list[Row]:
         qwen           norm_lost 10 1
         qwen           activation 0 1
         qwen           linear_factor 0 0.5
+        smollm2        drift 0 0.06
         smollm2        drift 0 0.07
         smollm2        drift 0 0.08
         smollm2        drift 0 0.09
@@ -402,7 +403,6 @@ def _rows() -> list[Row]:
         gemma3         drift 0 0.02
         gemma3         drift 0 0.03
         smollm2 tuned  tuning 0 1
-        smollm2 tuned  tuning 1 1
         smollm2 tuned  merge 0 0.5
         smollm2 tuned  merge 0 1
         smollm2 tuned  merge 0 2
@@ -420,8 +420,7 @@ def _rows() -> list[Row]:
     return rows
 
 
-# Steps and learning rates of the fine-tunings; the second one costs the model some ability.
-TUNINGS = {0: (200, 2e-4), 1: (200, 2e-3)}
+TUNING_STEPS, TUNING_RATE = 200, 2e-4
 
 
 def _write_bad(row: Row, good: Path, work: Path) -> tuple[Path, set[str]]:
@@ -429,9 +428,7 @@ def _write_bad(row: Row, good: Path, work: Path) -> tuple[Path, set[str]]:
     _, change = FAULTS[row.fault]
     source = good
     if row.background == "tuned":
-        number = row.layer if row.fault == "tuning" else 0
-        steps, rate = TUNINGS[number]
-        source = write_tuned(good, work / f"{row.model}-tuned-{number}", steps=steps, rate=rate)
+        source = write_tuned(good, work / f"{row.model}-tuned-0", steps=TUNING_STEPS, rate=TUNING_RATE)
     place = Place(layer=row.layer, strength=row.strength, touched=set(), sound={})
     if row.fault == "merge":
         place.sound = _tensors(good)

@@ -196,6 +196,9 @@ COMMAND_RUNS = {
         small=NEEDLE, needs=(checkpoint("step_1000", "step_2000"),), codes=(0, 1), shows="baseline +.*step_1000",
         before=f"pytest --model step_1000 {NEEDLE} --report-json step_1000.json || true",
     ),
+    "longctx run --model PADDED --baseline": CommandRun(
+        small=NEEDLE, needs=(checkpoint("PADDED", "CKPT"),), codes=(0, 1), shows="baseline +.*CKPT"
+    ),
     "longctx run --model CKPT --samples-from": CommandRun(
         small="--samples 1", needs=(checkpoint("CKPT"), published_data), shows="niah_multivalue", codes=(0, 1),
     ),
