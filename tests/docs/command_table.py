@@ -325,6 +325,8 @@ COMMAND_RUNS = {
     "python -m benchmarks.gpu_session": benchmark("--tiny", "gpu_session.md", writes="DIR/gpu_session.md"),
     "python -m benchmarks.journal_checkpoints": benchmark("--workers 1,2 --checkpoints 1", r"\n +2 +\d"),
     "python -m benchmarks.journal_claims": benchmark("--workers 1,2", r"\n +2 +\w"),
+    "python -m benchmarks.server_lies": CommandRun(missing=lambda: "a server has to have the checkpoint"),
+    "python -m benchmarks.stored_replies": CommandRun(missing=lambda: "servers are started for minutes"),
     "python -m benchmarks.canary_costs": benchmark("--lengths 512 --samples 4", "short canaries"),
     "python -m benchmarks.journal_open": benchmark(
         "--samples 1000 --runs 1", "peak MiB", journal_and_clone, finished_environment

@@ -20,7 +20,7 @@ from longctx.plugins.verdicts.evaluate import Measured
 MISSING_SHARE = 0.05
 # A weak model may repeat itself too; a server that repeats a reply does so nearly always.
 REPEATED_SHARE, FEWEST_ANSWERS = 0.9, 10
-# No model ends answers within the word that it is asked for, and always after the same number of tokens.
+# No model ends answers within the word that it is asked for, always after one number of tokens or before one letter.
 FEWEST_CUT, CUT_SHARE = 4, 0.8
 
 
@@ -47,22 +47,24 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
 
 
 def cut_answers(results: Sequence[CaseResult]) -> str | None:
-    """Return a note if wrong answers end within a right word, all after one number of tokens, as if the model did."""
+    """Return a note if wrong answers end within a right word, all after one number of tokens or before one letter."""
     wrong = [outcome for result in results for outcome in result.outcomes if outcome.score.value < 1]
-    lengths = Counter(
-        outcome.generation.generated_tokens
-        for outcome in wrong
-        if outcome.generation.finish == "stop"
-        and (last := outcome.generation.text.split()[-1:])
-        and any(last[0] != word and word.startswith(last[0]) for text in outcome.references for word in text.split())
-    )
-    ((tokens, number),) = lengths.most_common(1) or [(None, 0)]
-    if tokens is None or number < FEWEST_CUT or number < CUT_SHARE * lengths.total() or 2 * number < len(wrong):
-        return None
-    return (
-        f"ended {number:,} of {len(wrong):,} wrong answers within a right word, each after {tokens} tokens, and says "
-        "that the model did: it seems to limit answers without saying so; raise its limit of output tokens"
-    )
+    ends = []
+    for outcome in wrong:
+        last = outcome.generation.text.split()[-1:]
+        words = {word for text in outcome.references for word in text.split()}
+        cut = [word for word in sorted(words) if last and word != last[0] and word.startswith(last[0])]
+        if cut and outcome.generation.finish == "stop":
+            ends.append((f"after {outcome.generation.generated_tokens} tokens", f"before {cut[0][len(last[0])]!r}"))
+    for common in map(Counter, zip(*ends, strict=True)):
+        ((where, number),) = common.most_common(1)
+        if number >= max(FEWEST_CUT, CUT_SHARE * len(ends), len(wrong) / 2):
+            return (
+                f"ended {number:,} of {len(wrong):,} wrong answers within a right word, each {where}, and says that "
+                "the model did: it seems to limit answers without saying so; raise its limit of output tokens, and "
+                "remove stop strings of its own"
+            )
+    return None
 
 
 def _repeated_text(result: CaseResult) -> str | None:

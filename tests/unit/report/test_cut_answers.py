@@ -16,8 +16,9 @@ from tests.helpers.queues import case, outcome, result
     [
         (["is 4815"] * 4, [5] * 4, True),
         (["is 4815"] * 3, [5] * 3, False),
-        # A model that ends for reasons of its own does so after different numbers of tokens, or with other words.
-        (["is 4815"] * 4, [5, 6, 7, 8], False),
+        # A stop string of the server.
+        (["is 48", "is 4815162, 48", "is 481", "is 48, 481"], [5, 6, 7, 8], False),
+        (["is 48", "is 4815162, 48", "48", "is 48, 48"], [5, 6, 7, 8], True),
         (["is 9999"] * 4, [5] * 4, False),
         (["is 4815"] * 4 + ["is 9999"] * 5, [5] * 9, False),
         (["4815162 and"] * 4, [5] * 4, False),
