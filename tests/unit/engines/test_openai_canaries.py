@@ -160,6 +160,17 @@ def test_tokens_that_are_not_the_most_probable_ones_are_told_of() -> None:
     assert choice_notes(lambda _: answered(-0.1), lambda _: answer, make_prompt, ()) == ()
 
 
+@pytest.mark.parametrize(("written", "is_stored"), [(8, True), (1, False), (64, False)])
+def test_an_answer_that_a_smaller_limit_does_not_shorten_is_stored(written: int, is_stored: bool) -> None:
+    """An answer of one token is no proof, and a server that ignores limits shows it otherwise."""
+    answer = CanaryAnswer(text="a b", steps=(), written=written)
+    if is_stored:
+        with pytest.raises(EngineError, match="same 8 tokens when one token is requested, so it gives stored replies"):
+            begun(lambda _: answer)
+    else:
+        begun(lambda _: answer)
+
+
 def test_another_fingerprint_with_the_same_answers_is_told_of() -> None:
     before, now = (CanaryAnswer(text="a", steps=(), system_fingerprint=name) for name in ("fp_1", "fp_2"))
     check = check_of(before, lambda _: now)
