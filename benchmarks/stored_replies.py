@@ -1,12 +1,12 @@
 """Show that a gateway with a cache of replies, filled by another checkpoint, changes no verdict of watch or bisect.
 
-    python -m benchmarks.stored_replies --out DIR
+    python -m benchmarks.stored_replies RUNS --out DIR
 
-Checkpoints of one run, of which the last finds needles within 512 tokens only, are served by `transformers serve`
-behind a gateway. First it passes all requests on, and keeps the first reply to each prompt, so those of the first
-checkpoint, in a file. Then it answers by the prompt's text, under new ids, from that file. A watch and a bisection are
-run both times, from the same command lines. The table has the verdict of every checkpoint and the end of the bisection.
-Exits 1 if a run with the stored replies has another verdict than the one without.
+The checkpoints RUNS/step-* of a real model are served by `transformers serve` behind a gateway. First it passes all
+requests on, and keeps the first reply to each prompt, so those of the first checkpoint, in a file. Then it answers by
+the prompt's text, under new ids, from that file. A watch and a bisection are run both times, from the same command
+lines. The table has the verdict of every checkpoint and the end of the bisection. Exits 1 if a run with the stored
+replies has another verdict than the one without. A model that answers the canaries with nothing hides a cache.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ import urllib.request
 from pathlib import Path
 from uuid import uuid4
 
-from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.engines.openai.endpoint import is_ready
 from longctx.fixtures.engines.openai.server_process import free_port
 from tests.helpers.servers import ChatServer, Request, Response
 
-STEPS = {1000: "full", 2000: "full", 3000: "512"}
 RUN = ("--suite", "ruler", "--lengths", "1k", "-k", "niah_single_2", "-n", "0")
 
 
@@ -74,11 +72,11 @@ def gateway(model: str, port: int, store: Path, *, replays: bool) -> None:
         server.wait()
 
 
-def measure(folder: Path, name: str, serve: str) -> dict[str, str]:
+def measure(folder: Path, runs: Path, name: str, serve: str) -> dict[str, str]:
     """Run a watch and a bisection with a --serve command, and return the verdicts by checkpoint and of the search."""
     command = [sys.executable, "-m", "longctx"]
     out = folder / name
-    runs = folder / "runs"
+    steps = sorted(runs.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
     journal = ["--journal", str(out / "journal")]
     watch = ["watch", str(runs), "--once", "--out", str(out / "watch"), "--serve", serve, *RUN, *journal]
     subprocess.run([*command, *watch], check=False)
@@ -86,7 +84,7 @@ def measure(folder: Path, name: str, serve: str) -> dict[str, str]:
     lines = [json.loads(line) for line in history.read_text().splitlines()] if history.is_file() else []
     # The last line of a step counts.
     said = {f"step {line['step']}": str(line["word"]) for line in lines if "word" in line}
-    ends = ["--good", str(runs / "step-1000"), "--bad", str(runs / "step-3000"), "--checkpoints", str(runs / "step-*")]
+    ends = ["--good", str(steps[0]), "--bad", str(steps[-1]), "--checkpoints", str(runs / "step-*")]
     bisect = ["bisect", *ends, "--out", str(out / "bisect"), "--serve", serve, *RUN, *journal]
     ended = subprocess.run([*command, *bisect], check=False)
     result = out / "bisect" / "bisect.json"
@@ -97,6 +95,7 @@ def measure(folder: Path, name: str, serve: str) -> dict[str, str]:
 def main() -> int:
     """Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=Path("out/stored-replies"))
     parser.add_argument("--gateway", nargs=4, metavar=("MODEL", "PORT", "KIND", "STORE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -105,14 +104,17 @@ def main() -> int:
         gateway(model, int(port), Path(store), replays=kind == "with")
         return 0
     folder = given.out.absolute()
-    for step, spec in STEPS.items():
-        build(parse_spec(spec), folder / "runs" / f"step-{step}")
+    if given.runs is None:
+        parser.error("RUNS is missing: the directory with the checkpoints")
+    folder.mkdir(parents=True, exist_ok=True)
     os.environ |= {"NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "1"}
     rounds = {}
     for name in ("without", "with"):
         words = [sys.executable, "-m", "benchmarks.stored_replies", "--gateway", "MODEL", "PORT", name]
         serve = shlex.join([*words, str(folder / "store.json")])
-        rounds[name] = measure(folder, name, serve.replace("MODEL", "{model}").replace("PORT", "{port}"))
+        rounds[name] = measure(
+            folder, given.runs.absolute(), name, serve.replace("MODEL", "{model}").replace("PORT", "{port}")
+        )
         for what, verdict in rounds[name].items():
             sys.stdout.write(f"{name:8} {what:10} {verdict}\n")
         sys.stdout.flush()
