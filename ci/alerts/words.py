@@ -117,6 +117,7 @@ def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
         rows.append(("", f"and {len(episode.cases) - most_cases} more; longctx alerts {folder} show {alert.id}"))
     if not episode.cases:
         rows += [("reason", reason) for reason in episode.reasons[:most_cases]]
+    rows += _diagnosis(folder / f"alert-{alert.id}")
     if alert.search is not None:
         rows.append(
             ("search", alert.search.line if alert.culprit is None else str(folder / f"alert-{alert.id}" / PAGE))
@@ -138,7 +139,7 @@ def alert_facts(alert: Alert, folder: Path, *, most_cases: int = MAX_CASES_SHOWN
         rows.append(("fresh", fresh or "not possible: the baseline's checkpoint is gone"))
     if (cause := diagnose_command(alert, folder)) is not None:
         rows.append(("cause", cause))
-    return [*rows, *_diagnosis(folder / f"alert-{alert.id}")]
+    return rows
 
 
 def _diagnosis(folder: Path) -> list[tuple[str, str]]:
@@ -157,13 +158,19 @@ def status_text(alert: Alert) -> str:
 
 
 def _since(alert: Alert) -> str:
-    """Return the steps between which the run became worse, how they were found, and how long it has lasted."""
+    """Return the steps between which the run became worse, how they were found, and which steps fail since then."""
     steps, good, culprit = alert.episode.steps, alert.episode.last_good, alert.culprit
     if culprit is not None:
-        since = f"{place(alert)}; step {culprit.last_good} is good. A search from {culprit.good.step} to "
-        since += f"{culprit.bad.step} (measured: {culprit.checkpoints} more) is {percent(culprit)} sure"
+        since = f"{place(alert)} ({sureness(culprit)}); step {culprit.last_good} is good"
     else:
         since = f"step {steps[0].step}; "
         since += "no step before it passed" if good is None else f"the last good one measured is step {good.step}"
-    lasting = f". {len(steps)} measured steps fail, up to step {steps[-1].step}" if len(steps) > 1 else ""
+    lasting = f". {len(steps)} measured steps fail, {steps[0].step} to {steps[-1].step}" if len(steps) > 1 else ""
     return since + lasting
+
+
+def sureness(search: Search) -> str:
+    """Return how sure a search is of its steps, and by which measurements."""
+    number = search.checkpoints
+    more = f"{number} more measurement{'s' * (number != 1)} between steps {search.good.step} and {search.bad.step}"
+    return f"{percent(search)} sure, by {more}"

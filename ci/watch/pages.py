@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from longctx.ci.alerts.log import Alert
-from longctx.ci.alerts.words import alert_facts, headline, percent, place, status_text
+from longctx.ci.alerts.words import alert_facts, headline, place, status_text, sureness
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
@@ -104,7 +104,7 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
     searched = next((alert for alert in alerts if alert.culprit and first.step in _steps(alert)), None)
     if searched is not None and searched.culprit is not None:
         since, before = f"since {place(searched)}", f"; step {searched.culprit.last_good:,} is good"
-        why += f"; a search of the steps that were skipped is {percent(searched.culprit)} sure"
+        why += f" ({sureness(searched.culprit)})"
     return "fail", f"{last.verdict.upper()} {since}{before}", why
 
 
@@ -150,7 +150,7 @@ def _holder(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]) 
         (known.ended for known in measurements if (known.step, known.fingerprint) in steps), default=alert.opened
     )
     owner = f"{visible_line(alert.owner)} has it" if alert.owner else "nobody has it yet"
-    note = f": {visible_line(alert.note)}" if alert.note else ""
+    note = f"; note: {visible_line(alert.note)}" if alert.note else ""
     return {"id": alert.id, "seen": _time(seen), "owner": owner + note}
 
 

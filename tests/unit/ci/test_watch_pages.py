@@ -102,7 +102,7 @@ def test_the_page_says_when_a_loss_was_first_seen_and_who_looks_into_it(tmp_path
     assert "vt-4k lost 40.0 points at step 2" in first_line()
     assert "first seen 2026-11-20 10:00 UTC; |alert 1|: |nobody has it yet|" in first_line()
     log.update(lambda _: [Noted(alert=1, status="acknowledged", owner="mira <b>", note="rope")])
-    assert "|mira &lt;b&gt; has it: rope|" in first_line()
+    assert "|mira &lt;b&gt; has it; note: rope|" in first_line()
     known.append(measured(4, vt=0))
     line = first_line()
     assert "Step 3 failed; step 4 does not||vt-4k lost 40.0 points at step 2; alert 1 is fixed by step 4|" in line
@@ -129,7 +129,7 @@ def test_an_alert_names_the_steps_that_a_search_has_found(tmp_path: Path) -> Non
     )  # fmt: skip
     (alert,) = log.update(lambda _: [Searched(alert=1, search=search)]).values()
     facts = dict(alert_facts(alert, tmp_path))
-    assert facts["since"] == "step 5; step 4 is good. A search from 3 to 6 (measured: 2 more) is 99.9 % sure"
+    assert facts["since"] == "step 5 (99.9 % sure, by 2 more measurements between steps 3 and 6); step 4 is good"
     assert (facts["first bad"], facts["last good"]) == (f"{tmp_path}/step-5", f"{tmp_path}/step-4")
     assert facts["failed"] == f"{tmp_path}/step-6"
     loss, _, noise = facts["case"].partition("; ")
@@ -140,7 +140,7 @@ def test_an_alert_names_the_steps_that_a_search_has_found(tmp_path: Path) -> Non
     run = WatchedRun(directory=Path("/run"), anchor=1, options=(), counts_gpus=False, alerts=[alert], summary=())
     page = write_index(tmp_path, known, run).read_text(encoding="utf-8")
     assert "<b>FAIL since step 5; step 4 is good</b>" in page
-    assert "at step 5; a search of the steps that were skipped is 99.9 % sure</span>" in page
+    assert "at step 5 (99.9 % sure, by 2 more measurements between steps 3 and 6)</span>" in page
     # The neighbours are no longer there: those that were measured are compared.
     (tmp_path / "step-4").rmdir()
     assert f"longctx diagnose {tmp_path}/step-1 {tmp_path}/step-6 " in dict(alert_facts(alert, tmp_path))["cause"]
