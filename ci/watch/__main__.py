@@ -62,8 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
         raise
     except OSError as error:
         return report_wrong_use(
-            f"--out: cannot use {error.filename or settings.out} ({error.strerror}); make room or correct its "
-            "permissions, and start the same command again, which continues"
+            f"--out: cannot use {error.filename or settings.out} ({error.strerror or error}); make room or correct "
+            "its permissions, and start the same command again, which continues"
         )
 
 

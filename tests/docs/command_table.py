@@ -315,6 +315,7 @@ COMMAND_RUNS = {
     "python -m benchmarks.same_answers": benchmark(
         "--batch-sizes 1 --samples 1,1,2 -k niah_single_2", "differ", checkpoint("CKPT")
     ),
+    "python -m benchmarks.same_gates": benchmark("--gates 1 --samples 2 --batch-sizes 1", "pass", checkpoint("CKPT")),
     "python -m benchmarks.false_verdicts": benchmark("--orders 4", "all at 97"),
     "python -m benchmarks.disturbed_watches": benchmark("--rounds 1 --deletions 0", "right"),
     "python -m benchmarks.drifting_chain": benchmark(

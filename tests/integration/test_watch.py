@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import json
 import re
@@ -491,7 +492,9 @@ def test_several_checkpoints_are_measured_at_a_time_once_there_is_an_anchor(tmp_
     assert sorted(line["step"] for line in events(tmp_path)) == [1, 2, 3, 4]
 
 
-def test_an_error_of_one_measurement_stops_the_others(tmp_path: Path, start: Start) -> None:
+def test_an_error_of_one_measurement_stops_the_others(
+    tmp_path: Path, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
     for step in (1, 2, 3):
         write_step(tmp_path / "run", step)
     began = threading.Event()
@@ -502,15 +505,15 @@ def test_an_error_of_one_measurement_stops_the_others(tmp_path: Path, start: Sta
             step = int(arguments[list(arguments).index("--model") + 1].rpartition("-")[2])
             if step == 2:
                 began.wait(60)
-                raise OSError("disk")
+                raise OSError(errno.ENOSPC, "No space left on device")
             if step == 3:
                 began.set()
                 stopped.extend([step] if more["executor"].cancelled.wait(60) else [])
             return super().__call__(arguments, **more)
 
-    with pytest.raises(OSError, match="disk"):
-        start(StoppedSuite(), "--parallel", "2")
+    assert start(StoppedSuite(), "--parallel", "2") == 4
     assert stopped == [3]
+    assert "(No space left on device); make room" in capsys.readouterr().err
 
 
 def test_a_restart_measures_new_checkpoints_and_retries_errors(tmp_path: Path, start: Start) -> None:
