@@ -143,6 +143,7 @@ COMMAND_RUNS = {
     "make site": CommandRun(missing=installs_the_site_builder),
     "make wheel": CommandRun(missing=installs_the_site_builder),
     "pytest tests/unit/thresholds": CommandRun(small="-k test_thresholds", shows="passed"),
+    "pytest tests/unit/ci/test_alert_log.py": CommandRun(shows="1 passed"),
     "python -m tests.fuzz --count": CommandRun(small="--count 40", shows="inputs"),
     "python -m tests.fuzz.servers": CommandRun(small="--each 1 --jobs 2", shows="behaviours"),
     "python -m tests.golden.record": CommandRun(writes="tests/golden/recorded/samples.json"),
