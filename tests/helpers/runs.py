@@ -183,10 +183,12 @@ def run_pytest(
     """
     program = PYTEST if fresh else preloaded("pytest")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    # This clone's code runs, also where the environment has another clone's.
+    path = os.pathsep.join((str(folder), str(REPOSITORY)))
     ended = subprocess.run(
         [str(program), *UNRELATED_PLUGINS, f"--journal={journal or folder / 'journal'}", "--suite=ruler", *arguments],
         cwd=REPOSITORY,
-        env=inherited | {"PYTHONPATH": str(folder), "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": gpus},
+        env=inherited | {"PYTHONPATH": path, "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": gpus},
         capture_output=True,
         text=True,
         check=False,
