@@ -25,7 +25,7 @@ from longctx.fixtures.faults.inject import write_faulty
 
 # The standard deviation of the noise relative to that of each weight matrix, and the share of it that a step keeps.
 DRIFT, KEPT = 0.025, 0.7
-FAULTY_LAYERS, FAULTY_SCALE = (10, 14, 18), 0.3
+FAULTY_LAYERS = (10, 14, 18)
 ATTENTION = re.compile(r"\.self_attn\.\w+\.weight$")
 FAULTY = re.compile(rf"\.layers\.({'|'.join(map(str, FAULTY_LAYERS))})\.self_attn\.q_proj\.weight$")
 
@@ -37,8 +37,8 @@ class Chain:
         self._noise: dict[str, Tensor] = {}
         """The noise of the last step by weight matrix, in units of its standard deviation."""
 
-    def take_step(self, content: CheckpointContent, *, step: int, is_faulty: bool) -> None:
-        """Let the noise drift by a step, and change the checkpoint's weights by it."""
+    def take_step(self, content: CheckpointContent, *, step: int, fault_scale: float) -> None:
+        """Let the noise drift by a step, change the checkpoint's weights by it, and scale those that have the fault."""
         generator = torch.Generator().manual_seed(step)
         for name, stored in content.tensors.items():
             if not ATTENTION.search(name) or stored.dim() != 2:
@@ -48,7 +48,7 @@ class Chain:
             noise = self._noise[name] = new if before is new else KEPT * before + math.sqrt(1 - KEPT**2) * new
             weights = stored.float()
             drifted = weights + DRIFT * weights.std() * noise
-            scale = FAULTY_SCALE if is_faulty and FAULTY.search(name) else 1.0
+            scale = fault_scale if FAULTY.search(name) else 1.0
             content.tensors[name] = (scale * drifted).to(stored.dtype)
 
 
@@ -59,14 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path, metavar="DIR")
     parser.add_argument("--steps", type=int, default=24, help="checkpoints of the chain (default: 24)")
     parser.add_argument("--fault-from", type=int, default=15, metavar="STEP", help="the first bad step (default: 15)")
+    parser.add_argument("--fault-scale", type=float, default=0.3, help="what is left of the queries (default: 0.3)")
     parser.add_argument("--repaired-from", type=int, default=sys.maxsize, metavar="STEP", help="none by default")
     args = parser.parse_args(arguments)
     checkpoint, chain = read_checkpoint(str(args.checkpoint.resolve())), Chain()
     for step in range(1, args.steps + 1):
-        is_faulty = args.fault_from <= step < args.repaired_from
+        scale = args.fault_scale if args.fault_from <= step < args.repaired_from else 1.0
 
-        def change(content: CheckpointContent, strength: float, step: int = step, is_faulty: bool = is_faulty) -> None:
-            chain.take_step(content, step=step, is_faulty=is_faulty)
+        def change(content: CheckpointContent, strength: float, step: int = step, scale: float = scale) -> None:
+            chain.take_step(content, step=step, fault_scale=scale)
 
         fault = CheckpointFault(
             name="drift", summary="", threads=(), scale="", usual=1.0, change=change, needs_weights=True
