@@ -46,11 +46,11 @@ class Claims:
     by FINISHED_SECONDS, so that nobody needs to read the results of all workers to learn that a sample is free.
     """
 
-    def __init__(self, folder: Path, heartbeat: Heartbeat, on_lost: Callable[[str], None]):
+    def __init__(self, folder: Path, heartbeat: Heartbeat, on_lost: Callable[[str, str], None]):
         self.folder = folder / CLAIMS
         self.heartbeat = heartbeat
         self.on_lost = on_lost
-        """Called with the sample's key when a worker of this run died and its claim is removed."""
+        """Called with the sample's key and the worker's name before the claim of a dead worker of this run is removed."""
         self.held: set[str] = set()
         """The keys of the samples in progress that this worker has claimed."""
         self._finished: deque[tuple[float, str]] = deque()
@@ -191,6 +191,9 @@ class Claims:
 
     def _remove(self, path: Path, owner: str | None) -> bool:
         """Remove a dead worker's claim; returns False if another worker owns it now."""
+        if owner is not None and self.heartbeat.run_of(owner) == self.heartbeat.run:
+            # Whoever finds the sample free must find this death in the journal too.
+            self.on_lost(path.name, owner)
         # Several workers may get here at once, but only one of them can rename the file.
         removed = path.with_name(f"{path.name}.{self.heartbeat.name}")
         try:
@@ -205,8 +208,6 @@ class Claims:
                 with contextlib.suppress(OSError):
                     os.link(removed, path)
                 return False
-            if owner is not None and self.heartbeat.run_of(owner) == self.heartbeat.run:
-                self.on_lost(path.name)
         finally:
             with contextlib.suppress(OSError):
                 removed.unlink()

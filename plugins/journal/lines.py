@@ -132,6 +132,8 @@ class LostClaim(StoredRecord, frozen=True, kw_only=True, rename={"key": "lost"})
 
     key: str
     run: str
+    worker: str = ""
+    """The dead worker's name. Several workers may write of one death."""
 
 
 Line = Entry | LikelihoodEntry | Facts | FailedCase | LostClaim

@@ -62,7 +62,8 @@ class _FileState:
     """With the offsets of their lines."""
     facts: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
-    lost_claims: Counter[str] = field(default_factory=Counter)
+    lost_claims: set[tuple[str, str]] = field(default_factory=set)
+    """The keys of samples and the workers that died over them."""
     unreadable_lines: int = 0
 
 
@@ -155,7 +156,8 @@ class SubjectReader:
 
     @property
     def lost_claims(self) -> Counter[str]:
-        return sum((file.lost_claims for file in self._files.values()), Counter())
+        lost = set().union(*(file.lost_claims for file in self._files.values()))
+        return Counter(key for key, _ in lost)
 
     @property
     def unreadable_lines(self) -> int:
@@ -222,7 +224,7 @@ class SubjectReader:
             case FailedCase() if line.run == self.run:
                 state.failures.setdefault(line.case, line.reason)
             case LostClaim() if line.run == self.run:
-                state.lost_claims[line.key] += 1
+                state.lost_claims.add((line.key, line.worker))
 
     def _add_entry(self, state: _FileState, entry: IndexedEntry) -> None:
         state.entries.append(entry)

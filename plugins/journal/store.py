@@ -168,7 +168,7 @@ class Journal:
             while len(claimed) < at_most and (key := next(free, None)) is not None:
                 if claims.claim(key):
                     claimed.append(key)
-            if self._has_lost_claims or not self._has_current_view():
+            if self._has_lost_claims or self.lost_claims or not self._has_current_view():
                 # Other workers have recorded earlier deaths over these samples. Or this process was stopped meanwhile,
                 # and others may have finished samples and removed their claims.
                 self.refresh(thorough=True)
@@ -241,9 +241,9 @@ class Journal:
         self._reader.read_file(worker + SUFFIX)
         return self._is_finished(key)
 
-    def _record_lost_claim(self, key: str) -> None:
+    def _record_lost_claim(self, key: str, worker: str) -> None:
         self._has_lost_claims = True
-        self._append(LostClaim(key=key, run=self._require_writer().run))
+        self._append(LostClaim(key=key, run=self._require_writer().run, worker=worker))
 
     def _append(self, line: Line) -> None:
         writer = self._require_writer()

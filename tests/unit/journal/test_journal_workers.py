@@ -133,6 +133,32 @@ def test_the_samples_of_a_killed_worker_are_claimed_again_at_once(tmp_path: Path
     assert journal.lost_claims == Counter(aa=2, bb=1)
 
 
+def test_whoever_claims_a_dead_workers_sample_knows_of_the_death(
+    tmp_path: Path, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers find the claim of a dead one: the second takes the sample while the first removes the claim."""
+    kill_worker(tmp_path, "run", ["aa"])
+    journal, rename = Journal(tmp_path, SUBJECT, heartbeat), Path.rename
+    assert journal.claim(["aa"], 1) == ["aa"]
+    journal.release("aa")
+    kill_worker(tmp_path, "run", ["aa"])
+    seen: list[int] = []
+    with Heartbeat(tmp_path, "run") as other_heartbeat:
+        other = Journal(tmp_path, SUBJECT, other_heartbeat)
+        other.refresh()
+
+        def claim_in_between(path: Path, target: Path) -> None:
+            rename(path, target)
+            if not seen:
+                assert other.claim(["aa"], 1) == ["aa"]
+                seen.append(other.lost_claims["aa"])
+
+        monkeypatch.setattr(Path, "rename", claim_in_between)
+        assert journal.claim(["aa"], 1) == []
+        assert seen == [2]
+        assert journal.lost_claims == other.lost_claims == Counter(aa=2)
+
+
 def test_lost_claims_of_another_run_are_not_counted(tmp_path: Path, heartbeat: Heartbeat) -> None:
     kill_worker(tmp_path, "yesterday", ["aa"])
     journal = Journal(tmp_path, SUBJECT, heartbeat)
