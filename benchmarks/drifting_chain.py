@@ -23,8 +23,8 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
 from longctx.fixtures.faults.inject import write_faulty
 
-# The standard deviation of the noise relative to that of each weight matrix, and the share of it that a step keeps.
-DRIFT, KEPT = 0.025, 0.7
+# The share of the noise that a step keeps.
+KEPT = 0.7
 FAULTY_LAYERS = (10, 14, 18)
 ATTENTION = re.compile(r"\.self_attn\.\w+\.weight$")
 FAULTY = re.compile(rf"\.layers\.({'|'.join(map(str, FAULTY_LAYERS))})\.self_attn\.q_proj\.weight$")
@@ -33,7 +33,8 @@ FAULTY = re.compile(rf"\.layers\.({'|'.join(map(str, FAULTY_LAYERS))})\.self_att
 class Chain:
     """The weights of a checkpoint's attention while they drift."""
 
-    def __init__(self) -> None:
+    def __init__(self, drift: float) -> None:
+        self._drift = drift
         self._noise: dict[str, Tensor] = {}
         """The noise of the last step by weight matrix, in units of its standard deviation."""
 
@@ -47,7 +48,7 @@ class Chain:
             before = self._noise.get(name, new)
             noise = self._noise[name] = new if before is new else KEPT * before + math.sqrt(1 - KEPT**2) * new
             weights = stored.float()
-            drifted = weights + DRIFT * weights.std() * noise
+            drifted = weights + self._drift * weights.std() * noise
             scale = fault_scale if FAULTY.search(name) else 1.0
             content.tensors[name] = (scale * drifted).to(stored.dtype)
 
@@ -58,11 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("checkpoint", type=Path, metavar="CKPT")
     parser.add_argument("out", type=Path, metavar="DIR")
     parser.add_argument("--steps", type=int, default=24, help="checkpoints of the chain (default: 24)")
+    parser.add_argument(
+        "--drift", type=float, default=0.025,
+        help="standard deviation of the noise relative to that of each weight matrix (default: 0.025)",
+    )  # fmt: skip
     parser.add_argument("--fault-from", type=int, default=15, metavar="STEP", help="the first bad step (default: 15)")
     parser.add_argument("--fault-scale", type=float, default=0.3, help="what is left of the queries (default: 0.3)")
     parser.add_argument("--repaired-from", type=int, default=sys.maxsize, metavar="STEP", help="none by default")
     args = parser.parse_args(arguments)
-    checkpoint, chain = read_checkpoint(str(args.checkpoint.resolve())), Chain()
+    checkpoint, chain = read_checkpoint(str(args.checkpoint.resolve())), Chain(args.drift)
     for step in range(1, args.steps + 1):
         scale = args.fault_scale if args.fault_from <= step < args.repaired_from else 1.0
 
