@@ -50,7 +50,7 @@ class Claims:
         self.folder = folder / CLAIMS
         self.heartbeat = heartbeat
         self.on_lost = on_lost
-        """Called with the sample's key and the worker's name before the claim of a dead worker of this run is removed."""
+        """Called with a sample's key and a worker's name before the claim of a dead worker of this run is removed."""
         self.held: set[str] = set()
         """The keys of the samples in progress that this worker has claimed."""
         self._finished: deque[tuple[float, str]] = deque()
