@@ -218,6 +218,26 @@ def test_the_instructed_opening_words_are_removed_from_the_answer(server: ChatSe
         assert by_tokens(written, prompt)[0] == text
 
 
+@pytest.mark.parametrize(
+    ("opening", "stop", "sent"),
+    [
+        ("It is", "\n", ["\n"]),
+        ("", "```", ["```"]),
+        ("```tsv\n", "```", None),
+        ("Step by step:\n", "\n\n", None),
+        ("Step by step:\n", "</a>", ["</a>"]),
+    ],
+)
+def test_no_stop_string_ends_an_answer_within_the_words_that_it_has_to_begin_with(
+    opening: str, stop: str, sent: list[str] | None, server: ChatServer
+) -> None:
+    """A server applies stop strings to all that it writes; the answer is cut at them behind its opening words."""
+    prompt = replace(prompt_of(opening=opening, stop=(stop,)), generation_tokens=90)
+    text = by_server(server, text_completion(f"{opening}42{stop}so", read=1), prompt, budget=0).text
+    assert server.requests[-1].body.get("stop") == sent
+    assert text == "42"
+
+
 @given(thought=st.text(alphabet="ab <", max_size=12), answer=st.text(alphabet="xyz ", max_size=10))
 def test_no_text_of_a_thought_reaches_the_answer(thought: str, answer: str) -> None:
     written = f"<think>{thought}</think>{answer}"

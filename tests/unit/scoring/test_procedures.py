@@ -99,6 +99,46 @@ def test_every_wrong_line_lowers_the_score_and_a_longer_right_part_raises_it(tas
     assert parts == sorted(set(parts))
 
 
+@pytest.mark.parametrize("task", PROCEDURES)
+def test_a_right_answer_stays_right_with_an_introduction_and_in_another_layout(task: str) -> None:
+    """None of these forms changes a step; LongProc's own scores of a path take all of them for wrong ones."""
+    sample, stop = make_sample(task, 2048, kind="pieces"), TASKS[task].stop
+    assert sample.gold is not None
+    right, closing = sample.gold.text, "" if task == "belief_tracking" else sample.gold.text.splitlines()[-1]
+    lines = right.removesuffix(closing).splitlines()
+    layouts = {
+        "words behind": f"{right}\n\nI hope that this helps.",
+        "block": f"```\n{right}\n```",
+        "beginning again": f"{sample.answer_prefix}{right}",
+        "line ends": right.replace("\n", "\r\n"),
+        "indented": "\n".join(f"  {line}" for line in lines),
+        "unfinished": "\n".join(lines),
+    }
+    if task != "table_extraction":
+        layouts["introduction"] = f"Sure, this is the answer:\n{right}"
+    if task != "belief_tracking":
+        layouts["blank lines"] = "\n\n".join(right.splitlines())
+    if task in ("path_traversal", "belief_tracking"):
+        layouts["other bullets"] = "\n".join(f"* {line.removeprefix('- ')}" for line in lines)
+    cut = {name: min((text.partition(end)[0] for end in stop), key=len) for name, text in layouts.items()}
+    assert {name: TASKS[task].score(sample, text).value for name, text in cut.items()} == dict.fromkeys(layouts, 1.0)
+
+
+def test_an_introduction_to_a_wrong_path_is_no_step_and_a_wrong_first_step_is_one() -> None:
+    sample = make_sample("path_traversal", kind="pieces")
+    first, second, *_ = sample.references
+    score = TASKS["path_traversal"].score
+    assert score(sample, f"The path is this.\n{first}\n{second}\nThere.").value == 2 / len(sample.references)
+    assert score(sample, f"{second}\n{first}\n{second}").value == 0
+
+
+def test_equations_may_be_listed_and_end_in_a_full_stop() -> None:
+    sample = make_sample("countdown", kind="pieces")
+    listed = "\n".join(f"{number}. {line}." for number, line in enumerate(sample.references, start=1))
+    assert TASKS["countdown"].score(sample, f"I see it.\n<Solution>\n{listed}\n</Solution>").value == 1
+    assert TASKS["countdown"].paper_variant.score(sample, f"<Solution>\n{listed}\n</Solution>").value == 0
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     text=st.text(st.sampled_from("a-[]<>/=`+*0 17,.\t\n\r\"|tsv'Step"), max_size=80), task=st.sampled_from(PROCEDURES)
