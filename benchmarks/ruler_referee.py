@@ -8,8 +8,11 @@
 Nothing of the package is copied: its generators write their samples with the checkpoint's tokenizer, this suite
 measures them (`--samples-from`, `--scoring paper`), and the package's metrics score the answers again. Then this suite
 measures samples of its own, made of the package's essays and questions. For every task and length, the output has the
-answers on which the two scorers differ, the two means, and the probability that two sets of samples of one task differ
-as much.
+answers on which the two scorers differ, the two means, the probability that two sets of samples of one task differ
+as much, and how much of the length the prompts with their answers' budget fill in the median.
+
+With `--out DIR` every answer is kept in a journal as it comes: the same command continues after an interruption, and
+one with more samples adds to those that are there.
 
 With `--odd N` no model runs: both scorers score N odd answers to the package's samples of every task and length.
 
@@ -30,7 +33,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from longctx.fixtures.corpora import load_corpora, with_prepared
@@ -117,8 +120,14 @@ def package(referee: Path) -> Path:
 def prepare(referee: Path, checkpoint: str, task: str, length: int, samples: int, out: Path) -> str:
     """Let the package write its samples of a task at a length; return what prevents it, or nothing."""
     target = out / str(length) / task / "validation.jsonl"
+    endless = target.with_name("endless.txt")
+    if endless.exists():
+        return endless.read_text(encoding="utf-8")
     if target.exists():
-        return ""
+        if len(target.read_text(encoding="utf-8").splitlines()) >= samples:
+            return ""
+        # The first samples of a larger file are the same, so their answers in the journal stay.
+        target.unlink()
     patch = out / "site"
     patch.mkdir(parents=True, exist_ok=True)
     (patch / "sitecustomize.py").write_text(PUNKT)
@@ -141,7 +150,9 @@ def prepare(referee: Path, checkpoint: str, task: str, length: int, samples: int
         # The generator is a grandchild.
         os.killpg(process.pid, 9)
         process.communicate()
-        return f"the package's generator did not end within {GENERATOR_SECONDS} s"
+        endless.parent.mkdir(parents=True, exist_ok=True)
+        endless.write_text(f"the package's generator did not end within {GENERATOR_SECONDS} s", encoding="utf-8")
+        return endless.read_text(encoding="utf-8")
     return "" if target.exists() else f"the package wrote no samples: {output[-200:]}"
 
 
@@ -224,7 +235,9 @@ def compare_odd(referee: Path, checkpoint: str, prepared: Path, count: int) -> i
 def compare(theirs: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], again: Sequence[float]) -> int:
     """Print the comparison of every task and length; return the exit code."""
     keys = dict.fromkeys((sample["length"], sample["task"]) for sample in theirs)
-    print("length  task             answers  scorers differ  mean, their samples  mean, ours  p")
+    print(
+        "length  task             samples, theirs  ours  scorers differ  mean, theirs   ours  p      fill, theirs  ours"
+    )
     fails, all_differing = False, 0
     for key in keys:
         pairs = [
@@ -240,11 +253,19 @@ def compare(theirs: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any
         all_differing += differing
         length, task = key
         print(
-            f"{format_length(length):<7} {task:<16} {len(pairs):>7}  {differing:>14}  {mean(scores):>19.1f}  "
-            f"{mean(own):>10.1f}  {p_value:.3f}"
+            f"{format_length(length):<7} {task:<16} {len(pairs):>15}  {len(own):>4}  {differing:>14}  "
+            f"{mean(scores):>12.1f}  {mean(own):>5.1f}  {p_value:.3f}  "
+            f"{fill(theirs, key):>12.0f}  {fill(ours, key):>4.0f}"
         )
     print(f"{len(again)} answers; the scorers differ on {all_differing}")
     return int(fails or all_differing > 0)
+
+
+def fill(samples: Sequence[Mapping[str, Any]], key: tuple[int, str]) -> float:
+    """Return the median percentage of the length that prompt and answer budget take."""
+    length, task = key
+    prompts = [sample["prompt_tokens"] for sample in samples if (sample["length"], sample["task"]) == key]
+    return 100 * (float(median(prompts)) + TASKS[task].generation_tokens) / length
 
 
 def probability(one: Sequence[float], other: Sequence[float]) -> float:
