@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longctx.ci.checkpoint_dirs import Step, fingerprint_of, steps_in
@@ -37,6 +37,8 @@ class ComparedCheckpoint:
     not there any more, or that was not measured."""
     fingerprint: str = ""
     """The fingerprint of a measured checkpoint."""
+    candidates: int = 1
+    """The number of measured steps that it was chosen from, because of their answers."""
 
 
 class Baselines:
@@ -59,10 +61,14 @@ class Baselines:
         anchor = self._anchor_of(step, complete)
         good = self.history.last_good(step.number)
         if anchor is None:
-            return () if good is None else (self._measured(LAST_GOOD, good),)
+            return () if good is None else (self._last_good(good, step),)
         if good is None or good.step == anchor.step or not self._is_better(good, anchor):
             return (anchor,)
-        return (anchor, self._measured(LAST_GOOD, good))
+        return (anchor, self._last_good(good, step))
+
+    def _last_good(self, good: WatchedCheckpoint, step: Step) -> ComparedCheckpoint:
+        earlier = {known.step for known in self.history.by_step if known.step < step.number}
+        return replace(self._measured(LAST_GOOD, good), candidates=len(earlier))
 
     def _is_better(self, good: WatchedCheckpoint, anchor: ComparedCheckpoint) -> bool:
         """Return False if a measured checkpoint is known to exceed the anchor by less than the allowed loss.

@@ -146,7 +146,12 @@ class SuiteRunner:
     def _compare(
         self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int
     ) -> CheckpointResult:
-        """Compare a checkpoint, on twice as many samples as long as a loss is suspected."""
+        """Compare a checkpoint, on twice as many samples as long as a loss is suspected.
+
+        A baseline that was chosen by its answers may owe them to chance, and looks like a loss of what comes after it.
+        So its comparison gets the probability of error that it would have if those with all candidates were made.
+        """
+        series *= 1 if baseline is None else baseline.candidates
         share = series if baseline is None or not self.doublings else 2 * series
         result = _result(self._run(checkpoint, baseline, report, share), baseline)
         for _ in range(self.doublings):

@@ -66,8 +66,9 @@ def test_a_step_is_compared_with_the_last_good_one_only_if_that_is_better_than_t
     assert start(suite) == 1
     # A step that fails against the anchor is not compared with the last good one.
     assert suite.runs == [(1, None), (2, "1"), (3, "1"), (4, "1"), (5, "1"), (5, "3")]
-    # The comparisons of each of 100 checkpoints share its probability of error.
-    assert suite.series == ["100", "200", "200", "400", "400", "400"]
+    # The comparisons of each of 100 checkpoints share its probability of error, and the last good step was chosen from
+    # four.
+    assert suite.series == ["100", "200", "200", "400", "400", "1600"]
     # Nothing is known of a step that was compared with another anchor.
     named = FakeSuite()
     for step in (6, 7):
