@@ -22,20 +22,14 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from longctx.fixtures.calibration import build, parse_spec
-from longctx.fixtures.engines.openai.canaries import (
-    ENDLESS_TEXTS,
-    KEYS,
-    NEEDLE,
-    PLACES,
-    REPEATED_TEXT,
-    TEXTS,
-    VALUES,
-)
+from longctx.fixtures.engines.openai.canaries import ENDLESS_TEXTS, NUMBER_OPENING, REPEATED_TEXT, TEXTS
 from longctx.fixtures.engines.openai.endpoint import LONG, SHORT
+from longctx.fixtures.engines.openai.whole_prompts import LIST_TASK, WORDS
 from tests.helpers.servers import ChatServer, Request, Response, needles_within
 
 LIMIT = 0.01
-LONG_MARK = NEEDLE.format(key=KEYS[PLACES[-1]], value=VALUES[PLACES[-1]])
+# What only long prompts with known answers have.
+LIST_MARK, FOUND_MARK = LIST_TASK.partition(":")[0], WORDS.rpartition(" are")[0]
 
 
 def kind_of(prompt: str | list[int], tokenizer: Tokenizer) -> str:
@@ -45,13 +39,13 @@ def kind_of(prompt: str | list[int], tokenizer: Tokenizer) -> str:
         return str(tokenizer.decode(tokenizer.encode(text, add_special_tokens=False).ids)).strip()
 
     text = plain(prompt) if isinstance(prompt, str) else str(tokenizer.decode(prompt)).strip()
-    if any(text.endswith(plain(canary)) for canary in TEXTS):
+    if any(text.endswith(plain(canary)) for canary in (*TEXTS, NUMBER_OPENING)):
         return "short canaries"
-    once = (
-        any(text.endswith(plain(sent)) for sent in (SHORT, LONG, *ENDLESS_TEXTS, REPEATED_TEXT))
-        or plain(LONG_MARK) in text
-    )
-    return "once" if once else "samples"
+    if plain(LIST_MARK) in text or plain(FOUND_MARK) in text:
+        return "long, once"
+    if any(text.endswith(plain(sent)) for sent in (*ENDLESS_TEXTS, REPEATED_TEXT)):
+        return "once"
+    return "probe" if text.endswith(plain(SHORT)) or plain(LONG) in text else "samples"
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ from tests.helpers.servers import ChatServer, Request, Response, in_json
 
 Body = dict[str, Any]
 # Prompts of the probe and the canaries are shorter.
-SAMPLE_CHARACTERS = 800
+SAMPLE_TOKENS = 200
 SCORE_TOLERANCE = 5.0
 
 
@@ -63,9 +63,14 @@ class Proxy:
             content = json.load(reply)
             return dict(content) | {"model": request.body["model"]}
 
+    def is_sample(self, request: Request) -> bool:
+        """Return True for a long prompt."""
+        text = text_of(request)
+        return len(self.tokenizer.encode(text).ids if isinstance(text, str) else text) > SAMPLE_TOKENS
+
     def count_sample(self, request: Request) -> int:
         """Return the number of samples up to this request; 0 for a request of the probe or a canary."""
-        if not is_sample(request):
+        if not self.is_sample(request):
             return 0
         with self.lock:
             self.samples += 1
@@ -83,11 +88,6 @@ Lie = Callable[[Proxy, Request], Body]
 
 def text_of(request: Request) -> str | list[int]:
     return request.text if "messages" in request.body else request.prompt
-
-
-def is_sample(request: Request) -> bool:
-    text = text_of(request)
-    return len(text) > (SAMPLE_CHARACTERS if isinstance(text, str) else SAMPLE_CHARACTERS // 4)
 
 
 def with_text(request: Request, change: Callable[[Any], Any]) -> Body:
@@ -113,7 +113,9 @@ def counted_whole(proxy: Proxy, request: Request, body: Body) -> Body:
 
 def cut(kept: Callable[[Any], Any]) -> Lie:
     def lie(proxy: Proxy, request: Request) -> Body:
-        return counted_whole(proxy, request, with_text(request, kept)) if is_sample(request) else proxy.forward(request)
+        if not proxy.is_sample(request):
+            return proxy.forward(request)
+        return counted_whole(proxy, request, with_text(request, kept))
 
     return lie
 
@@ -132,7 +134,7 @@ def with_reply(change: Callable[[Body, Body], Body]) -> Lie:
 
     def lie(proxy: Proxy, request: Request) -> Body:
         reply = proxy.forward(request)
-        return change(reply, request.body) if is_sample(request) else reply
+        return change(reply, request.body) if proxy.is_sample(request) else reply
 
     return lie
 
@@ -192,7 +194,7 @@ def stored(proxy: Proxy, request: Request) -> Body:
 
 def previous(proxy: Proxy, request: Request) -> Body:
     reply = proxy.forward(request)
-    if not is_sample(request):
+    if not proxy.is_sample(request):
         return reply
     given = json.loads(json.dumps(proxy.swap_kept(reply)))
     return dict(given) | {"usage": reply["usage"]}
@@ -200,7 +202,7 @@ def previous(proxy: Proxy, request: Request) -> Body:
 
 def constant(proxy: Proxy, request: Request) -> Body:
     reply = proxy.forward(request)
-    if not is_sample(request):
+    if not proxy.is_sample(request):
         return reply
     with proxy.lock:
         proxy.kept = proxy.kept or [reply]
@@ -223,7 +225,7 @@ def adding(tokens: int) -> Lie:
 
 def to_samples(lie: Lie) -> Lie:
     """Return a lie that is told of samples only."""
-    return lambda proxy, request: lie(proxy, request) if is_sample(request) else proxy.forward(request)
+    return lambda proxy, request: lie(proxy, request) if proxy.is_sample(request) else proxy.forward(request)
 
 
 def every_third(lie: Lie) -> Lie:
@@ -238,7 +240,7 @@ def keyed(key: Callable[[Any], Any], *, samples_only: bool = True) -> Lie:
     def lie(proxy: Proxy, request: Request) -> Body:
         text = json.dumps([key(text_of(request)), request.body["max_tokens"], request.body.get("frequency_penalty")])
         reply = proxy.forward(request)
-        if samples_only and not is_sample(request):
+        if samples_only and not proxy.is_sample(request):
             return reply
         with proxy.lock:
             known = next((kept for kept in proxy.kept if kept["key"] == text), None)
@@ -305,7 +307,7 @@ LIES: Mapping[str, Lie] = {
     "cuts the middle, counts it": cut(lambda text: text[: len(text) // 4] + text[-len(text) // 4 :]),
     "cuts the start honestly": lambda proxy, request: (
         proxy.forward(request, with_text(request, lambda text: text[len(text) // 2 :]))
-        if is_sample(request) else proxy.forward(request)
+        if proxy.is_sample(request) else proxy.forward(request)
     ),
     "one answer to all": constant,
     "another fingerprint": late(lambda reply: reply | {"system_fingerprint": "fp_2"}),

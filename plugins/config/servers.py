@@ -23,11 +23,11 @@ from longctx.fixtures.engines.openai.canaries import (
     choice_notes,
     first_answers,
     limit_note,
-    reading_note,
 )
 from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
+from longctx.fixtures.engines.openai.whole_prompts import PROMPT_IDS, UNCACHED, reading_note
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
@@ -41,8 +41,10 @@ from longctx.plugins.config.run import Run
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
-# A run of fewer prompts of its longest length does without the long prompts with known answers, which cost two of them.
+# A run of fewer prompts of its longest length does without the long prompts with known answers, which cost one or more,
+# and so does one with fewer wrong answers: prompts that are not read whole cost more points.
 LONG_CANARY_SHARE = 10
+LEAST_WRONG_SHARE = 0.05
 
 
 def is_served(options: Options | Namespace) -> bool:
@@ -242,14 +244,20 @@ def notes_after_run(run: Run, formatter: PromptFormatter, results: Sequence[Case
         if length == longest and outcome.score.value == 1
         for depth in outcome.depths
     ]
-    reads = any(depth < 1 / 3 for depth in depths) and any(1 / 3 <= depth < 2 / 3 for depth in depths)
+    is_found = any(depth < 1 / 3 for depth in depths) and any(1 / 3 <= depth < 2 / 3 for depth in depths)
     sizes = [outcome.generation.prompt_tokens for _, outcome in answers]
     is_large = sum(sizes) >= LONG_CANARY_SHARE * max(sizes)
+    wishes = dict(UNCACHED) | dict(PROMPT_IDS) if endpoint.counting.exact else UNCACHED
     most_tokens = min(MOST_ENDLESS_TOKENS, max(case.generation_tokens for case in run.measurable))
     with _asking(run, endpoint, formatter) as (ask, make_prompt):
         choices = choice_notes(ask, partial(ask, penalties=PENALTIES), make_prompt, run.canaries)
         limited = limit_note(ask, make_prompt, most_tokens)
-        unread = reading_note(ask, make_prompt, longest) if is_large and not reads else None
+        ask_whole, ask_for_ids = (partial(ask, wishes=fields) for fields in (UNCACHED, wishes))
+        unread = (
+            reading_note(ask_whole, ask_for_ids, make_prompt, longest, is_found=is_found)
+            if is_large and len(wrong) >= LEAST_WRONG_SHARE * len(answers)
+            else None
+        )
     return tuple(filter(None, (*choices, limited, unread)))
 
 

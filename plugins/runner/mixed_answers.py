@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from longctx.fixtures.records import CaseResult, Outcome
 
@@ -14,11 +14,16 @@ WORD = re.compile(r"\w+")
 LEAST_CHARACTERS = 5
 # Numbers and uuids, which no two samples share by chance, so that one of several references is enough.
 CODE = re.compile(r".*\d.*\d.*\d.*\d.*")
+# Numbers of seven digits and uuids are drawn at random, so no wrong answer has that of another sample by chance.
+RANDOM = re.compile(r"\d{7,}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+")
 # The share of a case's samples that must have answers of their own: classes and yes or no are shared by many.
 LEAST_DISTINCT = 0.9
 # What chance explains: an answer with a probability of at least this has another sample's references in it.
-LEAST_CHANCE, PRIOR_ANSWERS = 0.02, 20
+LEAST_CHANCE, PRIOR_HITS, PRIOR_ANSWERS = 0.02, 1.0, 20
+# The same for random references.
+RANDOM_CHANCE, RANDOM_HITS = 0.005, 0.2
 ALPHA = 1e-3
+RIGHT, WRONG = True, False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,27 +39,56 @@ class _Owner:
 def mixed_up_cases(results: Iterable[CaseResult]) -> dict[str, str]:
     """Return an error line, by case id, where more wrong answers are right for other samples than chance explains.
 
+    The hits of random references are added up over all cases, because a few in a run are enough.
+
     Samples on one haystack may share their distractors, so they are not compared with each other.
     """
     results = list(results)
     owners: defaultdict[str, list[_Owner]] = defaultdict(list)
     for owner in (owner for result in results for owner in _owners(result)):
         owners[_longest_word(owner.references)].append(owner)
-    errors = {}
+    counts: dict[str, _Hits] = {}
     for result in results:
-        belongs = {True: Counter[bool](), False: Counter[bool]()}
+        counts[result.case.id] = hits = _Hits()
         for outcome in result.outcomes:
             place = (result.case.id, result.case.haystack(outcome.index))
-            belongs[outcome.score.value == 1][_belongs_elsewhere(outcome, place, owners)] += 1
-        wrong, right = belongs[False], belongs[True]
-        chance = max(LEAST_CHANCE, (right[True] + 1) / (right.total() + PRIOR_ANSWERS))
-        if wrong[True] and _tail(wrong[True], wrong.total(), chance) < ALPHA:
-            errors[result.case.id] = (
-                f"{wrong[True]} of {wrong.total()} wrong answers are the right answers to other samples of this run, "
-                "so the server mixes up the answers to its requests, or repeats earlier ones; mend it, and start again "
-                "with another --journal"
-            )
-    return errors
+            hits.add(outcome, _owners_of(outcome, place, owners))
+    whole = _Hits()
+    for hits in counts.values():
+        whole.random.update(hits.random)
+        whole.answers.update(hits.answers)
+    is_mixed = whole.exceed_chance(whole.random, RANDOM_CHANCE, RANDOM_HITS)
+    return {
+        case: (
+            f"{hits.all[WRONG]} of {hits.answers[WRONG]} wrong answers are the right answers to other samples of this "
+            "run, so the server mixes up the answers to its requests, or repeats earlier ones; mend it, and start "
+            "again with another --journal"
+        )
+        for case, hits in counts.items()
+        if (is_mixed and hits.random[WRONG]) or hits.exceed_chance(hits.all, LEAST_CHANCE, PRIOR_HITS)
+    }
+
+
+@dataclass(slots=True)
+class _Hits:
+    """Numbers of answers, by whether they are right."""
+
+    answers: Counter[bool] = field(default_factory=Counter)
+    all: Counter[bool] = field(default_factory=Counter)
+    """Those with the references of another sample."""
+    random: Counter[bool] = field(default_factory=Counter)
+    """Those with random references of another sample."""
+
+    def add(self, outcome: Outcome, others: Sequence[_Owner]) -> None:
+        is_right = outcome.score.value == 1
+        self.answers[is_right] += 1
+        self.all[is_right] += bool(others)
+        self.random[is_right] += any(RANDOM.fullmatch(text) for other in others for text in other.references)
+
+    def exceed_chance(self, hits: Counter[bool], least: float, prior: float) -> bool:
+        """Return True if wrong answers have more hits than chance explains, which right answers show."""
+        chance = max(least, (hits[RIGHT] + prior) / (self.answers[RIGHT] + PRIOR_ANSWERS))
+        return hits[WRONG] > 0 and _tail(hits[WRONG], self.answers[WRONG], chance) < ALPHA
 
 
 def _tail(hits: int, trials: int, chance: float) -> float:
@@ -87,11 +121,12 @@ def _longest_word(references: tuple[str, ...]) -> str:
     return max((word for reference in references for word in WORD.findall(reference)), key=len, default="")
 
 
-def _belongs_elsewhere(outcome: Outcome, place: tuple[str, int], owners: defaultdict[str, list[_Owner]]) -> bool:
-    """Return True if an answer has all references of a sample on another haystack."""
+def _owners_of(outcome: Outcome, place: tuple[str, int], owners: Mapping[str, Sequence[_Owner]]) -> Sequence[_Owner]:
+    """Return the samples on other haystacks all of whose references are in an answer."""
     text = outcome.generation.text.lower()
-    return any(
-        owner.place != place and all(reference in text for reference in owner.references)
+    return [
+        owner
         for word in set(WORD.findall(text))
         for owner in owners.get(word, ())
-    )
+        if owner.place != place and all(reference in text for reference in owner.references)
+    ]

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from longctx.fixtures.engines.openai.canaries import OTHER_VALUES, VALUES
+from longctx.fixtures.engines.openai.whole_prompts import OTHER_VALUE, VALUE
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, in_json, text_completion
 
 PROCESSES = 4
-CANARY_VALUES = frozenset((*VALUES.values(), *OTHER_VALUES.values()))
+CANARY_VALUES = frozenset((VALUE, OTHER_VALUE))
 # The requests that probe a server before the run are shorter.
 MAX_PROBE_CHARACTERS = 500
 SAMPLES = 100

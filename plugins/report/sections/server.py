@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from longctx.fixtures.records import CaseResult
+from longctx.fixtures.records import CaseResult, Outcome
 from longctx.fixtures.records.report import JsonReport, ReportServer
 from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.report.formats import Line, markdown_text, named_line
@@ -42,7 +42,7 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
         )
     if facts and facts.engine != "hf":
         results = tuple(measured.results.values())
-        notes += filter(None, (cut_answers(results), *map(_repeated_text, results)))
+        notes += filter(None, (cut_answers(results), *_repeated_texts(results)))
     return ReportServer(notes=tuple(notes)) if notes else UNSET
 
 
@@ -67,17 +67,25 @@ def cut_answers(results: Sequence[CaseResult]) -> str | None:
     return None
 
 
-def _repeated_text(result: CaseResult) -> str | None:
-    """Return a note if most answers of a case are one text, although its questions have different answers."""
-    texts = Counter(outcome.generation.text.strip() for outcome in result.outcomes)
-    answers = {outcome.references for outcome in result.outcomes}
-    samples = len(result.outcomes)
-    if samples < FEWEST_ANSWERS or len(answers) < REPEATED_SHARE * samples:
+def _repeated_texts(results: Sequence[CaseResult]) -> list[str]:
+    """Return notes if most answers of a case, or of all, are one text, although their questions have other answers."""
+    of_cases = [_repeated_text(result.outcomes, result.case.id) for result in results]
+    notes = [note for note in of_cases if note is not None]
+    if len(results) > 1 and not notes:
+        whole = _repeated_text([outcome for result in results for outcome in result.outcomes], "all cases")
+        notes = [] if whole is None else [whole]
+    return notes
+
+
+def _repeated_text(outcomes: Sequence[Outcome], name: str) -> str | None:
+    texts = Counter(outcome.generation.text.strip() for outcome in outcomes)
+    answers = {outcome.references for outcome in outcomes}
+    if len(outcomes) < FEWEST_ANSWERS or len(answers) < REPEATED_SHARE * len(outcomes):
         return None
     ((text, number),) = texts.most_common(1)
-    if not text or number < REPEATED_SHARE * samples:
+    if not text or number < REPEATED_SHARE * len(outcomes):
         return None
-    return f"gave the same text to {number:,} of {samples:,} questions of {result.case.id}: {text[:60]!r}"
+    return f"gave the same text to {number:,} of {len(outcomes):,} questions of {name}: {text[:60]!r}"
 
 
 def notes_of(document: JsonReport) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Canaries notice another model under the same name, sampling, stored replies, and prompts that are not read."""
+"""Canaries notice another model under the same name, sampling, and stored replies."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.canaries import (
-    LONG_ANSWER_TOKENS,
+    NUMBER_TEXT,
     TEXTS,
-    VALUES,
     Canary,
     CanaryAnswer,
     CanaryCheck,
     choice_notes,
     first_answers,
     limit_note,
-    reading_note,
 )
 from longctx.fixtures.engines.openai.log_probabilities import AnswerStep
 from longctx.fixtures.records import Prompt
 from tests.helpers.clients import asking, echo, engine_of
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
-LENGTH = 400
+MOST_TOKENS = 32
 
 
 @pytest.fixture
@@ -37,7 +35,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
 
 def make_prompt(text: str, beginning: str, tokens: int) -> Prompt:
     (prompt,) = asking(f"{text} {beginning}".strip())
-    assert tokens <= 2 * LONG_ANSWER_TOKENS
+    assert tokens <= MOST_TOKENS
     return prompt
 
 
@@ -171,44 +169,27 @@ def test_an_answer_that_a_smaller_limit_does_not_shorten_is_stored(written: int,
         begun(lambda _: answer)
 
 
+@pytest.mark.parametrize("limited_text", ["4815162", "4"])
+def test_a_model_that_answers_nothing_else_is_asked_to_repeat_a_number(limited_text: str) -> None:
+    """A cache of replies behind a calibration checkpoint shows itself there."""
+
+    def ask(prompt: Prompt) -> CanaryAnswer:
+        if not prompt.text.startswith(NUMBER_TEXT):
+            return CanaryAnswer(text="", steps=(), written=1)
+        return CanaryAnswer(text="4815162" if prompt.generation_tokens > 1 else limited_text, steps=(), written=8)
+
+    if limited_text == "4815162":
+        with pytest.raises(EngineError, match="when one token is requested, so it gives stored replies"):
+            begun(ask)
+    else:
+        assert len(begun(ask)[0]) == len(TEXTS)
+
+
 def test_another_fingerprint_with_the_same_answers_is_told_of() -> None:
     before, now = (CanaryAnswer(text="a", steps=(), system_fingerprint=name) for name in ("fp_1", "fp_2"))
     check = check_of(before, lambda _: now)
     check.check()
     assert "changed its system_fingerprint during the run, from 'fp_1' to 'fp_2'" in check.notes[0]
-
-
-def reader(kept: Callable[[str], str], *, finds: bool, has_steps: bool) -> Callable[[Prompt], CanaryAnswer]:
-    """Return a model that reads a part of every prompt, and finds the numbers in it or only sees them."""
-
-    def ask(prompt: Prompt) -> CanaryAnswer:
-        assert LENGTH * 0.8 < len(prompt.token_ids) <= LENGTH - LONG_ANSWER_TOKENS
-        seen = kept(prompt.text)
-        text = " ".join(value for value in VALUES.values() if value in seen) if finds else "none"
-        step = AnswerStep(text=text, log_probability=-(hash(seen) % 1000) / 100, best={})
-        return CanaryAnswer(text=text, steps=(step,) if has_steps else ())
-
-    return ask
-
-
-@pytest.mark.parametrize(
-    ("kept", "finds", "has_steps", "said"),
-    [
-        (lambda text: text, True, False, None),
-        (lambda text: text, False, True, None),
-        (lambda text: text, False, False, None),
-        (lambda text: text[len(text) // 4 :], True, True, "differ at their start, so it does not read that part"),
-        (lambda text: text[len(text) * 3 // 4 :], False, True, "differ at their start and middle, so"),
-        (lambda text: text[: len(text) * 3 // 4], False, True, "differ at their end, so it does not read that part"),
-        (lambda text: text[len(text) // 4 :], True, False, "but not at its start, and gives no log-probabilities"),
-    ],
-)
-def test_a_part_of_long_prompts_that_is_not_read_is_told_of(
-    kept: Callable[[str], str], finds: bool, has_steps: bool, said: str | None
-) -> None:
-    note = reading_note(reader(kept, finds=finds, has_steps=has_steps), make_prompt, LENGTH)
-    assert (note is None) == (said is None)
-    assert said is None or said in str(note)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +198,7 @@ def test_a_part_of_long_prompts_that_is_not_read_is_told_of(
 )
 def test_texts_that_end_after_the_same_tokens_show_a_limit(ends: tuple[int | None, ...], is_told: bool) -> None:
     given = iter([CanaryAnswer(text="a", steps=(), ended_after=end) for end in ends])
-    note = limit_note(lambda _: next(given), make_prompt, LONG_ANSWER_TOKENS * 2)
+    note = limit_note(lambda _: next(given), make_prompt, MOST_TOKENS)
     assert (note is not None) == is_told
     assert note is None or "after exactly 16 tokens of 32" in note
 

@@ -348,3 +348,14 @@ def test_tokens_that_a_text_lacks_are_counted(server: ChatServer, text: str, wri
     server.answer = lambda _: text_completion(text, read=2, written=written)
     (generation,) = engine_of(server).generate(asking("one two"))
     assert generation.missing_tokens == missing
+
+
+@pytest.mark.parametrize(("timed", "is_cut"), [(40, False), (30, True)])
+def test_a_prompt_whose_times_are_those_of_fewer_tokens_was_cut(server: ChatServer, timed: int, is_cut: bool) -> None:
+    """llama.cpp says how many tokens it computed and how many it had in its cache."""
+    text = " ".join(map(str, range(40)))
+    server.answer = lambda _: text_completion(" x", read=40, timings={"prompt_n": timed - 10, "cache_n": 10})
+    if is_cut:
+        assert "counts 40 tokens of a prompt, but its times are those of 30" in refused(engine_of(server), text)
+    else:
+        assert answers(engine_of(server), text) == [" x"]

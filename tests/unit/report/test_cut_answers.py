@@ -1,4 +1,4 @@
-"""Wrong answers that end within a right word show a server that limits answers without saying so."""
+"""Wrong answers that end within a right word, or are all one text, show a server that does not say what it does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from longctx.plugins.report.sections.server import cut_answers
+from longctx.plugins.report.sections.server import _repeated_texts, cut_answers
 from tests.helpers.queues import case, outcome, result
 
 
@@ -35,3 +35,25 @@ def test_wrong_answers_that_end_within_a_right_word_after_one_number_of_tokens_s
     measured = result(case("niah_single_2", samples=len(texts)))
     note = cut_answers([replace(measured, outcomes=tuple(outcomes))])
     assert (note is not None) == is_told
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["the same"] * 12, "12 of 12 questions of all cases: 'the same'"),
+        (["the same"] * 6 + [f"other {index}" for index in range(6)], None),
+        ([""] * 12, None),
+    ],
+)
+def test_one_text_for_the_questions_of_several_small_cases_is_told_of(texts: list[str], said: str | None) -> None:
+    results = []
+    for number, name in enumerate(("niah_single_2", "niah_multikey_1")):
+        outcomes = []
+        for index in range(6):
+            at = 6 * number + index
+            answered = outcome(index, 0.0)
+            generation = structs.replace(answered.generation, text=texts[at])
+            outcomes.append(structs.replace(answered, generation=generation, references=(str(4815162 + at),)))
+        results.append(replace(result(case(name, samples=6)), outcomes=tuple(outcomes)))
+    notes = _repeated_texts(results)
+    assert notes == ([] if said is None else [f"gave the same text to {said}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -76,3 +77,22 @@ def test_answers_that_belong_to_other_samples_are_an_error(name: str) -> None:
     errors = mixed_up_cases([case_of(answer, references)])
     assert bool(errors) == is_mixed
     assert all("wrong answers are the right answers to other samples" in error for error in errors.values())
+
+
+@pytest.mark.parametrize(("moved", "is_error"), [(1, True), (0, False)])
+def test_a_few_random_numbers_of_other_samples_are_an_error_of_all_cases_together(moved: int, is_error: bool) -> None:
+    """Two cases with one such answer each, which alone would prove nothing."""
+
+    def case(name: str, first: int) -> CaseResult:
+        def code(index: int) -> str:
+            return f"{7919 * (index + first)}"
+
+        def answer(index: int) -> str:
+            return code(index + moved) if index == 3 else "" if index < 3 else code(index)
+
+        result = case_of(answer, code)
+        return replace(result, case=replace(result.case, id=name))
+
+    one, other = case("x", 200_000), case("y", 300_000)
+    assert mixed_up_cases([one]) == {}
+    assert set(mixed_up_cases([one, other])) == ({"x", "y"} if is_error else set())
