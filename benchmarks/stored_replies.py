@@ -1,12 +1,12 @@
 """Show that a gateway with a cache of replies, filled by another checkpoint, changes no verdict of watch or bisect.
 
-    python -m benchmarks.stored_replies RUNS --out DIR
+    python -m benchmarks.stored_replies RUNS --out DIR [OPTIONS OF A RUN]
 
 The checkpoints RUNS/step-* of a real model are served by `transformers serve` behind a gateway. First it passes all
 requests on, and keeps the first reply to each prompt, so those of the first checkpoint, in a file. Then it answers by
 the prompt's text, under new ids, from that file. A watch and a bisection are run both times, from the same command
 lines. The table has the verdict of every checkpoint and the end of the bisection. Exits 1 if a run with the stored
-replies has another verdict than the one without. A model that answers the canaries with nothing hides a cache.
+replies has another verdict than the one without. Options of a run replace those in RUN.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -72,20 +73,20 @@ def gateway(model: str, port: int, store: Path, *, replays: bool) -> None:
         server.wait()
 
 
-def measure(folder: Path, runs: Path, name: str, serve: str) -> dict[str, str]:
+def measure(folder: Path, runs: Path, name: str, serve: str, run: Sequence[str]) -> dict[str, str]:
     """Run a watch and a bisection with a --serve command, and return the verdicts by checkpoint and of the search."""
     command = [sys.executable, "-m", "longctx"]
     out = folder / name
     steps = sorted(runs.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
     journal = ["--journal", str(out / "journal")]
-    watch = ["watch", str(runs), "--once", "--out", str(out / "watch"), "--serve", serve, *RUN, *journal]
+    watch = ["watch", str(runs), "--once", "--out", str(out / "watch"), "--serve", serve, *run, *journal]
     subprocess.run([*command, *watch], check=False)
     history = out / "watch" / "history.jsonl"
     lines = [json.loads(line) for line in history.read_text().splitlines()] if history.is_file() else []
     # The last line of a step counts.
     said = {f"step {line['step']}": str(line["word"]) for line in lines if "word" in line}
     ends = ["--good", str(steps[0]), "--bad", str(steps[-1]), "--checkpoints", str(runs / "step-*")]
-    bisect = ["bisect", *ends, "--out", str(out / "bisect"), "--serve", serve, *RUN, *journal]
+    bisect = ["bisect", *ends, "--out", str(out / "bisect"), "--serve", serve, *run, *journal]
     ended = subprocess.run([*command, *bisect], check=False)
     result = out / "bisect" / "bisect.json"
     found = json.loads(result.read_text()) if result.is_file() else {}
@@ -98,7 +99,7 @@ def main() -> int:
     parser.add_argument("runs", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=Path("out/stored-replies"))
     parser.add_argument("--gateway", nargs=4, metavar=("MODEL", "PORT", "KIND", "STORE"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given, rest = parser.parse_known_args()
     if given.gateway:
         model, port, kind, store = given.gateway
         gateway(model, int(port), Path(store), replays=kind == "with")
@@ -113,7 +114,11 @@ def main() -> int:
         words = [sys.executable, "-m", "benchmarks.stored_replies", "--gateway", "MODEL", "PORT", name]
         serve = shlex.join([*words, str(folder / "store.json")])
         rounds[name] = measure(
-            folder, given.runs.absolute(), name, serve.replace("MODEL", "{model}").replace("PORT", "{port}")
+            folder,
+            given.runs.absolute(),
+            name,
+            serve.replace("MODEL", "{model}").replace("PORT", "{port}"),
+            rest or RUN,
         )
         for what, verdict in rounds[name].items():
             sys.stdout.write(f"{name:8} {what:10} {verdict}\n")
