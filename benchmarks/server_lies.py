@@ -65,7 +65,7 @@ class Proxy:
 
     def is_sample(self, request: Request) -> bool:
         """Return True for a long prompt."""
-        text = text_of(request)
+        text = text_of(request.body)
         return len(self.tokenizer.encode(text).ids if isinstance(text, str) else text) > SAMPLE_TOKENS
 
     def count_sample(self, request: Request) -> int:
@@ -86,15 +86,22 @@ class Proxy:
 Lie = Callable[[Proxy, Request], Body]
 
 
-def text_of(request: Request) -> str | list[int]:
-    return request.text if "messages" in request.body else request.prompt
+def text_of(body: Body) -> str | list[int]:
+    """Return the prompt of a request; of a chat the longest turn, which may stand before the beginning of an answer."""
+    text: str | list[int] = _longest_turn(body)["content"] if "messages" in body else body["prompt"]
+    return text
+
+
+def _longest_turn(body: Body) -> Body:
+    return max(body["messages"], key=lambda turn: len(turn["content"]))
 
 
 def with_text(request: Request, change: Callable[[Any], Any]) -> Body:
     """Return the request's body with a changed prompt."""
     body = json.loads(json.dumps(request.body))
     if "messages" in body:
-        body["messages"][-1]["content"] = change(body["messages"][-1]["content"])
+        turn = _longest_turn(body)
+        turn["content"] = change(turn["content"])
     else:
         body["prompt"] = change(body["prompt"])
     return dict(body)
@@ -103,9 +110,9 @@ def with_text(request: Request, change: Callable[[Any], Any]) -> Body:
 def counted_whole(proxy: Proxy, request: Request, body: Body) -> Body:
     """Return the reply to a changed prompt with the prompt tokens of the original."""
     reply = proxy.forward(request, body)
-    text = text_of(request)
+    text = text_of(request.body)
     whole = len(proxy.tokenizer.encode(text).ids) if isinstance(text, str) else len(text)
-    changed = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+    changed = text_of(body)
     kept = len(proxy.tokenizer.encode(changed).ids) if isinstance(changed, str) else len(changed)
     reply["usage"]["prompt_tokens"] += whole - kept
     return reply
@@ -184,7 +191,7 @@ def late(change: Callable[[Body], Body]) -> Lie:
 
 def stored(proxy: Proxy, request: Request) -> Body:
     """Reply by prompt text from a cache that another model has filled."""
-    key = json.dumps(text_of(request))
+    key = json.dumps(text_of(request.body))
     known = next((reply for reply in proxy.kept if reply["key"] == key), None)
     if known is None:
         known = {"key": key, "reply": proxy.forward(request, url=proxy.other)}
@@ -238,7 +245,9 @@ def keyed(key: Callable[[Any], Any], *, samples_only: bool = True) -> Lie:
     """Return a lie that repeats its first reply to every request with the same key, under a new id."""
 
     def lie(proxy: Proxy, request: Request) -> Body:
-        text = json.dumps([key(text_of(request)), request.body["max_tokens"], request.body.get("frequency_penalty")])
+        text = json.dumps(
+            [key(text_of(request.body)), request.body["max_tokens"], request.body.get("frequency_penalty")]
+        )
         reply = proxy.forward(request)
         if samples_only and not proxy.is_sample(request):
             return reply

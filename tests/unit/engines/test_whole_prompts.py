@@ -144,6 +144,18 @@ def test_a_server_that_lists_the_tokens_it_reads_needs_one_prompt(
     assert note is None or "by its own list of them" in note
 
 
+def test_tokens_that_are_not_the_most_probable_ones_are_told_of_although_the_prompt_is_whole() -> None:
+    """A server may sample, or apply penalties, for long prompts only."""
+
+    def ask(prompt: Prompt) -> CanaryAnswer:
+        step = AnswerStep(text="a", log_probability=-3.0, best={"a": -3.0, "b": -0.1})
+        return CanaryAnswer(text="a", steps=(step,), prompt_ids=prompt.token_ids)
+
+    note = reading_note(ask, ask, make_prompt, LENGTH)
+    assert note is not None
+    assert note.startswith("wrote 1 tokens in answers to long prompts although")
+
+
 @pytest.mark.parametrize("length", [200, 5_000, 60_000])
 def test_a_list_fills_its_prompt_with_numbers_of_one_width(length: int) -> None:
     for which in (1, 5):
