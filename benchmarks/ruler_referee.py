@@ -269,10 +269,13 @@ def fill(samples: Sequence[Mapping[str, Any]], key: tuple[int, str]) -> float:
 
 
 def probability(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the probability that two sets of samples with the same mean differ as much, by permutations."""
+    """Return the probability that two sets of samples with the same mean differ as much, by permutations.
+
+    A single sample shows no difference.
+    """
     from scipy.stats import permutation_test
 
-    if len({*one, *other}) == 1:
+    if len({*one, *other}) == 1 or min(len(one), len(other)) < 2:
         return 1.0
 
     def difference(first: Any, second: Any) -> float:

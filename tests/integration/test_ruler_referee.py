@@ -71,3 +71,8 @@ def test_other_scores_and_other_means_fail(
     assert heading.split()[:4] == ["length", "task", "samples,", "theirs"]
     # With 30 tokens for the answer.
     assert row.split()[-2:] == ["50", "100"]
+
+
+def test_a_single_sample_shows_no_difference() -> None:
+    assert ruler_referee.probability([1.0], [0.0, 1.0]) == 1.0
+    assert ruler_referee.probability([1.0] * 9, [0.0] * 9) < 0.01
