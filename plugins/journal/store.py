@@ -75,8 +75,6 @@ class Journal:
         self._viewed: float | None = None
         """The time at which the last refresh of all files began, by the heartbeat's clock."""
         self._files_paid = 0
-        self._has_lost_claims = False
-        """True if this worker has removed a dead worker's claim since the last call of `claim`."""
         self._writer: _Writer | None = None
         if heartbeat is None:
             self._reader = SubjectReader(self.folder, run=run, own_file=None)
@@ -154,7 +152,6 @@ class Journal:
         if invalid:
             raise ValueError(f"key {invalid[0]!r}: use 1 to 128 letters, digits, _ or -")
         claimed: list[str] = []
-        self._has_lost_claims = False
         with self._writing():
             claims.remove_expired()
             if not self._has_current_view():
@@ -168,7 +165,7 @@ class Journal:
             while len(claimed) < at_most and (key := next(free, None)) is not None:
                 if claims.claim(key):
                     claimed.append(key)
-            if self._has_lost_claims or self.lost_claims or not self._has_current_view():
+            if self.lost_claims or not self._has_current_view():
                 # Other workers have recorded earlier deaths over these samples. Or this process was stopped meanwhile,
                 # and others may have finished samples and removed their claims.
                 self.refresh(thorough=True)
@@ -242,7 +239,6 @@ class Journal:
         return self._is_finished(key)
 
     def _record_lost_claim(self, key: str, worker: str) -> None:
-        self._has_lost_claims = True
         self._append(LostClaim(key=key, run=self._require_writer().run, worker=worker))
 
     def _append(self, line: Line) -> None:

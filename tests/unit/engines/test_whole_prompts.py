@@ -144,6 +144,13 @@ def test_a_server_that_lists_the_tokens_it_reads_needs_one_prompt(
     assert note is None or "by its own list of them" in note
 
 
+def test_short_prompts_say_nothing_about_an_honest_server() -> None:
+    def ask(prompt: Prompt) -> CanaryAnswer:
+        return CanaryAnswer(text="", steps=(), prompt_ids=prompt.token_ids)
+
+    assert [reading_note(ask, ask, make_prompt, length) for length in (60, 100, 255, 256)] == [None] * 4
+
+
 def test_tokens_that_are_not_the_most_probable_ones_are_told_of_although_the_prompt_is_whole() -> None:
     """A server may sample, or apply penalties, for long prompts only."""
 
