@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from longctx.fixtures.engines.openai.canaries import (
     choice_notes,
     first_answers,
     limit_note,
+    stop_note,
 )
 from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
@@ -41,6 +43,8 @@ from longctx.plugins.config.run import Run
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
+# A stop string may be kept in an answer or not.
+MOST_STOPS = 2
 # A run of fewer prompts of its longest length does without the long prompts with known answers, which cost one or more,
 # and so does one with fewer wrong answers: prompts that are not read whole cost more points.
 LONG_CANARY_SHARE = 10
@@ -245,6 +249,7 @@ def notes_after_run(run: Run, formatter: PromptFormatter, results: Sequence[Case
         for depth in outcome.depths
     ]
     is_found = any(depth < 1 / 3 for depth in depths) and any(1 / 3 <= depth < 2 / 3 for depth in depths)
+    cut_at = Counter(character for outcome in wrong for character in outcome.cut_between or ())
     sizes = [outcome.generation.prompt_tokens for _, outcome in answers]
     is_large = sum(sizes) >= LONG_CANARY_SHARE * max(sizes)
     wishes = dict(UNCACHED) | dict(PROMPT_IDS) if endpoint.counting.exact else UNCACHED
@@ -252,13 +257,14 @@ def notes_after_run(run: Run, formatter: PromptFormatter, results: Sequence[Case
     with _asking(run, endpoint, formatter) as (ask, make_prompt):
         choices = choice_notes(ask, partial(ask, penalties=PENALTIES), make_prompt, run.canaries)
         limited = limit_note(ask, make_prompt, most_tokens)
+        stopped = [stop_note(ask, make_prompt, character) for character, _ in cut_at.most_common(MOST_STOPS)]
         ask_whole, ask_for_ids = (partial(ask, wishes=fields) for fields in (UNCACHED, wishes))
         unread = (
             reading_note(ask_whole, ask_for_ids, make_prompt, longest, is_found=is_found)
             if is_large and len(wrong) >= LEAST_WRONG_SHARE * len(answers)
             else None
         )
-    return tuple(filter(None, (*choices, limited, unread)))
+    return tuple(filter(None, (*choices, limited, *stopped, unread)))
 
 
 @contextmanager

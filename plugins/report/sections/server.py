@@ -49,13 +49,11 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
 def cut_answers(results: Sequence[CaseResult]) -> str | None:
     """Return a note if wrong answers end within a right word, all after one number of tokens or before one letter."""
     wrong = [outcome for result in results for outcome in result.outcomes if outcome.score.value < 1]
-    ends = []
-    for outcome in wrong:
-        last = outcome.generation.text.split()[-1:]
-        words = {word for text in outcome.references for word in text.split()}
-        cut = [word for word in sorted(words) if last and word != last[0] and word.startswith(last[0])]
-        if cut and outcome.generation.finish == "stop":
-            ends.append((f"after {outcome.generation.generated_tokens} tokens", f"before {cut[0][len(last[0])]!r}"))
+    ends = [
+        (f"after {outcome.generation.generated_tokens} tokens", f"before {place[1]!r}")
+        for outcome in wrong
+        if (place := outcome.cut_between) is not None
+    ]
     for common in map(Counter, zip(*ends, strict=True)):
         ((where, number),) = common.most_common(1)
         if number >= max(FEWEST_CUT, CUT_SHARE * len(ends), len(wrong) / 2):

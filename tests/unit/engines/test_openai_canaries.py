@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -16,6 +18,7 @@ from longctx.fixtures.engines.openai.canaries import (
     choice_notes,
     first_answers,
     limit_note,
+    stop_note,
 )
 from longctx.fixtures.engines.openai.log_probabilities import AnswerStep
 from longctx.fixtures.records import Prompt
@@ -201,6 +204,40 @@ def test_texts_that_end_after_the_same_tokens_show_a_limit(ends: tuple[int | Non
     note = limit_note(lambda _: next(given), make_prompt, MOST_TOKENS)
     assert (note is not None) == is_told
     assert note is None or "after exactly 16 tokens of 32" in note
+
+
+def continue_series(prompt: Prompt) -> str:
+    """Return twelve more items of the series at the end of a prompt, as a model that reads it would."""
+    last = prompt.text.removesuffix(",").rpartition(" ")[2]
+    if last.isdigit():
+        return "".join(f" {int(last) + step}," for step in range(1, 13))
+    first = "a" if last.islower() else "A"
+    return "".join(f" {chr(ord(first) + (ord(last) - ord(first) + step) % 26)}," for step in range(1, 13))
+
+
+@pytest.mark.parametrize("character", string.digits + string.ascii_letters)
+def test_a_stop_string_of_the_server_shows_in_two_series(character: str) -> None:
+    def stopped(prompt: Prompt, *, is_kept: bool = False) -> CanaryAnswer:
+        text, stop, _ = continue_series(prompt).partition(character)
+        assert stop
+        return CanaryAnswer(text=text + stop * is_kept, steps=(), ended_after=3)
+
+    def whole(prompt: Prompt) -> CanaryAnswer:
+        return CanaryAnswer(text=continue_series(prompt), steps=())
+
+    note = stop_note(stopped, make_prompt, character)
+    assert note is not None
+    assert f"2 lists of {'numbers' if character.isdigit() else 'letters'} where {character!r} comes next" in note
+    assert stop_note(whole, make_prompt, character) is None
+    # A model may end its answer behind a whole letter, but not within a number.
+    kept = stop_note(partial(stopped, is_kept=True), make_prompt, character)
+    assert (kept is not None) == character.isdigit()
+
+
+@pytest.mark.parametrize("text", ["", " 9", " and so on", " 124"])
+def test_a_model_that_ends_series_elsewhere_is_not_said_to_be_stopped(text: str) -> None:
+    answer = CanaryAnswer(text=text, steps=(), ended_after=1)
+    assert [stop_note(lambda _: answer, make_prompt, character) for character in "4b-\u00e9"] == [None] * 4
 
 
 def test_a_server_that_refuses_log_probabilities_is_asked_without_them(server: ChatServer) -> None:

@@ -38,6 +38,18 @@ def test_wrong_answers_that_end_within_a_right_word_after_one_number_of_tokens_s
 
 
 @pytest.mark.parametrize(
+    ("text", "finish", "characters"),
+    [("is 48", "stop", ("8", "1")), ("is 48", "length", None), ("is 4815162", "stop", None), ("", "stop", None)],
+)
+def test_an_answer_ends_between_two_characters_of_a_right_word(
+    text: str, finish: str, characters: tuple[str, str] | None
+) -> None:
+    answered = outcome(0, 0.0)
+    generation = structs.replace(answered.generation, text=text, finish=finish)
+    assert structs.replace(answered, generation=generation, references=("4815162",)).cut_between == characters
+
+
+@pytest.mark.parametrize(
     ("texts", "said"),
     [
         (["the same"] * 12, "12 of 12 questions of all cases: 'the same'"),
