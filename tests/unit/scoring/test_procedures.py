@@ -113,14 +113,13 @@ def test_a_right_answer_stays_right_with_an_introduction_and_in_another_layout(t
         "line ends": right.replace("\n", "\r\n"),
         "indented": "\n".join(f"  {line}" for line in lines),
         "unfinished": "\n".join(lines),
+        "blank lines": "\n\n".join(right.splitlines()),
     }
     if task != "table_extraction":
         layouts["introduction"] = f"Sure, this is the answer:\n{right}"
-    if task != "belief_tracking":
-        layouts["blank lines"] = "\n\n".join(right.splitlines())
     if task in ("path_traversal", "belief_tracking"):
         layouts["other bullets"] = "\n".join(f"* {line.removeprefix('- ')}" for line in lines)
-    cut = {name: min((text.partition(end)[0] for end in stop), key=len) for name, text in layouts.items()}
+    cut = {name: min((text.partition(end)[0] for end in stop), key=len, default=text) for name, text in layouts.items()}
     assert {name: TASKS[task].score(sample, text).value for name, text in cut.items()} == dict.fromkeys(layouts, 1.0)
 
 
