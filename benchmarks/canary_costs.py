@@ -22,7 +22,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from longctx.fixtures.calibration import build, parse_spec
-from longctx.fixtures.engines.openai.canaries import ENDLESS_TEXTS, NUMBER_OPENING, REPEATED_TEXT, TEXTS
+from longctx.fixtures.engines.openai.canaries import ENDLESS_TEXTS, NUMBER_OPENING, REPEATED_WORD, TEXTS
 from longctx.fixtures.engines.openai.endpoint import LONG, SHORT
 from longctx.fixtures.engines.openai.whole_prompts import LIST_TASK, WORDS
 from tests.helpers.servers import ChatServer, Request, Response, needles_within
@@ -43,7 +43,7 @@ def kind_of(prompt: str | list[int], tokenizer: Tokenizer) -> str:
         return "short canaries"
     if plain(LIST_MARK) in text or plain(FOUND_MARK) in text:
         return "long, once"
-    if any(text.endswith(plain(sent)) for sent in (*ENDLESS_TEXTS, REPEATED_TEXT)):
+    if any(text.endswith(plain(sent)) for sent in (*ENDLESS_TEXTS, f" {REPEATED_WORD} {REPEATED_WORD}")):
         return "once"
     return "probe" if text.endswith(plain(SHORT)) or plain(LONG) in text else "samples"
 

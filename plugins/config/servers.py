@@ -254,15 +254,17 @@ def notes_after_run(run: Run, formatter: PromptFormatter, results: Sequence[Case
     is_large = sum(sizes) >= LONG_CANARY_SHARE * max(sizes)
     wishes = dict(UNCACHED) | dict(PROMPT_IDS) if endpoint.counting.exact else UNCACHED
     most_tokens = min(MOST_ENDLESS_TOKENS, max(case.generation_tokens for case in run.measurable))
+    is_looked_into = is_large and len(wrong) >= LEAST_WRONG_SHARE * len(answers)
     with _asking(run, endpoint, formatter) as (ask, make_prompt):
-        choices = choice_notes(ask, partial(ask, penalties=PENALTIES), make_prompt, run.canaries)
+        choices = choice_notes(
+            ask, partial(ask, penalties=PENALTIES), make_prompt, run.canaries,
+            continues=endpoint.prefix == "continued", length=longest if is_looked_into else 0,
+        )  # fmt: skip
         limited = limit_note(ask, make_prompt, most_tokens)
         stopped = [stop_note(ask, make_prompt, character) for character, _ in cut_at.most_common(MOST_STOPS)]
         ask_whole, ask_for_ids = (partial(ask, wishes=fields) for fields in (UNCACHED, wishes))
         unread = (
-            reading_note(ask_whole, ask_for_ids, make_prompt, longest, is_found=is_found)
-            if is_large and len(wrong) >= LEAST_WRONG_SHARE * len(answers)
-            else None
+            reading_note(ask_whole, ask_for_ids, make_prompt, longest, is_found=is_found) if is_looked_into else None
         )
     return tuple(filter(None, (*choices, limited, *stopped, unread)))
 

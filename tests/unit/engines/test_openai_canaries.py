@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -151,6 +152,25 @@ def test_a_word_that_is_repeated_under_penalties_shows_that_they_are_ignored(
     notes = choice_notes(lambda _: plain_answer, lambda _: penalized_answer, make_prompt, ())
     assert (notes == ()) == (said is None)
     assert said is None or said in notes[0]
+
+
+@pytest.mark.parametrize("penalized_from", [0, 100])
+def test_a_server_that_penalizes_all_answers_does_not_go_on_with_a_repeated_word(penalized_from: int) -> None:
+    """Only a server that continues the beginning of an answer must go on, and short answers may be all that it says."""
+
+    def ask(prompt: Prompt, *, written: int = 24, obeys: bool = False, penalty: float = 0) -> CanaryAnswer:
+        penalizes = prompt.length_tokens >= penalized_from or (obeys and penalty)
+        return CanaryAnswer(text=" Rebel." if penalizes else " red" * 24, steps=(), written=written)
+
+    def notes(*, continues: bool = True, **how: Any) -> tuple[str, ...]:
+        said, penalized = partial(ask, **how), partial(ask, penalty=2, **how)
+        return choice_notes(said, penalized, make_prompt, (), continues=continues, length=200)
+
+    (note,) = notes(obeys=True)
+    assert note.startswith("continues a word that is repeated with ' Rebel.', under the strongest penalties as without")
+    assert notes(obeys=True, written=5) == ()
+    if penalized_from == 0:
+        assert notes(continues=False) == ()
 
 
 def test_tokens_that_are_not_the_most_probable_ones_are_told_of() -> None:
