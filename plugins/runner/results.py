@@ -15,10 +15,10 @@ from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, Subject
-from longctx.plugins.runner.mixed_answers import mixed_up_cases
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
+from longctx.plugins.verdicts.mixed_answers import mixed_up_cases
 from longctx.plugins.verdicts.panels import ModelRole, Panel
 
 Executions = Mapping[str, Mapping[str, str]]

@@ -15,6 +15,7 @@ from longctx.plugins.report.formats import Line, markdown_text, named_line
 from longctx.plugins.report.sections.section import Section
 from longctx.plugins.report.summary import Details
 from longctx.plugins.verdicts.evaluate import Measured
+from longctx.plugins.verdicts.mixed_answers import mixed_up_note
 
 # Single answers may consist of special tokens, which no text shows.
 MISSING_SHARE = 0.05
@@ -42,7 +43,7 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
         )
     if facts and facts.engine != "hf":
         results = tuple(measured.results.values())
-        notes += filter(None, (cut_answers(results), *_repeated_texts(results)))
+        notes += filter(None, (cut_answers(results), mixed_up_note(results), *_repeated_texts(results)))
     return ReportServer(notes=tuple(notes)) if notes else UNSET
 
 

@@ -22,6 +22,8 @@ LEAST_DISTINCT = 0.9
 LEAST_CHANCE, PRIOR_HITS, PRIOR_ANSWERS = 0.02, 1.0, 20
 # The same for random references.
 RANDOM_CHANCE, RANDOM_HITS = 0.005, 0.2
+# The numbers of seven digits, of which a wrong answer may have any.
+DRAWN_NUMBERS = 9_000_000
 ALPHA = 1e-3
 RIGHT, WRONG = True, False
 
@@ -43,20 +45,8 @@ def mixed_up_cases(results: Iterable[CaseResult]) -> dict[str, str]:
 
     Samples on one haystack may share their distractors, so they are not compared with each other.
     """
-    results = list(results)
-    owners: defaultdict[str, list[_Owner]] = defaultdict(list)
-    for owner in (owner for result in results for owner in _owners(result)):
-        owners[_longest_word(owner.references)].append(owner)
-    counts: dict[str, _Hits] = {}
-    for result in results:
-        counts[result.case.id] = hits = _Hits()
-        for outcome in result.outcomes:
-            place = (result.case.id, result.case.haystack(outcome.index))
-            hits.add(outcome, _owners_of(outcome, place, owners))
-    whole = _Hits()
-    for hits in counts.values():
-        whole.random.update(hits.random)
-        whole.answers.update(hits.answers)
+    counts = _hits_of(list(results))
+    whole = _whole(counts)
     is_mixed = whole.exceed_chance(whole.random, RANDOM_CHANCE, RANDOM_HITS)
     return {
         case: (
@@ -67,6 +57,42 @@ def mixed_up_cases(results: Iterable[CaseResult]) -> dict[str, str]:
         for case, hits in counts.items()
         if (is_mixed and hits.random[WRONG]) or hits.exceed_chance(hits.all, LEAST_CHANCE, PRIOR_HITS)
     }
+
+
+def mixed_up_note(results: Sequence[CaseResult]) -> str | None:
+    """Return a note if too few answers for an error have a number that was drawn for another sample only."""
+    results = [result for result in results if result.error is None]
+    whole = _whole(_hits_of(results))
+    drawn = sum(1 for result in results for owner in _owners(result) if _is_random(owner))
+    found, wrong = whole.random[WRONG], whole.answers[WRONG]
+    if not found or whole.random[RIGHT] or _tail(found, wrong, min(1.0, drawn / DRAWN_NUMBERS)) >= ALPHA:
+        return None
+    return (
+        f"has in {found} of {wrong} wrong answers a number that was drawn for another sample: it may mix up the "
+        "answers to its requests, or repeat earlier ones"
+    )
+
+
+def _hits_of(results: Sequence[CaseResult]) -> dict[str, _Hits]:
+    """Return the answers of every case that are right for samples on other haystacks."""
+    owners: defaultdict[str, list[_Owner]] = defaultdict(list)
+    for owner in (owner for result in results for owner in _owners(result)):
+        owners[_longest_word(owner.references)].append(owner)
+    counts: dict[str, _Hits] = {}
+    for result in results:
+        counts[result.case.id] = hits = _Hits()
+        for outcome in result.outcomes:
+            place = (result.case.id, result.case.haystack(outcome.index))
+            hits.add(outcome, _owners_of(outcome, place, owners))
+    return counts
+
+
+def _whole(counts: Mapping[str, _Hits]) -> _Hits:
+    whole = _Hits()
+    for hits in counts.values():
+        whole.random.update(hits.random)
+        whole.answers.update(hits.answers)
+    return whole
 
 
 @dataclass(slots=True)
@@ -83,12 +109,16 @@ class _Hits:
         is_right = outcome.score.value == 1
         self.answers[is_right] += 1
         self.all[is_right] += bool(others)
-        self.random[is_right] += any(RANDOM.fullmatch(text) for other in others for text in other.references)
+        self.random[is_right] += any(map(_is_random, others))
 
     def exceed_chance(self, hits: Counter[bool], least: float, prior: float) -> bool:
         """Return True if wrong answers have more hits than chance explains, which right answers show."""
         chance = max(least, (hits[RIGHT] + prior) / (self.answers[RIGHT] + PRIOR_ANSWERS))
         return hits[WRONG] > 0 and _tail(hits[WRONG], self.answers[WRONG], chance) < ALPHA
+
+
+def _is_random(owner: _Owner) -> bool:
+    return any(RANDOM.fullmatch(text) for text in owner.references)
 
 
 def _tail(hits: int, trials: int, chance: float) -> float:

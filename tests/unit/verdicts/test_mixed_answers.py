@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score
-from longctx.plugins.runner.mixed_answers import mixed_up_cases
+from longctx.plugins.verdicts.mixed_answers import mixed_up_cases, mixed_up_note
 
 SAMPLES = 12
 
@@ -96,3 +96,34 @@ def test_a_few_random_numbers_of_other_samples_are_an_error_of_all_cases_togethe
     one, other = case("x", 200_000), case("y", 300_000)
     assert mixed_up_cases([one]) == {}
     assert set(mixed_up_cases([one, other])) == ({"x", "y"} if is_error else set())
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_told"),
+    [
+        (lambda index: number(2 if index == 1 else index), True),
+        (lambda index: "9999999" if index == 1 else number(index), False),
+        (number, False),
+        # Right answers that have them too show that samples share their numbers.
+        (lambda index: number(2 if index == 1 else index) + (f" {number(5)}" if index == 8 else ""), False),
+    ],
+    ids=["one of another", "one of none", "all right", "one of another, one right"],
+)
+def test_a_single_number_of_another_sample_is_told_of(answer: Callable[[int], str], is_told: bool) -> None:
+    note = mixed_up_note([case_of(answer, number)])
+    assert (note is not None) == is_told
+    assert note is None or note.startswith("has in 1 of 1 wrong answers a number that was drawn for another sample")
+
+
+def test_many_samples_may_share_a_number_by_chance() -> None:
+    def all_wrong(number_of_case: int) -> CaseResult:
+        result = case_of(lambda _: "?", lambda index: number(20 * number_of_case + index))
+        return replace(result, case=replace(result.case, id=f"test_ruler[y{number_of_case}-1k]"))
+
+    def cases(count: int) -> list[CaseResult]:
+        """A case whose second answer is the third's, and others whose answers are all wrong."""
+        first = case_of(lambda index: number(2 if index == 1 else index), number)
+        return [first, *map(all_wrong, range(1, count))]
+
+    assert mixed_up_note(cases(2)) is not None
+    assert mixed_up_note(cases(12)) is None
