@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -101,6 +102,27 @@ def test_one_other_text_without_probabilities_is_a_near_tie_and_most_are_another
         check_of(same, lambda _: other).check()
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.6])
+def test_another_text_in_a_near_tie_has_the_other_canaries_asked(shift: float) -> None:
+    def answer(text: str, other: str) -> CanaryAnswer:
+        step = AnswerStep(text=text, log_probability=-0.7, best={text: -0.7, other: -0.8})
+        return CanaryAnswer(text=text, steps=(step,))
+
+    asked: list[str] = []
+
+    def now(prompt: Prompt) -> CanaryAnswer:
+        asked.append(prompt.text)
+        return answer("b", "a") if len(asked) == 1 else answered(-0.7 - shift)
+
+    check = check_of(answer("a", "b"), now)
+    if shift:
+        with pytest.raises(EngineError, match=r"replaced during the run.*\(0.6 nats apart\)"):
+            check.check()
+    else:
+        check.check()
+        assert asked == list(TEXTS)
+
+
 def test_no_reply_to_a_canary_raises_nothing() -> None:
     check_of(answered(-1.0), lambda _: None).check()
 
@@ -118,16 +140,27 @@ def test_a_stored_reply_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new_seconds", "is_stored"), [((0.1,) * 3, True), ((0.005,) * 3, False), ((0.1, 0.005), False)]
+    ("new_seconds", "waiting", "is_stored"),
+    [
+        ((0.1,) * 3, 0, True),
+        ((0.005,) * 3, 0, False),
+        ((0.1, 0.005), 0, False),
+        ((0.1,) * 3, 1, True),
+        ((0.1,) * 3, 2, False),
+    ],
 )
 def test_replies_to_known_prompts_that_come_without_computing_are_stored(
-    new_seconds: tuple[float, ...], is_stored: bool
+    new_seconds: tuple[float, ...], waiting: int, is_stored: bool
 ) -> None:
-    """One slow reply to a new prompt proves nothing: it may have had to wait."""
-    times = iter(new_seconds)
+    """One slow reply to a new prompt, or to two known ones, proves nothing: they may have had to wait."""
+    times, asked = iter(new_seconds), Counter[str]()
 
     def ask(prompt: Prompt) -> CanaryAnswer:
-        return CanaryAnswer(text="a", steps=(), seconds=0.001 if prompt.text in TEXTS else next(times))
+        asked[prompt.text] += 1
+        if prompt.text not in TEXTS:
+            return CanaryAnswer(text="a", steps=(), seconds=next(times))
+        waits = asked[prompt.text] == 3 and TEXTS.index(prompt.text) < waiting
+        return CanaryAnswer(text="a", steps=(), seconds=0.2 if waits else 0.001)
 
     if is_stored:
         with pytest.raises(EngineError, match="less than 10% of the time of new ones, so it gives stored replies"):
