@@ -13,6 +13,7 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.canaries import (
     NUMBER_TEXT,
+    REPEATED_TURN_TOKENS,
     TEXTS,
     Canary,
     CanaryAnswer,
@@ -40,7 +41,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
 
 def make_prompt(text: str, beginning: str, tokens: int) -> Prompt:
     (prompt,) = asking(f"{text} {beginning}".strip())
-    assert tokens <= MOST_TOKENS
+    assert tokens <= REPEATED_TURN_TOKENS
     return prompt
 
 
@@ -189,7 +190,7 @@ def test_a_word_that_is_repeated_under_penalties_shows_that_they_are_ignored(
 
 @pytest.mark.parametrize("penalized_from", [0, 100])
 def test_a_server_that_penalizes_all_answers_does_not_go_on_with_a_repeated_word(penalized_from: int) -> None:
-    """Only a server that continues the beginning of an answer must go on, and short answers may be all that it says."""
+    """Short answers may be all that a model says, and repeat no token that could be penalized."""
 
     def ask(prompt: Prompt, *, written: int = 24, obeys: bool = False, penalty: float = 0) -> CanaryAnswer:
         penalizes = prompt.length_tokens >= penalized_from or (obeys and penalty)
@@ -200,10 +201,13 @@ def test_a_server_that_penalizes_all_answers_does_not_go_on_with_a_repeated_word
         return choice_notes(said, penalized, make_prompt, (), continues=continues, length=200)
 
     (note,) = notes(obeys=True)
-    assert note.startswith("continues a word that is repeated with ' Rebel.', under the strongest penalties as without")
+    assert note.startswith(
+        "is asked to repeat a word and goes on with ' Rebel.', under the strongest penalties as without"
+    )
     assert notes(obeys=True, written=5) == ()
     if penalized_from == 0:
-        assert notes(continues=False) == ()
+        assert notes(continues=False, written=47) == ()
+        assert notes(continues=False, written=48) == (note,)
 
 
 def test_tokens_that_are_not_the_most_probable_ones_are_told_of() -> None:
