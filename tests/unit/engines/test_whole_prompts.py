@@ -9,7 +9,13 @@ import pytest
 
 from longctx.fixtures.engines.openai.canaries import CanaryAnswer
 from longctx.fixtures.engines.openai.log_probabilities import AnswerStep
-from longctx.fixtures.engines.openai.whole_prompts import LIST_ANSWER_TOKENS, VALUE, number_list, reading_note
+from longctx.fixtures.engines.openai.whole_prompts import (
+    FREE_TOKENS,
+    LIST_ANSWER_TOKENS,
+    VALUE,
+    number_list,
+    reading_note,
+)
 from longctx.fixtures.records import Prompt
 from tests.helpers.clients import asking
 
@@ -152,15 +158,20 @@ def test_short_prompts_say_nothing_about_an_honest_server() -> None:
 
 
 def test_tokens_that_are_not_the_most_probable_ones_are_told_of_although_the_prompt_is_whole() -> None:
-    """A server may sample, or apply penalties, for long prompts only."""
+    """A server may sample, or apply penalties, for long prompts only; a list leaves it no choice of words."""
+    sent: list[int] = []
 
     def ask(prompt: Prompt) -> CanaryAnswer:
-        step = AnswerStep(text="a", log_probability=-3.0, best={"a": -3.0, "b": -0.1})
+        sent.append(prompt.length_tokens)
+        log_probability = -3.0 if "lighthouse" in prompt.text else -0.1
+        step = AnswerStep(text="a", log_probability=log_probability, best={"a": log_probability, "b": -0.1})
         return CanaryAnswer(text="a", steps=(step,), prompt_ids=prompt.token_ids)
 
-    note = reading_note(ask, ask, make_prompt, LENGTH)
+    note = reading_note(ask, ask, make_prompt, 4 * FREE_TOKENS)
     assert note is not None
     assert note.startswith("wrote 1 tokens in answers to long prompts although")
+    assert sent[0] > 3 * FREE_TOKENS
+    assert FREE_TOKENS / 2 < sent[1] <= FREE_TOKENS
 
 
 @pytest.mark.parametrize("length", [200, 5_000, 60_000])
