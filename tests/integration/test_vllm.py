@@ -107,9 +107,9 @@ def test_vllm_gives_the_scores_and_likelihoods_of_the_hf_engine(serve: str, mode
         for measure in ("nll", "gain", "query", "evidence"):
             got = report["likelihood"]["cases"][case][measure]["mean"]
             assert got == pytest.approx(expected[measure]["mean"], abs=1e-4)
+    # `warm` passes only if vLLM reports what it reads from its prefix cache: the samples share no haystack.
     verdicts = {finding["name"]: finding["verdict"] for finding in report["invariance"]}
     assert [verdicts[name] for name in ("warm", "order", "batch")] == ["pass"] * 3
-    assert report["run"]["tokens"]["reused"] > 0, "vLLM reports what it reads from its prefix cache"
     assert engines() == []
 
 
