@@ -202,7 +202,7 @@ def test_a_server_that_penalizes_all_answers_does_not_go_on_with_a_repeated_word
 
     (note,) = notes(obeys=True)
     assert note.startswith(
-        "is asked to repeat a word and goes on with ' Rebel.', under the strongest penalties as without"
+        "answers the request to repeat a word with ' Rebel.', under the strongest penalties as without"
     )
     assert notes(obeys=True, written=5) == ()
     if penalized_from == 0:
