@@ -43,7 +43,7 @@ from longctx.plugins.config.run import Run
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
-# A stop string may be kept in an answer or not.
+# How many characters are looked into: a stop string stands before or behind the end of an answer that it cuts.
 MOST_STOPS = 2
 # A run of fewer prompts of its longest length does without the long prompts with known answers, which cost one or more,
 # and so does one with fewer wrong answers: prompts that are not read whole cost more points.
