@@ -298,6 +298,7 @@ COMMAND_RUNS = {
     "python -m benchmarks.archive_solvers": benchmark("--samples 1 --length 4k --sets nq,asqa,trec_fine", "trec_fine"),
     "python -m benchmarks.archive_variety": benchmark("", "case files", published_data),
     "python -m benchmarks.batch_sizes": benchmark("--lengths 256 --steps 1", "chosen_rows", checkpoint("CKPT")),
+    "python -m benchmarks.blocked_attention": benchmark("--lengths 256 --prompts 1", "blocks", checkpoint("CKPT")),
     "python -m benchmarks.peers": CommandRun(missing=lambda: "lm_eval is not installed"),
     "python -m benchmarks.bisect_chains": benchmark("--chains 2 --checkpoints 8", "not shown"),
     "python -m benchmarks.bisect_checkpoints": benchmark(

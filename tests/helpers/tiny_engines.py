@@ -14,6 +14,7 @@ import torch
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.engines.hf.prefill import FLOAT32_PROBE_LIMIT
 from longctx.fixtures.records import Prompt
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, Ids, prompt, random_prompt, save_model
 
@@ -70,12 +71,20 @@ def engine_of(path: Path, **settings: Any) -> HfEngine:
 
 def own_greedy(engine: HfEngine, single: Prompt) -> str:
     """Return the answer of the model's own `generate` to one prompt, without the end-of-text token."""
+    return own_greedy_answer(engine, single)[0]
+
+
+def own_greedy_answer(engine: HfEngine, single: Prompt) -> tuple[str, bool]:
+    """Return the same, and True if a token of it is as likely as another one, as far as the probe can tell."""
     ids = torch.tensor([single.token_ids])
     full = engine.forward.model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=single.generation_tokens
-    )
-    new = [i for i in full[0, ids.shape[1] :].tolist() if i not in engine.end_ids]
-    return "".join(f"{i} " for i in new)
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=single.generation_tokens,
+        output_logits=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    new = [i for i in full.sequences[0, ids.shape[1] :].tolist() if i not in engine.end_ids]
+    best = torch.cat(full.logits).float()
+    first, second = best.topk(2).values.T
+    return "".join(f"{i} " for i in new), bool((first - second <= FLOAT32_PROBE_LIMIT * best.std(1)).any())
 
 
 def texts(engine: HfEngine, prompts: list[Prompt]) -> list[str]:

@@ -1,0 +1,187 @@
+"""Attention in blocks sees what torch's kernel sees, and is as near to float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines.hf import blocked_attention
+from longctx.fixtures.engines.hf.blocked_attention import BLOCK_QUERIES
+from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from tests.helpers.tiny_models import CONFIGS, Ids, save_model
+
+Inputs = tuple[Tensor, Tensor, Tensor]
+MODULE: Any = torch.nn.Module()
+MODULE.num_key_value_groups = 1
+
+
+def inputs(seed: int, *, queries: int, keys: int, heads: int = 2, sharing: int = 1, size: int = 32) -> Inputs:
+    """Return queries, keys and values whose scores differ by some ten nats."""
+    random = torch.Generator().manual_seed(seed)
+    query = torch.randn(1, heads * sharing, queries, size, generator=random) * 3
+    key, value = torch.randn(2, 1, heads, keys, size, generator=random)
+    return query.bfloat16(), key.bfloat16(), value.bfloat16()
+
+
+def widened(given: Inputs) -> Inputs:
+    """Return the inputs in float32."""
+    query, key, value = given
+    return query.float(), key.float(), value.float()
+
+
+def causal(queries: int, keys: int, window: int | None = None) -> Tensor:
+    """Return the mask of the last queries of a text; a window hides all keys before it."""
+    seen = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    return (seen if window is None else seen.triu(keys - queries - window + 1))[None, None]
+
+
+def torchs(given: Inputs, mask: Tensor | None, **settings: Any) -> Tensor:
+    """Return the attention of torch's kernel."""
+    query, key, value = given
+    sharing = query.shape[1] // key.shape[1]
+    key, value = (each.repeat_interleave(sharing, 1) for each in (key, value))
+    return sdpa_attention_forward(MODULE, query, key, value, mask, **settings)[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    queries=st.integers(BLOCK_QUERIES, 3 * BLOCK_QUERIES),
+    past=st.sampled_from([0, 1, 127, 128, 500]),
+    window=st.sampled_from([None, None, 1, 40, 300]),
+    shape=st.sampled_from([(2, 1, 32), (1, 3, 64), (2, 4, 128)]),
+    scaling=st.sampled_from([None, 0.3]),
+)
+def test_the_result_is_that_of_float32_up_to_rounding(
+    seed: int, queries: int, past: int, window: int | None, shape: tuple[int, int, int], scaling: float | None
+) -> None:
+    heads, sharing, size = shape
+    given = inputs(seed, queries=queries, keys=past + queries, heads=heads, sharing=sharing, size=size)
+    mask = causal(queries, past + queries, window)
+    exact = torchs(widened(given), mask, scaling=scaling)
+    got, _ = blocked_attention.blocked_attention(MODULE, *given, mask, scaling=scaling)
+    assert got.shape == exact.shape == (1, queries, heads * sharing, size)
+    limit = 2.5 * (torchs(given, mask, scaling=scaling).float() - exact).pow(2).mean().sqrt() + 0.001
+    assert (got.float() - exact).pow(2).mean().sqrt() <= limit
+
+
+def test_scores_that_are_rounded_once_would_have_a_larger_error() -> None:
+    given, mask = inputs(1, queries=256, keys=768), causal(256, 768)
+    exact = torchs(widened(given), mask)
+    got = blocked_attention.blocked_attention(MODULE, *given, mask)[0]
+    query, key, value = given
+    scores = (query * 32**-0.5 @ key.transpose(2, 3)).masked_fill(~mask, -torch.inf)
+    once = (scores.softmax(-1) @ value).transpose(1, 2)
+    errors = [(each.float() - exact).pow(2).mean().sqrt() for each in (got, once)]
+    assert errors[0] < 0.6 * errors[1]
+
+
+def test_a_whole_prompt_has_no_mask() -> None:
+    given = inputs(2, queries=300, keys=300)
+    with_mask, _ = blocked_attention.blocked_attention(MODULE, *given, causal(300, 300))
+    assert torch.equal(blocked_attention.blocked_attention(MODULE, *given, None)[0], with_mask)
+
+
+def test_another_mask_of_the_same_shape_has_other_blocks() -> None:
+    given = inputs(3, queries=256, keys=400)
+    masks = [causal(256, 400), causal(256, 400, 50), causal(256, 400)]
+    first, windowed, again = (blocked_attention.blocked_attention(MODULE, *given, mask)[0] for mask in masks)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, windowed)
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    given, mask, threads = (
+        inputs(4, queries=512, keys=4096, size=64, sharing=3),
+        causal(512, 4096),
+        torch.get_num_threads(),
+    )
+    try:
+        results = []
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(blocked_attention.blocked_attention(MODULE, *given, mask)[0])
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize(
+    ("queries", "dtype", "rows", "settings"),
+    [
+        (BLOCK_QUERIES - 1, torch.bfloat16, 1, {}),
+        (256, torch.float32, 1, {}),
+        (256, torch.bfloat16, 2, {}),
+        (256, torch.bfloat16, 1, {"is_causal": False}),
+        (256, torch.bfloat16, 1, {"position_bias": torch.ones(1, 2, 256, 400)}),
+    ],
+)
+def test_anything_else_is_left_to_torchs_kernel(
+    queries: int, dtype: torch.dtype, rows: int, settings: dict[str, Any]
+) -> None:
+    query, key, value = (each.to(dtype).expand(rows, -1, -1, -1) for each in inputs(5, queries=queries, keys=400))
+    mask = causal(queries, 400)
+    if "position_bias" in settings:
+        settings = {"position_bias": settings["position_bias"].to(dtype)}
+    got, _ = blocked_attention.blocked_attention(MODULE, query, key, value, mask, **settings)
+    assert torch.equal(got, torchs((query, key, value), mask, **settings))
+
+
+def test_a_mask_that_is_added_and_a_query_that_sees_nothing_are_left_to_torchs_kernel() -> None:
+    given, mask = inputs(6, queries=256, keys=400), causal(256, 400)
+    added = torch.zeros(mask.shape, dtype=torch.bfloat16).masked_fill(~mask, -torch.inf)
+    assert torch.equal(blocked_attention.blocked_attention(MODULE, *given, added)[0], torchs(given, added))
+    mask[0, 0, 7] = False
+    assert torch.equal(
+        blocked_attention.blocked_attention(MODULE, *given, mask)[0].nan_to_num(), torchs(given, mask).nan_to_num()
+    )
+
+
+def engine_of(path: Path, **settings: Any) -> HfEngine:
+    """Return an engine on the CPU in bfloat16."""
+    return load_hf_engine(
+        read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", **{"dtype": "bfloat16", **settings}
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_faster", "attention"),
+    [
+        ({}, True, "blocked"),
+        ({}, False, "sdpa"),
+        ({"attention": "sdpa"}, True, "sdpa"),
+        ({"attention": "eager"}, True, "eager"),
+    ],
+)
+def test_only_a_free_choice_takes_blocks_and_only_where_they_are_faster(
+    settings: dict[str, Any], is_faster: bool, attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked_attention, "is_faster", lambda *_: is_faster)
+    assert engine_of(save_model(CONFIGS["llama"], tmp_path), **settings).facts.attention == attention
+
+
+def test_float32_and_a_model_without_torchs_kernel_take_none(tmp_path: Path) -> None:
+    assert not blocked_attention.is_faster(torch.device("cpu"), torch.float32)
+    assert not blocked_attention.is_faster(torch.device("cuda"), torch.bfloat16)
+    assert engine_of(save_model(CONFIGS["gemma2"], tmp_path)).facts.attention == "eager"
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gemma3"])
+def test_models_have_the_logits_of_torchs_kernel(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked_attention, "is_faster", lambda *_: True)
+    path = save_model(CONFIGS[family], tmp_path)
+    ids = torch.randint(2, 300, (1, 700), generator=torch.Generator().manual_seed(0))
+    blocked, torchs_own = (engine_of(path, attention=name).forward for name in ("auto", "sdpa"))
+    for chunk in (None, 256):
+        got, expected = (forward.prefill(ids, chunk_tokens=chunk)[1] for forward in (blocked, torchs_own))
+        assert not torch.equal(got, expected)
+        assert (got - expected).abs().max() <= 0.1 * expected.std()
