@@ -1,6 +1,6 @@
 """Measure how many tokens a sequential gate needs for its verdict, against a run of all samples.
 
-    python -m benchmarks.tokens_to_verdict [--samples 60] [--lengths 1k,2k] [--json FILE]
+    python -m benchmarks.tokens_to_verdict [--samples 60] [--lengths 1k,2k] [--above 85.6] [--json FILE]
 
 Runs the needle tasks on calibration checkpoints of known effective length, once with early stopping and once with
 --full, always with an empty journal, and compares the tokens that the model computed. Both runs share prefixes and use
@@ -30,7 +30,7 @@ kind = "level"
 tasks = [
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
 ]
-above = 85.6
+above = {above}
 """
 
 
@@ -58,12 +58,12 @@ class Row:
         return self.verdicts == self.full_verdicts and self.share <= MAX_SHARE
 
 
-def report_of(model: str, lengths: str, samples: int, *further: str) -> dict[str, Any]:
+def report_of(model: str, lengths: str, samples: int, above: float, *further: str) -> dict[str, Any]:
     """Return the report of one run with an empty journal; raise RuntimeError if it wrote none."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     with tempfile.TemporaryDirectory(prefix="verdict-") as folder:
         report, gates = Path(folder, "report.json"), Path(folder, "gates.toml")
-        gates.write_text(GATES)
+        gates.write_text(GATES.format(above=above))
         command = [
             sys.executable, "-m", "pytest", "--model", model, "--suite", "ruler", "--lengths", lengths,
             "--samples", str(samples), "-k", "single or multikey", "-n", "2", "-q", "--thresholds", str(gates),
@@ -80,9 +80,9 @@ def verdict_lines(report: dict[str, Any]) -> tuple[str, ...]:
     return tuple(f"{gate['name']}: {gate['verdict']}" for gate in report["gates"])
 
 
-def measure(model: str, lengths: str, samples: int) -> Row:
-    sequential = report_of(model, lengths, samples)
-    full = report_of(model, lengths, samples, "--full")
+def measure(model: str, lengths: str, samples: int, above: float) -> Row:
+    sequential = report_of(model, lengths, samples, above)
+    full = report_of(model, lengths, samples, above, "--full")
     return Row(
         model=model,
         verdicts=verdict_lines(sequential),
@@ -98,12 +98,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--samples", type=int, default=60)
     parser.add_argument("--lengths", default="1k,2k")
+    parser.add_argument("--above", type=float, default=85.6, metavar="SCORE", help="threshold (default: 85.6)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
     rows = []
     print(f"{'checkpoint':18} {'computed':>10} {'in full':>10} {'plain':>10} {'share':>7}  verdicts", flush=True)
     for model in MODELS:
-        row = measure(model, args.lengths, args.samples)
+        row = measure(model, args.lengths, args.samples, args.above)
         rows.append(row)
         verdicts = "; ".join(row.verdicts) if row.verdicts == row.full_verdicts else "NOT the full run's"
         print(

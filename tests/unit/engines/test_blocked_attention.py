@@ -136,6 +136,13 @@ def test_anything_else_is_left_to_torchs_kernel(
     assert torch.equal(got, torchs((query, key, value), mask, **settings))
 
 
+def test_a_model_that_is_trained_has_its_gradients() -> None:
+    query, key, value = inputs(7, queries=256, keys=256)
+    query.requires_grad_()
+    attended, _ = blocked_attention.blocked_attention(MODULE, query, key, value, None)
+    assert torch.autograd.grad(attended.sum(), query)[0].abs().max() > 0
+
+
 def test_a_mask_that_is_added_and_a_query_that_sees_nothing_are_left_to_torchs_kernel() -> None:
     given, mask = inputs(6, queries=256, keys=400), causal(256, 400)
     added = torch.zeros(mask.shape, dtype=torch.bfloat16).masked_fill(~mask, -torch.inf)
