@@ -136,6 +136,17 @@ def test_anything_else_is_left_to_torchs_kernel(
     assert torch.equal(got, torchs((query, key, value), mask, **settings))
 
 
+def test_decoded_rows_are_computed_one_by_one_and_ended_ones_not_at_all() -> None:
+    query, key, value = (each.repeat(4, 1, 1, 1) for each in inputs(8, queries=1, keys=200))
+    query = query * torch.tensor([1.0, 2.0, 3.0, 4.0]).bfloat16().view(4, 1, 1, 1)
+    mask = torch.arange(200) <= torch.tensor([199, 0, 5, 70])[:, None]
+    got, _ = blocked_attention.blocked_attention(MODULE, query, key, value, mask[:, None, None])
+    assert not got[1].any()
+    for row in (0, 2, 3):
+        of_row = query[row : row + 1], key[row : row + 1], value[row : row + 1]
+        assert torch.equal(got[row : row + 1], torchs(of_row, mask[row : row + 1, None, None]))
+
+
 def test_a_model_that_is_trained_has_its_gradients() -> None:
     query, key, value = inputs(7, queries=256, keys=256)
     query.requires_grad_()
