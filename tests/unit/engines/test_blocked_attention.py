@@ -136,6 +136,19 @@ def test_anything_else_is_left_to_torchs_kernel(
     assert torch.equal(got, torchs((query, key, value), mask, **settings))
 
 
+def test_a_module_that_is_not_causal_sees_all_keys_without_a_mask() -> None:
+    module: Any = torch.nn.Module()
+    module.is_causal = False
+    query, key, value = given = inputs(9, queries=256, keys=256)
+    got, _ = blocked_attention.blocked_attention(module, query, key, value, None)
+    assert torch.equal(got, torchs(given, None, is_causal=False))
+
+
+def test_scores_that_only_torchs_kernel_refuses_are_refused() -> None:
+    with pytest.raises(ValueError, match="softcap"):
+        blocked_attention.blocked_attention(MODULE, *inputs(9, queries=256, keys=256), None, softcap=30.0)
+
+
 def test_decoded_rows_are_computed_one_by_one_and_ended_ones_not_at_all() -> None:
     query, key, value = (each.repeat(4, 1, 1, 1) for each in inputs(8, queries=1, keys=200))
     query = query * torch.tensor([1.0, 2.0, 3.0, 4.0]).bfloat16().view(4, 1, 1, 1)
