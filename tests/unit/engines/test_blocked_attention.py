@@ -84,6 +84,28 @@ def test_scores_that_are_rounded_once_would_have_a_larger_error() -> None:
     assert errors[0] < 0.6 * errors[1]
 
 
+@pytest.mark.parametrize("excess", [5.0, 60.0])
+def test_two_keys_far_from_a_query_that_share_its_attention_keep_their_digits(excess: float) -> None:
+    """Their scores exceed all near ones by `excess` nats and differ by a fifth of a nat, so neither is negligible."""
+    query, key, value = inputs(10, queries=256, keys=1024, size=32)
+    query, key = query * 0, key * 0
+    query[..., 0] = 32**0.5
+    key[..., 300, 0], key[..., 301, 0] = excess, excess
+    key[..., 301, 1], query[..., 1] = 0.2, 32**0.5
+    mask = causal(256, 1024)
+    exact = torchs(widened((query, key, value)), mask)
+    got, _ = blocked_attention.blocked_attention(MODULE, query, key, value, mask)
+    assert (got.float() - exact).abs().max() <= 0.02
+
+
+def test_scores_that_are_no_numbers_give_none() -> None:
+    query, key, value = inputs(11, queries=256, keys=256)
+    key[..., 3, :] = torch.nan
+    key[..., 5, :] = torch.inf
+    got, _ = blocked_attention.blocked_attention(MODULE, query, key, value, None)
+    assert got.isnan().any()
+
+
 def test_a_whole_prompt_has_no_mask() -> None:
     given = inputs(2, queries=300, keys=300)
     with_mask, _ = blocked_attention.blocked_attention(MODULE, *given, causal(300, 300))
