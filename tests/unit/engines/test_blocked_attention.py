@@ -16,6 +16,7 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines.hf import blocked_attention
 from longctx.fixtures.engines.hf.blocked_attention import BLOCK_QUERIES
 from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.engines.hf.rows import DecodingRows
 from tests.helpers.tiny_models import CONFIGS, Ids, save_model
 
 Inputs = tuple[Tensor, Tensor, Tensor]
@@ -180,6 +181,31 @@ def test_decoded_rows_are_computed_one_by_one_and_ended_ones_not_at_all() -> Non
     for row in (0, 2, 3):
         of_row = query[row : row + 1], key[row : row + 1], value[row : row + 1]
         assert torch.equal(got[row : row + 1], torchs(of_row, mask[row : row + 1, None, None]))
+
+
+def test_a_batch_computes_attention_for_its_open_rows_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked_attention, "is_faster", lambda *_: True)
+    forward = engine_of(save_model(CONFIGS["llama"], tmp_path)).forward
+    cache, _ = forward.prefill(torch.arange(2, 32)[None], chunk_tokens=None)
+    batch, calls = DecodingRows(forward, rows=3, places=64), []
+    for row in range(3):
+        batch.fill(row, cache)
+
+    def counted(*args: Any, **settings: Any) -> Any:
+        calls.append(args)
+        return sdpa_attention_forward(*args, **settings)
+
+    monkeypatch.setattr(blocked_attention, "sdpa_attention_forward", counted)
+    batch.extend(torch.tensor([5, 6, 7]), torch.tensor([1, 0, 1]))
+    assert len(calls) == 2 * len(cache.layers)
+
+
+def test_a_decoded_batch_with_a_bias_for_each_row_is_left_to_torchs_kernel() -> None:
+    query, key, value = (each.repeat(3, 1, 1, 1) for each in inputs(8, queries=1, keys=20))
+    mask = torch.arange(20).expand(3, 1, 1, 20) <= 15
+    bias = torch.randn(3, 2, 1, 20, generator=torch.Generator().manual_seed(1)).bfloat16()
+    got, _ = blocked_attention.blocked_attention(MODULE, query, key, value, mask, position_bias=bias)
+    assert torch.equal(got, torchs((query, key, value), mask, position_bias=bias))
 
 
 def test_a_model_that_is_trained_has_its_gradients() -> None:
