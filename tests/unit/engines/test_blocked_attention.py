@@ -99,6 +99,17 @@ def test_two_keys_far_from_a_query_that_share_its_attention_keep_their_digits(ex
     assert (got.float() - exact).abs().max() <= 0.02
 
 
+@pytest.mark.parametrize(("largest", "most_error"), [(3000.0, 0.01), (30000.0, 0.04)])
+def test_scores_in_the_thousands_end_and_are_rounded_a_little_more(largest: float, most_error: float) -> None:
+    """Bfloat16 numbers near them lie further apart than the excess that is computed again."""
+    query, key, value = inputs(12, queries=256, keys=1024, size=32)
+    query[..., 0] = key[..., 0] = largest**0.5 * 32**0.25
+    mask = causal(256, 1024)
+    exact = torchs(widened((query, key, value)), mask)
+    got, _ = blocked_attention.blocked_attention(MODULE, query, key, value, mask)
+    assert (got.float() - exact).pow(2).mean().sqrt() <= most_error
+
+
 def test_scores_that_are_no_numbers_give_none() -> None:
     query, key, value = inputs(11, queries=256, keys=256)
     key[..., 3, :] = torch.nan
