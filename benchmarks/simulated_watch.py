@@ -36,6 +36,8 @@ RULER = {name: task.category for name, task in TASKS.items() if task.suite == "r
 Bools = NDArray[np.bool_]
 PANELS: dict[tuple[tuple[Gate, ...], int, int, bool], dict[PanelKey, Panel]] = {}
 """The panels of all runs so far by their gates, samples and series, without a baseline and with one."""
+OUTCOMES: dict[tuple[int, float], Outcome] = {}
+"""The outcomes of all runs so far by their sample's index and score."""
 
 
 class SimulatedRun:
@@ -50,7 +52,8 @@ class SimulatedRun:
             )
             for task, category in RULER.items()
         ]  # fmt: skip
-        self.refs = [SampleRef(case.id, index) for case in self.cases for index in range(samples)]
+        refs = [SampleRef(case.id, index) for case in self.cases for index in range(samples)]
+        self.places = {ref: place for place, ref in enumerate(refs)}
         # The number of its haystack by sample.
         numbers: dict[tuple[str, int], int] = {}
         self.haystacks = np.array(
@@ -61,15 +64,15 @@ class SimulatedRun:
             ]
         )
         accuracies = task_accuracies(self.rng, MEAN, len(self.cases)).repeat(samples)
-        self.solved: Bools = self.rng.random(len(self.refs)) < accuracies
+        self.solved: Bools = self.rng.random(len(refs)) < accuracies
         self.losing = self.rng.permutation(np.flatnonzero(self.solved))
         self.gaining = np.random.default_rng([seed, 8]).permutation(np.flatnonzero(~self.solved))
         self.flips, self.shared, self.loss = flips / 2, correlation**0.5, loss
-        self._scores: dict[int, dict[SampleRef, float]] = {}
+        self._right: dict[int, Bools] = {}
 
-    def scores(self, step: int) -> dict[SampleRef, float]:
-        """Return the scores of a step on all samples."""
-        if step not in self._scores:
+    def right(self, step: int) -> Bools:
+        """Return which of all samples a step answers rightly, in the order of `places`."""
+        if step not in self._right:
             solved = self.solved.copy()
             count = round(self.loss(step) / 100 * solved.size)
             if count >= 0:
@@ -78,10 +81,8 @@ class SimulatedRun:
                 solved[self.gaining[:-count]] = True
             together = self.rng.random(self.haystacks.max() + 1)[self.haystacks]
             draws = np.where(self.rng.random(solved.size) < self.shared, together, self.rng.random(solved.size))
-            self._scores[step] = dict(
-                zip(self.refs, (solved ^ (draws < self.flips)).astype(float).tolist(), strict=True)
-            )
-        return self._scores[step]
+            self._right[step] = solved ^ (draws < self.flips)
+        return self._right[step]
 
 
 class SimulatedSuite:
@@ -132,19 +133,20 @@ class SimulatedSuite:
             steps["baseline"] = baseline
         known = {role: self.journal.setdefault(number, {}) for role, number in steps.items()}
         if self.verdicts_only:
+            places = [self.training.places[ref] for ref in panel.order]
             for role, number in steps.items():
-                scores = self.training.scores(number)
-                known[role].update({ref: scores[ref] for ref in panel.order})
+                scores = self.training.right(number)[places].astype(float)
+                known[role].update(zip(panel.order, scores.tolist(), strict=True))
         while True:
             status = panel.status(known["model"], baseline=known.get("baseline"))
             if not status.next_samples:
                 break
             for role, ref in status.next_samples[:BATCH]:
-                known[role][ref] = self.training.scores(steps[role])[ref]
+                known[role][ref] = float(self.training.right(steps[role])[self.training.places[ref]])
         results = {
             case.id: _result(
                 case,
-                [ref.sample_index for ref in panel.sample_refs({case.id})[: status.evidence_counts.get(case.id, 0)]],
+                panel.sample_refs({case.id})[: status.evidence_counts.get(case.id, 0)],
                 known,
                 status.paired_counts.get(case.id, 0),
             )
@@ -172,15 +174,20 @@ def _step(path: str) -> int:
 
 
 def _result(
-    case: Case, indices: Sequence[int], known: dict[ModelRole, dict[SampleRef, float]], paired: int
+    case: Case, refs: Sequence[SampleRef], known: dict[ModelRole, dict[SampleRef, float]], paired: int
 ) -> CaseResult:
-    scores = [known["model"][SampleRef(case.id, index)] for index in indices]
-    outcomes = tuple(
-        Outcome(index=index, score=Score(value=score), generation=GENERATION, references=(), depths=())
-        for index, score in zip(indices, scores, strict=True)
-    )
-    baseline = tuple(known["baseline"][SampleRef(case.id, index)] for index in indices[:paired])
+    scores = known["model"]
+    outcomes = tuple(_outcome(ref.sample_index, scores[ref]) for ref in refs)
+    baseline = tuple(known["baseline"][ref] for ref in refs[:paired])
     return CaseResult(case=case, outcomes=outcomes, seconds=0.0, baseline=baseline)
+
+
+def _outcome(index: int, score: float) -> Outcome:
+    if (index, score) not in OUTCOMES:
+        OUTCOMES[index, score] = Outcome(
+            index=index, score=Score(value=score), generation=GENERATION, references=(), depths=()
+        )
+    return OUTCOMES[index, score]
 
 
 def _document(evaluator: GateEvaluator) -> dict[str, Any]:

@@ -7,12 +7,11 @@ case on one context, and its value is the mean of their scores.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property, lru_cache
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -171,12 +170,23 @@ class ClusteredQueue:
 
         The values run from 0 to 1, for differences from -1 to 1.
         """
-        means: list[float] = []
-        # This runs after every batch of samples, and testing first which clusters are finished would take longer.
-        with suppress(KeyError):
-            for weight, cluster in self._weighted[start:stop]:
-                means.append(weight * sum(map(scores.__getitem__, cluster)) / len(cluster))
-        return np.array(means, dtype=np.float64)
+        # This runs after every batch of samples, so no loop in Python goes over them.
+        first, last = self._ends[start], self.sample_count(len(self.clusters) if stop is None else stop)
+        known = takewhile(_is_known, map(scores.get, self.refs[first:last]))
+        values: Floats = np.fromiter(known, dtype=np.float64)
+        finished = bisect_right(self._ends, first + values.size) - 1
+        if finished <= start:
+            return np.empty(0)
+        begins, sizes, weights = self._columns[:, start:finished]
+        sums: Floats = np.add.reduceat(values[: self._ends[finished] - first], begins.astype(np.intp) - first)
+        means: Floats = weights * sums / sizes
+        return means
+
+    @cached_property
+    def _columns(self) -> Floats:
+        """The number of samples before every cluster, in it, and its weight: three rows."""
+        weights = [weight for weight, _ in self._weighted]
+        return np.stack([self._ends[:-1], np.diff(self._ends), weights])
 
     def weighted_rows(self, scores: Mapping[SampleRef, float], stop: int | None = None) -> Floats:
         """Return the weighted scores of every cluster up to `stop` or the first unfinished one, a row for each.
@@ -190,6 +200,10 @@ class ClusteredQueue:
     def sample_count(self, clusters: int) -> int:
         """Return the number of samples in the first clusters; more clusters than there are count as all."""
         return self._ends[min(clusters, len(self.clusters))]
+
+
+def _is_known(score: float | None) -> bool:
+    return score is not None
 
 
 def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float) -> int | None:
