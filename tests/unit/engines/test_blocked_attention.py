@@ -16,6 +16,7 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines.hf import blocked_attention
 from longctx.fixtures.engines.hf.blocked_attention import BLOCK_QUERIES
 from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.engines.hf.prefill import LEAST_ROWS, PrefillMode, PrefixCache
 from longctx.fixtures.engines.hf.rows import DecodingRows
 from tests.helpers.tiny_models import CONFIGS, Ids, save_model
 
@@ -110,6 +111,63 @@ def test_scores_in_the_thousands_end_and_are_rounded_a_little_more(largest: floa
     assert (got.float() - exact).pow(2).mean().sqrt() <= most_error
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    queries=st.integers(LEAST_ROWS, 3 * BLOCK_QUERIES),
+    past=st.sampled_from([0, 128, 512, 896]),
+    common=st.integers(0, 3 * BLOCK_QUERIES),
+    shape=st.sampled_from([(2, 1, 32), (1, 3, 64), (2, 4, 128)]),
+    excess=st.sampled_from([0.0, 40.0, 400.0]),
+)
+def test_a_query_has_the_same_result_whatever_queries_come_with_it(
+    seed: int, queries: int, past: int, common: int, shape: tuple[int, int, int], excess: float
+) -> None:
+    heads, sharing, size = shape
+    query, key, value = inputs(seed, queries=queries, keys=past + queries, heads=heads, sharing=sharing, size=size)
+    # Some queries have a key with a much larger score than those near them.
+    key[..., past // 2, 0], query[..., ::7, 0] = excess**0.5 * size**0.25, excess**0.5 * size**0.25
+    mode = PrefillMode(
+        least_chunk_tokens=512, largest_chunk_tokens=512, allows_chunks=True, continues_within_chunks=True,
+        allows_batches=True,
+    )  # fmt: skip
+    start = max(0, mode.shared_tokens(past + min(common, queries - 1), past + queries) - past)
+    mask = causal(queries, past + queries)
+    whole, _ = blocked_attention.blocked_attention(MODULE, query, key, value, mask)
+    rest, _ = blocked_attention.blocked_attention(MODULE, query[:, :, start:], key, value, mask[:, :, start:])
+    assert torch.equal(whole[:, start:], rest)
+
+
+@given(
+    common=st.integers(0, 3000),
+    rest=st.integers(1, 3000),
+    chunk=st.sampled_from([128, 512, 1024]),
+    is_exact=st.booleans(),
+)
+def test_a_prompt_continues_within_a_chunk_with_no_pass_or_block_of_few_tokens(
+    common: int, rest: int, chunk: int, is_exact: bool
+) -> None:
+    mode = PrefillMode(
+        least_chunk_tokens=chunk, largest_chunk_tokens=chunk, allows_chunks=True, continues_within_chunks=is_exact,
+        allows_batches=True,
+    )  # fmt: skip
+    shared = mode.shared_tokens(common, common + rest)
+    if not is_exact:
+        assert shared == common // chunk * chunk
+        return
+    assert max(0, common - 2 * LEAST_ROWS) <= shared <= common
+    assert not shared or common + rest - shared >= LEAST_ROWS
+    assert BLOCK_QUERIES - shared % BLOCK_QUERIES >= LEAST_ROWS
+
+
+def test_chunks_that_are_no_multiple_of_a_block_are_shared_whole() -> None:
+    mode = PrefillMode(
+        least_chunk_tokens=200, largest_chunk_tokens=200, allows_chunks=True, continues_within_chunks=True,
+        allows_batches=True,
+    )  # fmt: skip
+    assert mode.shared_tokens(399, 1000) == 200
+
+
 def test_scores_that_are_no_numbers_give_none() -> None:
     query, key, value = inputs(11, queries=256, keys=256)
     key[..., 3, :] = torch.nan
@@ -152,7 +210,7 @@ def test_the_number_of_threads_changes_no_bit() -> None:
 @pytest.mark.parametrize(
     ("queries", "dtype", "rows", "settings"),
     [
-        (BLOCK_QUERIES - 1, torch.bfloat16, 1, {}),
+        (1, torch.bfloat16, 1, {}),
         (256, torch.float32, 1, {}),
         (256, torch.bfloat16, 2, {}),
         (256, torch.bfloat16, 1, {"is_causal": False}),
@@ -275,3 +333,33 @@ def test_models_have_the_logits_of_torchs_kernel(family: str, tmp_path: Path, mo
         got, expected = (forward.prefill(ids, chunk_tokens=chunk)[1] for forward in (blocked, torchs_own))
         assert not torch.equal(got, expected)
         assert (got - expected).abs().max() <= 0.1 * expected.std()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "yarn"])
+def test_a_prompt_continues_a_cached_text_at_any_token_with_the_same_states(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked_attention, "is_faster", lambda *_: True)
+    engine, random = engine_of(save_model(CONFIGS[family], tmp_path)), torch.Generator().manual_seed(0)
+    mode, cache = engine.prefill_mode, PrefixCache(engine.forward)
+    assert mode.continues_within_chunks
+    for common, length in ((1, 700), (17, 20), (130, 700), (300, 310), (511, 900), (640, 641), (690, 699), (699, 720)):
+        ids, other = torch.randint(2, 300, (2, 700), generator=random).tolist()
+        cache.clear()
+        alone = cache.prefill(ids, mode)
+        expected = [tensor.clone() for layer in alone.cache.layers for tensor in (layer.keys, layer.values)]
+        cache.clear()
+        cache.prefill([*ids[:common], *other[:length]][:length], mode)
+        got = cache.prefill(ids, mode)
+        assert got.reused == mode.shared_tokens(common, 700) >= common - 2 * LEAST_ROWS
+        assert torch.equal(got.logits, alone.logits)
+        states = [tensor for layer in got.cache.layers for tensor in (layer.keys, layer.values)]
+        assert all(map(torch.equal, states, expected))
+
+
+@pytest.mark.parametrize(("family", "is_faster"), [("gemma3", True), ("mistral", True), ("llama", False)])
+def test_windows_and_torchs_kernel_continue_at_the_end_of_a_chunk(
+    family: str, is_faster: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked_attention, "is_faster", lambda *_: is_faster)
+    assert not engine_of(save_model(CONFIGS[family], tmp_path)).prefill_mode.continues_within_chunks
