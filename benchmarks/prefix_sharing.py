@@ -1,13 +1,15 @@
 """Count the prompt tokens that are computed when the engine reads shared prefixes once.
 
-    python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--run-samples 100] [--json FILE]
+    python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--run-samples 100] [--blocks] [--json FILE]
 
 The prompts are those of the project's own tasks: six queries about one object of keys and values, the needle tasks on
 essays, and a full run of RULER at 1K in the order in which one worker claims its samples. The counts follow from the
 visiting order of the prompts' token ids and the chunks that the engine reads on a CPU; one run of a small model
-confirms that its engine computes exactly as many tokens. Limits: exit code 1 if the six queries take more than 0.2 of
-the tokens of reading them one by one, if the samples of a needle case in one call take more than 0.65, or if the engine
-computes another number of tokens.
+confirms that its engine computes exactly as many tokens. With `--blocks` the counts are those of a model of 100 million
+parameters or more whose attention is computed in blocks, which this machine must do in bfloat16.
+
+Limits: exit code 1 if the six queries take more than 0.2 of the tokens of reading them one by one, if the samples of a
+needle case in one call take more than 0.65, or if the engine computes another number of tokens.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines.hf.engine import load_hf_engine
+from longctx.fixtures.engines.hf.prefill import PrefillMode
+from longctx.fixtures.engines.hf.settings import BLOCKED
 from longctx.fixtures.engines.prefix_order import visiting_order
 from longctx.fixtures.lengths import parse_length
-from longctx.fixtures.memory.estimate import chunk_tokens_for, largest_chunk_tokens, least_chunk_tokens
+from longctx.fixtures.memory.estimate import largest_chunk_tokens, least_chunk_tokens
 from longctx.fixtures.records import HAYSTACKS, Generation, Prompt
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.ruler import niah
@@ -98,31 +102,37 @@ def prompts_of(formatter: PromptFormatter, name: str, length: int, samples: int)
     ]
 
 
-def chunk_tokens(ids: Sequence[Sequence[int]]) -> int:
-    """Return the tokens of a chunk of these prompts on a CPU; raise ValueError if they differ in it."""
-    largest = largest_chunk_tokens("sdpa")
-    (size,) = {
-        chunk_tokens_for(len(prompt), least=least_chunk_tokens("cpu", is_small=True), largest=largest) for prompt in ids
-    }
-    return size
+def prefill_mode(blocks: bool) -> PrefillMode:
+    """Return the way in which the engine reads prompts on a CPU: with torch's kernel, or with attention in blocks."""
+    return PrefillMode(
+        least_chunk_tokens=least_chunk_tokens("cpu", is_small=not blocks),
+        largest_chunk_tokens=largest_chunk_tokens(BLOCKED if blocks else "sdpa"),
+        allows_chunks=True,
+        continues_within_chunks=blocks,
+        allows_batches=True,
+    )
 
 
-def calls(prompts: Sequence[Prompt], prompts_per_call: int) -> list[PrefillTokens]:
+def calls(prompts: Sequence[Prompt], prompts_per_call: int, mode: PrefillMode) -> list[PrefillTokens]:
     """Return the tokens of all prompts in calls of `prompts_per_call`; the last cache stays for the next call."""
     counts: list[PrefillTokens] = []
     cached_ids: tuple[int, ...] = ()
     for start in range(0, len(prompts), prompts_per_call):
         ids = [prompt.token_ids for prompt in prompts[start : start + prompts_per_call]]
-        counts += prefill_token_counts(ids, cached_ids, chunk_tokens=chunk_tokens(ids))
+        counts += prefill_token_counts(ids, cached_ids, mode=mode)
         cached_ids = ids[visiting_order(ids, cached_ids)[-1]]
     return counts
 
 
-def is_confirmed_by_engine(checkpoint: Path, tokenizer: Any, formatter: PromptFormatter) -> bool:
+def is_confirmed_by_engine(checkpoint: Path, tokenizer: Any, formatter: PromptFormatter, mode: PrefillMode) -> bool:
     """Return True if a model's engine computes and reuses exactly as many tokens as the visiting order predicts."""
     torch.set_num_threads(1)
     prompts = queries(formatter, REAL_LENGTH, QUERIES)
-    engine = load_hf_engine(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu")
+    dtype = "bfloat16" if mode.continues_within_chunks else "auto"
+    engine = load_hf_engine(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu", dtype=dtype)
+    assert engine.prefill_mode.continues_within_chunks == mode.continues_within_chunks, engine.facts
+    # The model is smaller than those that have such chunks.
+    engine.prefill_mode = mode
     generations = list(engine.generate(prompts))
     prompt_tokens = []
     for generation in generations:
@@ -134,28 +144,29 @@ def is_confirmed_by_engine(checkpoint: Path, tokenizer: Any, formatter: PromptFo
         assert reused is not None
         prompt_tokens.append(PrefillTokens(computed - (generated - 1), reused))
     ids = [prompt.token_ids for prompt in prompts]
-    return tuple(prompt_tokens) == prefill_token_counts(ids, chunk_tokens=chunk_tokens(ids))
+    return tuple(prompt_tokens) == prefill_token_counts(ids, mode=mode)
 
 
 class CountingEngine(EmptyAnswerEngine):
     """An engine without a model that counts the tokens of its prompts as a prefix cache does."""
 
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self, batch_size: int, mode: PrefillMode) -> None:
         super().__init__()
+        self._mode = mode
         self.facts = replace(EmptyAnswerEngine.facts, batch_size=batch_size)
         self.counts: list[PrefillTokens] = []
         self._cached_ids: tuple[int, ...] = ()
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         ids = [prompt.token_ids for prompt in prompts]
-        self.counts += prefill_token_counts(ids, self._cached_ids, chunk_tokens=chunk_tokens(ids))
+        self.counts += prefill_token_counts(ids, self._cached_ids, mode=self._mode)
         self._cached_ids = ids[visiting_order(ids, self._cached_ids)[-1]]
         yield from super().generate(prompts)
 
 
-def full_run(checkpoint: Path, samples: int, batch_size: int) -> Row:
+def full_run(checkpoint: Path, samples: int, batch_size: int, mode: PrefillMode) -> Row:
     """Return the tokens of one worker that answers all samples of RULER's tasks."""
-    engine = CountingEngine(batch_size)
+    engine = CountingEngine(batch_size, mode)
     with (
         tempfile.TemporaryDirectory() as journal,
         worker_of(checkpoint, engine, Path(journal), cases=RULER_TASKS, lengths=(REAL_LENGTH,), samples=samples) as run,
@@ -166,21 +177,21 @@ def full_run(checkpoint: Path, samples: int, batch_size: int) -> Row:
     return row_of(name, len(engine.counts), engine.counts, None)
 
 
-def measure(formatter: PromptFormatter, length: int, samples: int) -> list[Row]:
+def measure(formatter: PromptFormatter, length: int, samples: int, mode: PrefillMode) -> list[Row]:
     object_prompts = queries(formatter, length, QUERIES)
-    rows = [row_of(f"{OBJECT_TASK}, one object", QUERIES, calls(object_prompts, QUERIES), MAX_QUERIES_RATIO)]
+    rows = [row_of(f"{OBJECT_TASK}, one object", QUERIES, calls(object_prompts, QUERIES, mode), MAX_QUERIES_RATIO)]
     needle_prompts: list[Prompt] = []
     for name, needles in niah.NIAH.items():
         if needles.haystack == "essays":
             prompts = prompts_of(formatter, name, length, samples)
-            rows.append(row_of(name, samples, calls(prompts, samples), MAX_NEEDLES_RATIO))
-            rows.append(row_of(f"{name}, 8 a call", samples, calls(prompts, 8), None))
+            rows.append(row_of(name, samples, calls(prompts, samples, mode), MAX_NEEDLES_RATIO))
+            rows.append(row_of(f"{name}, 8 a call", samples, calls(prompts, 8, mode), None))
             needle_prompts += prompts
     rows.append(
-        row_of("all of these in one call", len(needle_prompts), calls(needle_prompts, len(needle_prompts)), None)
+        row_of("all of these in one call", len(needle_prompts), calls(needle_prompts, len(needle_prompts), mode), None)
     )
     for name in QUESTIONS:
-        rows.append(row_of(name, samples, calls(prompts_of(formatter, name, length, samples), samples), None))
+        rows.append(row_of(name, samples, calls(prompts_of(formatter, name, length, samples), samples, mode), None))
     return rows
 
 
@@ -190,15 +201,17 @@ def main() -> int:
     parser.add_argument("--length", default="4k", type=parse_length)
     parser.add_argument("--samples", default=32, type=int)
     parser.add_argument("--run-samples", default=100, type=int)
+    parser.add_argument("--blocks", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    mode = prefill_mode(args.blocks)
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = build(parse_spec("full"), Path(folder) / "full")
         tokenizer: Any = load_tokenizer(str(checkpoint))
         formatter = PromptFormatter(tokenizer)
-        rows = measure(formatter, args.length, args.samples)
-        rows += [full_run(checkpoint, args.run_samples, batch_size) for batch_size in (1, 8)]
-        is_confirmed = is_confirmed_by_engine(checkpoint, tokenizer, formatter)
+        rows = measure(formatter, args.length, args.samples, mode)
+        rows += [full_run(checkpoint, args.run_samples, batch_size, mode) for batch_size in (1, 8)]
+        is_confirmed = is_confirmed_by_engine(checkpoint, tokenizer, formatter, mode)
     print(f"{'prompts':48} {'number':>6} {'alone':>9} {'computed':>9} {'ratio':>6} {'at most':>7}")
     for row in rows:
         required = "" if row.required is None else f"{row.required:.2f}"

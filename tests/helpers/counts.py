@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from longctx.fixtures.engines.hf.prefill import PrefillMode
 from longctx.fixtures.engines.prefix_order import Ids, common_prefix, visiting_order
 
 
@@ -25,17 +26,21 @@ class PrefillTokens:
 
 
 def prefill_token_counts(
-    prompts: Sequence[Ids], cached: Ids = (), *, chunk_tokens: int = 1
+    prompts: Sequence[Ids], cached: Ids = (), *, chunk_tokens: int = 1, mode: PrefillMode | None = None
 ) -> tuple[PrefillTokens, ...]:
     """Return the prefill tokens of each prompt when they are visited one at a time; answers are not counted.
 
-    A prompt reuses whole chunks, and never its last token unless the prompt before was the same.
+    A prompt reuses whole chunks, or what the mode says, and never its last token unless the prompt before was the same.
     """
+
+    def reusable(common: int, length: int) -> int:
+        return common // chunk_tokens * chunk_tokens if mode is None else mode.shared_tokens(common, length)
+
     counts: dict[int, PrefillTokens] = {}
     for index in visiting_order(prompts, cached):
         length = len(prompts[index])
         shared = common_prefix(cached, prompts[index])
-        reused = length if cached == prompts[index] else min(shared, length - 1) // chunk_tokens * chunk_tokens
+        reused = length if cached == prompts[index] else reusable(min(shared, length - 1), length)
         counts[index] = PrefillTokens(length - reused, reused)
         cached = prompts[index]
     return tuple(counts[index] for index in range(len(prompts)))

@@ -335,6 +335,11 @@ def test_models_have_the_logits_of_torchs_kernel(family: str, tmp_path: Path, mo
         assert (got - expected).abs().max() <= 0.1 * expected.std()
 
 
+def states_of(cache: Any) -> list[Tensor]:
+    """Return the keys and values of all layers."""
+    return [state for layer in cache.layers for state in (layer.keys, layer.values)]
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "yarn"])
 def test_a_prompt_continues_a_cached_text_at_any_token_with_the_same_states(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -347,14 +352,13 @@ def test_a_prompt_continues_a_cached_text_at_any_token_with_the_same_states(
         ids, other = torch.randint(2, 300, (2, 700), generator=random).tolist()
         cache.clear()
         alone = cache.prefill(ids, mode)
-        expected = [tensor.clone() for layer in alone.cache.layers for tensor in (layer.keys, layer.values)]
+        expected = [state.clone() for state in states_of(alone.cache)]
         cache.clear()
         cache.prefill([*ids[:common], *other[:length]][:length], mode)
         got = cache.prefill(ids, mode)
         assert got.reused == mode.shared_tokens(common, 700) >= common - 2 * LEAST_ROWS
         assert torch.equal(got.logits, alone.logits)
-        states = [tensor for layer in got.cache.layers for tensor in (layer.keys, layer.values)]
-        assert all(map(torch.equal, states, expected))
+        assert all(torch.equal(*pair) for pair in zip(states_of(got.cache), expected, strict=True))
 
 
 @pytest.mark.parametrize(("family", "is_faster"), [("gemma3", True), ("mistral", True), ("llama", False)])
