@@ -16,7 +16,7 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines.hf import blocked_attention
 from longctx.fixtures.engines.hf.blocked_attention import BLOCK_QUERIES
 from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
-from longctx.fixtures.engines.hf.prefill import LEAST_ROWS, PrefillMode, PrefixCache
+from longctx.fixtures.engines.hf.prefill import STEP_TOKENS, PrefillMode, PrefixCache
 from longctx.fixtures.engines.hf.rows import DecodingRows
 from tests.helpers.tiny_models import CONFIGS, Ids, save_model
 
@@ -114,7 +114,7 @@ def test_scores_in_the_thousands_end_and_are_rounded_a_little_more(largest: floa
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1000),
-    queries=st.integers(LEAST_ROWS, 3 * BLOCK_QUERIES),
+    queries=st.integers(STEP_TOKENS, 3 * BLOCK_QUERIES),
     past=st.sampled_from([0, 128, 512, 896]),
     common=st.integers(0, 3 * BLOCK_QUERIES),
     shape=st.sampled_from([(2, 1, 32), (1, 3, 64), (2, 4, 128)]),
@@ -155,9 +155,9 @@ def test_a_prompt_continues_within_a_chunk_with_no_pass_or_block_of_few_tokens(
     if not is_exact:
         assert shared == common // chunk * chunk
         return
-    assert max(0, common - 2 * LEAST_ROWS) <= shared <= common
-    assert not shared or common + rest - shared >= LEAST_ROWS
-    assert BLOCK_QUERIES - shared % BLOCK_QUERIES >= LEAST_ROWS
+    assert max(0, common - 2 * STEP_TOKENS) < shared <= common or not shared
+    assert not shared or common + rest - shared >= STEP_TOKENS
+    assert not shared % STEP_TOKENS
 
 
 def test_chunks_that_are_no_multiple_of_a_block_are_shared_whole() -> None:
@@ -356,7 +356,7 @@ def test_a_prompt_continues_a_cached_text_at_any_token_with_the_same_states(
         cache.clear()
         cache.prefill([*ids[:common], *other[:length]][:length], mode)
         got = cache.prefill(ids, mode)
-        assert got.reused == mode.shared_tokens(common, 700) >= common - 2 * LEAST_ROWS
+        assert got.reused == mode.shared_tokens(common, 700) >= common - 2 * STEP_TOKENS
         assert torch.equal(got.logits, alone.logits)
         assert all(torch.equal(*pair) for pair in zip(states_of(got.cache), expected, strict=True))
 
