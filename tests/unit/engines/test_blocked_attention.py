@@ -160,12 +160,26 @@ def test_a_prompt_continues_within_a_chunk_with_no_pass_or_block_of_few_tokens(
     assert not shared % STEP_TOKENS
 
 
-def test_chunks_that_are_no_multiple_of_a_block_are_shared_whole() -> None:
+@given(start=st.integers(0, 200), rest=st.integers(1, 5000), chunk=st.sampled_from([32, 512, 1024]))
+def test_passes_cover_the_rest_of_a_prompt_and_none_has_few_tokens(start: int, rest: int, chunk: int) -> None:
     mode = PrefillMode(
-        least_chunk_tokens=200, largest_chunk_tokens=200, allows_chunks=True, continues_within_chunks=True,
+        least_chunk_tokens=chunk, largest_chunk_tokens=chunk, allows_chunks=True, continues_within_chunks=True,
         allows_batches=True,
     )  # fmt: skip
-    assert mode.shared_tokens(399, 1000) == 200
+    length = STEP_TOKENS * start + rest
+    start = mode.shared_tokens(STEP_TOKENS * start, length)
+    passes = mode.passes(start, length)
+    assert [at for first, end in passes for at in range(first, end)] == list(range(start, length))
+    assert len(passes) == -(-(length - start) // chunk)
+    assert all(min(STEP_TOKENS, length) <= end - first <= chunk for first, end in passes)
+
+
+@pytest.mark.parametrize("chunk", ["24", "16", "whole"])
+def test_chunks_of_other_sizes_are_not_continued(chunk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked_attention, "is_faster", lambda *_: True)
+    path = save_model(CONFIGS["llama"], tmp_path)
+    assert engine_of(path, prefill_chunk="32").prefill_mode.continues_within_chunks
+    assert not engine_of(path, prefill_chunk=chunk).prefill_mode.continues_within_chunks
 
 
 def test_scores_that_are_no_numbers_give_none() -> None:
