@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import DbrxConfig, FalconConfig, LlamaConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
@@ -18,7 +19,7 @@ from longctx.fixtures.engines.hf.blocked_attention import BLOCK_QUERIES
 from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
 from longctx.fixtures.engines.hf.prefill import STEP_TOKENS, PrefillMode, PrefixCache
 from longctx.fixtures.engines.hf.rows import DecodingRows
-from tests.helpers.tiny_models import CONFIGS, Ids, save_model
+from tests.helpers.tiny_models import CONFIGS, SIZES, Ids, save_model
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 MODULE: Any = torch.nn.Module()
@@ -362,7 +363,8 @@ def test_a_prompt_continues_a_cached_text_at_any_token_with_the_same_states(
     engine, random = engine_of(save_model(CONFIGS[family], tmp_path)), torch.Generator().manual_seed(0)
     mode, cache = engine.prefill_mode, PrefixCache(engine.forward)
     assert mode.continues_within_chunks
-    for common, length in ((1, 700), (17, 20), (130, 700), (300, 310), (511, 900), (640, 641), (690, 699), (699, 720)):
+    lengths = ((1, 700), (17, 20), (130, 700), (300, 310), (511, 900), (640, 641), (690, 699), (699, 720), (129, 129))
+    for common, length in lengths:
         ids, other = torch.randint(2, 300, (2, 700), generator=random).tolist()
         cache.clear()
         alone = cache.prefill(ids, mode)
@@ -375,9 +377,68 @@ def test_a_prompt_continues_a_cached_text_at_any_token_with_the_same_states(
         assert all(torch.equal(*pair) for pair in zip(states_of(got.cache), expected, strict=True))
 
 
-@pytest.mark.parametrize(("family", "is_faster"), [("gemma3", True), ("mistral", True), ("llama", False)])
-def test_windows_and_torchs_kernel_continue_at_the_end_of_a_chunk(
-    family: str, is_faster: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+ROUNDED_GELU = LlamaConfig(**SIZES, hidden_act="gelu_pytorch_tanh")
+DBRX = DbrxConfig(
+    vocab_size=320, d_model=64, n_heads=4, n_layers=2,
+    attn_config={"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
+    ffn_config={"ffn_hidden_size": 64, "moe_num_experts": 2, "moe_top_k": 1},
+)  # fmt: skip
+FALCON = FalconConfig(vocab_size=320, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, alibi=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "is_faster", "attention"),
+    [
+        (CONFIGS["gemma3"], True, "blocked"),
+        (CONFIGS["mistral"], True, "blocked"),
+        (CONFIGS["llama"], False, "sdpa"),
+        (ROUNDED_GELU, True, "blocked"),
+        (DBRX, True, "blocked"),
+        # Its code calls torch's kernel itself.
+        (FALCON, True, "sdpa"),
+    ],
+    ids=["gemma3", "mistral", "torch", "gelu", "dbrx", "falcon"],
+)
+def test_models_that_may_compute_a_token_otherwise_beside_others_continue_at_the_end_of_a_chunk(
+    config: Any, is_faster: bool, attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocked_attention, "is_faster", lambda *_: is_faster)
-    assert not engine_of(save_model(CONFIGS[family], tmp_path)).prefill_mode.continues_within_chunks
+    engine = engine_of(save_model(config, tmp_path))
+    assert engine.facts.attention == attention
+    assert not engine.prefill_mode.continues_within_chunks
+    assert engine.prefill_mode.shares_prefixes
+
+
+def test_experts_of_a_nested_config_rule_batches_out(tmp_path: Path) -> None:
+    assert not engine_of(save_model(DBRX, tmp_path)).prefill_mode.allows_batches
+
+
+def test_an_infinite_state_of_one_prompt_does_not_reach_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zero times infinity is no number, so it spoils the states of earlier tokens, which the next prompt shares."""
+    monkeypatch.setattr(blocked_attention, "is_faster", lambda *_: True)
+    engine, random = engine_of(save_model(CONFIGS["llama"], tmp_path)), torch.Generator().manual_seed(0)
+    model, mode, cache = engine.forward.model, engine.prefill_mode, PrefixCache(engine.forward)
+    assert mode.continues_within_chunks
+    with torch.no_grad():
+        model.model.embed_tokens.weight[:, 5] = 0
+        model.model.embed_tokens.weight[299] = 0
+        model.model.embed_tokens.weight[299, 5] = 1
+        model.model.layers[0].self_attn.v_proj.weight[:, 5] = 3e38
+    text, other = torch.randint(2, 299, (2, 200), generator=random).tolist()
+    ids = [*text[:50], *other[50:]]
+    alone = cache.prefill(ids, mode).logits.clone()
+    assert alone.isfinite().all()
+    cache.clear()
+    assert cache.prefill([*text[:60], 299, *text[61:]], mode).logits.isnan().any()
+    assert torch.equal(cache.prefill(ids, mode).logits, alone)
+
+
+def test_a_hidden_key_that_is_no_number_spoils_no_query() -> None:
+    query, key, value = inputs(13, queries=256, keys=256)
+    exact = torchs((query, key, value), causal(256, 256))
+    key[..., 200, :] = torch.nan
+    got, _ = blocked_attention.blocked_attention(MODULE, query, key, value, causal(256, 256))
+    assert (got[:, :200] - exact[:, :200]).abs().max() <= 0.1
+    assert got[:, 200:].isnan().all()
