@@ -136,3 +136,26 @@ def test_evidence_of_a_case_is_by_cluster() -> None:
     )  # fmt: skip
     assert found.evidence == (0.5, 1.0)
     assert found.differences == (-0.5,)
+
+
+@quickly
+@given(
+    SIZES, st.integers(0, 100), st.integers(0, 40), st.none() | st.integers(0, 40), st.integers(0, 40), st.booleans()
+)
+def test_the_means_end_with_the_first_unfinished_cluster(
+    sizes: list[tuple[int, int]], seed: int, start: int, stop: int | None, missing: int, ends_early: bool
+) -> None:
+    panel, random = panel_of(sizes), Random(seed)
+    queue = panel.queue(panel.cases)
+    start = min(start, len(queue.clusters))
+    scores = {ref: random.random() for ref in panel.order}
+    if ends_early:
+        del scores[panel.order[min(missing, len(panel.order) - 1)]]
+    smallest = min(groups for _, groups in sizes)
+    expected = []
+    for cluster in queue.clusters[start:stop]:
+        if not all(ref in scores for ref in cluster):
+            break
+        clusters = panel.cases[cluster[0].case_id].samples // len(cluster)
+        expected.append(smallest / clusters * np.mean([scores[ref] for ref in cluster]))
+    assert queue.weighted_means(scores, stop, start=start) == pytest.approx(np.array(expected))
