@@ -89,7 +89,7 @@ def measure(model: str, lengths: str, samples: int, above: float) -> Row:
         full_verdicts=verdict_lines(full),
         computed_tokens=sequential["run"]["tokens"]["computed"],
         full_computed_tokens=full["run"]["tokens"]["computed"],
-        plain_tokens=full["run"]["tokens"]["full_run_equivalent"],
+        plain_tokens=full["run"]["tokens"]["prompt"] + full["run"]["tokens"]["generated"],
     )
 
 
