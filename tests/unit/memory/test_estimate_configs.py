@@ -79,6 +79,25 @@ def test_activations_depend_on_attention_and_chunks(
     assert 2 * less.activation_bytes < more.activation_bytes
 
 
+@pytest.mark.parametrize(
+    ("options", "prefill"),
+    [
+        ({"device": "cpu"}, "1024"),
+        ({"device": "cpu", "attention": "sdpa"}, "256"),
+        ({"device": "cpu", "dtype": "float32"}, "256"),
+        ({"device": "cuda", "attention": "sdpa"}, "512"),
+    ],
+)
+def test_a_cpu_that_may_compute_attention_in_blocks_reads_as_much_as_possible_at_once(
+    options: dict[str, Any], prefill: str, folder: Path
+) -> None:
+    checkpoint = read_checkpoint(str(folder))
+    chosen = {"dtype": "bfloat16"} | options
+    assert estimate_peak_memory(checkpoint, 4096, **chosen) == estimate_peak_memory(
+        checkpoint, 4096, **chosen, prefill=prefill
+    )
+
+
 def test_automatic_attention_is_flash_attention_if_it_is_installed(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
