@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -19,9 +20,10 @@ from longctx.fixtures.tasks import FAMILIES, TASKS
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis
 from longctx.plugins.thresholds.records import Gate, Thresholds
+from longctx.plugins.verdicts import regression
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured, blocks
 from longctx.plugins.verdicts.hypotheses import PanelKey, Scope, build_panels
-from longctx.plugins.verdicts.panels import ModelRole, Panel
+from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
 from longctx.plugins.verdicts.regression import regression_verdicts
 from tests.helpers.report_records import report_of
 
@@ -29,15 +31,30 @@ LENGTH = 4096
 MEAN = 0.88
 # Samples that are answered between two looks, as by several workers.
 BATCH = 128
+# The pairs on which a comparison is tried first.
+FEW_PAIRS = 512
 GENERATION = Generation(
     text="", prompt_tokens=1, generated_tokens=1, computed_tokens=2, reused_tokens=0, finish="stop", seconds=0.0
 )
 RULER = {name: task.category for name, task in TASKS.items() if task.suite == "ruler"}
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.intp]
+Known = dict[ModelRole, dict[SampleRef, float]]
+"""The scores of a checkpoint and of its baseline."""
 PANELS: dict[tuple[tuple[Gate, ...], int, int, bool], dict[PanelKey, Panel]] = {}
 """The panels of all runs so far by their gates, samples and series, without a baseline and with one."""
-OUTCOMES: dict[tuple[int, float], Outcome] = {}
-"""The outcomes of all runs so far by their sample's index and score."""
+
+
+class _Outcomes(dict[tuple[int, float], Outcome]):
+    """The outcomes of all runs so far by their sample's index and score."""
+
+    def __missing__(self, key: tuple[int, float]) -> Outcome:
+        index, score = key
+        self[key] = Outcome(index=index, score=Score(value=score), generation=GENERATION, references=(), depths=())
+        return self[key]
+
+
+OUTCOMES = _Outcomes()
 
 
 class SimulatedRun:
@@ -89,7 +106,7 @@ class SimulatedSuite:
     """Stand in for pytest: answer the samples that the panels ask for, and evaluate them.
 
     `samples` of each task are planned, unless a run asks for more. With `verdicts_only` they are all answered at once,
-    which changes no verdict, because these rest on the start of the queue alone.
+    those of a baseline in two parts, which changes no verdict, because these rest on the start of the queue alone.
     """
 
     def __init__(self, training: SimulatedRun, thresholds: Thresholds, *, samples: int, verdicts_only: bool):
@@ -99,6 +116,8 @@ class SimulatedSuite:
         self.thresholds = thresholds
         self.journal: dict[int, dict[SampleRef, float]] = {}
         self.runs = 0
+        # By the number of samples, the places of a panel's samples among all answers.
+        self._places: dict[int, Ints] = {}
 
     @property
     def answered(self) -> int:
@@ -131,18 +150,11 @@ class SimulatedSuite:
         steps: dict[ModelRole, int] = {"model": step}
         if baseline is not None:
             steps["baseline"] = baseline
-        known = {role: self.journal.setdefault(number, {}) for role, number in steps.items()}
         if self.verdicts_only:
-            places = [self.training.places[ref] for ref in panel.order]
-            for role, number in steps.items():
-                scores = self.training.right(number)[places].astype(float)
-                known[role].update(zip(panel.order, scores.tolist(), strict=True))
-        while True:
-            status = panel.status(known["model"], baseline=known.get("baseline"))
-            if not status.next_samples:
-                break
-            for role, ref in status.next_samples[:BATCH]:
-                known[role][ref] = float(self.training.right(steps[role])[self.training.places[ref]])
+            known, status = self._answer_at_once(panel, steps)
+        else:
+            known = {role: self.journal.setdefault(number, {}) for role, number in steps.items()}
+            status = self._answer_in_batches(panel, steps, known)
         results = {
             case.id: _result(
                 case,
@@ -152,18 +164,60 @@ class SimulatedSuite:
             )
             for case in cases
         }
-        return _document(_Evaluator(thresholds, Measured(scope=scope, results=results), panels, status.analyses))
+        measured = Measured(scope=scope, results=results)
+        # The loss that can be detected is for readers alone, and takes an eighth of the time.
+        with patch.object(regression, "detectable_panel_loss", return_value=None):
+            return _document(_Evaluator(thresholds, measured, panels, known, status.analyses))
+
+    def _answer_at_once(self, panel: Panel, steps: Mapping[ModelRole, int]) -> tuple[Known, PanelStatus]:
+        if len(panel.order) not in self._places:
+            self._places[len(panel.order)] = np.array([self.training.places[ref] for ref in panel.order])
+        places = self._places[len(panel.order)]
+        answers = {
+            role: dict(zip(panel.order, self.training.right(number)[places].astype(float).tolist(), strict=True))
+            for role, number in steps.items()
+        }
+        if "baseline" in answers:
+            answers["baseline"] = _as_far_as_needed(panel, answers["model"], answers["baseline"])
+        return answers, panel.status(answers["model"], baseline=answers.get("baseline"))
+
+    def _answer_in_batches(self, panel: Panel, steps: Mapping[ModelRole, int], known: Known) -> PanelStatus:
+        while True:
+            status = panel.status(known["model"], baseline=known.get("baseline"))
+            if not status.next_samples:
+                return status
+            for role, ref in status.next_samples[:BATCH]:
+                known[role][ref] = float(self.training.right(steps[role])[self.training.places[ref]])
+
+
+def _as_far_as_needed(
+    panel: Panel, model: dict[SampleRef, float], baseline: dict[SampleRef, float]
+) -> dict[SampleRef, float]:
+    """Return the first scores of a baseline, as many as the verdict takes or twice as many."""
+    count = FEW_PAIRS
+    while count < len(baseline):
+        first = {ref: baseline[ref] for ref in panel.order[:count]}
+        if panel.analyze_pairs(model, first).decision is not None:
+            return first
+        count *= 2
+    return baseline
 
 
 class _Evaluator(GateEvaluator):
     """The gates of a run whose panels are known, and whose tests the status of the panel has made."""
 
     def __init__(
-        self, thresholds: Thresholds, measured: Measured, panels: dict[PanelKey, Panel],
+        self, thresholds: Thresholds, measured: Measured, panels: dict[PanelKey, Panel], known: Known,
         made: Mapping[Hypothesis, InterimAnalysis],
     ):  # fmt: skip
-        super().__init__(thresholds, measured)
-        self.panels, self._made = panels, made
+        # Not that of the base class, which builds the panels and collects the scores again.
+        self.thresholds, self.measured, self.panels, self.scores = thresholds, measured, panels, known["model"]
+        self._known, self._made = known, made
+        self._analyses = {}
+
+    def compared_panels(self) -> Iterator[tuple[Panel, dict[SampleRef, float], dict[SampleRef, float]]]:
+        for panel in self.panels.values():
+            yield panel, self.scores, self._known["baseline"]
 
     def analysis(self, panel: Panel, hypothesis: Hypothesis) -> InterimAnalysis:
         return self._made.get(hypothesis) or super().analysis(panel, hypothesis)
@@ -173,21 +227,11 @@ def _step(path: str) -> int:
     return int(Path(path).name.split("-")[1].split(".")[0])
 
 
-def _result(
-    case: Case, refs: Sequence[SampleRef], known: dict[ModelRole, dict[SampleRef, float]], paired: int
-) -> CaseResult:
+def _result(case: Case, refs: Sequence[SampleRef], known: Known, paired: int) -> CaseResult:
     scores = known["model"]
-    outcomes = tuple(_outcome(ref.sample_index, scores[ref]) for ref in refs)
+    outcomes = tuple(OUTCOMES[ref.sample_index, scores[ref]] for ref in refs)
     baseline = tuple(known["baseline"][ref] for ref in refs[:paired])
     return CaseResult(case=case, outcomes=outcomes, seconds=0.0, baseline=baseline)
-
-
-def _outcome(index: int, score: float) -> Outcome:
-    if (index, score) not in OUTCOMES:
-        OUTCOMES[index, score] = Outcome(
-            index=index, score=Score(value=score), generation=GENERATION, references=(), depths=()
-        )
-    return OUTCOMES[index, score]
 
 
 def _document(evaluator: GateEvaluator) -> dict[str, Any]:
@@ -204,7 +248,6 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
                 "id": case.id, "suite": case.suite, "category": case.category, "task": case.task, "length": case.length,
                 "score": result.score and 100 * result.score, "verdict": "pass", "decided_by": "", "error": None,
                 "samples": len(result.outcomes), "planned": case.samples, "group": case.group, "fails": False,
-                "haystacks": len({case.haystack(outcome.index) for outcome in result.outcomes}),
             }
             for case, result in ((result.case, result) for result in results.values())
         ],

@@ -140,17 +140,19 @@ class ClusteredQueue:
 
     def values_of(self, case_ids: Collection[str], means: Floats) -> list[tuple[Floats, Ints]]:
         """Return the values and the haystacks of the first clusters of some cases, for each case that has one."""
-        places: dict[str, list[int]] = {}
-        for place, cluster in enumerate(self.clusters[: means.size]):
-            if cluster[0].case_id in case_ids:
-                places.setdefault(cluster[0].case_id, []).append(place)
         return [
-            (
-                means[chosen] / self._weighted[chosen[0]][0],
-                np.array(self._own_haystacks[case_id][: len(chosen)], dtype=np.intp),
-            )
-            for case_id, chosen in places.items()
+            (means[chosen] / self._weights[case_id], own[: chosen.size])
+            for case_id, (places, own) in self._by_case.items()
+            if case_id in case_ids and (chosen := places[: np.searchsorted(places, means.size)]).size
         ]
+
+    @cached_property
+    def _by_case(self) -> Mapping[str, tuple[Ints, Ints]]:
+        """The places and the haystacks of every case's clusters, in queue order."""
+        return {
+            case_id: (np.flatnonzero(self.strata.stratum == number), np.array(self._own_haystacks[case_id]))
+            for number, case_id in enumerate(self._weights)
+        }
 
     @property
     def case_ids(self) -> Collection[str]:

@@ -30,6 +30,9 @@ TIE_TOLERANCE = 1e-10
 BETS = 24
 # The grid is dense near 0 and 1: a mean near the threshold needs small stakes, a distant one large stakes.
 SHARES = np.sin(np.pi * (2 * np.arange(1, BETS + 1) - 1) / (4 * BETS)) ** 2
+# Bets on differences between two models have larger stakes: where few answers flip, most differences are 0, and a large
+# stake hardly loses. A mean near the limit, which needs small stakes, is mostly decided by all planned samples.
+PAIR_SHARES = ((np.arange(BETS) + 0.5) / BETS) ** 0.6
 # The product of so many factors stays within a float: a factor lies between 1 - max(SHARES) and 1 / TIE_TOLERANCE.
 BLOCK = 16
 # The mean of a stratum starts at the mean over all strata, which counts as so many draws.
@@ -47,13 +50,16 @@ PRIOR_RESULTS = 1
 Floats = NDArray[np.float64]
 
 
-def log_evidence(scores: ArrayLike, mean: ArrayLike, *, population: int | None = None) -> Floats:
+def log_evidence(
+    scores: ArrayLike, mean: ArrayLike, *, population: int | None = None, shares: Floats = SHARES
+) -> Floats:
     """Return the logarithm of the e-process against "the mean is at most `mean`", after every score.
 
     `scores` has shape (..., t), in queue order, from 0 to 1. `mean` is a number or broadcasts against the leading
     dimensions. With a `population`, the scores are drawn without replacement from so many, and the null is about
     their mean. Without one, a score has at most the mean of the null given the scores before it, as independent
-    ones do. The result has the shape of `scores`. It is +inf from the score on that makes the null impossible.
+    ones do. `shares` are those of the largest allowed stake over which the capital is averaged. The result has the
+    shape of `scores`. It is +inf from the score on that makes the null impossible.
 
     For "the mean is at least m", call `log_evidence(1 - x, 1 - m)`.
 
@@ -73,7 +79,7 @@ def log_evidence(scores: ArrayLike, mean: ArrayLike, *, population: int | None =
         remaining_mean = (population * null - (sums - x)) / (population - np.arange(x.shape[-1]))
         impossible = sums > population * (null + TIE_TOLERANCE)
     # The lower bound avoids a division by zero. It can only raise the mean, which lowers the evidence, so it is safe.
-    return np.where(impossible, np.inf, _log_capital(x / np.maximum(remaining_mean, TIE_TOLERANCE) - 1))
+    return np.where(impossible, np.inf, _log_capital(x / np.maximum(remaining_mean, TIE_TOLERANCE) - 1, shares))
 
 
 def checked(values: ArrayLike, minimum: float) -> Floats:
@@ -86,7 +92,7 @@ def checked(values: ArrayLike, minimum: float) -> Floats:
     return array
 
 
-def _log_capital(gains: Floats) -> Floats:
+def _log_capital(gains: Floats, shares: Floats) -> Floats:
     """Return the logarithm of the mean capital over all shares after every bet.
 
     `gains` holds the gain of every bet per unit staked, at least -1. The factors are multiplied in blocks and the
@@ -96,14 +102,16 @@ def _log_capital(gains: Floats) -> Floats:
     blocks = -(-looks // BLOCK)
     padded = np.zeros((*leading, blocks * BLOCK, 1))
     padded[..., :looks, 0] = gains
-    growth = padded.reshape(*leading, blocks, BLOCK, 1) * SHARES
+    growth = padded.reshape(*leading, blocks, BLOCK, 1) * shares
     growth += 1
     for step in range(1, BLOCK):
         growth[..., step, :] *= growth[..., step - 1, :]
     block_logs = np.log(growth[..., -1, :])
     logs_before = block_logs.cumsum(axis=-2) - block_logs
     largest = logs_before.max(axis=-1, keepdims=True)
-    capital: Floats = np.log(np.einsum("...sb,...b->...s", growth, np.exp(logs_before - largest)) / BETS) + largest
+    capital: Floats = (
+        np.log(np.einsum("...sb,...b->...s", growth, np.exp(logs_before - largest)) / shares.size) + largest
+    )
     return capital.reshape(*leading, blocks * BLOCK)[..., :looks]
 
 
@@ -189,7 +197,9 @@ class LevelBets:
     `control_variate` holds predictions of all values of the population that were known before the first draw.
     """
 
-    def __init__(self, values: Floats, strata: Strata, control_variate: Floats | None = None):
+    def __init__(
+        self, values: Floats, strata: Strata, control_variate: Floats | None = None, *, shares: Floats = SHARES
+    ):
         # A mean of at least m is a mean of at most `largest_mean` - m of the distances to the largest values.
         self._values = np.stack([values, strata.largest_values[: values.size] - values])
         # Values are predicted by the means of their strata so far; with a control variate by that too, alone and with
@@ -207,6 +217,7 @@ class LevelBets:
         self._offsets = np.stack([offsets for _, offsets in bets])
         self._population = strata.population
         self._largest_mean = strata.largest_mean
+        self._shares = shares
 
     def log_evidence(self, low: float, high: float) -> Floats:
         """Return the log e-processes against "the mean is at most `low`" and "the mean is at least `high`".
@@ -219,7 +230,7 @@ class LevelBets:
         left = self._population - np.arange(sums.shape[-1])
         expected = (self._population * nulls - (sums - self._values)) / left + self._offsets
         # The lower bound avoids a division by zero; raising what is expected only lowers the evidence.
-        logs = _log_capital(self._payoffs / np.maximum(expected, TIE_TOLERANCE) - 1)
+        logs = _log_capital(self._payoffs / np.maximum(expected, TIE_TOLERANCE) - 1, self._shares)
         impossible = sums > self._population * (nulls + TIE_TOLERANCE)
         return np.where(impossible, np.inf, np.logaddexp.reduce(logs, axis=0) - np.log(len(logs)))
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longctx.plugins.evidence.e_process import Floats, log_evidence
+from longctx.plugins.evidence.e_process import PAIR_SHARES, SHARES, Floats, log_evidence
 from longctx.plugins.evidence.statistics import interval, paired_evidence
 
 Ints = NDArray[np.intp]
@@ -88,7 +88,9 @@ def layers(values: Floats, haystacks: Haystacks) -> list[_Layer]:
     return [_Layer(places=np.flatnonzero(chosen), values=means[chosen]) for chosen in complete]
 
 
-def model_interval(values: Floats, haystacks: Haystacks, *, alpha: float) -> tuple[float, float]:
+def model_interval(
+    values: Floats, haystacks: Haystacks, *, alpha: float, shares: Floats = SHARES
+) -> tuple[float, float]:
     """Return bounds that contain the model's mean at all looks so far with probability 1 - `alpha`.
 
     Scores run from 0 to 1. The bounds are those that every layer allows, and are widened to contain the mean of the
@@ -97,7 +99,7 @@ def model_interval(values: Floats, haystacks: Haystacks, *, alpha: float) -> tup
     if not values.size:
         return 0.0, 1.0
     observed = layers(values, haystacks)
-    bounds = [interval(layer.values, alpha=alpha / len(observed)) for layer in observed]
+    bounds = [interval(layer.values, alpha=alpha / len(observed), shares=shares) for layer in observed]
     mean = math.fsum(values) / values.size
     # The intersection of the bounds, widened to contain the mean.
     return min(mean, max(low for low, _ in bounds)), max(mean, min(high for _, high in bounds))
@@ -105,7 +107,7 @@ def model_interval(values: Floats, haystacks: Haystacks, *, alpha: float) -> tup
 
 def model_paired_interval(differences: Floats, haystacks: Haystacks, *, alpha: float) -> tuple[float, float]:
     """Return the bounds of `model_interval` for the mean of differences from -1 to 1."""
-    low, high = model_interval((differences + 1) / 2, haystacks, alpha=alpha)
+    low, high = model_interval((differences + 1) / 2, haystacks, alpha=alpha, shares=PAIR_SHARES)
     return 2 * low - 1, 2 * high - 1
 
 

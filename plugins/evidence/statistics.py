@@ -15,7 +15,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats, LevelBets, Strata, checked, log_evidence
+from longctx.plugins.evidence.e_process import (
+    PAIR_SHARES,
+    SHARES,
+    TIE_TOLERANCE,
+    Floats,
+    LevelBets,
+    Strata,
+    checked,
+    log_evidence,
+)
 
 # Bisection steps on the unit interval: bounds are exact to a ten-thousandth of a point.
 BISECTIONS = 20
@@ -168,12 +177,13 @@ def paired_evidence(
         values, mean = (early + strata.largest_values[: early.size]) / 2, strata.largest_mean
         if not early.size:
             return values, values
-        non_inferior, inferior = LevelBets(values, strata).log_evidence((mean - drop) / 2, (mean - clear) / 2)
+        bets = LevelBets(values, strata, shares=PAIR_SHARES)
+        non_inferior, inferior = bets.log_evidence((mean - drop) / 2, (mean - clear) / 2)
         return non_inferior, inferior
     x = (checked(differences, -1.0) + 1) / 2
     early = x if population is None else x[: population - 1]
-    non_inferior = log_evidence(early, (1 - drop) / 2, population=population)
-    return non_inferior, log_evidence(1 - early, (1 + clear) / 2, population=population)
+    non_inferior = log_evidence(early, (1 - drop) / 2, population=population, shares=PAIR_SHARES)
+    return non_inferior, log_evidence(1 - early, (1 + clear) / 2, population=population, shares=PAIR_SHARES)
 
 
 def log_evidence_of_drop(differences: ArrayLike, *, clear: float = 0.0) -> float:
@@ -189,7 +199,9 @@ def log_evidence_below(scores: ArrayLike, floor: float, *, population: int | Non
     return _last(log_evidence(1 - checked(scores, 0.0), 1 - floor, population=population))
 
 
-def interval(scores: ArrayLike, *, alpha: float, population: int | None = None) -> tuple[float, float]:
+def interval(
+    scores: ArrayLike, *, alpha: float, population: int | None = None, shares: Floats = SHARES
+) -> tuple[float, float]:
     """Return bounds that contain the mean at all looks so far with probability 1 - `alpha`, alpha/2 on each side.
 
     They enclose the means that no look has refuted (the running intersection of a confidence sequence), and are
@@ -208,23 +220,25 @@ def interval(scores: ArrayLike, *, alpha: float, population: int | None = None) 
     low, high = np.zeros(2), np.array([mean, 1 - mean])
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        refuted = log_evidence(both, middle, population=population).max(axis=-1) >= boundary
+        refuted = log_evidence(both, middle, population=population, shares=shares).max(axis=-1) >= boundary
         low, high = np.where(refuted, middle, low), np.where(refuted, high, middle)
     return min(mean, float(low[0])), max(mean, 1 - float(low[1]))
 
 
-def stratified_interval(values: Floats, strata: Strata, *, alpha: float) -> tuple[float, float]:
+def stratified_interval(
+    values: Floats, strata: Strata, *, alpha: float, shares: Floats = SHARES
+) -> tuple[float, float]:
     """Return the bounds of `interval` for the mean of a finite population, from the first values and the strata of all.
 
     With several strata they rest on the e-processes of `decide_level`, and are widened to contain the mean of the
     strata's means.
     """
     if strata.weights.size == 1 or not values.size:
-        return interval(values, alpha=alpha, population=strata.population)
+        return interval(values, alpha=alpha, population=strata.population, shares=shares)
     mean, boundary = strata.mean(values), _boundary(alpha / 2)
     if values.size == strata.population:
         return mean, mean
-    bets = LevelBets(values, strata)
+    bets = LevelBets(values, strata, shares=shares)
     outer, inner = np.array([0.0, strata.largest_mean]), np.array([mean, mean])
     for _ in range(BISECTIONS):
         middle = (outer + inner) / 2
@@ -239,9 +253,11 @@ def paired_interval(
     """Return the bounds of `interval`, or of `stratified_interval`, for the mean of differences from -1 to 1."""
     if strata is not None:
         x = checked(differences, -1.0)
-        low, high = stratified_interval((x + strata.largest_values[: x.size]) / 2, strata, alpha=alpha)
+        values = (x + strata.largest_values[: x.size]) / 2
+        low, high = stratified_interval(values, strata, alpha=alpha, shares=PAIR_SHARES)
         return 2 * low - strata.largest_mean, 2 * min(high, strata.largest_mean) - strata.largest_mean
-    low, high = interval((checked(differences, -1.0) + 1) / 2, alpha=alpha, population=population)
+    values = (checked(differences, -1.0) + 1) / 2
+    low, high = interval(values, alpha=alpha, population=population, shares=PAIR_SHARES)
     return 2 * low - 1, 2 * high - 1
 
 
