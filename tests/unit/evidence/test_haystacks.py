@@ -50,6 +50,20 @@ def test_a_layer_counts_a_haystack_once_it_has_enough_clusters() -> None:
     assert [layer.values.tolist() for layer in observed] == [[1.0, 0.0, 1.0], [0.5, 1.0, 0.0], [1.0, 0.0]]
 
 
+def test_the_interval_about_the_model_excludes_what_a_verdict_has_refuted() -> None:
+    """As soon as evidence refutes a loss, the interval of the same error is above it, and not before."""
+    random = np.random.default_rng(4)
+    differences = random.choice((-1.0, 0.0, 1.0), 1000, p=(0.02, 0.96, 0.02))
+    # Haystacks of 4 clusters each.
+    haystacks = haystacks_of(random.permutation(1000) // 4)
+    non_inferior, _ = model_paired_evidence(differences, haystacks, drop=0.05, clear=0.0)
+    passed = int((non_inferior >= math.log(100)).argmax()) + 1
+    before, after = (
+        model_paired_interval(differences[:looks], haystacks, alpha=0.02)[0] for looks in (passed - 1, passed)
+    )
+    assert before < -0.05 <= after + 1e-6
+
+
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(1, 4))
 def test_a_standard_error_counts_a_haystack_once(values: list[float], repeats: int) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.plugins.evidence.e_process import log_evidence
-from longctx.plugins.evidence.statistics import Decision, decide_paired, log_evidence_below, log_evidence_of_drop
+from longctx.plugins.evidence.e_process import PAIR_SHARES, SHARES, log_evidence
+from longctx.plugins.evidence.statistics import (
+    Decision,
+    decide_paired,
+    log_evidence_below,
+    log_evidence_of_drop,
+    paired_evidence,
+    paired_interval,
+)
 from tests.helpers.scores import paired_differences
 
 DIFFERENCES = st.lists(st.sampled_from((-1.0, -0.25, 0.0, 0.5, 1.0)), min_size=1, max_size=60)
@@ -36,13 +44,47 @@ def test_a_drop_is_found_and_an_unchanged_model_is_not_blamed() -> None:
         assert equal is None or equal.verdict == "pass"
 
 
-@pytest.mark.parametrize(("mean", "verdict"), [(0.25, "pass"), (-0.5, "fail")])
-def test_a_drop_is_weighed_against_the_drop_and_blame_against_what_is_clear(mean: float, verdict: str) -> None:
-    differences = np.full(500, mean)
-    against = {"pass": log_evidence((differences + 1) / 2, 0.35), "fail": log_evidence((1 - differences) / 2, 0.55)}
-    expected = int((against[verdict] >= math.log(100)).argmax()) + 1
-    decision = decide_paired(differences, drop=0.3, clear=0.1, alpha=0.01, min_observations=1)
-    assert decision == Decision(verdict="pass" if mean > 0 else "fail", stopping_time=expected)
+@pytest.mark.parametrize(
+    ("repeated", "verdict"),
+    [((0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), "pass"), ((-1.0, -1.0, 1.0, 0.0), "fail")],
+)
+def test_a_drop_is_weighed_against_the_drop_and_blame_against_what_is_clear(
+    repeated: tuple[float, ...], verdict: Literal["pass", "fail"]
+) -> None:
+    differences = np.resize(repeated, 500)
+    nulls = {"pass": ((differences + 1) / 2, 0.4), "fail": ((1 - differences) / 2, 0.51)}
+    usual, expected = (
+        int((log_evidence(*nulls[verdict], shares=shares) >= math.log(100)).argmax()) + 1
+        for shares in (SHARES, PAIR_SHARES)
+    )
+    assert usual != expected
+    decision = decide_paired(differences, drop=0.2, clear=0.02, alpha=0.01, min_observations=1)
+    assert decision == Decision(verdict=verdict, stopping_time=expected)
+
+
+def test_larger_stakes_decide_on_fewer_pairs() -> None:
+    """One answer in a hundred differs, or 15 where ten of them are lost."""
+    for lost, level, share in ((0.0, 0.49, 0.01), (0.1, 0.5, 0.15)):
+        pairs: dict[bool, list[int]] = {False: [], True: []}
+        for seed in range(200):
+            values = (1 + paired_differences(share, lost, 3000, seed)) / 2
+            for is_paired, shares in ((False, SHARES), (True, PAIR_SHARES)):
+                logs = log_evidence(1 - values if lost else values, level, shares=shares)
+                pairs[is_paired].append(int((logs >= math.log(100)).argmax()) + 1)
+        assert np.median(pairs[True]) < 0.95 * np.median(pairs[False]), pairs
+
+
+@pytest.mark.parametrize("population", [None, 1300])
+@pytest.mark.parametrize("flips", [0.0, 0.02, 0.05])
+def test_the_interval_excludes_what_a_verdict_has_refuted(population: int | None, flips: float) -> None:
+    """As soon as a pass refutes a loss of 3 points, the interval of the same error is above it, and not before."""
+    differences = paired_differences(flips, 0.0, 1200, 3)
+    non_inferior, _ = paired_evidence(differences, drop=0.03, clear=0.01, population=population)
+    passed = int((non_inferior >= math.log(100)).argmax()) + 1
+    before, after = (
+        paired_interval(differences[:looks], alpha=0.02, population=population)[0] for looks in (passed - 1, passed)
+    )
+    assert before < -0.03 <= after
 
 
 def test_too_few_samples_stay_inconclusive() -> None:

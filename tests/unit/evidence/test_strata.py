@@ -183,3 +183,19 @@ def test_a_paired_interval_at_other_rates_contains_the_mean_and_closes_on_it() -
         assert low - 1e-9 <= differences.mean() <= high + 1e-9
     assert low == pytest.approx(high)
     assert paired_interval([], alpha=0.01, population=100, strata=strata) == pytest.approx((-0.4, 0.4))
+
+
+def test_a_paired_interval_at_other_rates_excludes_what_a_verdict_has_refuted() -> None:
+    """As soon as evidence refutes a loss, the interval of the same error is above it, and not before."""
+    random = np.random.default_rng(2)
+    weights = np.array([1.0, 0.25])
+    strata = Strata(stratum=random.permutation([0] * 200 + [1] * 800), weights=weights, rates=weights)
+    differences = strata.largest_values * random.choice((-1.0, 0.0, 1.0), 1000, p=(0.02, 0.96, 0.02))
+    drop = 0.05 * strata.largest_mean
+    non_inferior, _ = paired_evidence(differences, drop=drop, clear=0.0, population=1000, strata=strata)
+    passed = int((non_inferior >= np.log(100)).argmax()) + 1
+    before, after = (
+        paired_interval(differences[:looks], alpha=0.02, population=1000, strata=strata)[0]
+        for looks in (passed - 1, passed)
+    )
+    assert before < -drop <= after + 1e-6

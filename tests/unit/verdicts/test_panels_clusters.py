@@ -159,3 +159,21 @@ def test_the_means_end_with_the_first_unfinished_cluster(
         clusters = panel.cases[cluster[0].case_id].samples // len(cluster)
         expected.append(smallest / clusters * np.mean([scores[ref] for ref in cluster]))
     assert queue.weighted_means(scores, stop, start=start) == pytest.approx(np.array(expected))
+
+
+@quickly
+@given(SIZES, st.integers(0, 100))
+def test_the_first_values_of_cases_are_those_of_their_own_clusters(sizes: list[tuple[int, int]], clusters: int) -> None:
+    panel = panel_of(sizes)
+    queue = panel.queue(panel.cases)
+    clusters = min(clusters, len(queue.clusters))
+    scores = {ref: (ref.sample_index + 1) / 200 for ref in panel.order}
+    chosen = sorted(panel.cases)[::2]
+    expected: dict[str, list[float]] = {}
+    for cluster in queue.clusters[:clusters]:
+        if cluster[0].case_id in chosen:
+            mean = float(np.mean([scores[ref] for ref in cluster]))
+            expected.setdefault(cluster[0].case_id, []).append(mean)
+    found = queue.values_of(chosen, queue.weighted_means(scores, clusters))
+    assert [own.size for _, own in found] == [values.size for values, _ in found]
+    assert [values.tolist() for values, _ in found] == [pytest.approx(values) for values in expected.values()]
