@@ -194,7 +194,8 @@ class LevelBets:
     e-process for any rates and any predictions. They only decide how much the payoffs vary, which is little if a
     predicts v. An average of e-processes with several predictions is an e-process too.
 
-    `control_variate` holds predictions of all values of the population that were known before the first draw.
+    `control_variate` holds predictions of all values of the population that were known before the first draw, `shares`
+    those of the largest allowed stake, as for `log_evidence`.
     """
 
     def __init__(
