@@ -31,8 +31,8 @@ BETS = 24
 # The grid is dense near 0 and 1: a mean near the threshold needs small stakes, a distant one large stakes.
 SHARES = np.sin(np.pi * (2 * np.arange(1, BETS + 1) - 1) / (4 * BETS)) ** 2
 # Bets on differences between two models have larger stakes: where few answers flip, most differences are 0, and a large
-# stake hardly loses. A mean near the limit, which needs small stakes, is mostly decided by all planned samples.
-PAIR_SHARES = ((np.arange(BETS) + 0.5) / BETS) ** 0.6
+# stake hardly loses. The three small ones are for thousands of pairs of which many differ.
+PAIR_SHARES = np.append([0.01, 0.035, 0.08], np.sqrt((np.arange(BETS) + 0.5) / BETS))
 # The product of so many factors stays within a float: a factor lies between 1 - max(SHARES) and 1 / TIE_TOLERANCE.
 BLOCK = 16
 # The mean of a stratum starts at the mean over all strata, which counts as so many draws.
