@@ -55,7 +55,7 @@ def test_the_interval_about_the_model_excludes_what_a_verdict_has_refuted() -> N
     random = np.random.default_rng(4)
     differences = random.choice((-1.0, 0.0, 1.0), 1000, p=(0.02, 0.96, 0.02))
     # Haystacks of 4 clusters each.
-    haystacks = haystacks_of(random.permutation(1000) // 4)
+    haystacks = haystacks_of((random.permutation(1000) // 4).tolist())
     non_inferior, _ = model_paired_evidence(differences, haystacks, drop=0.05, clear=0.0)
     passed = int((non_inferior >= math.log(100)).argmax()) + 1
     before, after = (
