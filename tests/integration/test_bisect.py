@@ -31,7 +31,7 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     assert run_search(chain, monkeypatch) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "16 checkpoints from step-0 (good) to step-15 (bad)"
-    ends = f"endpoints  {CASE.id}: 94.9 to 69.2, -25.6 [-50.4, -0.9] over 39 pairs"
+    ends = f"endpoints  {CASE.id}: 94.9 to 69.2, -25.6 [-50.6, -1.0] over 39 pairs"
     assert lines[1] == ends
     assert "first bad step 9 (last good 8), 99.9 %" in lines
     assert any(line.startswith("between them -") and line.endswith("of -25.6 between the endpoints") for line in lines)
