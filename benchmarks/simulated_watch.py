@@ -106,7 +106,8 @@ class SimulatedSuite:
     """Stand in for pytest: answer the samples that the panels ask for, and evaluate them.
 
     `samples` of each task are planned, unless a run asks for more. With `verdicts_only` they are all answered at once,
-    those of a baseline in two parts, which changes no verdict, because these rest on the start of the queue alone.
+    those of a baseline as far as the comparison needs them. That changes no verdict, because verdicts rest on the start
+    of the queue alone.
     """
 
     def __init__(self, training: SimulatedRun, thresholds: Thresholds, *, samples: int, verdicts_only: bool):
