@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models
+from torch import Tensor
 from transformers import MixtralConfig
 
 from longctx.fixtures.checkpoints import checkpoint
@@ -139,6 +140,32 @@ def test_experts_that_rows_share_rule_batches_out(tmp_path: Path) -> None:
     """The shapes in which experts compute depend on the tokens of all rows."""
     config = MixtralConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1)
     assert engine_of(save_model(config, tmp_path / "c"), batch_size=4).facts.batch_size == 1
+
+
+@pytest.mark.parametrize("wrong", ["all places", "first key", "last place", "longest row"])
+def test_rows_with_another_mask_or_other_positions_rule_batches_out(
+    wrong: str, saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extend = prefill.CachedForward.extend
+
+    def extend_wrongly(
+        self: prefill.CachedForward, cache: Any, ids: Tensor, *, mask: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        if mask is not None and positions is not None:
+            if wrong == "all places":
+                mask = torch.ones_like(mask)
+            elif wrong == "first key":
+                mask = mask * (torch.arange(mask.shape[1]) > 0)
+            elif wrong == "last place":
+                positions = torch.full_like(positions, mask.shape[1] - 1)
+            else:
+                positions = torch.full_like(positions, int(positions.max()))
+        return extend(self, cache, ids, mask=mask, positions=positions)
+
+    assert engine_of(saved("llama"), batch_size=4).facts.batch_size == 4
+    monkeypatch.setattr(prefill.CachedForward, "extend", extend_wrongly)
+    assert engine_of(saved("llama"), batch_size=4).facts.batch_size == 1
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "longrope"])
