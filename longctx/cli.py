@@ -78,6 +78,8 @@ COMMANDS = {
     ),
 }
 ALIASES = {"calibrate": "thresholds"}
+REMOVED: dict[str, str] = {}
+"""What to use instead of a command that earlier versions had; the sentence begins with a verb."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_line(line)
         return 0
     command = COMMANDS.get(ALIASES.get(words[0], words[0]))
+    if words[0] in REMOVED:
+        return report_wrong_use(f"longctx {words[0]}: gone; {REMOVED[words[0]]}")
     if command is None:
         return report_wrong_use(f"unknown command {words[0]!r}; {known_names(words[0], COMMANDS)}")
     try:

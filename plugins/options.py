@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import one_line
 from longctx.fixtures.tasks import SUITES
 from longctx.plugins.config.invocation import Invocation
-from longctx.plugins.config.options import SUITE_OPTIONS, declare
+from longctx.plugins.config.options import SUITE_OPTIONS, declare, removed_flags, removed_option
 from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
 from longctx.plugins.config.run import Run
 from longctx.plugins.stash import PLANNED_WORKERS, RUN
@@ -21,13 +22,19 @@ from longctx.plugins.thresholds.records import shares_as_scores
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options of the suite, those of all its plugins."""
-    declare(parser.getgroup("longctx", "long-context evaluation").addoption, SUITE_OPTIONS)
+    """Declare the options of the suite, those of all its plugins, and those of earlier versions."""
+    group = parser.getgroup("longctx", "long-context evaluation")
+    declare(group.addoption, SUITE_OPTIONS)
+    for flag in removed_flags():
+        group.addoption(flag, dest=flag, nargs="?", const="", help=SUPPRESS)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Read the run from the command line; a worker receives it from the controller."""
+    for flag in removed_flags():
+        if getattr(config.option, flag, None) is not None:
+            raise usage_error(removed_option(flag))
     if hasattr(config, "workerinput") or not _collects_cases(config):
         return
     option = config.option

@@ -23,7 +23,8 @@ from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible, visible_data, visible_line
 from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.models import load_formatter
-from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, Option
+from longctx.plugins.config.option import PATHS, Option
+from longctx.plugins.config.options import REPORT_OPTIONS
 from longctx.plugins.config.servers import notes_after_run
 from longctx.plugins.options import usage_error
 from longctx.plugins.report.document import document

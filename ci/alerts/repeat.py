@@ -11,7 +11,8 @@ from pathlib import Path
 from longctx.ci.alerts.log import Alert
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute
-from longctx.plugins.config.options import PATHS, RUN_OPTIONS, declare
+from longctx.plugins.config.option import PATHS
+from longctx.plugins.config.options import RUN_OPTIONS, declare
 
 # What a repetition sets itself, or does not write.
 OWN = ("--lengths", "--tensorboard", "--wandb", "-k", "-m")

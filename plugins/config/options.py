@@ -7,211 +7,27 @@ nor torch, because pytest loads it before it knows its root directory.
 
 from __future__ import annotations
 
-import errno
 import math
-import os
-import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from longctx.fixtures.cli import CommandParser
 from longctx.fixtures.dtypes import SELECTABLE
-from longctx.fixtures.shown_text import known_names
-
-Kind = Literal[
-    "text", "served name", "flag", "choice", "whole number", "number", "path", "perhaps path", "file", "folder",
-]  # fmt: skip
-"""The type of a value. A `served name` is a text that may look like a path. A `perhaps path` is a path if the file
-exists, and else a name. A `file` and a `folder` are what a run writes."""
-
-Declarer = Literal["suite", "pytest", "command", "watch", "bisect"]
-"""Who declares an option: the suite, pytest itself, every command that reads `longctx.toml`, a watch or a bisection."""
-
-Caller = Literal["run", "plan", "preflight", "watch", "bisect", "measure", "in memory"]
-"""Who uses an option: the commands that read `longctx.toml`, and `longctx.measure` of a path or a model in memory."""
-
-Section = Literal["", "What is measured", "How prompts are made and scored", "How the model runs", "What is written"]
-"""A heading of docs/options.md."""
-
-WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
-PATHS: Collection[Kind] = ("path", "perhaps path", "file", "folder")
+from longctx.plugins.config.option import PATHS, Caller, Declarer, Option, OptionRefusal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OptionRefusal:
-    """Why a command does not take an option for the runs that it starts."""
-
-    reason: str
-    remedy: str
-    """What is used instead."""
+def _set_by_watch(remedy: str) -> OptionRefusal:
+    return OptionRefusal(reason="a watch sets it for every checkpoint", remedy=remedy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """An option of the command line."""
-
-    flag: str
-    """Its name, with dashes."""
-    kind: Kind
-    help: str
-    """The line of `--help`, without the default."""
-    metavar: str | None = None
-    default: Any = None
-    shown_default: str = ""
-    """The default as help texts and the page of options show it; may be empty."""
-    declarer: Declarer = "suite"
-    choices: tuple[str, ...] = ()
-    added_choices: Callable[[], Collection[str]] = tuple
-    """Returns the choices that only a registry knows, which takes long to import; called for all other texts."""
-    minimum: int = 0
-    """The least whole number."""
-    is_valid: Callable[[float], bool] = math.isfinite
-    """Accepts the numbers that can be used."""
-    pattern: str = ""
-    """A regular expression of the texts that can be used; empty if any can."""
-    accepted: str = ""
-    """The values that can be used, in words, for an error line; may be empty."""
-    is_list: bool = False
-    """True if the value is a list with commas."""
-    repeats: bool = False
-    """True if the option may be given several times."""
-    takes_words: bool = False
-    """True if the option may have several words as its value."""
-    is_required: bool = False
-    is_alternative: bool = False
-    """True if only one of a command's options with this mark can be given."""
-    engine: Literal["", "hf", "openai"] = ""
-    """The only engine for which it has a meaning; empty if it has one for both."""
-    key: str | None = ""
-    """Its key in longctx.toml; empty for the name without dashes, None if it has none."""
-    table: Literal["", "reports", "watch", "bisect"] = ""
-    """The table of longctx.toml that has the key; empty for the top."""
-    watch: _OptionRefusal | None = None
-    """None if a watch passes the option on to its runs or reads it."""
-    bisect: _OptionRefusal | None = None
-    measure: _OptionRefusal | None = None
-    in_memory: _OptionRefusal | None = None
-    """Why `longctx.measure` of a model in memory has no use for an option that it has for a path."""
-    writes: Literal["", "report", "shown report", "answers", "scores"] = ""
-    """What a file or folder gets: the report as data, the report with all texts visible, answers, or curves."""
-    section: Section = ""
-    page: str = ""
-    """Its meaning in docs/options.md, in Markdown; empty for the line of `--help`."""
-
-    @property
-    def name(self) -> str:
-        """The name without dashes."""
-        return self.flag.lstrip("-")
-
-    @property
-    def attribute(self) -> str:
-        """The attribute of parsed arguments."""
-        return self.name.replace("-", "_")
-
-    @property
-    def place(self) -> str:
-        """The key in longctx.toml, with its table, for a message; the name without a key."""
-        return f"[{self.table}] {self.file_key}" if self.table else self.file_key
-
-    @property
-    def file_key(self) -> str:
-        """The key in its table; the name for an option without one."""
-        return self.key or self.name
-
-    @property
-    def is_report(self) -> bool:
-        """True for what a run writes besides its terminal and its journal."""
-        return self.table == "reports"
-
-    def refused_by(self, caller: Caller) -> _OptionRefusal | None:
-        """Return why a command does not take the option for its runs; None if it does."""
-        if caller in ("plan", "preflight"):
-            nothing = "nothing is measured"
-            return _OptionRefusal(reason=nothing, remedy=nothing) if self.is_report else None
-        refusals = {
-            "watch": self.watch, "bisect": self.bisect, "measure": self.measure,
-            "in memory": self.measure or self.in_memory,
-        }  # fmt: skip
-        return refusals.get(caller)
-
-    def problem(self, value: object) -> str:
-        """Return what is wrong with a value, to stand after the option's name; empty if a run may use it."""
-        text, accepted, choices = str(value), self.accepted, dict.fromkeys(self.choices)
-        match self.kind:
-            case "choice":
-                choices = choices if text in choices else dict.fromkeys((*choices, *self.added_choices()))
-                is_good, accepted = text in choices, ""
-            case "whole number":
-                is_good = bool(WHOLE_NUMBER.fullmatch(text)) and int(text) >= self.minimum and self.is_valid(int(text))
-                accepted = accepted or f"a whole number of at least {self.minimum}"
-            case "number":
-                try:
-                    is_good = self.is_valid(float(text))
-                except ValueError:
-                    is_good = False
-            case "path" | "perhaps path":
-                parts = text.split(",") if self.is_list else [text]
-                impossible = [part for part in parts if _is_impossible(part)]
-                if impossible:
-                    return (
-                        f"no file can have the name {impossible[0][:40]!r}..., which is too long or holds a NUL; "
-                        "give a path that the file system can hold"
-                    )
-                return ""
-            case _:
-                is_good = not self.pattern or bool(re.fullmatch(self.pattern, text))
-        if is_good:
-            return ""
-        return (
-            f"{value!r}; give {accepted}"
-            if accepted
-            else f"unknown {value!r}; {known_names(text, choices, words='use one of')}"
-        )
-
-    @property
-    def help_line(self) -> str:
-        """The line of `--help`."""
-        return f"{self.help} (default: {self.shown_default})" if self.shown_default else self.help
-
-    @property
-    def declaration(self) -> dict[str, Any]:
-        """The keyword arguments that declare the option to argparse or pytest.
-
-        The values of the suite's options stay texts, because the suite words the errors about them.
-        """
-        attributes: dict[str, Any] = {"help": self.help_line}
-        if self.kind == "flag":
-            return attributes | {"action": "store_true"}
-        if self.metavar is not None:
-            attributes["metavar"] = self.metavar
-        if self.default is not None:
-            attributes["default"] = self.default
-        if self.repeats:
-            attributes["action"] = "append"
-        if self.declarer in ("watch", "bisect"):
-            # Words are patterns of paths, which a Path would not keep as they are.
-            path_type = str if self.takes_words else Path
-            types: Mapping[str, type] = {"whole number": int, "number": float, "path": path_type}
-            attributes |= {"type": types[self.kind]} if self.kind in types else {}
-            attributes |= {"choices": self.choices} if self.choices else {}
-            attributes |= {"nargs": "+"} if self.takes_words else {}
-            attributes |= {"required": True} if self.is_required else {}
-        return attributes
+def _not_in_a_search(remedy: str) -> OptionRefusal:
+    return OptionRefusal(reason="not for the runs of a search", remedy=remedy)
 
 
-def _set_by_watch(remedy: str) -> _OptionRefusal:
-    return _OptionRefusal(reason="a watch sets it for every checkpoint", remedy=remedy)
-
-
-def _not_in_a_search(remedy: str) -> _OptionRefusal:
-    return _OptionRefusal(reason="not for the runs of a search", remedy=remedy)
-
-
-def _not_in_python(remedy: str) -> _OptionRefusal:
-    return _OptionRefusal(reason="has no meaning in longctx.measure", remedy=remedy)
+def _not_in_python(remedy: str) -> OptionRefusal:
+    return OptionRefusal(reason="has no meaning in longctx.measure", remedy=remedy)
 
 
 def _execution_options(command: Literal["watch", "bisect"], parallel: str) -> tuple[Option, Option]:
@@ -245,12 +61,12 @@ def _added_engines() -> Collection[str]:
 _ENDPOINTS = _not_in_a_search("use --good, --bad and --checkpoints")
 _RESULTS = _not_in_a_search("its results are in --out")
 _OUT = _set_by_watch("use --out")
-_ONE = _OptionRefusal(
+_ONE = OptionRefusal(
     reason="every checkpoint would overwrite it",
     remedy="and write it for one checkpoint with longctx run, which finds the answers in the journal",
 )
 _RUN = _not_in_python("use longctx run")
-_LOADED = _OptionRefusal(
+_LOADED = OptionRefusal(
     reason="has no meaning in longctx.measure of a model in memory",
     remedy="the model is used as it is; change it before",
 )
@@ -518,6 +334,12 @@ OPTIONS: tuple[Option, ...] = (
 )
 # fmt: on
 
+REMOVED: dict[str, str] = {}
+"""What to use instead of a flag ("--flag"), or of a key of longctx.toml that is no flag's name ("key").
+
+Each sentence begins with a verb: "use --other". For one value of an option see `Option.removed_values`.
+"""
+
 # Other names that pytest has for its options.
 _ALIASES = {"--junit-xml": "--junitxml", "--numprocesses": "-n"}
 
@@ -570,22 +392,24 @@ def check_own_values(arguments: Any, command: Literal["watch", "bisect"]) -> Non
             raise ValueError(f"{option.flag}: {problem}")
 
 
+def removed_flags() -> tuple[str, ...]:
+    """Return the flags that earlier versions had."""
+    return tuple(name for name in REMOVED if name.startswith("-"))
+
+
+def removed_option(name: str) -> str:
+    """Return one line about a flag or a key of longctx.toml that earlier versions had; empty for any other."""
+    instead = REMOVED.get(name) or REMOVED.get(f"--{name}")
+    return f"{name}: gone; {instead}" if instead else ""
+
+
 def refused_option(words: Iterable[str], caller: Caller) -> str:
     """Return one line about the first option of a command line that a command does not pass on; empty without one."""
     for word in words:
         name = word.partition("=")[0]
+        if name.startswith("-") and (gone := removed_option(name)):
+            return gone
         option = RUN_OPTIONS.get(_ALIASES.get(name, name))
         if option is not None and (refusal := option.refused_by(caller)):
             return f"{name}: {refusal.reason}; leave it out, {refusal.remedy}"
     return ""
-
-
-def _is_impossible(path: str) -> bool:
-    """Return True if the operating system rejects the path itself, so that every look at it would raise an error."""
-    try:
-        os.lstat(path)
-    except ValueError:
-        return True
-    except OSError as error:
-        return error.errno == errno.ENAMETOOLONG
-    return False

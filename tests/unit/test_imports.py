@@ -52,7 +52,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.verdicts": ("plugins.evidence", "plugins.thresholds"),
     # The table of options, from which every command takes them, and the command line that starts a run.
     # Its lists of suites and engines come from their registries, once a value is neither.
-    "plugins.config.options": ("fixtures.engines", "fixtures.tasks"),
+    "plugins.config.option": (),
+    "plugins.config.options": ("fixtures.engines", "fixtures.tasks", "plugins.config.option"),
     "plugins.config.invocation": ("plugins.config.options",),
     # The one place where options, files and checkpoints become values; all below take them from here.
     "plugins.config": ("fixtures", "plugins.evidence", "plugins.journal", "plugins.thresholds", "plugins.verdicts"),
@@ -79,7 +80,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "longctx": ("fixtures", "plugins", "ci"),
     # Drives pytest as a process of its own; reads what that wrote.
     "ci": ("fixtures.checkpoints", "fixtures.diagnosis", "fixtures.tasks", "fixtures.tokenization",
-        "plugins.config.invocation", "plugins.config.options",
+        "plugins.config.invocation", "plugins.config.option", "plugins.config.options",
         "plugins.journal", "plugins.report", "plugins.thresholds", "plugins.verdicts"),
 }  # fmt: skip
 # Only these rooms may import these packages. Of the network: the command that downloads data, which no run starts, and

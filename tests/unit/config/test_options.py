@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from longctx.ci.watch.__main__ import _parse as parse_watch
 from longctx.fixtures.engines import ENGINES
 from longctx.fixtures.tasks import SUITES
 from longctx.measurement import _arguments as parse_keywords
-from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, Caller, Option, declared_by
+from longctx.plugins.config.option import Caller, Option
+from longctx.plugins.config.options import OPTIONS, REMOVED, RUN_OPTIONS, declared_by
 from longctx.plugins.thresholds.records import SHIPPED
 from tests.helpers.paths import REPOSITORY
 
@@ -156,3 +158,49 @@ def test_the_table_is_imported_at_once_and_without_pytest_or_torch() -> None:
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert ended.stdout.strip() == ""
     assert time.monotonic() - started < 5
+
+
+GONE = {"--loops": "use --full", "pause": "use every"}
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, instead in GONE.items():
+        monkeypatch.setitem(REMOVED, name, instead)
+
+
+@pytest.mark.usefixtures("gone")
+@pytest.mark.parametrize("words", [["--loops", "3"], ["--loops=3"]])
+def test_an_option_of_earlier_versions_names_what_to_use_instead(words: list[str], folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"^--loops: gone; use --full$"):
+        parse_watch(["runs", *words])
+    with pytest.raises(ValueError, match=r"^--loops: gone; use --full$"):
+        parse_bisect(["--good", str(folder), "--bad", str(folder), *words])
+    with pytest.raises(TypeError, match=r"^loops: gone; use --full$"):
+        parse_keywords("model", {"loops": 3}, in_memory=False)
+
+
+@pytest.mark.usefixtures("gone")
+@pytest.mark.parametrize(("key", "instead"), [("loops", "use --full"), ("pause", "use every")])
+def test_a_key_of_earlier_versions_names_what_to_use_instead(key: str, instead: str, tmp_path: Path) -> None:
+    file = tmp_path / "longctx.toml"
+    file.write_text(f"{key} = 3\n", encoding="utf-8")
+    with pytest.raises(RunFileError, match=f"longctx.toml: {key}: gone; {instead}$"):
+        run_options(read_run_file(file))
+
+
+def test_a_value_of_earlier_versions_names_what_to_use_instead() -> None:
+    option = replace(RUN_OPTIONS["--attention"], removed_values={"blocked": "use auto"})
+    assert (option.problem("blocked"), option.problem("eager")) == ("'blocked' is gone; use auto", "")
+
+
+@pytest.mark.parametrize("words", [["--loops", "3"], ["--loops=3"], ["--loops"]])
+def test_pytest_names_what_to_use_instead_of_an_option_of_earlier_versions(words: list[str]) -> None:
+    script = (
+        "import sys, pytest; from longctx.plugins.config.options import REMOVED; REMOVED['--loops'] = 'use --full'; "
+        "sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, *words, "tests_longctx"], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert (ended.returncode, ended.stderr) == (4, "ERROR: --loops: gone; use --full\n\n")

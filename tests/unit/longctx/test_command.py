@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from longctx.cli import COMMANDS, main
+from longctx.cli import COMMANDS, REMOVED, main
 from longctx.completion import FILE, options_by_command, script
 from longctx.fixtures.tasks import TASKS
 from longctx.tasks import COLUMNS, aligned, fitting
@@ -48,6 +48,14 @@ def test_the_version_needs_no_module_that_is_slow_to_import() -> None:
 def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bisct"]) == 4
     assert capsys.readouterr().err == "error: unknown command 'bisct'; did you mean 'bisect'?\n"
+
+
+def test_a_command_of_earlier_versions_names_what_to_use_instead(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(REMOVED, "measure", "use longctx run")
+    assert main(["measure", "--model", "x"]) == 4
+    assert capsys.readouterr().err == "error: longctx measure: gone; use longctx run\n"
 
 
 def test_light_commands_import_nothing_large() -> None:
