@@ -9,7 +9,6 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,10 +21,8 @@ from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible, visible_data, visible_line
 from longctx.plugins.config.invocation import typed_command
-from longctx.plugins.config.models import load_formatter
 from longctx.plugins.config.option import PATHS, Option
 from longctx.plugins.config.options import REPORT_OPTIONS
-from longctx.plugins.config.servers import notes_after_run
 from longctx.plugins.options import usage_error
 from longctx.plugins.report.document import document
 from longctx.plugins.report.formats import COLUMNS
@@ -96,10 +93,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     # A user name and a password in an address are left out.
     command = re.sub(r"(?<=://)[^/@\s]+@", "", command)
     run, evaluation, facts = config.stash[RUN], config.stash[EVALUATION], controller.facts
-    if facts is not None and run.endpoint is not None and session.exitstatus != pytest.ExitCode.INTERRUPTED:
-        formatter = load_formatter(run.options, run.options.model_path, run.endpoint)
-        notes = notes_after_run(run, formatter, tuple(evaluation.measured.results.values()))
-        facts = replace(facts, notes=(*facts.notes, *notes))
     summary = RunSummary(
         run=run,
         evaluation=evaluation,

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,23 +14,14 @@ from uuid import uuid4
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.generation_config import decoding_settings
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.canaries import (
-    MOST_ENDLESS_TOKENS,
-    PENALTIES,
-    MakePrompt,
-    choice_notes,
-    first_answers,
-    limit_note,
-    stop_note,
-)
+from longctx.fixtures.engines.openai.canaries import ANSWER_TOKENS, TEXTS, first_answers
 from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
-from longctx.fixtures.engines.openai.whole_prompts import PROMPT_IDS, UNCACHED, reading_note
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
-from longctx.fixtures.records import CaseResult, Options, Prompt
+from longctx.fixtures.records import Options
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
@@ -43,12 +31,6 @@ from longctx.plugins.config.run import Run
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
-# How many characters are looked into: a stop string stands before or behind the end of an answer that it cuts.
-MOST_STOPS = 2
-# A run of fewer prompts of its longest length does without the long prompts with known answers, which cost one or more,
-# and so does one with fewer wrong answers: prompts that are not read whole cost more points.
-LONG_CANARY_SHARE = 10
-LEAST_WRONG_SHARE = 0.05
 
 
 def is_served(options: Options | Namespace) -> bool:
@@ -223,57 +205,11 @@ def with_canaries(run: Run, formatter: PromptFormatter) -> Run:
 
     Raises EngineError for a server whose model cannot be seen.
     """
+    from longctx.fixtures.engines.openai.engine import load_server_engine
+
     endpoint = run.endpoint
     if endpoint is None or not run.measurable or not TimeBudget(run.deadline).seconds_left:
         return run
-    with _asking(run, endpoint, formatter) as (ask, make_prompt):
-        canaries, notes = first_answers(ask, make_prompt, endpoint.url)
-    return replace(run, canaries=canaries, endpoint=replace(endpoint, notes=(*endpoint.notes, *notes)))
-
-
-def notes_after_run(run: Run, formatter: PromptFormatter, results: Sequence[CaseResult]) -> tuple[str, ...]:
-    """Return notes on what the server of a run may have done to its wrong answers; none if all answers are right.
-
-    Right answers show that a server limits no answer, and reads the parts of prompts on which they rest.
-    """
-    endpoint = run.endpoint
-    answers = [(result.case.length, outcome) for result in results for outcome in result.outcomes]
-    wrong = [outcome for _, outcome in answers if outcome.score.value < 1]
-    if endpoint is None or not run.canaries or not wrong or any(result.error for result in results):
-        return ()
-    longest = max(length for length, _ in answers)
-    depths = [
-        depth
-        for length, outcome in answers
-        if length == longest and outcome.score.value == 1
-        for depth in outcome.depths
-    ]
-    is_found = any(depth < 1 / 3 for depth in depths) and any(1 / 3 <= depth < 2 / 3 for depth in depths)
-    cut_at = Counter(character for outcome in wrong for character in outcome.cut_between or ())
-    sizes = [outcome.generation.prompt_tokens for _, outcome in answers]
-    is_large = sum(sizes) >= LONG_CANARY_SHARE * max(sizes)
-    wishes = dict(UNCACHED) | dict(PROMPT_IDS) if endpoint.counting.exact else UNCACHED
-    most_tokens = min(MOST_ENDLESS_TOKENS, max(case.generation_tokens for case in run.measurable))
-    is_looked_into = is_large and len(wrong) >= LEAST_WRONG_SHARE * len(answers)
-    with _asking(run, endpoint, formatter) as (ask, make_prompt):
-        choices = choice_notes(
-            ask, partial(ask, penalties=PENALTIES), make_prompt, run.canaries,
-            continues=endpoint.prefix == "continued", length=longest if is_looked_into else 0,
-        )  # fmt: skip
-        limited = limit_note(ask, make_prompt, most_tokens)
-        stopped = [stop_note(ask, make_prompt, character) for character, _ in cut_at.most_common(MOST_STOPS)]
-        ask_whole, ask_for_ids = (partial(ask, wishes=fields) for fields in (UNCACHED, wishes))
-        unread = (
-            reading_note(ask_whole, ask_for_ids, make_prompt, longest, is_found=is_found) if is_looked_into else None
-        )
-    return tuple(filter(None, (*choices, limited, *stopped, unread)))
-
-
-@contextmanager
-def _asking(run: Run, endpoint: Endpoint, formatter: PromptFormatter) -> Iterator[tuple[Any, MakePrompt]]:
-    """Yield the functions that ask a run's server and make the prompts for it."""
-    from longctx.fixtures.engines.openai.engine import load_server_engine
-
     tokenizer: Any = formatter.tokenizer
     engine = load_server_engine(
         run.checkpoint,
@@ -282,16 +218,12 @@ def _asking(run: Run, endpoint: Endpoint, formatter: PromptFormatter) -> Iterato
         timeout_seconds=run.options.request_timeout,
         deadline=run.deadline,
     )
-
-    def make_prompt(text: str, beginning: str, tokens: int) -> Prompt:
-        # A space at the end of a text would be a token that few texts have there.
-        separator = " " if beginning else ""
-        return formatter.prompt(text, beginning, generation_tokens=tokens, separator=separator)
-
+    prompts = [formatter.prompt(text, "", generation_tokens=ANSWER_TOKENS, separator="") for text in TEXTS]
     try:
-        yield engine.ask_canary, make_prompt
+        canaries, notes = first_answers(engine.ask_canary, prompts, endpoint.url)
     finally:
         engine.close()
+    return replace(run, canaries=canaries, endpoint=replace(endpoint, notes=(*endpoint.notes, *notes)))
 
 
 def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:

@@ -18,7 +18,6 @@ from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, Jour
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
-from longctx.plugins.verdicts.mixed_answers import mixed_up_cases
 from longctx.plugins.verdicts.panels import ModelRole, Panel
 
 Executions = Mapping[str, Mapping[str, str]]
@@ -201,9 +200,6 @@ def read_measured(
                 panel_state = _open_panel_state(run, selected, executions)
             _refresh_until_visible(panel_state, reports)
             results |= {result.case.id: result for result in _results(panel_state, reports)}
-            if executions["model"].get("engine") == "openai":
-                mixed_up = mixed_up_cases(result for result in results.values() if result.error is None)
-                results |= {case: _failed(results[case].case, error) for case, error in mixed_up.items()}
             control_variate = panel_state.control_variate()
             repeated = panel_state.repeated_answers()
             # A run that only reads answers has none, whatever its journals hold.

@@ -21,7 +21,6 @@ from tokenizers import Tokenizer
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import ENGINES, Engine
 from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
-from longctx.fixtures.engines.openai.whole_prompts import VALUE
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
@@ -78,7 +77,7 @@ class GuessingServer:
         prompt = request.prompt
         if not isinstance(prompt, str):
             return in_json({"error": "prompt must be a string"}, status=400)
-        is_sample = len(prompt) > MAX_PROBE_CHARACTERS and VALUE not in prompt
+        is_sample = len(prompt) > MAX_PROBE_CHARACTERS
         numbers = re.findall(r"\d{7}", prompt) if is_sample else []
         if numbers:
             self.tries[prompt] += 1

@@ -37,8 +37,8 @@ FAKE = REPOSITORY / "tests" / "helpers" / "fake_server.py"
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
 START_SECONDS = 300
 SAMPLES, LENGTH = 2, 512
-# The requests of the probe and of the canaries before a run that is too small for the long one.
-BEFORE_THE_RUN = 10
+# The requests of the probe and of the canaries.
+BEFORE_THE_RUN = 7
 # The server's child ignores SIGTERM, so the grace period has to be short.
 BRIEF = """
 from longctx.fixtures.engines.openai.server_process import ServerProcess
