@@ -16,7 +16,7 @@ import pytest
 from longctx.fixtures.cases import max_case_tokens
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.memory.fit import GIB, estimated_memory, gpu_memory_bytes
-from longctx.fixtures.records import PHASES, Case
+from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.config.materials import judge_cost
@@ -182,9 +182,8 @@ def _expected_tokens(run: Run, cases: Sequence[Case]) -> dict[int, int] | None:
         key = case.length, case.family
         panels[key] = panels.get(key, 0) + len(case.planned)
     expected: dict[int, int] = {}
-    for (length, family), planned in sorted(panels.items()):
-        samples = planned if family == PHASES else min(planned, MEDIAN_SAMPLES)
-        expected[length] = expected.get(length, 0) + samples * length
+    for (length, _), planned in sorted(panels.items()):
+        expected[length] = expected.get(length, 0) + min(planned, MEDIAN_SAMPLES) * length
     return expected
 
 

@@ -5,7 +5,7 @@ Some answers on published texts are scored by a judge on a server, or by a local
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,11 +69,8 @@ def load_run_corpora(options: Options) -> Corpora:
     return with_prepared(corpora, options.samples_from, [name for name in TASKS if TASKS[name].suite == RULER_SUITE])
 
 
-def load_materials(options: Options, sweeps: Collection[str] = ()) -> Materials:
-    """Return the materials that the options name, with these phase sweeps.
-
-    Raises CorpusError, PromptsError, JudgeError or CheckpointError.
-    """
+def load_materials(options: Options) -> Materials:
+    """Return the materials that the options name; raise CorpusError, PromptsError, JudgeError or CheckpointError."""
     return Materials(
         tasks=load_tasks(
             options.prompts,
@@ -82,7 +79,6 @@ def load_materials(options: Options, sweeps: Collection[str] = ()) -> Materials:
             files=options.tasks,
             data_dir=options.data_dir,
             check=True,
-            sweeps=sweeps,
         ),
         corpora=load_run_corpora(options),
         scorers=scored_by(options),

@@ -52,7 +52,6 @@ from longctx.plugins.config.selection import (
     parse_lengths,
     select_cases,
     sort_out_misfits,
-    sweep_names,
     with_draw_rates,
     with_prepared_lengths,
 )
@@ -140,7 +139,7 @@ def describe_run(
     if options.confidence is not None:
         verdict = msgspec.structs.replace(thresholds.verdict, confidence=options.confidence)
         thresholds = replace(thresholds, verdict=verdict)
-    materials = load_materials(options, sweep_names(options, thresholds))
+    materials = load_materials(options)
     check_suite(options, materials)
     checkpoint = model or resolve_model(invocation)
     # The default lengths are those of tasks files only if the run has no other tasks.

@@ -18,7 +18,6 @@ from longctx.fixtures.records import PHASES, Case, Options
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.shown_text import known_names
 from longctx.fixtures.tasks import SUITES, TASKS, required_scores
-from longctx.fixtures.tasks.phases import SWEPT_TASKS, swept_task
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.invocation import ConfigError, Invocation
@@ -26,7 +25,7 @@ from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.run import Run
 from longctx.plugins.evidence.e_process import draw_rates
 from longctx.plugins.journal import EarlierScores, JournalError, latest_scores
-from longctx.plugins.thresholds.records import Thresholds, ThresholdsError
+from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.hypotheses import gate_family
 
 # The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3) and the frontier tasks'.
@@ -78,18 +77,6 @@ def with_prepared_lengths(options: Options, materials: Materials) -> Options:
             f"--lengths: {options.samples_from} has no samples of {format_length(missing[0])}; it has {there}"
         )
     return replace(options, lengths=options.lengths or tuple(lengths))
-
-
-def sweep_names(options: Options, thresholds: Thresholds) -> tuple[str, ...]:
-    """Return the names of the sweeps of all gates on the worst phase; raise ThresholdsError for other tasks."""
-    names = {name: gate.name for gate in thresholds.gates if gate.moduli for name in gate.tasks}
-    for name, gate in names.items():
-        if (task := swept_task(name)) not in SWEPT_TASKS:
-            raise ThresholdsError(
-                f"--thresholds: {options.thresholds}: [[gate]] {gate!r}: the needle of {task!r} cannot be moved; name "
-                f"tasks of {', '.join(SWEPT_TASKS)}"
-            )
-    return tuple(names)
 
 
 def select_cases(options: Options, checkpoint: Checkpoint, materials: Materials, thresholds: Thresholds) -> Run:

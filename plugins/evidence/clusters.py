@@ -190,15 +190,6 @@ class ClusteredQueue:
         weights = [weight for weight, _ in self._weighted]
         return np.stack([self._ends[:-1], np.diff(self._ends), weights])
 
-    def weighted_rows(self, scores: Mapping[SampleRef, float], stop: int | None = None) -> Floats:
-        """Return the weighted scores of every cluster up to `stop` or the first unfinished one, a row for each.
-
-        The columns are the samples of a cluster in the order of their indices; all clusters have the same number.
-        """
-        clusters = len(self.weighted_means(scores, stop))
-        rows = [[weight * scores[ref] for ref in cluster] for weight, cluster in self._weighted[:clusters]]
-        return np.array(rows, dtype=np.float64)
-
     def sample_count(self, clusters: int) -> int:
         """Return the number of samples in the first clusters; more clusters than there are count as all."""
         return self._ends[min(clusters, len(self.clusters))]

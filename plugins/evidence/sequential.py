@@ -20,7 +20,6 @@ from longctx.plugins.evidence.clusters import (
 )
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.haystacks import level_p_values, model_level_evidence, model_paired_evidence
-from longctx.plugins.evidence.phases import decide_phases
 from longctx.plugins.evidence.sign_flips import FEWEST_UNITS, loss_p_value
 from longctx.plugins.evidence.statistics import (
     Decision,
@@ -37,8 +36,6 @@ MAX_CLUSTERS_AHEAD = 1024
 NEAR_CLUSTERS_AHEAD = 128
 # The same for an estimate, whose interval takes a millisecond or more at every look.
 ESTIMATE_CLUSTERS_AHEAD = 256
-# The clusters of phase sweeps offered to workers beyond the finished ones; each has a sample for every phase.
-SWEEPS_AHEAD = 4
 # The share of samples that may be started beyond those of the soonest verdict, so that no worker stands idle.
 SPARE_SHARE = 0.05
 # A loss counts as detectable if it is shown with this probability; the second number is the normal quantile of it.
@@ -106,10 +103,6 @@ class Hypothesis:
     confirmation: ErrorShares | None = None
     """What a mean of the planned samples that is not above the threshold takes to be a failure; None if it is one by
     itself."""
-
-    moduli: tuple[int, ...] = ()
-    """For a hypothesis on the largest difference between phases, which the threshold bounds, the numbers modulo which
-    positions are compared; empty for a hypothesis on the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,19 +187,6 @@ def analyze(
     `control_variate` are the scores of a finished baseline; they sharpen the test if they cover the whole queue.
     With `full` a verdict waits for all samples.
     """
-    if hypothesis.moduli:
-        rows, within = queue.weighted_rows(scores), (hypothesis.threshold or 0.0) / queue.scale
-        decision = decide_phases(
-            rows,
-            queue.haystacks,
-            hypothesis.moduli,
-            within,
-            alpha=hypothesis.alpha,
-            min_observations=queue.min_clusters,
-        )
-        if full and len(rows) < len(queue.clusters):
-            decision = None
-        return _analysis(decision, queue, len(rows) if decision is None or full else decision.stopping_time)
     means = queue.weighted_means(scores)
     of_all = _of_model(hypothesis, queue, means)
     decision = _decide_level(hypothesis, queue, means, of_all, control_variate, full=full)
@@ -335,8 +315,6 @@ def samples_until_verdict(
         ]
         end = soonest_precise_look(completions, analysis.clusters, queue, hypothesis.precision)
         return _prefix(queue, analysis, end, limit)
-    if hypothesis.moduli:
-        return _prefix(queue, analysis, None, max(queue.min_clusters, analysis.clusters + SWEEPS_AHEAD))
     finished = queue.weighted_means(scores, analysis.clusters)
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:

@@ -13,7 +13,7 @@ from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.corpora import CorpusError
 from longctx.fixtures.engines import ENGINES, Engine, EngineError
 from longctx.fixtures.engines.verified import load_verified, replaced
-from longctx.fixtures.records import PHASES, Case
+from longctx.fixtures.records import Case
 from longctx.fixtures.scoring.judge import (
     JudgeError,
 )
@@ -67,14 +67,12 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
     """
     options = run.options
     try:
-        sweeps = {case.task for case in run.cases if case.suite == PHASES}
         tasks = load_tasks(
             options.prompts,
             options.scoring,
             ruler_wording=options.ruler_wording,
             files=options.tasks,
             data_dir=options.data_dir,
-            sweeps=sweeps,
         )
         changed = [
             case.task

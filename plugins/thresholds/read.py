@@ -17,7 +17,6 @@ from msgspec import Meta
 
 from longctx.fixtures.lengths import LengthError, parse_length
 from longctx.fixtures.outside_files import read_outside
-from longctx.fixtures.records import sweep_name
 from longctx.fixtures.shown_text import known_names, visible_line
 from longctx.plugins.thresholds.records import (
     ASPECTS,
@@ -43,8 +42,6 @@ Score = Annotated[float, Meta(ge=0, le=100, description="a score from 0 to 100")
 ScoreOrReference = Annotated[Score | Literal["reference"], Meta(description='a score from 0 to 100, or "reference"')]
 Tasks = Annotated[list[str], Meta(description="a list of task names")]
 Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
-# Strides of compressed caches, and sizes of their blocks.
-Modulus = Literal[2, 4, 8, 16, 64]
 Value = TypeVar("Value", bound=msgspec.Struct)
 
 
@@ -124,26 +121,12 @@ class _LikelihoodGate(_Table, kw_only=True):
     lengths: Lengths | None = None
 
 
-class _PhaseGate(_Table, kw_only=True):
-    name: str
-    kind: str
-    tasks: Annotated[list[str], Meta(description="a list of needle tasks")]
-    modulo: Annotated[
-        Modulus | Annotated[list[Modulus], Meta(min_length=1)],
-        Meta(description=f"one of {', '.join(map(str, get_args(Modulus)))}, or a list of them"),
-    ]
-    within: Annotated[float, Meta(ge=1, le=90)]
-    blocking: bool = True
-    lengths: Lengths | None = None
-
-
 GATE_TABLES: dict[GateKind, type[_Table]] = {
     "level": _LevelGate,
     "effective_length": _EffectiveLengthGate,
     "weighted_average": _AverageGate,
     "category": _CategoryGate,
     "likelihood": _LikelihoodGate,
-    "worst_phase": _PhaseGate,
 }
 
 
@@ -242,13 +225,13 @@ def _references(values: Any) -> dict[str, Reference]:
 def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
     name = values.get("name")
     place = f"[[gate]] {name!r}" if isinstance(name, str) else "[[gate]]"
+    if values.get("kind") == "worst_phase":
+        raise ValueError(f'{place}: kind "worst_phase" was removed; remove the gate, or use kind "level"')
     kind = _converted(values, _NamedGate, place).kind
     given = msgspec.structs.asdict(_converted(values, GATE_TABLES[kind], place))
     try:
         if not given["name"].strip() or visible_line(given["name"]) != given["name"]:
             raise ValueError("its name is empty or has invisible characters; write a name that can be printed")
-        modulo = given.get("modulo", [])
-        moduli = tuple(sorted(set(modulo if isinstance(modulo, list) else [modulo])))
         tasks, above, lengths = _tasks(given, known_tasks), given.get("above"), given.get("lengths")
         if "measure" in given and given["above"] > LARGEST_MEASURES[given["measure"]]:
             raise ValueError(f"above is {above:g}; write a number from 0 to {LARGEST_MEASURES[given['measure']]:g}")
@@ -262,15 +245,13 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
             kind=kind,
             aspect=given.get("aspect"),
             category=given.get("category"),
-            tasks=tuple(sweep_name(task, max(moduli)) for task in tasks) if moduli else tasks,
+            tasks=tasks,
             above=None if above == "reference" else above,
             blocking=given["blocking"],
             lengths=tuple(_length("lengths", length) for length in lengths or ()),
             at_least=None if given.get("at_least") in (None, "claimed") else _length("at_least", given["at_least"]),
             rising=given.get("weights") == "rising",
             measure=given.get("measure"),
-            within=given.get("within"),
-            moduli=moduli,
         )
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error

@@ -19,7 +19,7 @@ Category = Literal["recall", "rag", "cite", "rerank", "icl", "longqa", "summ"]
 CATEGORIES: tuple[str, ...] = get_args(Category)
 # A score of up to this is more likely a share that was meant as one from 0 to 1.
 LARGEST_SHARE = 2.0
-GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood", "worst_phase"]
+GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood"]
 
 
 class ThresholdsError(ValueError):
@@ -57,13 +57,12 @@ class Gate:
     """The category of HELMET that the gate is about; None for a gate on RULER or on named tasks."""
 
     tasks: tuple[str, ...] = ()
-    """The names of the tasks (for the worst phase, of their sweeps) that the gate is about; empty for all tasks of the
-    aspect, category or RULER."""
+    """The names of the tasks that the gate is about; empty for all tasks of the aspect, category or RULER."""
 
     above: float | None = None
     """The score from 0 to 100 that the mean must exceed; None for the reference model's score on the same tasks.
 
-    For likelihood, the gain in nats per token or the recovery in points. None for the worst phase.
+    For likelihood, the gain in nats per token or the recovery in points.
     """
 
     blocking: bool = True
@@ -80,12 +79,6 @@ class Gate:
 
     measure: Literal["gain", "recovery"] | None = None
     """The measure of a gate on likelihood; None for other gates."""
-
-    within: float | None = None
-    """The largest difference in points between two phases that a gate on the worst phase allows; None for others."""
-
-    moduli: tuple[int, ...] = ()
-    """The numbers modulo which a gate on the worst phase compares positions, in ascending order; empty for others."""
 
     @property
     def is_estimate(self) -> bool:
@@ -179,7 +172,7 @@ class Thresholds:
 def shares_as_scores(thresholds: Thresholds) -> list[str]:
     """Return a line for every gate and floor whose score looks like a share from 0 to 1, which nearly all means exceed.
 
-    A gain in nats and the points between two phases are no scores.
+    A gain in nats is no score.
     """
     gates = [gate for gate in thresholds.gates if gate.measure != "gain" and gate.above is not None]
     places = [(f"gate {gate.name!r}: above", gate.above) for gate in gates]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import PHASES, Case, CaseResult, Likelihood, RepeatedAnswers, Verdict, VerdictWord
+from longctx.fixtures.records import Case, CaseResult, Likelihood, RepeatedAnswers, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.effective_length import (
@@ -23,7 +23,6 @@ from longctx.plugins.evidence.effective_length import (
     weighted_average,
 )
 from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_interval
-from longctx.plugins.evidence.phases import spread
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis, OfModel
 from longctx.plugins.evidence.statistics import stratified_interval
@@ -160,15 +159,6 @@ class GateEvaluator:
                 verdicts.append(self._average_verdict(gate))
         return tuple(verdicts)
 
-    def phase_verdicts(self) -> tuple[Verdict, ...]:
-        """Return the verdicts of all gates on the worst phase, one per length."""
-        return tuple(
-            self._phase_verdict(gate, length)
-            for gate in self.thresholds.gates
-            if gate.kind == "worst_phase"
-            for length in self.measured.scope.verdict_lengths(gate)
-        )
-
     def compared_panels(self) -> Iterator[tuple[Panel, dict[SampleRef, float], dict[SampleRef, float]]]:
         """Yield every panel that is compared with the baseline, with the scores of both models on its samples."""
         baseline = self.measured.baseline_scores
@@ -287,40 +277,6 @@ class GateEvaluator:
             confidence=self.thresholds.verdict.confidence,
         )
         return _gate_verdict(gate, _with_counts(finding, findings), measured=value, required=required)
-
-    def _phase_verdict(self, gate: Gate, length: int) -> Verdict:
-        scope = self.measured.scope
-        required, finding = scope.threshold_of(gate), self.finding(gate, length)
-        if finding.score is None:
-            return _gate_verdict(gate, finding, length=length, measured=None, required=required)
-        panel = self.panels[PHASES, length]
-        hypothesis = hypothesis_of(gate, scope, length, panel)
-        queue = panel.queue(hypothesis.case_ids)
-        rows = queue.weighted_rows(self.scores, self.analysis(panel, hypothesis).clusters)
-        result = spread(
-            rows * queue.scale, queue.haystacks, gate.moduli, hypothesis.threshold or 0.0, alpha=hypothesis.alpha
-        )
-        pair, least, most = result.pair, to_points(result.at_least), to_points(result.at_most)
-        high, low = to_points(result.high), to_points(result.low)
-        measured = to_points(result.high - result.low)
-        bounds = {"fail": f"at least {least:.1f}", "pass": f"at most {most:.1f}"}.get(
-            finding.word, f"between {least:.1f} and {most:.1f}"
-        )
-        reason = (
-            f"phase {pair.high} mod {pair.modulus} at {_shown(length)}: {high:.1f}, phase {pair.low}: {low:.1f}; "
-            f"{measured:.1f} points apart ({bounds}), {required:g} allowed{extent(finding.samples, finding.of)}"
-        )
-        # The bounds are those of the model, and the finding's other values those of the mean over all phases.
-        finding = replace(
-            finding,
-            reason=reason,
-            interval=(least, most),
-            model_interval=None,
-            confidence=1 - 2 * hypothesis.alpha,
-            haystacks=queue.haystacks.count(len(rows)),
-            correlation=None,
-        )
-        return _gate_verdict(gate, finding, length=length, measured=measured, required=required)
 
 
 def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:

@@ -41,7 +41,7 @@ class Evaluation:
     """The selected cases and the results that came back for them."""
     verdicts: tuple[Verdict, ...]
     """The verdicts of the gates on scores in the order of the thresholds file, then those of the baseline comparison,
-    then those of the gates on the worst phase and on likelihood."""
+    then those of the gates on likelihood."""
     diagnoses: Mapping[str, Diagnosis]
     """The floor and baseline tests of every case that has a score, by case id."""
     ruler: FindingsByLength
@@ -71,7 +71,6 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
     verdicts = [
         *(evaluator.verdicts() if has_answers else ()),
         *(regression_verdicts(evaluator) if has_answers else ()),
-        *(evaluator.phase_verdicts() if has_answers else ()),
         *likelihood_verdicts(evaluator),
     ]
     interrupted = {case.length for case in scope.cases if case.id in measured.unfinished}

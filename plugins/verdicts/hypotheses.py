@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from longctx.fixtures.records import PHASES, Case
+from longctx.fixtures.records import Case
 from longctx.plugins.evidence.points import from_points
 from longctx.plugins.evidence.sequential import ErrorShares, Hypothesis, NonInferiority
 from longctx.plugins.thresholds.records import Gate, Reference, Thresholds, VerdictSettings
@@ -69,10 +69,6 @@ class Scope:
         """Return the selected cases at a length, keyed by task."""
         return {case.task: case for case in self.cases if case.length == length}
 
-    def compares(self, family: str) -> bool:
-        """Return True if the run compares the family with a baseline; phase sweeps compare a model with itself."""
-        return self.has_baseline and family != PHASES
-
     def tasks_of(self, gate: Gate) -> tuple[str, ...]:
         """Return the tasks whose mean a gate is about."""
         if gate.tasks:
@@ -90,12 +86,7 @@ class Scope:
         return sorted({*self.lengths_of(gate), *gate.lengths})
 
     def threshold_of(self, gate: Gate) -> float:
-        """Return the score from 0 to 100 that a gate requires: its own number or the reference's for its tasks.
-
-        For the worst phase, the largest difference that is allowed.
-        """
-        if gate.within is not None:
-            return gate.within
+        """Return the score from 0 to 100 that a gate requires: its own number or the reference's for its tasks."""
         return gate.above if gate.above is not None else self.reference.scores[gate.aspect or "mean"]
 
     def required_length(self, gate: Gate) -> int:
@@ -129,7 +120,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     """
     families = tuple(dict.fromkeys(case.family for case in scope.cases))
     tested = {(case.family, case.length) for case in scope.cases}
-    compared = {key for key in tested if scope.compares(key[0]) and not scope.is_same_checkpoint}
+    compared = tested if scope.has_baseline and not scope.is_same_checkpoint else set()
     keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
     gates = [HEADLINE, *filter(_drives_sampling, thresholds.gates)]
     gate_hypotheses = {key: _gate_hypotheses(gates, scope, key) for key in keys}
@@ -154,9 +145,8 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
             hypotheses=[
                 replace(
                     hypothesis,
-                    # The phases of a needle are about the model in any case.
-                    alpha=error / tests / (scope.series if hypothesis.moduli else 1),
-                    confirmation=None if hypothesis.moduli or hypothesis.threshold is None else below,
+                    alpha=error / tests,
+                    confirmation=None if hypothesis.threshold is None else below,
                     indifference_zone=from_points(thresholds.verdict.indifference_zone),
                 )
                 for hypothesis in (*group, *_estimate_of_rest(group, scope, key, thresholds.verdict))
@@ -178,15 +168,14 @@ def hypothesis_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Hypoth
     """Return the panel's hypothesis for a gate at a length, or one like it that does not drive sampling."""
     case_ids, threshold = _case_ids(gate, scope, (panel.family, length)), _threshold_share(gate, scope)
     for hypothesis in panel.hypotheses:
-        if (hypothesis.case_ids, hypothesis.threshold, hypothesis.moduli) == (case_ids, threshold, gate.moduli):
+        if (hypothesis.case_ids, hypothesis.threshold) == (case_ids, threshold):
             return hypothesis
     return Hypothesis(
         case_ids=case_ids,
         threshold=threshold,
-        moduli=gate.moduli,
         indifference_zone=panel.hypotheses[0].indifference_zone,
         alpha=panel.hypotheses[0].alpha,
-        confirmation=panel.hypotheses[0].confirmation if gate.kind != "worst_phase" else None,
+        confirmation=panel.hypotheses[0].confirmation,
         drives_sampling=False,
     )
 
@@ -202,13 +191,13 @@ def _gate_hypotheses(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list
         if not tasks or not set(scope.cases_at(length)).issuperset(tasks) or length not in scope.lengths_of(gate):
             continue
         threshold = _threshold_share(gate, scope)
-        hypotheses[Hypothesis(case_ids=_case_ids(gate, scope, key), threshold=threshold, moduli=gate.moduli)] = None
+        hypotheses[Hypothesis(case_ids=_case_ids(gate, scope, key), threshold=threshold)] = None
     return list(hypotheses)
 
 
 def _drives_sampling(gate: Gate) -> bool:
-    """Return True if samples are measured for a gate; those of a phase sweep are measured for nothing else."""
-    return gate.kind == "worst_phase" or (gate.blocking and gate.kind != "likelihood")
+    """Return True if samples are measured for a gate."""
+    return gate.blocking and gate.kind != "likelihood"
 
 
 def _threshold_share(gate: Gate, scope: Scope) -> float | None:

@@ -127,8 +127,7 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
     if not scope.has_baseline:
         return ()
     if scope.is_same_checkpoint:
-        keys = (key for key in evaluator.panels if scope.compares(key[0]))
-        return tuple(_same_checkpoint(evaluator, *key) for key in keys)
+        return tuple(_same_checkpoint(evaluator, *key) for key in evaluator.panels)
     compared = list(evaluator.compared_panels())
     comparisons = compare_panels(compared, evaluator.measured.control_variate)
     return tuple(_verdict(evaluator, *scored, decision) for scored, decision in zip(compared, comparisons, strict=True))

@@ -49,7 +49,7 @@ def named_gates(thresholds: Thresholds, scope: Scope) -> dict[str, NamedGate]:
     """Return all gates of a run by name, in the order in which they are printed. `scope` holds the available cases."""
     named = []
     for gate in thresholds.gates:
-        if gate.kind in ("level", "category", "likelihood", "worst_phase"):
+        if gate.kind in ("level", "category", "likelihood"):
             named += [
                 _with_cases(gate.verdict_name(length), replace(gate, lengths=(length,)), scope, (length,))
                 for length in scope.verdict_lengths(gate)
@@ -57,7 +57,7 @@ def named_gates(thresholds: Thresholds, scope: Scope) -> dict[str, NamedGate]:
         else:
             named.append(_with_cases(gate.name, gate, scope, scope.lengths))
     if scope.has_baseline:
-        keys = dict.fromkeys((case.family, case.length) for case in scope.cases if scope.compares(case.family))
+        keys = dict.fromkeys((case.family, case.length) for case in scope.cases)
         for family, length in sorted(keys, key=lambda key: key[1]):
             cases = tuple(case.id for case in scope.cases if (case.family, case.length) == (family, length))
             named.append(NamedGate(name=comparison_name(family, length), gate=None, cases=cases, missing=()))

@@ -57,13 +57,6 @@ GATES: tuple[dict[str, str | None], ...] = (
     {"kind": '"likelihood"', "measure": '"gain"', "above": None},
     {"kind": '"likelihood"', "measure": '"gain"', "above": "1", "category": '"rag"', "aspect": '"qa"'},
     {"kind": '"worst_phase"'},
-    {"kind": '"worst_phase"', "above": None},
-    {"kind": '"worst_phase"', "above": None, "tasks": '["niah_single_2"]'},
-    {"kind": '"worst_phase"', "above": None, "tasks": '["niah_single_2"]', "modulo": "3"},
-    {"kind": '"worst_phase"', "above": None, "tasks": '["niah_single_2"]', "modulo": "[]"},
-    {"kind": '"worst_phase"', "above": None, "tasks": '["niah_single_2"]', "modulo": "4"},
-    {"kind": '"worst_phase"', "above": None, "tasks": '["vt"]', "modulo": "4", "within": "5"},
-    {"kind": '"worst_phase"', "above": None, "tasks": '["niah_single_2"]', "modulo": "4", "within": "95"},
 )
 THRESHOLDS = (
     "gate = 1",

@@ -117,7 +117,7 @@ PURE = (
     *(f"fixtures.scoring.{name}" for name in
          ("match", "parsing", "rouge", "ranking", "citations", "choice", "synthetic", "judge")),
     *(f"plugins.evidence.{name}" for name in
-        ("e_process", "statistics", "sign_flips", "effective_length", "clusters", "sequential", "points", "phases",
+        ("e_process", "statistics", "sign_flips", "effective_length", "clusters", "sequential", "points",
          "likelihood")),
     "plugins.thresholds.read",
     *(f"plugins.verdicts.{name}" for name in

@@ -146,8 +146,6 @@ def _gate(gate: ReportGate, details: Details) -> dict[str, Any]:
     requirement = f"no loss of {-required:g} points" if signed else f"above {required:g}"
     if is_length:
         requirement = f"at least {short_length(int(required))}"
-    elif gate.kind == "worst_phase":
-        requirement = f"phases within {required:g} points"
     charts = []
     for curve in details.curves.get(gate.name, ()):
         note = "undecided" if curve.decided is None else f"decided after {curve.decided:,} of {curve.of:,} samples"

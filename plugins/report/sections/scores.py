@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from longctx.fixtures.records import PHASES
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.report.charts.colours import shade
@@ -259,8 +258,6 @@ def _page(report: JsonReport, _: Details) -> dict[str, Any]:
         cases = [case for case in report.cases if case.suite == "frontier"]
         rows = {f"{category} mean": scores for category, scores in means.items()}
         tables.append(_task_table("Frontier tasks", cases, lengths, rows))
-    if cases := [case for case in report.cases if case.suite == PHASES]:
-        tables.append(_task_table("Phase sweeps", cases, lengths, {}))
     for suite in report.question_sets or {}:
         cases = [case for case in report.cases if case.suite == suite]
         means = {name: scores for name, scores in question_set_means(report).items() if name.startswith(f"{suite} ")}

@@ -18,7 +18,6 @@ from longctx.plugins.thresholds.records import (
 )
 
 LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
-PHASES = "[[gate]]\nname = 'g'\nkind = 'worst_phase'\n"
 BROKEN = {
     "[[gate]\n": "is not TOML",
     "[[gate]]\nname = 'g'\nkind = 'level'\nabove = 856\n": "above is 856; write a score from 0 to 100",
@@ -42,13 +41,7 @@ BROKEN = {
     "[[gate]]\nname = 'g'\nkind = 'effective_length'\nabove = 85.6\nat_least = 'all'\n": "at_least has 'all'",
     "[[gate]]\nname = 'g'\nkind = 'weighted_average'\nabove = 1\n": "weights is missing; write one of rising, falling",
     "[[gate]]\nname = 'g'\nkind = 'level'\nabove = 'reference'\ntasks = ['vt']\n": "has no score for a list of tasks",
-    PHASES + "modulo = 8\nwithin = 9\n": "tasks is missing; write a list of needle tasks",
-    PHASES + "tasks = ['vt']\nwithin = 9\n": "modulo is missing; write one of 2, 4, 8, 16, 64, or a list of them",
-    PHASES + "tasks = ['vt']\nmodulo = [4, 3]\nwithin = 9\n": "modulo is [4, 3]; write one of 2, 4, 8, 16, 64",
-    PHASES + "tasks = ['vt']\nmodulo = [true]\nwithin = 9\n": "modulo is [True]; write one of 2, 4, 8, 16, 64",
-    PHASES + "tasks = ['vt']\nmodulo = 8\n": "within is missing; write a number from 1 to 90",
-    PHASES + "tasks = ['vt']\nmodulo = 8\nwithin = 0\n": "within is 0; write a number from 1 to 90",
-    PHASES + "tasks = ['vt']\nmodulo = 8\nwithin = 9\nabove = 3\n": "unknown key 'above'; known are name, kind, tasks",
+    "[[gate]]\nname = 'g'\nkind = 'worst_phase'\nmodulo = 8\n": "'g': kind \"worst_phase\" was removed",
     "gate = 3\n": "write each gate as a [[gate]] table",
     "[reference.aligned]\nmean = 3\n": "must both be there",
     "[refs]\n": "unknown key 'refs'; known are reference, verdict, regression, floor, gate",
