@@ -136,11 +136,6 @@ class CountingFormatter(PromptFormatter):
         self.tokenizations += prompt.length_tokens > self.length / 2
         return prompt
 
-    def verify(self, prompt: Prompt) -> bool:
-        """Return True if the tokenizer gives the same ids for the whole text."""
-        self.tokenizations += prompt.length_tokens > self.length / 2
-        return super().verify(prompt)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one line for every task and length; return 1 if a limit is broken, else 0."""

@@ -164,11 +164,20 @@ def test_counts_of_units_add_up_to_the_count_of_the_whole(kind: str, separator: 
 def test_a_count_does_not_depend_on_earlier_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = [GENERATED.haystack.sentence(index) for index in range(12)]
     expected = formatter().count(sentences, separator=" ")
-    monkeypatch.setattr(prompts, "MAX_CACHED_UNITS", 5)
+    monkeypatch.setattr(prompts, "MAX_CACHED_COUNTS", 5)
     fresh = PromptFormatter(formatter().tokenizer)
     assert [fresh.count([sentence], separator=" ")[0] for sentence in sentences * 2] == expected * 2
     assert fresh.count(sentences, separator=" ") == expected
     assert fresh.count(sentences[3:] + sentences, separator=" ") == expected[3:] + expected
+
+
+def test_truncation_and_padding_of_the_fast_tokenizer_do_not_change_prompts() -> None:
+    tokenizer = with_template(None)
+    expected = PromptFormatter(tokenizer).prompt("A number of words.", "It is", generation_tokens=1)
+    other = PromptFormatter(tokenizer)
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    tokenizer.backend_tokenizer.enable_padding(length=50)
+    assert other.prompt("A number of words.", "It is", generation_tokens=1) == expected
 
 
 @pytest.mark.parametrize("task", RULER)
