@@ -1,12 +1,11 @@
 """Count the prompt tokens that are computed when the engine reads shared prefixes once.
 
-    python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--run-samples 100] [--blocks] [--json FILE]
+    python -m benchmarks.prefix_sharing [--length 4k] [--samples 32] [--run-samples 100] [--json FILE]
 
 The prompts are those of the project's own tasks: six queries about one object of keys and values, the needle tasks on
 essays, and a full run of RULER at 1K in the order in which one worker claims its samples. The counts follow from the
 visiting order of the prompts' token ids and the chunks that the engine reads on a CPU; one run of a small model
-confirms that its engine computes exactly as many tokens. With `--blocks` the counts are those of a model of 100 million
-parameters or more whose attention is computed in blocks, which this machine must do in bfloat16.
+confirms that its engine computes exactly as many tokens.
 
 Limits: exit code 1 if the six queries take more than 0.2 of the tokens of reading them one by one, if the samples of a
 needle case in one call take more than 0.65, or if the engine computes another number of tokens.
@@ -29,10 +28,8 @@ import torch
 from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
-from longctx.fixtures.engines.hf import blocked_attention
 from longctx.fixtures.engines.hf.engine import load_hf_engine
 from longctx.fixtures.engines.hf.prefill import PrefillMode
-from longctx.fixtures.engines.hf.settings import BLOCKED
 from longctx.fixtures.engines.prefix_order import visiting_order
 from longctx.fixtures.lengths import parse_length
 from longctx.fixtures.memory.estimate import largest_chunk_tokens, least_chunk_tokens
@@ -103,13 +100,12 @@ def prompts_of(formatter: PromptFormatter, name: str, length: int, samples: int)
     ]
 
 
-def prefill_mode(blocks: bool) -> PrefillMode:
-    """Return the way in which the engine reads prompts on a CPU: with torch's kernel, or with attention in blocks."""
+def prefill_mode() -> PrefillMode:
+    """Return the way in which the engine reads a small model's prompts on a CPU."""
     return PrefillMode(
-        least_chunk_tokens=least_chunk_tokens("cpu", is_small=not blocks),
-        largest_chunk_tokens=largest_chunk_tokens(BLOCKED if blocks else "sdpa"),
+        least_chunk_tokens=least_chunk_tokens("cpu", is_small=True),
+        largest_chunk_tokens=largest_chunk_tokens("sdpa"),
         allows_chunks=True,
-        continues_within_chunks=blocks,
         allows_batches=True,
     )
 
@@ -129,9 +125,7 @@ def is_confirmed_by_engine(checkpoint: Path, tokenizer: Any, formatter: PromptFo
     """Return True if a model's engine computes and reuses exactly as many tokens as the visiting order predicts."""
     torch.set_num_threads(1)
     prompts = queries(formatter, REAL_LENGTH, QUERIES)
-    dtype = "bfloat16" if mode.continues_within_chunks else "auto"
-    engine = load_hf_engine(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu", dtype=dtype)
-    # The model is smaller than those that have such chunks.
+    engine = load_hf_engine(read_checkpoint(str(checkpoint)), tokenizer=tokenizer, device="cpu")
     engine.prefill_mode = mode
     generations = list(engine.generate(prompts))
     prompt_tokens = []
@@ -201,12 +195,9 @@ def main() -> int:
     parser.add_argument("--length", default="4k", type=parse_length)
     parser.add_argument("--samples", default=32, type=int)
     parser.add_argument("--run-samples", default=100, type=int)
-    parser.add_argument("--blocks", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    if args.blocks and not blocked_attention.is_faster(torch.device("cpu"), torch.bfloat16):
-        parser.error("--blocks: this processor computes attention with torch's kernel; leave the option out")
-    mode = prefill_mode(args.blocks)
+    mode = prefill_mode()
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = build(parse_spec("full"), Path(folder) / "full")
         tokenizer: Any = load_tokenizer(str(checkpoint))

@@ -166,7 +166,7 @@ OPTIONS: tuple[Option, ...] = (
         section="How the model runs", help="float32, bfloat16 or float16", shown_default="as stored",
         in_memory=_LOADED),
     Option(flag="--attention", engine="hf", kind="text", metavar="NAME", default="auto", section="How the model runs",
-        help="transformers attention", shown_default="flash, blocked or sdpa",
+        help="transformers attention", shown_default="flash or sdpa", removed_values={"blocked": "use auto"},
         page="attention of transformers; the report shows the one in use", in_memory=_LOADED),
     Option(flag="--batch-size", kind="whole number", metavar="N", default=0, section="How the model runs",
         help="prompts decoded together, or parallel requests", shown_default="0, automatic",

@@ -30,17 +30,15 @@ def prefill_token_counts(
 ) -> tuple[PrefillTokens, ...]:
     """Return the prefill tokens of each prompt when they are visited one at a time; answers are not counted.
 
-    A prompt reuses whole chunks, or what the mode says, and never its last token unless the prompt before was the same.
+    A prompt reuses whole chunks, of the mode's size if one is given. It never reuses its last token unless the prompt
+    before was the same.
     """
-
-    def reusable(common: int, length: int) -> int:
-        return common // chunk_tokens * chunk_tokens if mode is None else mode.shared_tokens(common, length)
-
     counts: dict[int, PrefillTokens] = {}
     for index in visiting_order(prompts, cached):
         length = len(prompts[index])
         shared = common_prefix(cached, prompts[index])
-        reused = length if cached == prompts[index] else reusable(min(shared, length - 1), length)
+        step = chunk_tokens if mode is None else mode.chunk_tokens(length)
+        reused = length if cached == prompts[index] else min(shared, length - 1) // step * step
         counts[index] = PrefillTokens(length - reused, reused)
         cached = prompts[index]
     return tuple(counts[index] for index in range(len(prompts)))
