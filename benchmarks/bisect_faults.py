@@ -22,12 +22,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.bisect_checkpoints import usage_by_checkpoint
+from benchmarks.faults.checkpoint_faults import CHECKPOINT_FAULTS, CheckpointContent, CheckpointFault, write_faulty
 from longctx.ci.suite_process import read_report
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from longctx.fixtures.faults.checkpoint_faults import CHECKPOINT_FAULTS
-from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
-from longctx.fixtures.faults.inject import write_faulty
 from longctx.fixtures.installation import SUITE as REPOSITORY
 
 TASK = "niah_multikey_1"

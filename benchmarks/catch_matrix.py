@@ -2,7 +2,7 @@
 
     python -m benchmarks.catch_matrix CKPT --work out/catches --rows rope_theta:1,decode_roll,=sharded
 
-A row is a fault of `longctx faults list`, with a strength, or a harmless change (`=NAME`, see
+A row is a fault of `python -m benchmarks.faults list`, with a strength, or a harmless change (`=NAME`, see
 `benchmarks.harmless_changes`). Each row runs the real commands on the checkpoint, the cheapest first: the load check
 (`--plan`), `--preflight` and `--invariance`, until one catches it; and always the paired gate against the sound
 checkpoint's report, with up to --samples pairs if nothing caught it and --caught-samples if invariance did. Beside
@@ -43,7 +43,7 @@ GATES = """
 drop = 2
 """
 TEMPLATE_FAULTS = ("template_lost", "double_bos", "prompt_cut")
-PLUGIN = ("-p", "longctx.fixtures.faults.plugin", "--inject-fault")
+PLUGIN = ("-p", "benchmarks.faults.plugin", "--inject-fault")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,8 @@ def prepare(checkpoint: Path, row: str, work: Path) -> Subject:
         out = work / "models" / name
         out.parent.mkdir(parents=True, exist_ok=True)
         return Subject(model=out if out.is_dir() else write_changed(checkpoint, out, name))
-    from longctx.fixtures.faults.checkpoint_faults import CHECKPOINT_FAULTS
-    from longctx.fixtures.faults.inject import find_fault
+    from benchmarks.faults.checkpoint_faults import CHECKPOINT_FAULTS
+    from benchmarks.faults.engine_faults import find_fault
 
     name, _, strength = row.partition(":")
     fault = find_fault(name)
@@ -123,7 +123,7 @@ def prepare(checkpoint: Path, row: str, work: Path) -> Subject:
         command = [
             sys.executable,
             "-m",
-            "longctx.fixtures.faults",
+            "benchmarks.faults",
             "inject",
             str(checkpoint),
             str(out),

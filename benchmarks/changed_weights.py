@@ -11,9 +11,8 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.faults.checkpoint_faults import CheckpointContent, CheckpointFault, write_faulty
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
-from longctx.fixtures.faults.inject import write_faulty
 
 NORM = "norm-0.9"
 NOISE: Mapping[str, float] = {"noise-0.025": 0.025, "noise-0.05": 0.05, "noise-0.1": 0.1}

@@ -26,12 +26,10 @@ from typing import Any, Literal
 
 import torch
 
+from benchmarks.faults.checkpoint_faults import CHECKPOINT_FAULTS, CheckpointContent, CheckpointFault, write_faulty
 from benchmarks.fine_tuning import write_tuned
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.weights import layer_of
-from longctx.fixtures.faults.checkpoint_faults import CHECKPOINT_FAULTS
-from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
-from longctx.fixtures.faults.inject import write_faulty
 from longctx.fixtures.seeding import stable_hash
 
 # The case of each model: the largest one gets the shortest that shows the faults.

@@ -20,14 +20,13 @@ from random import Random
 import torch
 
 from benchmarks.diagnosis_faults import add_noise
+from benchmarks.faults.checkpoint_faults import CheckpointContent, CheckpointFault, write_faulty
 from longctx.ci.diagnose.words import shares
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.cause import BY_CHANCE, SEARCHED, Candidate, Search
 from longctx.fixtures.diagnosis.exchange import Exchanger, State
 from longctx.fixtures.diagnosis.settings import DiagnosisError
 from longctx.fixtures.diagnosis.weights import StoredWeights, layer_of
-from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
-from longctx.fixtures.faults.inject import write_faulty
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.evidence.statistics import most_probable

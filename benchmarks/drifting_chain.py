@@ -19,9 +19,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.faults.checkpoint_faults import CheckpointContent, CheckpointFault, write_faulty
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.faults.fault import CheckpointContent, CheckpointFault
-from longctx.fixtures.faults.inject import write_faulty
 
 # The share of the noise that a step keeps.
 KEPT = 0.7

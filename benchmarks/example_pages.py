@@ -25,7 +25,9 @@ from pathlib import Path
 from PIL import Image
 
 from benchmarks.catch_matrix import share_of_two_means
+from benchmarks.faults.checkpoint_faults import CHECKPOINT_FAULTS, write_faulty
 from longctx.ci.suite_process import read_report
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.installation import SUITE as REPOSITORY
 
 EXAMPLES = REPOSITORY / "docs" / "examples"
@@ -84,7 +86,7 @@ def prepare(checkpoint: Path, work: Path) -> None:
     if not (work / SOUND).exists():
         (work / SOUND).symlink_to(checkpoint.resolve())
     if not (work / FAULTY).exists():
-        longctx(work, "faults", "inject", SOUND, FAULTY, "--fault", "rope_interleaved")
+        write_faulty(read_checkpoint(str(work / SOUND)), work / FAULTY, CHECKPOINT_FAULTS["rope_interleaved"], 0.25)
 
 
 def measure(work: Path, name: str, command: Sequence[str], code: int) -> None:

@@ -223,7 +223,7 @@ class Session:
         """Measure a checkpoint without a fault, and under faults that show at a length."""
         words = ["--lengths", self.scale.fault_length, "-k", "niah_multikey_1", "--samples", "16", "--full"]
         for fault in ("none", *HEAVY_FAULTS):
-            injected = ["-p", "longctx.fixtures.faults.plugin", "--inject-fault", fault] if fault != "none" else []
+            injected = ["-p", "benchmarks.faults.plugin", "--inject-fault", fault] if fault != "none" else []
             lines, code = self._suite(*words, "--journal", f"journal-{fault}", *injected)
             yield {"fault": fault, "result": "; ".join(lines), "ok": code in (0, 1)}
 

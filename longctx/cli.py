@@ -64,7 +64,6 @@ COMMANDS = {
     "calibration": Command(
         module="fixtures.calibration.__main__", summary="write a checkpoint whose effective length is known"
     ),
-    "faults": Command(module="fixtures.faults.__main__", summary="write a checkpoint with a known fault"),
     "fetch": Command(module="fixtures.corpora.__main__", summary="download published data", first=("fetch",)),
     "docs": Command(module="shipped", summary="print where the pages are", first=("docs",)),
     "recipes": Command(
@@ -78,7 +77,7 @@ COMMANDS = {
     ),
 }
 ALIASES = {"calibrate": "thresholds"}
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {"faults": "use python -m benchmarks.faults in a clone of the suite"}
 """What to use instead of a command that earlier versions had; the sentence begins with a verb."""
 
 

@@ -37,7 +37,6 @@ IMPORTING = (
         "--length-tokenizer",
         "no-such-folder",
     ),
-    ("faults", "--help"),
     ("watch", "no-such-directory"),
     ("bisect", "--good", "no-such-checkpoint", "--bad", "no-such-checkpoint", "--samples", "0"),
     ("checkpoint", "no-such-checkpoint"),

@@ -21,10 +21,9 @@ from tests.helpers.preloaded import preloaded
 RECORDED = Path(__file__).parent / "recorded" / "commands"
 SUBCOMMANDS = (
     "run", "plan", "preflight", "watch", "bisect", "calibrate", "history", "analysis", "journal", "tasks", "checkpoint",
-    "validate", "convert", "calibration", "faults", "fetch", "completion", "prompts",
+    "validate", "convert", "calibration", "fetch", "completion", "prompts",
     "diagnose", "docs", "recipes",
 )  # fmt: skip
-NESTED = ("faults list", "faults inject")
 SHELLS = ("bash", "fish", "zsh")
 SUITE_GROUP = re.compile(r"^long-context evaluation:\n(?:(?: .*)?\n)*", re.MULTILINE)
 ENVIRONMENT = {
@@ -38,12 +37,11 @@ def help_commands() -> dict[str, Command]:
     """Return the commands that print help, and the scripts that complete commands, by the name of their record."""
     return {
         "longctx": command("longctx --help"),
-        **{name: command(f"longctx {name} --help") for name in (*SUBCOMMANDS, *NESTED)},
+        **{name: command(f"longctx {name} --help") for name in SUBCOMMANDS},
         "pytest": command(
             f"pytest --help -c {REPOSITORY}/pyproject.toml --rootdir {REPOSITORY} {REPOSITORY}/tests_longctx"
         ),
         **{f"completion {shell}": command(f"longctx completion {shell}") for shell in SHELLS},
-        "faults listed": command("longctx faults list"),
         "tasks listed": command("longctx tasks"),
     }
 

@@ -31,7 +31,7 @@ def test_a_fault_that_no_score_shows_fails_its_properties_in_every_report(
 ) -> None:
     run = completed_run(
         tmp_path_factory, "--model=calibration:full", "--lengths=1k", "--samples=2", "-k", "niah_single_1", "--full",
-        "--invariance", "-p", "longctx.fixtures.faults.plugin", "--inject-fault", "stale_state",
+        "--invariance", "-p", "benchmarks.faults.plugin", "--inject-fault", "stale_state",
         thresholds=GATES, own_journal=True,
     )  # fmt: skip
     assert (run.exit_code, run.gates["one needle at 1k"]["verdict"]) == (1, "pass"), run.output

@@ -14,7 +14,7 @@ from tests.helpers.real_models import GEMMA, LLAMA, needs_real_models, real_chec
 from tests.helpers.runs import run_pytest
 
 pytestmark = needs_real_models
-PLUGIN = ("-p", "longctx.fixtures.faults.plugin", "--inject-fault")
+PLUGIN = ("-p", "benchmarks.faults.plugin", "--inject-fault")
 LOSS = """
 [regression]
 drop = 2
@@ -40,7 +40,7 @@ def measured(report: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def injected(model: Path, out: Path, fault: str) -> Path:
-    command = [sys.executable, "-m", "longctx", "faults", "inject", str(model), str(out), "--fault", fault]
+    command = [sys.executable, "-m", "benchmarks.faults", "inject", str(model), str(out), "--fault", fault]
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
     return out
 

@@ -42,8 +42,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.invariance": ("fixtures.checkpoints", "fixtures.engines"),
     "fixtures.diagnosis": ("fixtures.checkpoints", "fixtures.corpora", "fixtures.engines", "fixtures.tasks",
         "fixtures.tokenization"),
-    # Breaks checkpoints and engines on purpose; nothing imports it but its own commands, benchmarks and tests.
-    "fixtures.faults": ("fixtures.checkpoints", "fixtures.engines"),
     "plugins.rootdir": ("plugins.config.invocation", "plugins.config.options"),
     "plugins.journal": (),
     # The mathematics, the thresholds file, and the verdicts that follow from both.
@@ -86,10 +84,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # Only these rooms may import these packages. Of the network: the command that downloads data, which no run starts, and
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
-    "torch": ("fixtures.conversion", "fixtures.diagnosis", "fixtures.engines.hf", "fixtures.faults",
+    "torch": ("fixtures.conversion", "fixtures.diagnosis", "fixtures.engines.hf",
         "fixtures.invariance", "fixtures.scoring.nli", "longctx.measurement", "plugins.runner.start_worker"),
     "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.diagnosis",
-        "fixtures.engines.hf", "longctx.callback", "fixtures.faults", "fixtures.scoring.nli", "fixtures.tokenization"),
+        "fixtures.engines.hf", "longctx.callback", "fixtures.scoring.nli", "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # The exchange reads which proxy stands before a server.

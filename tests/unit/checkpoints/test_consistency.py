@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import LlamaConfig
 
+from benchmarks.faults.__main__ import main
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf.loading import load_model
-from longctx.fixtures.faults.__main__ import main
 from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens, load_tokenizer
 from tests.helpers.runs import usage_error
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, save_model

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.faults.engine_faults import ENGINE_FAULTS
 from longctx.fixtures.engines.hf.engine import HfEngine
-from longctx.fixtures.faults.engine_faults import ENGINE_FAULTS
 from longctx.fixtures.invariance.hf_check import (
     EngineQuestion,
     _float32_tolerance,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from benchmarks.faults.engine_faults import ENGINE_FAULTS
 from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
-from longctx.fixtures.faults.engine_faults import ENGINE_FAULTS
 from longctx.fixtures.invariance.server_check import ServerQuestion, check_server_engine
 from longctx.fixtures.records import Prompt
 from tests.golden.engines import NO_CHECKPOINT, Letters

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from benchmarks.faults.__main__ import main as faults
 from benchmarks.rewritten_checkpoints import BLOCK, NORM, WEIGHTS, main
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.faults.__main__ import main as faults
 from tests.helpers.tiny_models import SIZES, random_prompt, save_model
 
 

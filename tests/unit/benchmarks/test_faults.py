@@ -12,13 +12,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Llama4TextConfig, LlamaConfig
 
+from benchmarks.faults.__main__ import main
+from benchmarks.faults.checkpoint_faults import CHECKPOINT_FAULTS
+from benchmarks.faults.engine_faults import ENGINE_FAULTS
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
-from longctx.fixtures.faults.__main__ import main
-from longctx.fixtures.faults.checkpoint_faults import CHECKPOINT_FAULTS
-from longctx.fixtures.faults.engine_faults import ENGINE_FAULTS
-from longctx.fixtures.faults.inject import FAULTS
-from tests.helpers.tiny_models import CONFIGS, SIZES, WINDOW, YARN, Ids, prompt, random_prompt, save_model
+from tests.helpers.tiny_models import CONFIGS, SIZES, YARN, Ids, prompt, random_prompt, save_model
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 # A checkpoint that each fault of files can break.
@@ -69,16 +68,6 @@ def test_a_fault_of_the_template_changes_the_template_only(name: str, tmp_path: 
     written = out / "chat_template.jinja"
     assert not written.exists() if name == "template_lost" else written.read_text() != TEMPLATE
     assert load_file(out / "model.safetensors").keys() == load_file(source / "model.safetensors").keys()
-
-
-def test_a_weaker_fault_changes_the_logits_less(tmp_path: Path) -> None:
-    source = saved("int4_weights", tmp_path / "source")
-    changes = []
-    for strength in ("0.05", "1"):
-        out = tmp_path / strength
-        assert main(["inject", str(source), str(out), "--fault", "int4_weights", "--strength", strength]) == 0
-        changes.append(float((logits_of(source) - logits_of(out)).abs().max()))
-    assert 0 < changes[0] < changes[1] / 5
 
 
 def loaded(path: Path, **settings: Any) -> HfEngine:
@@ -133,36 +122,18 @@ def test_a_fault_of_chunks_or_reuse_leaves_a_whole_cold_prompt_alone(name: str, 
     assert is_equal(step_logits(sound, TEXT), step_logits(broken, TEXT))
 
 
-def test_decode_roll_shows_only_behind_the_first_tokens_of_an_answer(tmp_path: Path) -> None:
-    path = save_model(CONFIGS["gemma3"], tmp_path / "gemma3")
-    sound, broken = loaded(path), loaded(path)
-    ENGINE_FAULTS["decode_roll"].inject(broken, 1.0)
-    assert len(TEXT) > WINDOW
-    assert is_equal(step_logits(sound, TEXT, tokens=2), step_logits(broken, TEXT, tokens=2))
-
-
-def test_every_fault_names_a_thread() -> None:
-    assert len(FAULTS) >= 18
-    assert all(fault.threads and 0 < fault.usual <= 1 for fault in FAULTS.values())
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["--fault", "rope"], "--fault: rope: unknown 'rope'; known are rope_interleaved"),
-        (["--fault", "decode_roll"], "-p longctx.fixtures.faults.plugin --inject-fault decode_roll:STRENGTH"),
+        (["--fault", "decode_roll"], "use pytest -p benchmarks.faults.plugin --inject-fault"),
         (["--fault", "rope_theta", "--strength", "0"], "strength 0 is out of range; give a number above 0"),
-        (["--fault", "template_lost"], "the checkpoint has no chat template; choose one that has"),
         (["--fault", "head_from_embeddings"], "the head is tied to the embeddings"),
     ],
 )
-def test_a_fault_that_cannot_be_injected_is_wrong_use(
+def test_a_fault_that_cannot_be_injected_ends_with_a_line(
     arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = save_model(LlamaConfig(**SIZES, tie_word_embeddings=True), tmp_path / "source")
-    # What saving the model has printed.
-    capsys.readouterr()
     assert main(["inject", str(source), str(tmp_path / "out"), *arguments]) == 4
-    errors = capsys.readouterr().err
-    assert errors.count("\n") == 1
-    assert line in errors
+    assert line in capsys.readouterr().err
