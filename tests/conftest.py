@@ -25,7 +25,7 @@ SLOW_MODULES = frozenset((
     "unit/engines/test_hf_settled_answers.py", "unit/engines/test_openai_faults.py",
     "unit/engines/test_openai_hostile.py", "unit/engines/test_openai_options.py", "unit/engines/test_openai_probe.py",
     "unit/engines/test_openai_requests.py", "unit/engines/test_openai_thinking.py",
-    "unit/faults/test_faults.py",
+    "unit/benchmarks/test_faults.py",
     "unit/invariance/test_invariance.py",
     "unit/invariance/test_server_invariance.py",
     "unit/longctx/test_measure.py",
