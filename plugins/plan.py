@@ -20,7 +20,8 @@ from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.config.materials import judge_cost
-from longctx.plugins.config.run import Baseline, Run, finished_journal
+from longctx.plugins.config.run import Run, finished_journal
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import can_rule_out, detectable_case_loss, detectable_panel_loss, fewest_units

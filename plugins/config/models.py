@@ -24,7 +24,8 @@ from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter, differing_part
 from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials
-from longctx.plugins.config.run import Baseline, BaselineError, Run, finished_journal, read_baseline
+from longctx.plugins.config.run import BaselineError, Run, finished_journal, read_baseline
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.config.servers import is_served, named_only
 from longctx.plugins.journal import JournalError, likelihood_key
 

@@ -45,7 +45,8 @@ from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials, load_materials
 from longctx.plugins.config.models import extend_baseline, load_formatter, resolve_baseline, resolve_model
 from longctx.plugins.config.options import SUITE_OPTIONS
-from longctx.plugins.config.run import Baseline, BaselineError, Run
+from longctx.plugins.config.run import BaselineError, Run
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.config.selection import (
     check_suite,
     default_lengths,

@@ -7,17 +7,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.engines.openai.canaries import Canary
 from longctx.fixtures.engines.openai.endpoint import Endpoint
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
-from longctx.fixtures.tasks import FAMILIES, TASKS
+from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.journal import Journal, Subject, sample_key
-from longctx.plugins.thresholds.records import Reference, Thresholds
 from longctx.plugins.verdicts.hypotheses import Scope
 from longctx.plugins.verdicts.panels import ModelRole
 
@@ -27,92 +25,20 @@ class BaselineError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """The model that a checkpoint is compared with."""
+class Run(RunFacts):
+    """One pytest run. The controller builds it from the command line and sends it to every worker."""
 
-    name: str
+    ruler_aspects: dict[str, str] = field(default_factory=dict)
+    """All tasks of RULER with their aspect."""
 
-    fingerprint: str
-    """The fingerprint of its checkpoint."""
-
-    journal: str
-    """The directory of the journal that has or gets its results."""
-
-    checkpoint: Checkpoint | None = None
-    """The checkpoint to run as far as pairs are needed; None if the journal has all results there will be."""
-
-    execution: Mapping[str, str] = field(default_factory=dict)
-    """The engine settings under which the journal has the results of a report; empty for a checkpoint."""
-
-    path: str | None = None
-    """The directory of the checkpoint that a report is about; None for a checkpoint."""
-
-    has_other_tokenizer: bool = False
-    """True if its tokenizer is another one, whose ids of every prompt have to be compared with the model's."""
-
-    limit: str = ""
-    """The reason why nothing can be added to the results of a report; empty if something can, or need not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One pytest run. The controller builds it from the command line and sends it to every worker.
-
-    The fields with an empty default are set only if the run measures something, not if its cases are only listed.
-    """
-
-    id: str = ""
-    """A new id for every start of pytest."""
-
-    options: Options
-
-    checkpoint: Checkpoint
-    """The checkpoint under test."""
-
-    cases: tuple[Case, ...]
-    """Every case that the options select, including those in `unavailable` and `misfits`."""
-
-    unavailable: dict[str, str] = field(default_factory=dict)
-    """The cases that lack data, a judge or enough length, keyed by case id, with the reason; they are skipped."""
-
-    misfits: dict[str, str] = field(default_factory=dict)
-    """The cases that do not fit their length or this machine, keyed by case id, with the reason; they fail."""
-
-    chat: bool = False
-    """True if the prompts use a chat template."""
-
-    corpora: str = ""
-    """The fingerprint of the texts that samples are made from."""
-
-    prompts: str = ""
-    """The fingerprint of the wording of all prompts."""
+    task_families: dict[str, str] = field(default_factory=dict)
+    """All tasks with their family, the group of tasks over which a mean is taken."""
 
     formatter: str = ""
     """The fingerprint of the tokenizer and chat template that make the prompts; every worker loads them again."""
 
     scorers: tuple[str, ...] = ()
     """The mode of scoring, the judge and the entailment model, as parts of `samples`."""
-    rubrics: Literal["own", "helmet"] = "own"
-    """The rubrics of the judge: this project's, or HELMET's from the prompt file."""
-
-    samples: str = ""
-    """The fingerprint of everything that decides prompts and scores: runs that share it have the same samples."""
-
-    yardstick: Reference | None = None
-    """The reference scores that `above = "reference"` means; None for those of base or, with a chat template, aligned
-    models."""
-
-    yardstick_warning: str = ""
-    """One line about doubts in the choice of the yardstick; may be empty."""
-
-    thresholds: Thresholds
-    """The gates and look schedule, limited to the families of tasks that the run has."""
-
-    baseline: Baseline | None = None
-    """The model that the checkpoint is compared with."""
-
-    draw_rates: dict[str, float] = field(default_factory=dict)
-    """By case id, the rates at which samples are drawn; 1 for a case without one."""
 
     deadline: float | None = None
     """The Unix time in seconds after which no sample and no request to a server is started; None without --budget."""
@@ -142,16 +68,6 @@ class Run:
         local = {name: getattr(options, name) for name in names} | {"gpus": options.gpus_per_worker}
         return {"engine": "hf"} | local | common
 
-    @property
-    def available(self) -> tuple[Case, ...]:
-        """The cases that have the data and the judge they need."""
-        return tuple(case for case in self.cases if case.id not in self.unavailable)
-
-    @property
-    def measurable(self) -> tuple[Case, ...]:
-        """The available cases that also fit their length and this machine."""
-        return tuple(case for case in self.available if case.id not in self.misfits)
-
     def key(self, case: Case, index: int) -> str:
         """Return the key of a sample in the journal; models that read the same samples share it."""
         return sample_key(self.samples, case.version, self.options.seed, case.task, case.length, index)
@@ -162,12 +78,11 @@ class Run:
         `executions` has the settings under which the journals keep the results, by "model" and "baseline"; None before
         they are known.
         """
-        categories: Mapping[str, str] = {name: task.category for name, task in TASKS.items() if task.suite == "ruler"}
         return Scope(
             lengths=self.options.lengths,
             cases=selected,
             reference=self.yardstick or self.thresholds.references["aligned" if self.chat else "base"],
-            ruler_aspects=categories,
+            ruler_aspects=self.ruler_aspects,
             claimed_length=self.checkpoint.claimed_length,
             misfits=frozenset(self.misfits),
             seed=self.options.seed,
@@ -178,7 +93,7 @@ class Run:
             signal=self.options.signal,
             series=self.options.series,
             is_same_checkpoint=executions is not None and is_same_checkpoint(self, executions),
-            task_families={**FAMILIES, **{case.task: case.family for case in self.cases}},
+            task_families=self.task_families,
         )
 
 

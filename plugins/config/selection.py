@@ -17,7 +17,7 @@ from longctx.fixtures.lengths import LengthError, format_length, parse_length
 from longctx.fixtures.records import PHASES, Case, Options
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.shown_text import known_names
-from longctx.fixtures.tasks import SUITES, TASKS, required_scores
+from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS, required_scores
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.invocation import ConfigError, Invocation
@@ -102,6 +102,8 @@ def select_cases(options: Options, checkpoint: Checkpoint, materials: Materials,
         cases=cases,
         unavailable={case.id: no_gold.format(case.task) for case in skipped} | unavailable,
         thresholds=thresholds,
+        ruler_aspects=dict(RULER_ASPECTS),
+        task_families={**FAMILIES, **{case.task: case.family for case in cases}},
     )
 
 

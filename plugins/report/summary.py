@@ -8,7 +8,7 @@ from pathlib import Path
 
 from longctx.fixtures.records import PropertyFinding, VerdictWord
 from longctx.fixtures.records.results import EngineFacts
-from longctx.plugins.config.run import Run
+from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.report.samples import Samples, samples_of
 from longctx.plugins.verdicts.evaluation import Curve, Evaluation
 
@@ -17,7 +17,7 @@ from longctx.plugins.verdicts.evaluation import Curve, Evaluation
 class RunSummary:
     """A finished run, from which its reports are made."""
 
-    run: Run
+    run: RunFacts
     evaluation: Evaluation
     facts: EngineFacts | None
     """The engine's settings and hardware; None if no sample needed a model."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from longctx.fixtures.preflight import Inspection
+from longctx.fixtures.records import Inspection
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.formats import (
     COLUMNS,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from longctx.fixtures.engines import EngineError, execution_settings
-from longctx.fixtures.preflight import Inspection
-from longctx.fixtures.records import Case, CaseResult, Likelihood, RepeatedAnswers
+from longctx.fixtures.records import Case, CaseResult, Inspection, Likelihood, RepeatedAnswers
 from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef

@@ -12,8 +12,8 @@ import msgspec
 
 from longctx.fixtures.corpora import Corpora, CorpusError
 from longctx.fixtures.engines import EngineError, TimeUp
-from longctx.fixtures.preflight import Inspection, PreflightError, inspect_case, sample_problems
-from longctx.fixtures.records import Case, Generation, Outcome, Prompt, Sample, Score
+from longctx.fixtures.preflight import PreflightError, inspect_case, sample_problems
+from longctx.fixtures.records import Case, Generation, Inspection, Outcome, Prompt, Sample, Score
 from longctx.fixtures.scoring.failures import UNFINISHED, excerpt_of
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.tasks.phases import CannotSweep

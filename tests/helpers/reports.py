@@ -21,8 +21,9 @@ from longctx.fixtures.records import (
     Outcome,
     Score,
 )
-from longctx.fixtures.tasks import FAMILIES, NAMED_SUITES, TASKS
-from longctx.plugins.config.run import Baseline, Run
+from longctx.fixtures.tasks import FAMILIES, NAMED_SUITES, RULER_ASPECTS, TASKS
+from longctx.plugins.config.run import Run
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED
@@ -163,6 +164,7 @@ def run_summary(
         id="a-run", options=options, checkpoint=replace(CHECKPOINT, path=options.model_path), cases=cases,
         unavailable={}, misfits={}, chat=True, corpora="c", prompts="p", samples="s",
         thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES), baseline=baseline if paired else None, deadline=None,
+        ruler_aspects=dict(RULER_ASPECTS), task_families=dict(FAMILIES),
     )  # fmt: skip
     measured = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
     scope = run.scope(cases)

@@ -14,7 +14,7 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines import Engine
 from longctx.fixtures.records import Case, CaseResult, EngineFacts, Generation, Options, Prompt
-from longctx.fixtures.tasks import FAMILIES, TASKS
+from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, TASKS
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.run import Run
@@ -100,6 +100,8 @@ def run_of(model: Path, **changed: Any) -> Run:
         prompts="p",
         samples="s",
         thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES),
+        ruler_aspects=dict(RULER_ASPECTS),
+        task_families=dict(FAMILIES),
         baseline=None,
         deadline=None,
     )

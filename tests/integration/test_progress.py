@@ -63,6 +63,7 @@ class WatchedRun:
 @contextmanager
 def watched(folder: Path, *, samples: int = 10, with_baseline: bool = False) -> Iterator[WatchedRun]:
     run = run_summary(samples=samples, lengths=(4096, 8192), paired=with_baseline).run
+    assert isinstance(run, Run)
     clock = Clock()
     heartbeat = Heartbeat(folder, run.id)
     subjects: dict[ModelRole, Subject] = {"model": SUBJECT}

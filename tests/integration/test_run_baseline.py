@@ -14,7 +14,8 @@ from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.plugins.config.run import Baseline, BaselineError, read_baseline
+from longctx.plugins.config.run import BaselineError, read_baseline
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.journal import Subject
 from longctx.plugins.verdicts.regression import SAME_CHECKPOINT
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.plugins.config.run import Run
 from longctx.plugins.reports import _check_writable as check_writable
 from longctx.plugins.reports import pytest_configure as configure_reports
 from longctx.plugins.stash import RUN
@@ -181,7 +182,9 @@ def config_of(*arguments: str) -> pytest.Config:
     """Return pytest's configuration with a run in its stash, as after the suite's own options are read."""
     suite = (f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY))
     config = pytest.Config.fromdictargs({}, ["--capture=no", *suite, *arguments])
-    config.stash[RUN] = run_summary(samples=1).run
+    run = run_summary(samples=1).run
+    assert isinstance(run, Run)
+    config.stash[RUN] = run
     return config
 
 

@@ -53,11 +53,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.config.option": (),
     "plugins.config.options": ("fixtures.engines", "fixtures.tasks", "plugins.config.option"),
     "plugins.config.invocation": ("plugins.config.options",),
+    "plugins.config.run_facts": ("fixtures.checkpoints", "plugins.thresholds"),
     # The one place where options, files and checkpoints become values; all below take them from here.
     "plugins.config": ("fixtures", "plugins.evidence", "plugins.journal", "plugins.thresholds", "plugins.verdicts"),
     "plugins.runner": ("fixtures", "plugins.config", "plugins.evidence", "plugins.journal", "plugins.verdicts"),
     # From stored data only: records, verdicts and facts, never a task, a text or a model.
-    "plugins.report": ("fixtures.checkpoints", "fixtures.preflight", "plugins.config", *DECISIONS),
+    "plugins.report": ("fixtures.checkpoints", "plugins.config.run_facts", *DECISIONS),
     "plugins.stash": ("fixtures", "plugins.config", *DECISIONS, "plugins.runner"),
     "plugins.options": ("fixtures", "plugins.config", "plugins.stash", "plugins.thresholds"),
     "plugins.workers": ("plugins.stash",),
@@ -109,6 +110,16 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "ray": ("ci.ray",),
     "_pytest": ("plugins.reports",), "xdist": (), "pickle": (),
 }  # fmt: skip
+WORK = ("fixtures.tasks", "fixtures.corpora", "fixtures.scoring", "fixtures.tokenization", "fixtures.engines",
+    "fixtures.http", "plugins.journal", "plugins.runner")  # fmt: skip
+# What no module of a room may load, however many imports lie between.
+LOADS_NOTHING_OF: dict[str, tuple[str, ...]] = {
+    "fixtures.records": ("fixtures.checkpoints", *WORK),
+    "plugins.evidence": ("fixtures.checkpoints", *WORK),
+    "plugins.thresholds": ("fixtures.checkpoints", *WORK),
+    "plugins.verdicts": ("fixtures.checkpoints", *WORK),
+    "plugins.report": WORK,
+}
 PURE = (
     "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.corpora.synthetic.archive",
     "fixtures.checkpoints.checkpoint",
@@ -221,6 +232,18 @@ def test_pure_modules_load_no_torch_no_pytest_and_nothing_of_the_network() -> No
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300
     )
     assert ended.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("room", LOADS_NOTHING_OF)
+def test_what_a_room_loads_in_the_end(room: str) -> None:
+    """A process imports all modules of the room and lists what came with them."""
+    modules = ", ".join(f"longctx.{module}" for module in FILES if within(module, room))
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    loaded = [short(name) for name in ended.stdout.split()]
+    assert [name for name in loaded if any(within(name, other) for other in LOADS_NOTHING_OF[room])] == []
 
 
 def test_scorers_load_what_is_slow_only_when_they_score() -> None:

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records import CaseResult, RepeatedAnswers
 from longctx.fixtures.records.report import CaseComparison, ComparedModel, JsonReport, RegressionSummary
-from longctx.plugins.config.run import Baseline
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts.colours import difference_class
 from longctx.plugins.report.formats import Line, both_ends, markdown_text, named_line, shown_number
@@ -38,7 +38,7 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
             name=baseline.name,
             fingerprint=baseline.fingerprint,
             source=source_of(baseline.checkpoint),
-            engine=baseline.execution.get("engine") or run.engine_settings("baseline")["engine"],
+            engine=baseline.execution.get("engine") or "hf",
             execution=dict(summary.baseline_execution or baseline.execution) or None,
         ),
         repeated=evaluation.measured.repeated or UNSET,

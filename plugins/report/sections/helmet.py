@@ -9,7 +9,7 @@ from typing import Any
 from longctx.fixtures.records import Case
 from longctx.fixtures.records.report import HelmetSummary, JsonReport
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.config.run import Run
+from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.formats import both_ends, short_length, shown_number
@@ -21,7 +21,7 @@ from longctx.plugins.verdicts.evaluation import Evaluation
 
 
 def helmet(
-    evaluation: Evaluation, planned: Sequence[Case], unavailable: Mapping[str, str], run: Run
+    evaluation: Evaluation, planned: Sequence[Case], unavailable: Mapping[str, str], run: RunFacts
 ) -> HelmetSummary | None:
     """Return HELMET's summary with scores from 0 to 100; None for a run without HELMET.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records.report import JsonReport, ReportGate, RulerSummary
-from longctx.plugins.config.run import Run
+from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.effective_length import (
     area,
     contiguous_effective_length,
@@ -35,7 +35,7 @@ TEXT_TASKS = (
 )  # fmt: skip
 
 
-def ruler_summary(run: Run, evaluation: Evaluation) -> RulerSummary:
+def ruler_summary(run: RunFacts, evaluation: Evaluation) -> RulerSummary:
     """Return RULER's summary (paper, Table 3); a length has a score if all tasks were measured there."""
     scope, findings = evaluation.measured.scope, evaluation.ruler
     scores = {length: finding.score for length, finding in findings.items() if finding.score is not None}

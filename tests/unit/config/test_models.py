@@ -12,7 +12,8 @@ import pytest
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.plugins.config import models as extension
 from longctx.plugins.config.models import extend_baseline
-from longctx.plugins.config.run import Baseline, Run
+from longctx.plugins.config.run import Run
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.thresholds.records import RegressionSettings
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.workers import run_of

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from longctx.fixtures.engines import execution_settings
-from longctx.plugins.config.run import Baseline, Run, is_same_checkpoint
+from longctx.plugins.config.run import Run, is_same_checkpoint
+from longctx.plugins.config.run_facts import Baseline
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.workers import run_of
 

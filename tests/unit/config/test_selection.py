@@ -11,7 +11,8 @@ import pytest
 
 from longctx.fixtures.records import Case
 from longctx.plugins.config.invocation import ConfigError, Invocation
-from longctx.plugins.config.run import Baseline, Run
+from longctx.plugins.config.run import Run
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.config.selection import DRAW_RATES, only_samples, with_draw_rates
 from longctx.plugins.journal import Subject
 from longctx.plugins.thresholds.read import load_thresholds

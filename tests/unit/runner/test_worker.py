@@ -15,7 +15,7 @@ import pytest
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.records import HAYSTACKS, Generation, Prompt
-from longctx.plugins.config.run import Baseline
+from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import Heartbeat, Journal, Subject
 from longctx.plugins.journal.lines import LostClaim, encode_line
