@@ -37,7 +37,6 @@ COMMANDS = {
         module="run", summary="check all samples of a run without loading a model", first=("preflight",)
     ),
     "watch": Command(module="ci.watch.__main__", summary="measure every checkpoint while training writes it"),
-    "alerts": Command(module="ci.alerts.__main__", summary="list the alerts of a watch, or say what became of one"),
     "bisect": Command(module="ci.bisect.__main__", summary="find the step at which a training run became worse"),
     "diagnose": Command(
         module="ci.diagnose.__main__", summary="compare a bad checkpoint with a good one, file by file"
@@ -49,9 +48,7 @@ COMMANDS = {
         module="ci.propose_thresholds",
         summary="propose thresholds from reports of accepted checkpoints (alias: calibrate)",
     ),
-    "history": Command(
-        module="ci.history_command", summary="draw reports over training steps, or sum up the last days of a watch"
-    ),
+    "history": Command(module="ci.history_command", summary="draw reports over training steps"),
     "analysis": Command(module="plugins.report.__main__", summary="correlate scores over many checkpoints"),
     "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
     "tasks": Command(module="tasks", summary="list all tasks with their lengths and metrics"),
@@ -77,7 +74,10 @@ COMMANDS = {
     ),
 }
 ALIASES = {"calibrate": "thresholds"}
-REMOVED: dict[str, str] = {"faults": "use python -m benchmarks.faults in a clone of the suite"}
+REMOVED: dict[str, str] = {
+    "faults": "use python -m benchmarks.faults in a clone of the suite",
+    "alerts": "see the page of a watch, index.html in its --out; a step that passes closes an alert",
+}
 """What to use instead of a command that earlier versions had; the sentence begins with a verb."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from longctx.ci.watch.checkpoint_watcher import Loss
 from longctx.ci.watch.outcomes import CaseOutcome
@@ -108,6 +109,49 @@ class WatchedCheckpoint:
         return {JSON_KEYS.get(name, name): value for name, value in fields.items()}
 
 
+class Search(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a search for the step at which a loss began, between a good and a bad checkpoint."""
+
+    good: str
+    """The fingerprint of the good checkpoint."""
+    bad: str
+    cases: tuple[str, ...]
+    """The ids of the cases that were searched on."""
+    exit_code: int
+    """The verdict of `longctx bisect`."""
+    line: str
+    """Its result in one line."""
+    first: int | None = None
+    """The first step at which the run may have become worse; None if nothing was found."""
+    last: int | None = None
+    """The last such step; the first one if the search names a single step."""
+    last_good: int | None = None
+    """The step before the first one."""
+    last_path: str = ""
+    """The checkpoint of the last such step, which is bad for certain; empty if nothing was found."""
+    last_good_path: str = ""
+    """The checkpoint of the step before the first one."""
+    probability: float | None = None
+    """The probability that the run became worse at one of these steps."""
+    checkpoints: int = 0
+    """Checkpoints that the search measured between the two."""
+    gpu_seconds: float = 0.0
+    """Elapsed seconds times the number of GPUs."""
+
+
+Stage = Literal["begun", "found", "closed"]
+"""The news of an alert: it has begun, a search has found its step, or a later step has closed it."""
+
+
+class Notified(Struct, frozen=True, kw_only=True):
+    """A delivered notification, with what identifies its alert."""
+
+    stage: Stage
+    kind: str
+    fingerprints: tuple[str, ...]
+    cases: tuple[str, ...]
+
+
 class History:
     """The file `history.jsonl` of a folder; a torn last line counts as not written.
 
@@ -116,8 +160,10 @@ class History:
 
     measurements: dict[str, WatchedCheckpoint]
     """The last measurement of every directory, by its path."""
+    searches: list[Search]
+    notified: list[Notified]
     gpu_seconds: float
-    """Sum over all measurements, retries included."""
+    """Sum over all measurements, retries included, and all searches."""
     _retried: set[str]
     """The directories whose last measurement is an error from before this start, which is retried once."""
 
@@ -142,6 +188,14 @@ class History:
     def add(self, measurement: WatchedCheckpoint) -> None:
         """Append a measurement; its checkpoint is then settled until the next start."""
         self._append({"event": "measured", **measurement.as_json()})
+
+    def add_search(self, search: Search) -> None:
+        """Append the result of a search."""
+        self._append({"event": "searched", **msgspec.to_builtins(search)})
+
+    def add_notified(self, notified: Notified) -> None:
+        """Append a notification that every recipient has accepted."""
+        self._append({"event": "notified", **msgspec.to_builtins(notified)})
 
     def mark_gone(self, measurement: WatchedCheckpoint, loss: Loss) -> None:
         """Record that a checkpoint is no longer on disk as it was measured.
@@ -189,7 +243,7 @@ class History:
         return [known for known in self.measurements.values() if known.verdict not in (*ACCEPTED, "gone")]
 
     def _clear(self) -> None:
-        self.measurements = {}
+        self.measurements, self.searches, self.notified = {}, [], []
         self.gpu_seconds = 0.0
         self._retried: set[str] = set()
         self._read_bytes = 0
@@ -207,21 +261,31 @@ class History:
 
     def _is_event(self, line: bytes) -> bool:
         """Take in a line, and return True if it is a complete event; any other line changes nothing."""
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        try:
             data = json.loads(line)
             event = data.pop("event")
             if event == "measured":
-                fields = {FIELDS.get(key, key): value for key, value in data.items()}
-                measurement = msgspec.convert(fields, WatchedCheckpoint)
-                self.measurements[measurement.checkpoint] = measurement
-                self._retried.discard(measurement.checkpoint)
-                self.gpu_seconds += measurement.gpu_seconds
-                return True
-            known = self.measurements.get(data["checkpoint"])
-            if event == "gone" and known is not None and known.fingerprint == data["fingerprint"]:
-                self.measurements[known.checkpoint] = _gone(known, data["reason"])
-            return True
-        return False
+                self._take_measurement(data)
+            elif event == "searched":
+                search = msgspec.convert(data, Search)
+                self.searches.append(search)
+                self.gpu_seconds += search.gpu_seconds
+            elif event == "notified":
+                self.notified.append(msgspec.convert(data, Notified))
+            elif event == "gone":
+                known = self.measurements.get(data["checkpoint"])
+                if known is not None and known.fingerprint == data["fingerprint"]:
+                    self.measurements[known.checkpoint] = _gone(known, data["reason"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return False
+        return True
+
+    def _take_measurement(self, data: Mapping[str, Any]) -> None:
+        fields = {FIELDS.get(key, key): value for key, value in data.items()}
+        measurement = msgspec.convert(fields, WatchedCheckpoint)
+        self.measurements[measurement.checkpoint] = measurement
+        self._retried.discard(measurement.checkpoint)
+        self.gpu_seconds += measurement.gpu_seconds
 
 
 def _gone(measurement: WatchedCheckpoint, loss: Loss) -> WatchedCheckpoint:

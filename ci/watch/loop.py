@@ -12,22 +12,21 @@ from typing import Any
 
 from msgspec import structs
 
-from longctx.ci.alerts.alerting import WatchAlerts
-from longctx.ci.alerts.log import Alert, Search
-from longctx.ci.alerts.search import Gap, run_search
-from longctx.ci.alerts.words import in_order
 from longctx.ci.checkpoint_dirs import read_step
 from longctx.ci.launch import Execution
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.suite_process import LocalProcesses
+from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
+from longctx.ci.watch.alerts import Alert, find_alerts
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
 from longctx.ci.watch.every_nth import every_nth
-from longctx.ci.watch.history import ACCEPTED, History, WatchedCheckpoint
+from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner, screen_lines, screen_summary
-from longctx.ci.watch.notify import Deliveries, Notice, Notifier
+from longctx.ci.watch.notify import Deliveries, Notice, Notifier, due_stage, notifications
 from longctx.ci.watch.pages import WatchedRun, suspicion_line, write_index
 from longctx.ci.watch.scores import changes, mean_scores, sample_counts, score_lines
+from longctx.ci.watch.search import Gap, due_search, run_search
 from longctx.fixtures.cli import print_line
 from longctx.plugins.verdicts.evaluate import shown_verdict
 
@@ -95,7 +94,6 @@ class _StartedSearch:
 
     future: Future[Search]
     alert: Alert
-    gap: Gap
     gpus: tuple[str, ...]
     seconds: float
     """When it began, on the monotonic clock."""
@@ -116,7 +114,8 @@ class Watch:
             options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor,
             screen_samples=settings.screen_samples, doublings=settings.doublings,
         )  # fmt: skip
-        self.alerts = WatchAlerts(settings.out, settings.suite, searches=settings.searches, show=print_line)
+        self.alert_text = AlertText(folder=settings.out, suite=settings.suite)
+        self.alerts = find_alerts(self.history.by_step, self.history.searches)
         self._in_progress: dict[Future[CheckpointResult], _Started] = {}
         self._search: _StartedSearch | None = None
         # The GPUs of --gpus, shared out to the measurements that run at a time.
@@ -133,7 +132,6 @@ class Watch:
     def run(self) -> int:
         """Watch until the GPU budget is spent or, with `once`, nothing is left; return the command's exit code."""
         idle_scans = 0
-        self.alerts.update(self.history.by_step)
         with self.settings.execution:
             while True:
                 new = [checkpoint for checkpoint in self._scan() if checkpoint.step.path not in self._paths_in_progress]
@@ -147,9 +145,8 @@ class Watch:
                 elif new and may_start and not self._is_spent():
                     self._start(new[0])
                 elif self._running:
-                    # Another measurement may be able to start meanwhile, and users may speak of alerts.
+                    # Another measurement may be able to start meanwhile.
                     wait(self._running, timeout=self.settings.interval_seconds, return_when=FIRST_COMPLETED)
-                    self._refresh_alerts()
                 finished = [future for future in self._in_progress if future.done()]
                 for future in finished:
                     started = self._in_progress.pop(future)
@@ -226,8 +223,7 @@ class Watch:
                 self.history.mark_gone(measurement, loss)
                 print_timed(f"step {measurement.step}: gone: {measurement.checkpoint} is {loss}")
         if any(loss is not None for _, loss in losses):
-            self._write_index()
-            self.alerts.update(self.history.by_step)
+            self._update_alerts()
 
     @property
     def _running(self) -> list[Future[Any]]:
@@ -250,33 +246,63 @@ class Watch:
             gpus=self._free_gpus.pop(),
             seconds=time.monotonic(),
         )
-        runner = replace(self.runner, gpus=started.gpus, alerted=self.alerts.cases_before(step.number))
+        runner = replace(self.runner, gpus=started.gpus, alerted=self._cases_alerted_before(step.number))
         future = self.settings.execution.submit(runner.measure, checkpoint, baselines, started.report)
         self._in_progress[future] = started
 
     def _due_search(self, new: Sequence[CompleteCheckpoint]) -> tuple[Alert, Gap] | None:
         """Return the next search of skipped steps; None during another one."""
-        pending = [one.step.number for one in (*new, *(each.checkpoint for each in self._in_progress.values()))]
-        return self.alerts.due_search(self.history.by_step, self._complete, pending) if self._search is None else None
+        if self._search is not None or not self.settings.searches:
+            return None
+        started = [each.checkpoint for each in self._in_progress.values()]
+        pending = [checkpoint.step.number for checkpoint in (*new, *started)]
+        return due_search(self.alerts, self.history.by_step, self._complete, pending)
 
     def _start_search(self, alert: Alert, gap: Gap) -> None:
-        print_timed(f"alert {alert.id}: searching {len(gap.between)} steps from {gap.good.step} to {gap.bad.step}")
+        good, bad = gap.good.step, gap.bad.step
+        print_timed(f"alert at step {alert.first.step}: searching {len(gap.between)} steps from {good} to {bad}")
         gpus, seconds = self._free_gpus.pop(), time.monotonic()
         settings = self.settings
         options = [*settings.suite.given, *(["--launch", settings.launch] if settings.launch else [])]
         processes = LocalProcesses(cancelled=settings.execution.cancelled)
-        folder = settings.out / f"alert-{alert.id}"
+        folder = self.alert_text.folder_of(alert)
         future = settings.execution.submit(run_search, alert, gap, options, folder, processes, gpus)
-        self._search = _StartedSearch(future=future, alert=alert, gap=gap, gpus=gpus, seconds=seconds)
+        self._search = _StartedSearch(future=future, alert=alert, gpus=gpus, seconds=seconds)
 
     def _record_search(self, started: _StartedSearch) -> None:
         self._search = None
         self._free_gpus.append(started.gpus)
         gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
         search = structs.replace(started.future.result(), gpu_seconds=round(gpu_seconds, 1))
-        self.alerts.record_search(started.alert, started.gap, search)
-        self._write_index()
+        self.history.add_search(search)
+        found = culprit_text(replace(started.alert, search=search))
+        print_line(f"alert at step {started.alert.first.step}: the loss began at {found}" if found else search.line)
+        self._update_alerts()
         self._notify()
+
+    def _update_alerts(self) -> None:
+        """Find the alerts of the measurements, print what has changed in them, and write the index page."""
+        before, self.alerts = self.alerts, find_alerts(self.history.by_step, self.history.searches)
+        for alert in self.alerts:
+            known = next((each for each in before if alert.is_same(each)), None)
+            if known is None:
+                lines = self.alert_text.lines(alert)
+            elif known.status != alert.status:
+                lines = [f"alert, {alert.status}: {headline(alert)}"]
+            elif known.first.step != alert.first.step:
+                lines = [f"alert: the first bad step is {alert.first.step}, no longer {known.first.step}"]
+            elif len(known.steps) < len(alert.steps):
+                lines = [f"alert at step {alert.first.step}: step {alert.steps[-1].step} fails the same cases; no news"]
+            else:
+                lines = []
+            for line in lines:
+                print_line(line)
+        self._write_index()
+
+    def _cases_alerted_before(self, step: int) -> frozenset[str]:
+        """Return the ids of the cases whose open alerts begin before a step."""
+        before = [alert for alert in self.alerts if alert.is_open and alert.first.step < step]
+        return frozenset(name for alert in before for name in alert.cases)
 
     def _record(self, started: _Started, result: CheckpointResult) -> None:
         step = started.checkpoint.step
@@ -323,14 +349,8 @@ class Watch:
         earlier = [other for other in self.history.by_step if other.step < measurement.step]
         for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement, earlier)):
             print_line(f"    {line}")
-        self.alerts.update(self.history.by_step)
-        self._write_index()
+        self._update_alerts()
         self._notify()
-
-    def _refresh_alerts(self) -> None:
-        """Read what users have said of the alerts, and show it on the index page."""
-        if self.alerts.refresh():
-            self._write_index()
 
     def _write_index(self) -> Path:
         lowest = self.history.lowest_passed
@@ -339,7 +359,8 @@ class Watch:
             directory=self.settings.directory,
             anchor=(lowest.step if lowest else None) if anchor is None else int(anchor) if anchor.isdecimal() else None,
             options=self.settings.suite.given,
-            alerts=in_order(self.alerts.alerts.values()),
+            alerts=self.alerts,
+            alert_text=self.alert_text,
             counts_gpus=bool(self.settings.gpus),
             summary=self._summary(),
         )
@@ -386,11 +407,19 @@ class Watch:
             f"{measured}: {', '.join(counts) or 'nothing measured'}{mean}",
             *suspicion_line(measurements),
             *self._skipped_line(),
-            *self.alerts.summary(),
+            *self._alert_lines(),
             *screen_summary(measurements),
             *(f"not measured: {path.name}: {reason}" for path, reason in self.watcher.waiting.items()),
             f"a gate fails by mistake in at most {risk}",
         ]
+
+    def _alert_lines(self) -> list[str]:
+        """Return a line about the open alerts; nothing without any alert."""
+        if not self.alerts:
+            return []
+        opened = [alert for alert in self.alerts if alert.is_open]
+        worst = f"; look first at: {headline(opened[0])}" if opened else ""
+        return [f"alerts: {len(opened)} open, {len(self.alerts) - len(opened)} closed{worst}"]
 
     def _skipped_line(self) -> list[str]:
         """Return how many checkpoints --every-nth has left out so far; nothing without any."""
@@ -398,36 +427,35 @@ class Watch:
         return [f"skipped by --every-nth {self.settings.every_nth}: {len(skipped)} steps"] if skipped else []
 
     def _notify(self) -> None:
-        """Deliver the alerts that were not delivered yet; stop for now when failed deliveries take too long.
-
-        An alert for which a search is due or running waits for its result.
-        """
+        """Deliver what is new of the alerts; stop for now when failed deliveries take too long."""
         started = time.monotonic()
-        self._refresh_alerts()
-        due = None if self._is_spent() else self._due_search([])
-        waiting = {alert.id for alert in (due and due[0], self._search and self._search.alert) if alert}
-        for alert in filter(self._deliveries.is_due, self.alerts.unnotified):
-            measurement = self._measurement_of(alert)
-            if measurement is None or alert.id in waiting:
+        for alert in self.alerts:
+            stage = due_stage(alert, self.history.notified)
+            if stage is None or not self._deliveries.is_due(alert, stage):
                 continue
-            problem = self._deliveries.deliver(Notice(alert=alert, measurement=measurement))
+            measurement = alert.first if stage == "closed" else self._measurement_of(alert)
+            if measurement is None:
+                continue
+            notice = Notice(stage=stage, alert=alert, measurement=measurement)
+            problem = self._deliveries.deliver(notice)
             if problem is None:
-                self.alerts.mark_notified(alert)
+                for notified in notifications(notice):
+                    self.history.add_notified(notified)
                 continue
-            self._print_changed(f"notification {alert.id}", f"{problem}; it will be retried")
+            self._print_changed(f"notification {alert.name}", f"{problem}; it will be retried")
             if time.monotonic() - started > MAX_NOTIFYING_SECONDS:
                 return
 
     def _measurement_of(self, alert: Alert) -> WatchedCheckpoint | None:
-        """Return the measurement of an alert's first failed step that is still on disk; None if none is."""
-        steps = {(step.step, step.fingerprint) for step in alert.episode.steps}
-        failed = (known for known in self.history.by_step if (known.step, known.fingerprint) in steps)
-        is_there = (known for known in failed if not self.watcher.read_loss(Path(known.checkpoint), known.fingerprint))
-        return next(is_there, None)
+        """Return the first failed step of an alert that is still on disk as it was measured; None if none is."""
+        for known in alert.steps:
+            if not known.is_gone and not self.watcher.read_loss(Path(known.checkpoint), known.fingerprint):
+                return known
+        return None
 
     def _is_spent(self) -> bool:
         limit = self.settings.max_gpu_seconds
-        return limit is not None and self.history.gpu_seconds + self.alerts.search_gpu_seconds >= limit
+        return limit is not None and self.history.gpu_seconds >= limit
 
     def _print_changed(self, subject: str, line: str) -> None:
         """Print a line about a subject unless it is the last one printed about it."""

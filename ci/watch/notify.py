@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from longctx.ci.alerts.log import Alert
-from longctx.ci.alerts.words import culprit_text, headline, percent
-from longctx.ci.watch.history import WatchedCheckpoint
+from longctx.ci.watch.alert_text import culprit_text, headline
+from longctx.ci.watch.alerts import Alert
+from longctx.ci.watch.history import Notified, Stage, WatchedCheckpoint
 from longctx.ci.watch.webhook import post
 from longctx.fixtures.shown_text import one_line, visible
 from longctx.plugins.verdicts.evaluate import shown_verdict
@@ -27,11 +27,37 @@ CHAT_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """An alert to notify the user of."""
+    """The news of an alert."""
 
+    stage: Stage
     alert: Alert
     measurement: WatchedCheckpoint
-    """The measurement of its first bad step."""
+    """The measurement of its first bad step that is on disk."""
+
+
+def due_stage(alert: Alert, notified: Sequence[Notified]) -> Stage | None:
+    """Return the news of an alert that the user was not notified of; None without any.
+
+    An alert that was closed or gone before the user heard of it is no news.
+    """
+    told = {event.stage for event in notified if alert.is_same(event)}
+    if "begun" not in told:
+        return "begun" if alert.is_open else None
+    if alert.closed_by is not None:
+        return None if "closed" in told else "closed"
+    return "found" if alert.culprit is not None and "found" not in told else None
+
+
+def notifications(notice: Notice) -> list[Notified]:
+    """Return the events of a delivered notice; the first one of an alert says too what a search has found by then."""
+    alert = notice.alert
+    stages: list[Stage] = [notice.stage]
+    if notice.stage == "begun" and alert.culprit is not None:
+        stages.append("found")
+    return [
+        Notified(stage=stage, kind=alert.kind, fingerprints=alert.fingerprints, cases=tuple(alert.cases))
+        for stage in stages
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +65,14 @@ class Notifier:
     """The command and the webhook that receive alerts; both have a minute to accept one."""
 
     command: str | None = None
-    """A shell command; the facts are in variables named LONGCTX_..."""
+    """A shell command for failures, so not for closed alerts; the facts are in variables named LONGCTX_..."""
     webhook: str | None = None
     """An http or https address."""
 
-    @property
-    def recipients(self) -> Mapping[str, Callable[[Notice], str | None]]:
+    def recipients(self, stage: Stage) -> Mapping[str, Callable[[Notice], str | None]]:
         """Return a function for each recipient, by option; it returns None, or one line with the problem."""
         recipients: dict[str, Callable[[Notice], str | None]] = {}
-        if (command := self.command) is not None:
+        if (command := self.command) is not None and stage != "closed":
             recipients["--on-failure"] = lambda notice: _run_command(command, facts(notice))
         if (webhook := self.webhook) is not None:
             recipients["--webhook"] = lambda notice: post(webhook, message(notice))
@@ -56,7 +81,7 @@ class Notifier:
 
 @dataclass(slots=True)
 class _Delivery:
-    """The deliveries of one alert so far."""
+    """The deliveries of one notice so far."""
 
     due_seconds: float = 0.0
     """The time of the clock before which it is not retried."""
@@ -66,22 +91,23 @@ class _Delivery:
 
 @dataclass(slots=True)
 class Deliveries:
-    """Deliver alerts to all recipients, and to each of them once as long as this process lives."""
+    """Deliver notices to all recipients, and to each of them once as long as this process lives."""
 
     notifier: Notifier
     clock: Callable[[], float] = time.monotonic
-    _deliveries: dict[int, _Delivery] = field(default_factory=dict)
+    _deliveries: dict[tuple[str, Stage], _Delivery] = field(default_factory=dict)
 
-    def is_due(self, alert: Alert) -> bool:
+    def is_due(self, alert: Alert, stage: Stage) -> bool:
         """Return True unless a delivery failed so recently that it is not retried yet."""
-        delivery = self._deliveries.get(alert.id)
+        delivery = self._deliveries.get((alert.name, stage))
         return delivery is None or self.clock() >= delivery.due_seconds
 
     def deliver(self, notice: Notice) -> str | None:
-        """Return None if every recipient has accepted the alert, else one line with the first problem."""
-        delivery = self._deliveries.setdefault(notice.alert.id, _Delivery())
+        """Return None if every recipient has accepted the notice, else one line with the first problem."""
+        key = (notice.alert.name, notice.stage)
+        delivery = self._deliveries.setdefault(key, _Delivery())
         problems = []
-        for option, send in self.notifier.recipients.items():
+        for option, send in self.notifier.recipients(notice.stage).items():
             if option in delivery.accepted_by:
                 continue
             problem = send(notice)
@@ -90,8 +116,7 @@ class Deliveries:
             else:
                 problems.append(f"{option}: {problem}")
         if not problems:
-            # An alert that is opened again is delivered again.
-            del self._deliveries[notice.alert.id]
+            del self._deliveries[key]
             return None
         delivery.due_seconds = self.clock() + delivery.pause_seconds
         delivery.pause_seconds = min(2 * delivery.pause_seconds, LAST_PAUSE_SECONDS)
@@ -99,10 +124,11 @@ class Deliveries:
 
 
 def facts(notice: Notice) -> dict[str, str]:
-    """Return the facts of an alert as environment variables, which hold no NUL and are never too long to pass."""
+    """Return the facts of a notice as environment variables, which hold no NUL and are never too long to pass."""
     measurement = notice.measurement
     return {
-        "LONGCTX_ALERT": str(notice.alert.id),
+        "LONGCTX_ALERT": one_line(notice.alert.name, LINE_CHARACTERS),
+        "LONGCTX_EVENT": notice.stage,
         "LONGCTX_HEADLINE": one_line(headline(notice.alert), LINE_CHARACTERS),
         "LONGCTX_CULPRIT": culprit_text(notice.alert),
         "LONGCTX_STEP": str(measurement.step),
@@ -114,22 +140,24 @@ def facts(notice: Notice) -> dict[str, str]:
 
 
 def message(notice: Notice) -> dict[str, Any]:
-    """Return the facts of an alert as JSON data, with a `text` for chat servers."""
+    """Return the facts of a notice as JSON data, with a `text` for chat servers."""
     alert, measurement = notice.alert, notice.measurement
     failed = _shortened(measurement.failed)
-    found = f" (found by a search, {percent(alert.culprit)} sure)" if alert.culprit else ""
-    headed = one_line(f"alert {alert.id}: {headline(alert)}{found}", LINE_CHARACTERS)
+    text = headline(alert) + (f"; found by a search: {culprit_text(alert)}" if alert.culprit else "")
+    if notice.stage == "closed":
+        text = f"{alert.status}: {one_line(text, LINE_CHARACTERS)}"
+    else:
+        text = f"{one_line(text, LINE_CHARACTERS)}: {shown_verdict(measurement.verdict)}: {'; '.join(failed)}"
     return measurement.as_json() | {
-        "text": f"{headed}: {shown_verdict(measurement.verdict)}: {'; '.join(failed)}".translate(CHAT_ESCAPES),
+        "text": text.translate(CHAT_ESCAPES),
         "failed": failed,
         "checkpoint": _path(measurement.checkpoint),
         "report": _path(measurement.report),
-        "alert": alert.id,
+        "alert": visible(alert.name),
+        "event": notice.stage,
+        "closed_by": alert.closed_by,
         "culprit": culprit_text(alert) or None,
-        "cases": [
-            {"id": case.id, "points": case.points, "interval": case.interval, "noise": case.noise}
-            for case in alert.episode.cases
-        ],
+        "cases": [{"id": name, "points": case.points, "interval": case.interval} for name, case in alert.cases.items()],
     }
 
 

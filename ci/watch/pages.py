@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longctx.ci.alerts.log import Alert
-from longctx.ci.alerts.words import alert_facts, headline, place, status_text, sureness
 from longctx.ci.suite_process import read_report
+from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
+from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
 from longctx.ci.watch.scores import noise, score_lines, trend
@@ -35,7 +35,8 @@ class WatchedRun:
     options: Sequence[str]
     """The options of the suite."""
     alerts: Sequence[Alert]
-    """Open ones, the worst first, and then closed ones, which only explain the headline."""
+    """Open ones, the worst first, and then the others."""
+    alert_text: AlertText
     counts_gpus: bool
     """True if the cost of a checkpoint is in GPU minutes; False for minutes."""
     summary: Sequence[str]
@@ -43,11 +44,11 @@ class WatchedRun:
 
 def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: WatchedRun) -> Path:
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
-    path, opened = folder / INDEX, [alert for alert in run.alerts if alert.is_open]
+    path = folder / INDEX
     compared = list(_compared_checkpoints(measurements))
     steps = {checkpoint["step"] for checkpoint in compared} if len(compared) > 1 else set()
     rows = [
-        _row(folder, measurement, measurements[:position], opened) | {"is_compared": measurement.step in steps}
+        _row(folder, measurement, measurements[:position], run.alerts) | {"is_compared": measurement.step in steps}
         for position, measurement in enumerate(measurements)
     ]
     word, verdict, why = _headline(measurements, run.alerts)
@@ -58,9 +59,9 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
         word=word,
         headline=verdict,
         why=visible_line(why),
-        holder=_holder(measurements, opened),
+        first_seen=_first_seen(run.alerts),
         last=_time(max((known.ended for known in measurements), default="")),
-        alerts=[_alert(alert, folder) for alert in opened],
+        alerts=[_alert(alert, run.alert_text) for alert in run.alerts],
         rows=rows[::-1],
         charts=list(_charts(measurements, run.anchor)),
         summary=[visible_line(line) for line in run.summary],
@@ -103,8 +104,7 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
     why = _reason(first, alerts)
     searched = next((alert for alert in alerts if alert.culprit and first.step in _steps(alert)), None)
     if searched is not None and searched.culprit is not None:
-        since, before = f"since {place(searched)}", f"; step {searched.culprit.last_good:,} is good"
-        why += f" ({sureness(searched.culprit)})"
+        since, before = f"since {culprit_text(searched)}", f"; step {searched.culprit.last_good:,} is good"
     return "fail", f"{last.verdict.upper()} {since}{before}", why
 
 
@@ -115,16 +115,16 @@ def suspicion_line(measurements: Sequence[WatchedCheckpoint]) -> list[str]:
 
 
 def _steps(alert: Alert) -> set[int]:
-    return {step.step for step in alert.episode.steps}
+    return {known.step for known in alert.steps}
 
 
-def _alert(alert: Alert, folder: Path) -> dict[str, Any]:
-    """Return an alert as the page shows it: one line, who has it, and everything that one needs to act on it."""
+def _alert(alert: Alert, text: AlertText) -> dict[str, Any]:
+    """Return an alert as the page shows it: one line, and for an open one everything that one needs to act on it."""
+    facts = text.facts(alert) if alert.is_open else []
     return {
-        "id": alert.id,
-        "name": f"Alert {alert.id}, {status_text(alert)}{f' by {visible_line(alert.owner)}' if alert.owner else ''}",
-        "headline": visible_line(headline(alert)),
-        "facts": [(name, visible_line(text), _link(text, folder)) for name, text in alert_facts(alert, folder)],
+        "name": visible(alert.name),
+        "headline": visible_line(f"Alert, {alert.status}: {headline(alert)}"),
+        "facts": [(name, visible_line(value), _link(value, text.folder)) for name, value in facts],
     }
 
 
@@ -136,22 +136,17 @@ def _link(text: str, folder: Path) -> str:
 def _reason(measurement: WatchedCheckpoint, alerts: Sequence[Alert]) -> str:
     """Return what the alert of a checkpoint says, or else the first reason of its verdict, which is longer."""
     alert = next((alert for alert in alerts if measurement.step in _steps(alert)), None)
-    if alert is not None and alert.episode.cases:
-        return headline(alert) + ("" if alert.is_open else f"; alert {alert.id} is {status_text(alert)}")
+    if alert is not None and alert.cases:
+        return headline(alert) + ("" if alert.is_open else f"; {alert.status}")
     return measurement.failed[0] if measurement.failed else ""
 
 
-def _holder(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]) -> dict[str, Any] | None:
-    """Return the alert to look at first: its number, when its first bad step was measured, and who looks into it."""
-    if not alerts:
+def _first_seen(alerts: Sequence[Alert]) -> dict[str, str] | None:
+    """Return the name of the open alert to look at first, and when its first bad step was measured."""
+    if not alerts or not alerts[0].is_open:
         return None
-    alert, steps = alerts[0], {(step.step, step.fingerprint) for step in alerts[0].episode.steps}
-    seen = min(
-        (known.ended for known in measurements if (known.step, known.fingerprint) in steps), default=alert.opened
-    )
-    owner = f"{visible_line(alert.owner)} has it" if alert.owner else "nobody has it yet"
-    note = f"; note: {visible_line(alert.note)}" if alert.note else ""
-    return {"id": alert.id, "seen": _time(seen), "owner": owner + note}
+    seen = min(known.ended for known in alerts[0].steps)
+    return {"name": visible(alerts[0].name), "time": _time(seen)}
 
 
 def _time(text: str) -> str:
@@ -254,7 +249,7 @@ def _row(
     return {
         "step": f"{measurement.step:,}",
         "number": measurement.step,
-        "alerts": [alert.id for alert in alerts if measurement.step in _steps(alert)],
+        "alerts": [visible(alert.name) for alert in alerts if measurement.step in _steps(alert)],
         "verdict": measurement.verdict,
         "suspicion": measurement.suspicion,
         "scores": score_lines(measurement, earlier),

@@ -58,7 +58,7 @@ class Option:
     choices: tuple[str, ...] = ()
     added_choices: Callable[[], Collection[str]] = tuple
     """Returns the choices that only a registry knows, which takes long to import; called for all other texts."""
-    removed_values: Mapping[str, str] = field(default_factory=dict)
+    removed_values: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What to use instead of a value that earlier versions had; each sentence begins with a verb."""
     minimum: int = 0
     """The least whole number."""

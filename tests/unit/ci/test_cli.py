@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from longctx.ci import history_command, propose_thresholds
-from longctx.ci.alerts import __main__ as alerts
 from longctx.fixtures.calibration import __main__ as calibration
 from longctx.plugins.journal import __main__ as journal
 from longctx.plugins.report import __main__ as analysis
@@ -22,8 +21,6 @@ Main = Callable[[list[str]], int]
         (analysis.main, (), r"the following .* required: DIR; longctx analysis --help .*"),
         (history_command.main, (), r"the following .* required: DIR; longctx history --help .*"),
         (history_command.main, (".", "--page", "p"), r"unrecognized arguments: --page p; .*"),
-        (alerts.main, (), r"the following .* required: DIR; longctx alerts --help .*"),
-        (alerts.main, (".", "close"), r"argument action: invalid choice: 'close' .*; longctx alerts --help .*"),
         (journal.main, (), r"the following arguments are required: DIR; longctx journal --help .*"),
         (calibration.main, ("--windows", "4k"), r"unrecognized arguments: --windows; .*calibration --help .*"),
         (propose_thresholds.main, (), r"give either reports of accepted checkpoints or --yardstick REPORT; .*--help.*"),

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from longctx.ci.alerts.episodes import Episode, MeasuredStep
-from longctx.ci.alerts.log import Alert
 from longctx.ci.watch import notify as on_failure
 from longctx.ci.watch import webhook
+from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import WatchedCheckpoint
 from longctx.ci.watch.notify import Deliveries, Notice, Notifier, _run_command, facts, message, read_on_failure
 from longctx.ci.watch.webhook import check_webhook, post
@@ -31,14 +30,8 @@ FAILURE = WatchedCheckpoint(
     step=7, checkpoint="/run/step-7", fingerprint="f", verdict="fail", exit_code=1, failed=("mean at 8k: 70.1 is not",),
     report="/out/r.json", baseline=None, effective_length=None, gpu_seconds=1.0, ended="now",
 )  # fmt: skip
-ALERT = Alert(
-    id=3, opened="then", options=(),
-    episode=Episode(
-        kind="gates", cases=(), last_good=None, reasons=FAILURE.failed, anchor=None, compared_with=None,
-        steps=(MeasuredStep(step=7, checkpoint="/run/step-7", fingerprint="f", report="/out/r.json"),),
-    ),
-)  # fmt: skip
-NOTICE = Notice(alert=ALERT, measurement=FAILURE)
+ALERT = Alert(kind="gates", cases={}, steps=(FAILURE,))
+NOTICE = Notice(stage="begun", alert=ALERT, measurement=FAILURE)
 ODD_TEXT = "\x00\ud800\x1b[31m\u202e<b>&\n" + "x" * 300_000
 
 
@@ -231,10 +224,19 @@ def test_odd_facts_reach_the_command_in_a_form_that_can_be_passed(tmp_path: Path
 def test_a_message_is_plain_text_for_chat_servers() -> None:
     odd = replace(FAILURE, failed=("<!channel> \x1b[31m\u202e", ODD_TEXT))
     sent = message(replace(NOTICE, measurement=odd))
-    assert sent["text"].startswith("alert 3: gates fail, from step 7 on: fail: &lt;!channel&gt; \u241b[31m")
+    assert sent["text"].startswith("gates fail, from step 7 on: fail: &lt;!channel&gt; \u241b[31m")
     json.dumps(sent).encode("ascii").decode().encode("utf-8")
     assert len(json.dumps(sent)) < 10_000
-    assert (sent["word"], sent["alert"], sent["culprit"]) == ("fail", 3, None)
+    assert (sent["word"], sent["alert"], sent["event"], sent["culprit"]) == ("fail", "step-7-f-gates", "begun", None)
+
+
+def test_a_closed_alert_is_posted_and_runs_no_command_for_failures(tmp_path: Path) -> None:
+    closed = replace(NOTICE, stage="closed", alert=replace(ALERT, closed_by=9))
+    sent = message(closed)
+    assert sent["text"] == "closed by step 9: gates fail, from step 7 on"
+    assert (sent["step"], sent["event"], sent["closed_by"]) == (7, "closed", 9)
+    assert Deliveries(Notifier(command=f"touch {tmp_path}/ran")).deliver(closed) is None
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +255,7 @@ def test_a_recipient_gets_an_alert_once_and_a_failed_delivery_is_retried_with_pa
         deliveries = Deliveries(Notifier(command=f"echo again >> {log}", webhook=url), clock=lambda: now[0])
         attempts = []
         for _ in range(1500):
-            if deliveries.is_due(ALERT):
+            if deliveries.is_due(ALERT, "begun"):
                 attempts.append(now[0])
                 assert deliveries.deliver(NOTICE) == "--webhook: the server answered 503"
             now[0] += 10

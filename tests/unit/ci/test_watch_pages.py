@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from longctx.ci.alerts.log import AlertLog, Noted, Search, Searched
-from longctx.ci.alerts.reconcile import missing_events
-from longctx.ci.alerts.words import alert_facts
-from longctx.ci.watch.history import Change, Verdict, WatchedCheckpoint
+from longctx.ci.suite_options import SuiteOptions
+from longctx.ci.watch.alert_text import AlertText
+from longctx.ci.watch.alerts import find_alerts
+from longctx.ci.watch.history import Change, Search, Verdict, WatchedCheckpoint
 from longctx.ci.watch.pages import WatchedRun, write_index
 from longctx.fixtures.records.report import report_data
 from tests.helpers.browser import CHROMIUM, DRIVER, browser
 from tests.helpers.report_records import report_of
 from tests.helpers.watched import measured
 
-# Points of a case against step 1, at the measured steps.
-STEPS = {1: 0.0, 2: 0.0, 3: 0.0, 6: -40.0}
+SUITE = SuiteOptions(given=(), checks_engine=False, seed_by_step=False, confidence=0.99, drop_points=2)
 
 
 def write_page(
@@ -56,6 +54,7 @@ def write_page(
         options=("--lengths", "4k"),
         counts_gpus=counts_gpus,
         alerts=(),
+        alert_text=AlertText(folder=folder, suite=SUITE),
         summary=("measured",),
     )
     return write_index(folder, measurements, run).read_text(encoding="utf-8")
@@ -89,61 +88,31 @@ def test_the_page_begins_with_what_is_wrong_since_when(tmp_path: Path, verdicts:
         assert "<span>lost &lt;b&gt;" in page
 
 
-def test_the_page_says_when_a_loss_was_first_seen_and_who_looks_into_it(tmp_path: Path) -> None:
-    known = [measured(1, vt=0), measured(2, vt=-40), measured(3, vt=-40)]
-    log = AlertLog(folder=tmp_path)
-
-    def first_line() -> str:
-        alerts = [*log.update(lambda alerts: missing_events(alerts, known, lambda _: ())).values()]
-        run = WatchedRun(directory=Path("/run"), anchor=1, options=(), counts_gpus=False, alerts=alerts, summary=())
-        page = write_index(tmp_path, known, run).read_text(encoding="utf-8")
-        return re.sub("<[^>]*>", "|", page.partition('<p class="verdict')[2].partition("</p>")[0])
-
-    assert "vt-4k lost 40.0 points at step 2" in first_line()
-    assert "first seen 2026-11-20 10:00 UTC; |alert 1|: |nobody has it yet|" in first_line()
-    log.update(lambda _: [Noted(alert=1, status="acknowledged", owner="mira <b>", note="rope")])
-    assert "|mira &lt;b&gt; has it; note: rope|" in first_line()
-    known.append(measured(4, vt=0))
-    line = first_line()
-    assert "Step 3 failed; step 4 does not||vt-4k lost 40.0 points at step 2; alert 1 is fixed by step 4|" in line
-    assert "first seen" not in line
-
-
-def test_an_alert_names_the_steps_that_a_search_has_found(tmp_path: Path) -> None:
-    for step in (1, 4, 5, 6):
-        (tmp_path / f"step-{step}").mkdir()
-    known = [
-        replace(
-            measured(step, vt=points), checkpoint=f"{tmp_path}/step-{step}", compared_with=f"{tmp_path}/step-1"
-        ) for step, points in STEPS.items()
-    ]  # fmt: skip
-    log = AlertLog(folder=tmp_path)
-    (alert,) = log.update(lambda alerts: missing_events(alerts, known, lambda _: ())).values()
-    assert alert.episode.last_good is not None
-    facts = dict(alert_facts(alert, tmp_path))
-    assert (facts["first bad"], facts["last good"]) == (f"{tmp_path}/step-6", f"{tmp_path}/step-3")
-    assert f"longctx diagnose {tmp_path}/step-1 {tmp_path}/step-6 " in facts["cause"]
-    search = Search(
-        good=alert.episode.last_good, bad=alert.episode.first, exit_code=0, line="", first=5, last=5, last_good=4,
-        probability=0.9995, last_path=f"{tmp_path}/step-5", last_good_path=f"{tmp_path}/step-4", checkpoints=2,
+def test_the_page_shows_alerts_with_their_state(tmp_path: Path) -> None:
+    known = [measured(1, vt=0), measured(2, vt=0), measured(4, vt=-40), measured(5, vt=-40)]
+    found = Search(
+        good="f2", bad="f4", cases=tuple(known[0].cases), exit_code=0, line="found", first=3, last=3, last_good=2,
+        probability=0.9995, checkpoints=1,
     )  # fmt: skip
-    (alert,) = log.update(lambda _: [Searched(alert=1, search=search)]).values()
-    facts = dict(alert_facts(alert, tmp_path))
-    assert facts["since"] == "step 5 (99.9 % sure, by 2 more measurements between steps 3 and 6); step 4 is good"
-    assert (facts["first bad"], facts["last good"]) == (f"{tmp_path}/step-5", f"{tmp_path}/step-4")
-    assert facts["failed"] == f"{tmp_path}/step-6"
-    loss, _, noise = facts["case"].partition("; ")
-    assert loss == "vt-4k: -40.0 [-45.0, -35.0] on 48 pairs"
-    assert noise == "19.2 times its noise of ±2.1 (one answer; from step to step it is ±0.0)"
-    assert f"--model {tmp_path}/step-6 --baseline {tmp_path}/step-1 " in facts["again"]
-    assert f"longctx diagnose {tmp_path}/step-4 {tmp_path}/step-5 " in facts["cause"]
-    run = WatchedRun(directory=Path("/run"), anchor=1, options=(), counts_gpus=False, alerts=[alert], summary=())
-    page = write_index(tmp_path, known, run).read_text(encoding="utf-8")
-    assert "<b>FAIL since step 5; step 4 is good</b>" in page
-    assert "at step 5 (99.9 % sure, by 2 more measurements between steps 3 and 6)</span>" in page
-    # The neighbours are no longer there: those that were measured are compared.
-    (tmp_path / "step-4").rmdir()
-    assert f"longctx diagnose {tmp_path}/step-1 {tmp_path}/step-6 " in dict(alert_facts(alert, tmp_path))["cause"]
+
+    def texts(*searches: Search) -> str:
+        alerts, text = find_alerts(known, searches), AlertText(folder=tmp_path, suite=SUITE)
+        run = WatchedRun(
+            directory=Path("/run"), anchor=1, options=(), alerts=alerts, alert_text=text, counts_gpus=False, summary=()
+        )  # fmt: skip
+        page = write_index(tmp_path, known, run).read_text(encoding="utf-8")
+        return re.sub("(<[^>]*>)+", "|", page.partition('<p class="verdict')[2])
+
+    begun = texts()
+    assert "FAIL since step 4; the last accepted one is step 2|vt-4k lost 40.0 points at step 4|first seen " in begun
+    assert "first seen 2026-11-20 10:00 UTC: |what failed, and what to do|" in begun
+    assert "|Alert, open: vt-4k lost 40.0 points at step 4|" in begun.replace("\n", "")
+    assert "FAIL since step 3 (99.9 % sure); step 2 is good|vt-4k lost 40.0 points at step 3|" in texts(found)
+    known.append(measured(6, vt=0))
+    closed = texts(found)
+    assert "Step 5 failed; step 6 does not|vt-4k lost 40.0 points at step 3; closed by step 6|" in closed
+    assert "|Alert, closed by step 6: vt-4k lost 40.0 points at step 3|" in closed.replace("\n", "")
+    assert "first seen" not in closed
 
 
 def test_a_suspected_loss_is_no_failure_but_named_first(tmp_path: Path) -> None:

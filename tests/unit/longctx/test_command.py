@@ -68,9 +68,9 @@ def test_light_commands_import_nothing_large() -> None:
     assert ended.stdout.splitlines()[-1] == "END"
 
 
-@pytest.mark.parametrize("words", [["alerts", "."], ["history", ".", "--digest", "7d"]])
+@pytest.mark.parametrize("words", [["docs"], ["tasks"]])
 def test_a_reader_that_ends_early_is_no_error(tmp_path: Path, words: Sequence[str]) -> None:
-    """Close the pipe before anything is written, as `longctx alerts out | head -0` does."""
+    """Close the pipe before anything is written, as `longctx tasks | head -0` does."""
     (tmp_path / "history.jsonl").touch()
     reader, writer = os.pipe()
     os.close(reader)

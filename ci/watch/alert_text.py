@@ -1,0 +1,205 @@
+"""Alerts in words: what the watch prints and shows on its page, with the commands that look further."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from longctx.ci.checkpoint_dirs import steps_in
+from longctx.ci.suite_options import SuiteOptions
+from longctx.ci.watch.alerts import Alert, Kind
+from longctx.ci.watch.history import Search
+from longctx.ci.watch.outcomes import CaseOutcome
+from longctx.ci.watch.search import search_words, searched_cases
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.outside_files import absolute, parse_json, read_outside
+from longctx.plugins.config.options import RUN_OPTIONS, declare
+
+MAX_CASES_SHOWN = 5
+WITHOUT_CASES: dict[Kind, str] = {
+    "loss": "cases have lost points",
+    "gates": "gates fail",
+    "engine": "the engine fails --invariance",
+    "underpowered": "the comparison has no baseline",
+    "error": "the checkpoint cannot be measured",
+}
+# What a repetition sets itself, or does not write.
+OWN = ("--lengths", "--tensorboard", "--wandb", "-k", "-m")
+
+
+def headline(alert: Alert) -> str:
+    """Return an alert in one line: the loss, and its step."""
+    if not alert.cases:
+        return f"{WITHOUT_CASES[alert.kind]}, from {place(alert)} on"
+    worst, *others = alert.cases
+    name, case = case_name(worst), alert.cases[worst]
+    if others:
+        name += f" and {len(others)} other case{'s' * (len(others) > 1)}"
+    if case.points is None or case.points >= 0:
+        return f"{name} failed at {place(alert)}"
+    # Of several cases, the number is that of the worst one.
+    points = f"{'up to ' if others else ''}{-case.points:.1f} points"
+    if case.against == "threshold":
+        return f"{name} fell {points} below the threshold at {place(alert)}"
+    return f"{name} lost {points} at {place(alert)}"
+
+
+def case_name(case: str) -> str:
+    """Return the task and length in a case's id: `vt-4k` for `test_ruler[vt-4k]`."""
+    return case.partition("[")[2].removesuffix("]") or case
+
+
+def place(alert: Alert) -> str:
+    """Return the step at which the run became worse, as far as it is known."""
+    culprit = alert.culprit
+    if culprit is None:
+        return f"step {alert.first.step}"
+    if culprit.first == culprit.last:
+        return f"step {culprit.first}"
+    return f"a step from {culprit.first} to {culprit.last}"
+
+
+def culprit_text(alert: Alert) -> str:
+    """Return the result of the search, such as `step 15 (99.9 % sure)`; empty if no step is known."""
+    return f"{place(alert)} ({percent(alert.culprit)} sure)" if alert.culprit is not None else ""
+
+
+def percent(search: Search) -> str:
+    """Return a probability in percent, rounded down, so that 99 % is not shown for less."""
+    return f"{math.floor(1000 * (search.probability or 0.0) + 1e-9) / 10:g} %"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertText:
+    """What a watch says of its alerts."""
+
+    folder: Path
+    """The folder of the watch."""
+    suite: SuiteOptions
+
+    def folder_of(self, alert: Alert) -> Path:
+        """Return the folder for the search, the diagnosis and the repetition of an alert."""
+        return absolute(self.folder) / "alerts" / alert.name
+
+    def lines(self, alert: Alert) -> list[str]:
+        """Return an alert in full: its headline, and a line for everything that one needs to act on it."""
+        facts = [f"  {name:<10}  {text}" for name, text in self.facts(alert)]
+        return [f"alert, {alert.status}: {headline(alert)}", *facts]
+
+    def facts(self, alert: Alert) -> list[tuple[str, str]]:
+        """Return everything that one needs to act on an alert, by name."""
+        rows = [("since", _since(alert))]
+        shown = list(alert.cases.items())[:MAX_CASES_SHOWN]
+        rows += [("case", _case_line(name, case)) for name, case in shown]
+        if len(alert.cases) > len(shown):
+            rows.append(("", f"and {len(alert.cases) - len(shown)} more in the report"))
+        if not alert.cases:
+            rows += [("reason", reason) for reason in alert.first.failed[:MAX_CASES_SHOWN]]
+        return [*rows, *self._findings(alert), *_checkpoints(alert), *self._commands(alert)]
+
+    def _findings(self, alert: Alert) -> list[tuple[str, str]]:
+        """Return what the search and the command of a diagnosis have found, with their pages."""
+        folder, rows = self.folder_of(alert), []
+        try:
+            conclusion = str(parse_json(read_outside(folder / "diagnosis.json"))["conclusion"])
+            rows += [("found", conclusion.removeprefix("cause: ")), ("diagnosis", str(folder / "diagnosis.html"))]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # Not made yet, or half written.
+        if alert.search is not None:
+            rows.append(("search", alert.search.line if alert.culprit is None else str(folder / "bisect.html")))
+        return rows
+
+    def _commands(self, alert: Alert) -> list[tuple[str, str]]:
+        """Return the commands that repeat the measurement, look for the step and look for the cause."""
+        if not alert.cases:
+            return []
+        options, most_samples = self.suite.for_step(alert.first.step), alert.first.most_samples
+        if most_samples is not None:
+            options = [*_without(options, ["--samples"]), "--samples", str(most_samples)]
+        journal = str(self.folder_of(alert) / "journal")
+        rows = [("again", _repetition(alert, [*_without(options, ["--journal"]), "--journal", journal]))]
+        if alert.culprit is None and (search := self._search_command(alert)):
+            rows.append(("bisect", search))
+        if cause := self._diagnosis_command(alert):
+            rows.append(("cause", cause))
+        return rows
+
+    def _search_command(self, alert: Alert) -> str:
+        """Return the command that searches the skipped steps before an alert; empty if there are none."""
+        good, bad = alert.last_good, alert.first
+        run = Path(bad.checkpoint).parent
+        if good is None or not run.is_dir() or not any(good.step < step.number < bad.step for step in steps_in(run)):
+            return ""
+        words = search_words(searched_cases(alert.cases), good, bad, self.suite.given, self.folder_of(alert))
+        return shlex.join([*words, f"{run}/*[0-9]*"])
+
+    def _diagnosis_command(self, alert: Alert) -> str:
+        """Return the command that looks for the cause of the worst case; empty without two checkpoints on disk.
+
+        It compares the neighbours that a search has named, which differ least, or else those that were measured.
+        """
+        pairs = [] if alert.culprit is None else [(alert.culprit.last_good_path, alert.culprit.last_path)]
+        pairs.append((alert.first.compared_with or "", _failed_checkpoint(alert)))
+        for good, bad in pairs:
+            if os.path.isdir(good) and os.path.isdir(bad):
+                words = ["longctx", "diagnose", good, bad, "--report", alert.first.report]
+                words += ["--case", next(iter(alert.cases)), "--out", str(self.folder_of(alert))]
+                return shlex.join(words)
+        return ""
+
+
+def _since(alert: Alert) -> str:
+    """Return the steps between which the run became worse, how they were found, and which steps fail since then."""
+    steps, culprit = alert.steps, alert.culprit
+    if culprit is not None:
+        since = f"{culprit_text(alert)}, by {culprit.checkpoints} more measured steps; step {culprit.last_good} is good"
+    elif alert.last_good is None:
+        since = f"step {steps[0].step}; no step before it passed"
+    else:
+        since = f"step {steps[0].step}; the last good one measured is step {alert.last_good.step}"
+    lasting = f". {len(steps)} measured steps fail, {steps[0].step} to {steps[-1].step}" if len(steps) > 1 else ""
+    return since + lasting
+
+
+def _case_line(name: str, case: CaseOutcome) -> str:
+    """Return the loss of a case with its interval."""
+    if case.points is None:
+        return f"{case_name(name)}: not compared"
+    interval = "" if case.interval is None else f" [{case.interval[0]:+.1f}, {case.interval[1]:+.1f}]"
+    over = "" if case.against == "baseline" else " from the threshold"
+    unit = "pairs" if case.against == "baseline" else "samples"
+    return f"{case_name(name)}: {case.points:+.1f}{interval}{over} on {case.pairs} {unit}"
+
+
+def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
+    """Return the checkpoints of an alert, and the page of the report."""
+    culprit, first = alert.culprit, alert.first
+    good = (culprit and culprit.last_good_path) or (alert.last_good and alert.last_good.checkpoint)
+    rows = [("first bad", (culprit and culprit.last_path) or first.checkpoint), ("last good", good or "none")]
+    # A text, because the history may hold a path that no file can have.
+    return [*rows, ("report", f"{os.path.splitext(first.report)[0]}.html")]
+
+
+def _without(options: Sequence[str], flags: Sequence[str]) -> list[str]:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    declare(parser.add_argument, [RUN_OPTIONS[flag] for flag in flags])
+    return parser.parse_known_args(list(options))[1]
+
+
+def _repetition(alert: Alert, options: Sequence[str]) -> str:
+    baseline = alert.first.compared_with
+    words = ["longctx", "run", "--model", _failed_checkpoint(alert), *(["--baseline", baseline] if baseline else [])]
+    lengths = sorted({case.length for case in alert.cases.values()})
+    words += ["--lengths", ",".join(map(format_length, lengths)), "-k", " or ".join(alert.cases)]
+    return shlex.join([*words, *_without(options, OWN)])
+
+
+def _failed_checkpoint(alert: Alert) -> str:
+    """Return the first bad checkpoint, or the first one after it that is still on disk."""
+    on_disk = [known.checkpoint for known in alert.steps if os.path.isdir(known.checkpoint)]
+    return on_disk[0] if on_disk else alert.first.checkpoint

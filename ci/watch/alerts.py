@@ -1,0 +1,210 @@
+"""From the measurements of a watch to alerts: failing steps with one cause, in the order of the steps.
+
+Pure: the same measurements have the same alerts, in any order. A step that fails opens an alert for the cases that have
+lost there. Later failing steps belong to it as long as they fail the same cases, and the first step that passes them
+all closes it. Steps that are undecided, or fail for other cases, say nothing of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from longctx.ci.watch.history import ACCEPTED, Notified, Search, WatchedCheckpoint
+from longctx.ci.watch.outcomes import CaseOutcome
+
+Kind = Literal["loss", "gates", "engine", "underpowered", "error"]
+"""What fails: cases; gates of which no case is known; the engine, checked by --invariance; the comparison, whose
+baseline is gone; or the measurement itself."""
+ENGINE_LINE = "invariance: "
+# A case has lost further than at an earlier step if it is so many standard errors lower. Of an unchanged case, 1 in 740
+# steps is.
+FURTHER_ERRORS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """A step at which the run became worse, or at which it could not be measured."""
+
+    kind: Kind
+    cases: Mapping[str, CaseOutcome]
+    """Each case at the first step at which it has lost, by id, the largest loss over its standard error first; empty
+    unless the kind is a loss."""
+    steps: tuple[WatchedCheckpoint, ...]
+    """The measured steps that fail, the first bad one first."""
+    last_good: WatchedCheckpoint | None = None
+    """The nearest measured step before them at which all of the cases pass; None if there is none."""
+    closed_by: int | None = None
+    """The first later step that passes all of the cases; None if none does."""
+    search: Search | None = None
+    """The last search for the step at which the loss began; None if there was none."""
+
+    @property
+    def first(self) -> WatchedCheckpoint:
+        """The first bad step that was measured."""
+        return self.steps[0]
+
+    @property
+    def name(self) -> str:
+        """A name that no other alert of the watch has, which is that of its folder too."""
+        kind = "" if self.kind == "loss" else f"-{self.kind}"
+        return f"{Path(self.first.checkpoint).name}-{self.first.fingerprint[:12]}{kind}"
+
+    @property
+    def is_gone(self) -> bool:
+        """True if no step has closed it, and none of its failed checkpoints is on disk any more."""
+        return self.closed_by is None and all(known.is_gone for known in self.steps)
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed_by is None and not self.is_gone
+
+    @property
+    def status(self) -> str:
+        """The state in words: open, closed by a step, or gone."""
+        if self.closed_by is not None:
+            return f"closed by step {self.closed_by}"
+        return "gone" if self.is_gone else "open"
+
+    @property
+    def culprit(self) -> Search | None:
+        """The search that found the step, unless later measurements contradict it; None without one."""
+        search, good = self.search, self.last_good
+        if search is None or search.first is None or search.last is None:
+            return None
+        is_between = (good is None or good.step < search.first) and search.last <= self.first.step
+        return search if is_between else None
+
+    def is_same(self, other: Alert | Notified) -> bool:
+        """Return True for the same alert as other measurements show it, or for a notification of it."""
+        shares_step = not {*self.fingerprints}.isdisjoint(other.fingerprints)
+        shares_case = not self.cases or not {*self.cases}.isdisjoint(other.cases)
+        return self.kind == other.kind and shares_step and shares_case
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """The fingerprints of its steps: a failed checkpoint that gets another number is the same."""
+        return tuple(known.fingerprint for known in self.steps)
+
+
+@dataclass(slots=True)
+class _Building:
+    """An alert while the measurements are read."""
+
+    kind: Kind
+    steps: list[WatchedCheckpoint] = field(default_factory=list)
+    cases: dict[str, CaseOutcome] = field(default_factory=dict)
+    closed_by: int | None = None
+
+
+def find_alerts(measurements: Sequence[WatchedCheckpoint], searches: Sequence[Search] = ()) -> list[Alert]:
+    """Return the alerts of measurements, which are in the order of their steps: open ones first, and the worst first.
+
+    Of a checkpoint that was replaced nothing counts; of a deleted one only its losses still say something of the run.
+    """
+    evidence = [known for known in measurements if not known.is_gone or known.is_deleted]
+    begun: list[_Building] = []
+    for known in evidence:
+        going_on = [building for building in begun if building.closed_by is None]
+        for kind in _kinds(known):
+            of_kind = [building for building in going_on if building.kind == kind]
+            if kind == "loss":
+                begun += _assign_losses(known, of_kind)
+            elif of_kind:
+                of_kind[0].steps.append(known)
+            else:
+                begun.append(_Building(kind=kind, steps=[known]))
+        for building in going_on:
+            if known not in building.steps and _passes(known, building.kind, building.cases):
+                building.closed_by = known.step
+    return sorted((_finish(building, evidence, searches) for building in begun), key=_rank)
+
+
+def _rank(alert: Alert) -> tuple[bool, bool, float, int]:
+    worst = max(map(_severity, alert.cases.values()), default=0.0)
+    return (not alert.is_open, alert.kind != "loss", -worst, alert.first.step)
+
+
+def _severity(case: CaseOutcome) -> float:
+    """Return the points that a case has lost over their standard error; 0 if they are not known."""
+    return 0.0 if case.points is None or not case.pairs else -case.points / _error(case)
+
+
+def _error(case: CaseOutcome) -> float:
+    """Return the standard error of the points of a case, which is at least the points of one sample."""
+    return max(case.error or 0.0, 100 / case.pairs)
+
+
+def _finish(building: _Building, evidence: Sequence[WatchedCheckpoint], searches: Sequence[Search]) -> Alert:
+    ordered = sorted(building.cases.items(), key=lambda case: (-_severity(case[1]), case[0]))
+    alert = Alert(
+        kind=building.kind, cases=dict(ordered), steps=tuple(building.steps), closed_by=building.closed_by
+    )  # fmt: skip
+    good = passing_steps(alert, evidence)
+    own = [each for each in searches if each.bad in alert.fingerprints and not {*each.cases}.isdisjoint(alert.cases)]
+    return replace(alert, last_good=good[-1] if good else None, search=own[-1] if own else None)
+
+
+def _kinds(known: WatchedCheckpoint) -> list[Kind]:
+    """Return what fails at a checkpoint."""
+    if known.verdict in ACCEPTED:
+        return []
+    has_lost = any(outcome.has_lost for outcome in known.cases.values())
+    kinds: list[Kind] = ["loss"] if has_lost else []
+    if known.verdict in ("error", "underpowered"):
+        kinds.append(known.verdict)
+    elif known.verdict == "fail" and not has_lost:
+        kinds.append("engine" if known.failed and known.failed[0].startswith(ENGINE_LINE) else "gates")
+    return kinds
+
+
+def _assign_losses(known: WatchedCheckpoint, going_on: Sequence[_Building]) -> list[_Building]:
+    """Add a failing step to the alerts of its cases; return a new alert for the other cases, or nothing."""
+    lost = {name: outcome for name, outcome in known.cases.items() if outcome.has_lost}
+    homes = {name: _home(name, outcome, going_on) for name, outcome in lost.items()}
+    # Cases of which none is shown to be bad alone are no news where the failure of their gate has an explanation.
+    explained = {gate: home for name, home in homes.items() if home is not None for gate in lost[name].gates}
+    new = _Building(kind="loss")
+    for name, outcome in lost.items():
+        home = homes[name]
+        if home is None and outcome.state == "lost":
+            home = next((explained[gate] for gate in outcome.gates if gate in explained), None)
+        home = home or new
+        home.cases.setdefault(name, outcome)
+        if known not in home.steps:
+            home.steps.append(known)
+    return [new] if new.steps else []
+
+
+def _home(name: str, outcome: CaseOutcome, going_on: Sequence[_Building]) -> _Building | None:
+    """Return the alert that a case belongs to: the one that has it, or the last at which it may have lost as much."""
+    having = [building for building in going_on if name in building.cases]
+    alike = [building for building in going_on if _may_have_lost(building.steps[0].cases.get(name), outcome)]
+    return next(iter([*having, *reversed(alike)]), None)
+
+
+def _may_have_lost(earlier: CaseOutcome | None, now: CaseOutcome) -> bool:
+    """Return False if a case has passed at an earlier step, or has lost less there than now for certain."""
+    if earlier is None or earlier.state == "pass":
+        return False
+    if earlier.points is None or now.points is None:
+        return True
+    return earlier.points - now.points <= FURTHER_ERRORS * math.hypot(_error(earlier), _error(now))
+
+
+def _passes(known: WatchedCheckpoint, kind: Kind, cases: Collection[str]) -> bool:
+    """Return True if a checkpoint passes what an alert of this kind, with these cases, fails."""
+    if kind == "loss":
+        return all(name in known.cases and known.cases[name].state == "pass" for name in cases)
+    if kind == "gates":
+        return known.verdict in ("pass", "inconclusive")
+    return known.verdict in (*ACCEPTED, "fail") and kind not in _kinds(known)
+
+
+def passing_steps(alert: Alert, measurements: Sequence[WatchedCheckpoint]) -> list[WatchedCheckpoint]:
+    """Return the steps before an alert that pass all of its cases; the measurements are in the order of steps."""
+    before = [known for known in measurements if known.step < alert.first.step]
+    return [known for known in before if _passes(known, alert.kind, alert.cases)]

@@ -1,0 +1,163 @@
+"""The search for the step at which the loss of an alert began, among the steps that the watch has skipped."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from longctx.ci.checkpoint_dirs import Step
+from longctx.ci.suite_process import LocalProcesses
+from longctx.ci.watch.alerts import Alert, passing_steps
+from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
+from longctx.ci.watch.history import Search, WatchedCheckpoint
+from longctx.ci.watch.outcomes import CaseOutcome
+from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.outside_files import read_outside
+from longctx.fixtures.shown_text import one_line
+from longctx.plugins.config.options import RUN_OPTIONS, declare
+
+RESULT = "bisect.json"
+LINE_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Skipped checkpoints between two measured ones."""
+
+    good: WatchedCheckpoint
+    bad: WatchedCheckpoint
+    between: tuple[Step, ...]
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The fingerprints of the two measured checkpoints."""
+        return (self.good.fingerprint, self.bad.fingerprint)
+
+
+def find_gap(
+    alert: Alert, measurements: Sequence[WatchedCheckpoint], on_disk: Sequence[CompleteCheckpoint]
+) -> Gap | None:
+    """Return the skipped steps in which an alert's loss may have begun, between the nearest checkpoints on disk.
+
+    Returns None if no step was skipped, or if no checkpoint before or after them is left.
+    """
+    left = {(str(candidate.step.path), candidate.fingerprint) for candidate in on_disk}
+    goods = [known for known in passing_steps(alert, measurements) if known.key in left]
+    bads = [known for known in alert.steps if known.key in left]
+    if not goods or not bads:
+        return None
+    good, bad = goods[-1], bads[0]
+    between = [candidate.step for candidate in on_disk if good.step < candidate.step.number < bad.step]
+    measured = {known.checkpoint for known in measurements if not known.is_gone}
+    has_skipped = any(str(step.path) not in measured for step in between)
+    return Gap(good=good, bad=bad, between=tuple(between)) if has_skipped else None
+
+
+def due_search(
+    alerts: Sequence[Alert],
+    measurements: Sequence[WatchedCheckpoint],
+    on_disk: Sequence[CompleteCheckpoint],
+    pending: Collection[int],
+) -> tuple[Alert, Gap] | None:
+    """Return the next open alert to search for, and its gap, which is searched once.
+
+    `pending` are steps that the watch itself will measure: it waits for those that lie in a gap.
+    """
+    for alert in alerts:
+        gap = find_gap(alert, measurements, on_disk) if alert.is_open and alert.cases else None
+        if gap is None or (alert.search is not None and (alert.search.good, alert.search.bad) == gap.ends):
+            continue
+        if not any(gap.good.step < step < gap.bad.step for step in pending):
+            return alert, gap
+    return None
+
+
+def searched_cases(cases: Mapping[str, CaseOutcome]) -> list[str]:
+    """Return the cases to search on: the worst one, and those of its length that failed in the same gate.
+
+    Their mean has one baseline comparison.
+    """
+    worst, *others = cases
+    length, gates = cases[worst].length, cases[worst].gates
+    alike = [name for name in others if cases[name].length == length and {*cases[name].gates} & {*gates}]
+    return [worst, *alike]
+
+
+def search_words(
+    cases: Sequence[str], good: WatchedCheckpoint, bad: WatchedCheckpoint, options: Sequence[str], out: Path
+) -> list[str]:
+    """Return the command that searches between two checkpoints, up to its last option, --checkpoints.
+
+    `options` are those of the watch's runs, of which a search refuses some.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    declare(parser.add_argument, [option for option in RUN_OPTIONS.values() if option.refused_by("bisect")])
+    words = ["longctx", "bisect", "--good", good.checkpoint, "--bad", bad.checkpoint, "--out", str(out)]
+    for case in cases:
+        words += ["--case", case]
+    words += parser.parse_known_args(list(options))[1]
+    # The bad step may have taken more samples than the options plan.
+    words += [] if bad.most_samples is None else ["--samples", str(bad.most_samples)]
+    return [*words, "--checkpoints"]
+
+
+def run_search(
+    alert: Alert, gap: Gap, options: Sequence[str], folder: Path, processes: LocalProcesses, gpus: Sequence[str]
+) -> Search:
+    """Run `longctx bisect` on a gap, in the folder of the alert.
+
+    The same call continues a search that was stopped. `options` are those of the watch's runs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # A file of the current directory could ask for other cases.
+    config = folder / "bisect.toml"
+    write_file(config, b"# All options of the search are on its command line.\n")
+    (folder / RESULT).unlink(missing_ok=True)
+    cases = searched_cases(alert.cases)
+    options = [*options, "--config", str(config), *(["-n", str(len(gpus))] if len(gpus) > 1 else [])]
+    words = search_words(cases, gap.good, gap.bad, options, folder)
+    patterns = [glob.escape(str(step.path)) for step in gap.between]
+    command = [sys.executable, "-P", "-m", *words, *patterns]
+    log = folder / "bisect.log"
+    environment = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else None
+    ended = processes.execute(command, report=folder / RESULT, log=log, environment=environment)
+    good, bad = gap.ends
+    made = Search(good=good, bad=bad, cases=tuple(cases), exit_code=ended.exit_code, line=_last_line(log))
+    try:
+        document = json.loads(read_outside(folder / RESULT))
+    except (OSError, ValueError):
+        return made
+    return _with_result(made, gap, document) if document["ended"] else made
+
+
+def _with_result(search: Search, gap: Gap, document: Mapping[str, Any]) -> Search:
+    """Return a search that has ended, with the steps that it found."""
+    ended = structs.replace(search, line=document["words"][0], checkpoints=len(document["steps"]))
+    if document["first_bad"] is None:
+        return ended
+    paths = {step.number: str(step.path) for step in gap.between}
+    paths |= {gap.good.step: gap.good.checkpoint, gap.bad.step: gap.bad.checkpoint}
+    if document["range"]:
+        good, last = document["range"]
+        first = min(number for number in paths if number > good)
+    else:
+        good, last = document["last_good"], document["first_bad"]
+        # A step that could not be measured may be the first bad one too.
+        first = min([last, *document["skipped"]])
+    return structs.replace(
+        ended, first=first, last=last, last_good=good, last_path=paths.get(last, ""),
+        last_good_path=paths.get(good, ""), probability=document["probability"],
+    )  # fmt: skip
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return one_line(lines[-1] if lines else f"no output in {log}", LINE_CHARACTERS)
