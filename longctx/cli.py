@@ -33,9 +33,6 @@ class Command:
 COMMANDS = {
     "run": Command(module="run", summary="measure a checkpoint and evaluate its gates", first=("run",)),
     "plan": Command(module="run", summary="print cases, tokens and memory of a run", first=("plan",)),
-    "preflight": Command(
-        module="run", summary="check all samples of a run without loading a model", first=("preflight",)
-    ),
     "watch": Command(module="ci.watch.__main__", summary="measure every checkpoint while training writes it"),
     "bisect": Command(module="ci.bisect.__main__", summary="find the step at which a training run became worse"),
     "diagnose": Command(
@@ -53,7 +50,6 @@ COMMANDS = {
     "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
     "tasks": Command(module="tasks", summary="list all tasks with their lengths and metrics"),
     "checkpoint": Command(module="checkpoint", summary="show what the suite reads from a checkpoint"),
-    "validate": Command(module="run", first=("validate",), summary="check a file that describes a run"),
     "convert": Command(
         module="fixtures.conversion.__main__",
         summary="turn a torch distributed checkpoint into a directory to measure",
@@ -61,22 +57,22 @@ COMMANDS = {
     "calibration": Command(
         module="fixtures.calibration.__main__", summary="write a checkpoint whose effective length is known"
     ),
-    "fetch": Command(module="fixtures.corpora.__main__", summary="download published data", first=("fetch",)),
+    "fetch": Command(
+        module="fixtures.corpora.__main__", summary="download published data, or read a benchmark's own prompts"
+    ),
     "docs": Command(module="shipped", summary="print where the pages are", first=("docs",)),
     "recipes": Command(
         module="shipped", summary="write scripts for CI systems and schedulers to a directory", first=("recipes",)
     ),
     "completion": Command(module="completion", summary="print a script that completes commands and options"),
-    "prompts": Command(
-        module="fixtures.corpora.__main__",
-        summary="read a benchmark's own prompts from a clone",
-        first=("prompts",),
-    ),
 }
 ALIASES = {"calibrate": "thresholds"}
 REMOVED: dict[str, str] = {
     "faults": "use python -m benchmarks.faults in a clone of the suite",
     "alerts": "see the page of a watch, index.html in its --out; a step that passes closes an alert",
+    "preflight": "use longctx run --preflight",
+    "prompts": "use longctx fetch helmet-prompts --from CLONE --to FILE",
+    "validate": "use longctx plan --config FILE, with --model calibration:full if the file names no model",
 }
 """What to use instead of a command that earlier versions had; the sentence begins with a verb."""
 

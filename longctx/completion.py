@@ -1,97 +1,92 @@
-"""`longctx completion bash|zsh|fish`: print a script that completes the commands and their options.
+"""`longctx completion bash|zsh|fish`: print a script that completes commands, their options and their values.
 
-Collecting the options imports every command, which takes seconds. `python -m longctx.completion` does so and writes
-them to `completion.json`, from which the script is made.
+It imports every command, which takes seconds; write its output to a file that the shell reads.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
-import json
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from argparse import Action, ArgumentParser
+from collections.abc import Sequence
 
-from longctx.cli import COMMANDS, HELP, VERSION, import_command
+import shtab
+
+from longctx.cli import COMMANDS, HELP, VERSION, Command, import_command
 from longctx.fixtures.cli import CommandParser, print_line
-from longctx.plugins.config.options import RUN_OPTIONS
+from longctx.fixtures.tasks import SUITES, TASKS
+from longctx.plugins.config.option import PATHS, Caller
+from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, declare
 
-FILE = Path(__file__).with_name("completion.json")
-# A line of a help text that begins with an option.
-OPTION = re.compile(r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z-]*[a-z])", re.MULTILINE)
 INSTALL = {
-    "bash": 'eval "$(longctx completion bash)" in ~/.bashrc',
-    "zsh": 'eval "$(longctx completion zsh)" in ~/.zshrc',
+    "bash": "longctx completion bash > ~/.local/share/bash-completion/completions/longctx",
     "fish": "longctx completion fish > ~/.config/fish/completions/longctx.fish",
+    "zsh": "longctx completion zsh > DIR/_longctx with a DIR of fpath",
 }
-BASH = """_longctx() {
-    local word=${COMP_WORDS[COMP_CWORD]} options=""
-    case ${COMP_WORDS[1]} in
-%s
-    esac
-    COMPREPLY=()
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "%s" -- "$word"))
-    elif [ "${word#-}" != "$word" ]; then
-        COMPREPLY=($(compgen -W "$options" -- "$word"))
-    fi
+VALUES = {
+    "--suite": ("all", *SUITES),
+    "-k": tuple(TASKS),
+    "-m": tuple(dict.fromkeys((*SUITES, *(task.category for task in TASKS.values())))),
 }
-complete -o default -F _longctx longctx"""
-ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
+"""The words that an option completes if they are not its choices."""
+PASSING_ON: dict[str, Caller] = {"watch": "watch", "bisect": "bisect"}
+"""The commands that pass options of a run on."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the script and return 0."""
     parser = CommandParser(
         prog="longctx completion",
-        description="Print a script that completes commands and options. " + "; ".join(INSTALL.values()) + ".",
+        description="Print a script that completes commands, options and values. " + "; ".join(INSTALL.values()) + ".",
     )
     parser.add_argument("shell", choices=sorted(INSTALL), help="the shell that reads the script")
     shell = parser.parse_args(arguments).shell
-    for line in script(shell, json.loads(FILE.read_text(encoding="utf-8"))).splitlines():
+    for line in shtab.complete(whole_parser(), shell).splitlines():
         print_line(line)
     return 0
 
 
-def options_by_command() -> dict[str, tuple[str, ...]]:
-    """Return the options that every command takes."""
-    options = {}
+def whole_parser() -> ArgumentParser:
+    """Return a parser of all commands, for completion only."""
+    parser = ArgumentParser(prog="longctx", add_help=False)
+    parser.add_argument(*HELP, action="help", help="list the commands")
+    parser.add_argument(*VERSION, action="version", version="", help="print the version")
+    commands = parser.add_subparsers()
     for name, command in COMMANDS.items():
-        if command.module == "completion":
-            continue
-        # A command's own options, which its help text lists, and the ones that it passes on.
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        own = _parser_of(command)
+        if caller := PASSING_ON.get(name):
+            _add_options_of_runs(own, caller)
+        for action in own._actions:
+            _complete_values(action)
+        commands.add_parser(name, parents=[own], add_help=False, help=command.summary)
+    return parser
+
+
+def _parser_of(command: Command) -> CommandParser:
+    """Return the parser of a command, which is the one that prints its help."""
+    found: list[CommandParser] = []
+    CommandParser.on_help = found.append
+    try:
+        with contextlib.suppress(SystemExit):
             import_command(command.module).main([*command.first, "--help"])
-        found = OPTION.findall(printed.getvalue())
-        for passing_on in ("watch", "bisect"):
-            if name == passing_on:
-                taken = (flag for flag, option in RUN_OPTIONS.items() if not option.refused_by(passing_on))
-                found += (flag for flag in taken if flag.startswith("--"))
-        options[name] = tuple(dict.fromkeys(found))
-    return options
+    finally:
+        CommandParser.on_help = None
+    return found[0]
 
 
-def script(shell: str, options: Mapping[str, Sequence[str]]) -> str:
-    """Return the script for a shell."""
-    if shell == "fish":
-        names = " ".join(options)
-        lines = [f"complete -c longctx -n __fish_use_subcommand -f -a '{names}'"]
-        lines += [
-            f"complete -c longctx -n __fish_use_subcommand -s {short[1:]} -l {long[2:]}"
-            for short, long in (HELP, VERSION)
-        ]
-        for name, found in options.items():
-            lines += [
-                f"complete -c longctx -n '__fish_seen_subcommand_from {name}' -l {option[2:]}" for option in found
-            ]
-        return "\n".join(lines)
-    first = " ".join((*options, HELP[-1], VERSION[-1]))
-    cases = "\n".join(f'        {name}) options="{" ".join(found)}" ;;' for name, found in options.items())
-    return (ZSH if shell == "zsh" else "") + BASH % (cases, first)
+def _add_options_of_runs(parser: CommandParser, command: Caller) -> None:
+    """Add the options of a run that a command passes on and has not itself."""
+    own = {flag for action in parser._actions for flag in action.option_strings}
+    passed = [option for option in RUN_OPTIONS.values() if option.flag not in own and not option.refused_by(command)]
+    declare(parser.add_argument, passed)
 
 
-if __name__ == "__main__":
-    found = ",\n".join(f" {json.dumps(name)}: {json.dumps(options)}" for name, options in options_by_command().items())
-    FILE.write_text(f"{{\n{found}\n}}\n", encoding="utf-8")
+def _complete_values(action: Action) -> None:
+    """Let an option complete its choices, names of files or names of tasks."""
+    flags = action.option_strings
+    option = next((option for option in OPTIONS if option.flag in flags), None)
+    if option is None:
+        return
+    if words := VALUES.get(option.flag, option.choices):
+        action.choices = words
+    elif option.kind in PATHS:
+        action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab reads it

@@ -22,7 +22,7 @@ exists, and else a name. A `file` and a `folder` are what a run writes."""
 Declarer = Literal["suite", "pytest", "command", "watch", "bisect"]
 """Who declares an option: the suite, pytest itself, every command that reads `longctx.toml`, a watch or a bisection."""
 
-Caller = Literal["run", "plan", "preflight", "watch", "bisect", "measure", "in memory"]
+Caller = Literal["run", "plan", "watch", "bisect", "measure", "in memory"]
 """Who uses an option: the commands that read `longctx.toml`, and `longctx.measure` of a path or a model in memory."""
 
 Section = Literal["", "What is measured", "How prompts are made and scored", "How the model runs", "What is written"]
@@ -122,7 +122,7 @@ class Option:
 
     def refused_by(self, caller: Caller) -> OptionRefusal | None:
         """Return why a command does not take the option for its runs; None if it does."""
-        if caller in ("plan", "preflight"):
+        if caller == "plan":
             nothing = "nothing is measured"
             return OptionRefusal(reason=nothing, remedy=nothing) if self.is_report else None
         refusals = {

@@ -127,18 +127,17 @@ def test_a_mistake_is_one_line(text: str, message: str, tmp_path: Path) -> None:
     [
         ("[watch]\nevry = '10s'", r"unknown key 'evry' in \[watch\]; did you mean 'every'\?"),
         ("[bisect]\nlengths = '4k'", r"unknown key 'lengths' in \[bisect\]; .*"),
-        ("lengths = '4kb'\nmodel = 'calibration:512'", r"--lengths: unknown '4kb'; write 8k, 8192 or 1m"),
     ],
 )
-def test_validate_names_the_mistake(
+def test_a_plan_names_the_mistake_in_any_table(
     text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / NAME).write_text(text)
-    assert longctx(["validate", str(tmp_path / NAME)]) == 4
+    assert longctx(["plan", "--config", str(tmp_path / NAME)]) == 4
     assert re.fullmatch(f"error: {tmp_path}/{NAME}: {message}\n", capsys.readouterr().err)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["validate"], ["run", "--config"], ["watch", str(tmp_path), "--config"]):
+    for arguments in (["plan", "--config"], ["run", "--config"], ["watch", str(tmp_path), "--config"]):
         assert longctx([*arguments, str(tmp_path / "no.toml")]) == 4
         assert "no.toml cannot be read (No such file or directory)" in capsys.readouterr().err

@@ -135,7 +135,7 @@ def put_ruler(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fetch_ruler_fills_a_data_directory(mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     put_ruler(mirror, monkeypatch)
-    arguments = ["fetch", "ruler", "--to", str(tmp_path / "d"), "--from", mirror.url]
+    arguments = ["ruler", "--to", str(tmp_path / "d"), "--from", mirror.url]
     assert main(arguments) == 0
     corpora = load_corpora(tmp_path / "d")
     assert set(corpora.sources.values()) == {"published"}
@@ -151,7 +151,7 @@ def test_torn_essays_are_downloaded_again(mirror: Mirror, monkeypatch: pytest.Mo
     put_ruler(mirror, monkeypatch)
     (tmp_path / "essays").mkdir()
     (tmp_path / "essays/essays.tar.gz").write_bytes(b"torn")
-    assert main(["fetch", "ruler", "--to", str(tmp_path), "--from", mirror.url]) == 0
+    assert main(["ruler", "--to", str(tmp_path), "--from", mirror.url]) == 0
     assert json.loads((tmp_path / fetch.ESSAYS.path).read_text()) == {"text": "First. Second."}
 
 
@@ -159,7 +159,7 @@ def test_a_file_that_has_changed_is_reported(
     mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_ruler(mirror, monkeypatch)
-    arguments = ["fetch", "ruler", "--to", str(tmp_path), "--from", mirror.url]
+    arguments = ["ruler", "--to", str(tmp_path), "--from", mirror.url]
     assert main(arguments) == 0
     path = tmp_path / fetch.SQUAD.path
     path.write_bytes(path.read_bytes().replace(b"mill", b"barn"))
@@ -174,7 +174,7 @@ def test_a_file_of_the_user_is_not_overwritten(
     path = tmp_path / fetch.SQUAD.path
     path.parent.mkdir()
     path.write_bytes(b"mine")
-    assert main(["fetch", "ruler", "--to", str(tmp_path), "--from", mirror.url]) == 1
+    assert main(["ruler", "--to", str(tmp_path), "--from", mirror.url]) == 1
     assert "was not fetched by this command" in capsys.readouterr().err
     assert path.read_bytes() == b"mine"
 
@@ -191,7 +191,7 @@ def put_helmet(mirror: Mirror) -> None:
 def test_fetch_helmet_unpacks_the_archive_and_downloads_the_hub_sets(mirror: Mirror, tmp_path: Path) -> None:
     put_helmet(mirror)
     mirror.cuts = [60]
-    assert main(["fetch", "helmet", "--to", str(tmp_path), "--from", mirror.url]) == 0
+    assert main(["helmet", "--to", str(tmp_path), "--from", mirror.url]) == 0
     samples = load_corpora(tmp_path).collection("ruler/niah_multivalue/4096")
     assert samples[0].references == ("7",)
     assert (tmp_path / "CogComp/trec/one/train/0.parquet").read_bytes() == b"one/train/0.parquet"
@@ -205,7 +205,7 @@ def test_fetch_helmet_unpacks_the_archive_and_downloads_the_hub_sets(mirror: Mir
 
 def test_a_second_call_downloads_nothing_again(mirror: Mirror, tmp_path: Path) -> None:
     put_helmet(mirror)
-    arguments = ["fetch", "helmet", "--to", str(tmp_path), "--from", mirror.url]
+    arguments = ["helmet", "--to", str(tmp_path), "--from", mirror.url]
     assert main(arguments) == 0
     mirror.requests.clear()
     assert main(arguments) == 0
@@ -218,18 +218,18 @@ def test_an_archive_of_the_hub_with_another_checksum_is_not_unpacked(
     put_helmet(mirror)
     archive = mirror.files[f"/datasets/princeton-nlp/HELMET/resolve/{COMMIT}/data.tar.gz"]
     mirror.put_set("princeton-nlp/HELMET", {"data.tar.gz": archive}, {"data.tar.gz": "a" * 64})
-    assert main(["fetch", "helmet", "--to", str(tmp_path), "--from", mirror.url]) == 1
+    assert main(["helmet", "--to", str(tmp_path), "--from", mirror.url]) == 1
     assert "has SHA-256" in capsys.readouterr().err
     assert files_under(tmp_path) == []
 
 
 def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fetch", "helmet", "--to", str(tmp_path), "--from", "http://127.0.0.1:9"]) == 1
+    assert main(["helmet", "--to", str(tmp_path), "--from", "http://127.0.0.1:9"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "princeton-nlp/HELMET: the hub does not list its files" in line
 
 
-@pytest.mark.parametrize("arguments", [["fetch", "squad", "--to", "d"], ["fetch", "ruler"], []])
+@pytest.mark.parametrize("arguments", [["squad", "--to", "d"], ["fetch", "ruler"], []])
 def test_wrong_use_exits_with_4(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
@@ -238,7 +238,7 @@ def test_wrong_use_exits_with_4(arguments: list[str]) -> None:
 
 def test_a_mirror_without_a_scheme_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["fetch", "ruler", "--to", str(tmp_path), "--from", "mirror.example"])
+        main(["ruler", "--to", str(tmp_path), "--from", "mirror.example"])
     assert "write https://mirror.example" in capsys.readouterr().err
 
 
@@ -249,7 +249,7 @@ def test_fetch_of_a_suite_unpacks_its_archives_and_gets_its_wording(mirror: Mirr
     )
     commit = "f6227eb7a25cacbd96310aea2c59af003f8d8925"
     mirror.files[f"/THUDM/LongBench/{commit}/config/dataset2prompt.json"] = b'{"trec": "{context}"}'
-    arguments = ["fetch", "longbench", "--to", str(tmp_path / "d"), "--from", mirror.url]
+    arguments = ["longbench", "--to", str(tmp_path / "d"), "--from", mirror.url]
     for _ in range(2):
         assert main(arguments) == 0
         assert files_under(tmp_path / "d") == [

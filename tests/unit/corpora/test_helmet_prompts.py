@@ -95,7 +95,7 @@ def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("clone")
     file = directory / "helmet.toml"
     clone = make_helmet_clone(directory / "HELMET")
-    assert main(["prompts", "helmet", "--from", str(clone), "--to", str(file)]) == 0
+    assert main(["helmet-prompts", "--from", str(clone), "--to", str(file)]) == 0
     return file
 
 
@@ -247,7 +247,7 @@ def test_a_directory_that_is_no_clone_is_refused_in_one_line(
     clone = make_helmet_clone(tmp_path / "HELMET")
     assert callable(spoil)
     spoil(clone)
-    assert main(["prompts", "helmet", "--from", str(clone), "--to", str(tmp_path / "out.toml")]) == 4
+    assert main(["helmet-prompts", "--from", str(clone), "--to", str(tmp_path / "out.toml")]) == 4
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -12,9 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import shtab
 
 from longctx.cli import COMMANDS, REMOVED, main
-from longctx.completion import FILE, options_by_command, script
+from longctx.completion import INSTALL, whole_parser
 from longctx.fixtures.tasks import TASKS
 from longctx.tasks import COLUMNS, aligned, fitting
 from tests.helpers.checkpoints import write_step
@@ -61,7 +61,7 @@ def test_a_command_of_earlier_versions_names_what_to_use_instead(
 def test_light_commands_import_nothing_large() -> None:
     script = (
         "import sys; from longctx.cli import main\n"
-        "for words in (['--help'], ['docs'], ['recipes'], ['completion', 'bash']): main(words)\n"
+        "for words in (['--help'], ['docs'], ['recipes']): main(words)\n"
         "print(*({'torch', 'pytest', 'transformers', 'numpy', 'longctx.fixtures.tasks'} & set(sys.modules)), 'END')"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
@@ -107,26 +107,30 @@ def test_recipes_work_without_a_clone(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "exists; give another directory" in capsys.readouterr().err
 
 
-def test_bash_completes_commands_and_their_options() -> None:
-    options = options_by_command()
-    # Written by `python -m longctx.completion`.
-    assert json.loads(FILE.read_text()) == {name: list(known) for name, known in options.items()}
-    assert [name for name in COMMANDS if name != "completion" and len(options[name]) < 1] == []
-    written = script("bash", options)
+def test_bash_completes_commands_options_and_values() -> None:
+    written = shtab.complete(whole_parser(), "bash")
 
     def completed(*words: str) -> set[str]:
         state = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}"
-        line = state + "; _longctx; printf '%s\\n' \"${COMPREPLY[@]}\""
+        line = state + "; _shtab_longctx; printf '%s\\n' \"${COMPREPLY[@]}\""
         ended = subprocess.run(
             ["bash", "-c", f"{written}\n{line}"], capture_output=True, text=True, check=True, timeout=120
         )
         return set(ended.stdout.split())
 
     assert completed("longctx", "wat") == {"watch"}
-    assert completed("longctx", "--ver") == {"--version"}
     assert completed("longctx", "run", "--len") == {"--lengths", "--length-tokenizer"}
+    assert completed("longctx", "run", "--chat", "") == {"auto", "on", "off"}
+    assert completed("longctx", "run", "--suite", "r") == {"ruler"}
+    assert completed("longctx", "plan", "-k", "niah_single") == {f"niah_single_{number}" for number in (1, 2, 3)}
+    assert completed("longctx", "watch", "--attenti") == {"--attention"}
     assert completed("longctx", "bisect", "--go") == {"--good"}
-    assert "complete -c longctx -n '__fish_seen_subcommand_from run' -l lengths" in script("fish", options)
+
+
+@pytest.mark.parametrize("shell", sorted(INSTALL))
+def test_a_script_is_printed_for_every_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "niah_single_2" in capsys.readouterr().out
 
 
 def test_all_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
