@@ -30,19 +30,6 @@ LONGBENCH = {
     "lcc": ({"answers": ["    return total"]}, "\n# sum\nqqq"),
     "repobench_p": ({"answers": ["    return total"]}, "```\nqqq"),
 }  # fmt: skip
-LEVAL = {
-    "tpo": ({"outputs": ["C"]}, "B"),
-    "quality": ({"outputs": ["C"]}, "B"),
-    "coursera": ({"outputs": ["ACD"]}, "AB"),
-    "gsm100": ({"outputs": ["The answer is 42"]}, "So he has 40. The answer is 43"),
-    "codeu": ({"outputs": ["[1, 2, 3]"]}, "the final output will be [1, 2, 4]"),
-    "topic_retrieval_longchat": ({"outputs": ["The role of sleep"]}, "the role of sport"),
-}
-ZEROSCROLLS = {
-    "quality": ("C", "(B)"),
-    "space_digest": ("45%", "no idea"),
-    "book_sum_sort": ("2, 1, 4, 3", "1, 2, 3"),
-}
 BABILONG = {
     "qa7": "none",
     "qa8": "apple,milk",
@@ -95,20 +82,6 @@ def _longbench2(name: str) -> tuple[list[dict[str, Any]], str]:
     return [row | {f"choice_{letter}": f"A {letter} lamp" for letter in "ABCD"}], "The correct answer is (C)."
 
 
-def _leval(name: str) -> tuple[list[dict[str, Any]], str]:
-    fields, wrong = LEVAL.get(name, ({"outputs": ["A lamp of brass stood in the hall"]}, "Birds sing"))
-    kind = "rouge" if name.endswith(("summ", "assistant")) else "f1"
-    row = {"input": TEXT * 5, "instructions": ["What stood there?"], "source": "own", "evaluation": kind, **fields}
-    return [row, {**row, "evaluation": "LLM"}] if name not in LEVAL else [row], wrong
-
-
-def _zeroscrolls(name: str) -> tuple[list[dict[str, Any]], str]:
-    answer, wrong = ZEROSCROLLS.get(name, ("A lamp of brass stood there", "Birds sing"))
-    document, query = f"Instruction.\n\nDocument:\n{TEXT * 5}", "\n\nQuestion:\nWhat?\n\nAnswer:"
-    row = {"id": "1", "pid": "1_0", "input": document + query, "query_start_index": len(document)}
-    return [row | {"output": answer, "truncation_seperator": "[cut]"}], wrong
-
-
 def _babilong(name: str) -> tuple[list[dict[str, Any]], str]:
     places = name in ("qa1", "qa2", "qa3", "qa4", "qa11", "qa12", "qa13", "qa14")
     target = BABILONG.get(name, "kitchen" if places else "milk" if name == "qa5" else "yes")
@@ -119,7 +92,5 @@ ROWS = {
     "infinitebench": _infinitebench,
     "longbench": _longbench,
     "longbench2": _longbench2,
-    "leval": _leval,
-    "zeroscrolls": _zeroscrolls,
     "babilong": _babilong,
 }

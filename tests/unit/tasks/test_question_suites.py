@@ -9,6 +9,7 @@ import pytest
 
 from longctx import tasks as longctx_tasks
 from longctx.fixtures.corpora import Corpora
+from longctx.fixtures.corpora.rows import QuestionsError
 from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites, tasks_path
 from longctx.fixtures.versions import QUESTION_METRICS
@@ -26,7 +27,7 @@ from tests.helpers.suite_files import write_suite
 
 PAGE = REPOSITORY / "docs" / "suites.md"
 LENGTH = 65536
-SETS = {"babilong": 20, "infinitebench": 9, "leval": 19, "longbench": 16, "longbench2": 2, "zeroscrolls": 10}
+SETS = {"babilong": 20, "infinitebench": 9, "longbench": 16, "longbench2": 2}
 
 
 def test_every_suite_is_shipped() -> None:
@@ -56,8 +57,14 @@ def test_sets_without_their_files_say_how_to_get_them(suite: str, tmp_path: Path
         assert task.missing_data is not None
         reason = task.missing_data(Corpora(), 4096)
         assert reason is not None
-        wanted = "put it there" if suite == "leval" else f"longctx fetch {suite} --to DIR gets it"
-        assert re.fullmatch(rf"{task.name}: .* is missing; {wanted}", reason)
+        assert re.fullmatch(rf"{task.name}: .* is missing; longctx fetch {suite} --to DIR gets it", reason)
+
+
+def test_a_set_of_an_earlier_version_is_named_with_what_to_use_instead(tmp_path: Path) -> None:
+    with pytest.raises(QuestionsError, match=r"^--tasks: leval is gone; use longbench, longbench2 or infinitebench$"):
+        tasks_path("leval", tmp_path)
+    with pytest.raises(QuestionsError, match=r": 'option_word' is gone; use 'option'$"):
+        read_tasks(write_tasks(tmp_path, metric={"name": "option_word"}))
 
 
 def test_every_set_and_every_metric_is_on_the_page() -> None:
@@ -70,16 +77,6 @@ def test_every_set_and_every_metric_is_on_the_page() -> None:
             assert definition.dataset.metric.name in QUESTION_METRICS
     metrics = re.findall(r"^\| `(\w+)`", text + (REPOSITORY / "docs" / "tasks-file.md").read_text(), re.MULTILINE)
     assert set(QUESTION_METRICS) - {"string_match_all"} == set(metrics) & set(QUESTION_METRICS) - {"string_match_all"}
-
-
-def test_prompts_are_cut_as_the_publishers_cut_them(tmp_path: Path) -> None:
-    path = tasks_path("zeroscrolls", tmp_path)
-    write_suite(read_tasks(path), tmp_path)
-    task = next(task for task in load_tasks_file(path, tmp_path) if task.name == "zeroscrolls_qasper")
-    text = sample_of(task, 300).prompt.text
-    assert text.startswith("Instruction.\n\nDocument:\nThe lamp")
-    assert text.endswith("[cut]\n\nQuestion:\nWhat?\n\nAnswer:")
-    assert 160 <= len(text) <= 172
 
 
 def test_values_of_a_dollar_template_are_not_filled_again(tmp_path: Path) -> None:
