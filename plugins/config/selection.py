@@ -14,7 +14,7 @@ from longctx.fixtures.atomic_files import create_file
 from longctx.fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import LengthError, format_length, parse_length
-from longctx.fixtures.records import PHASES, Case, Options
+from longctx.fixtures.records import Case, Options
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.shown_text import known_names
 from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS, required_scores
@@ -210,10 +210,8 @@ def with_draw_rates(run: Run, invocation: Invocation) -> Run:
     arguments = invocation.arguments
     if run.baseline is not None or run.options.full or arguments.plan or run.options.preflight:
         return run
-    # Phases are compared over all tasks of a sweep alike, in a uniformly random order.
-    drawn = [case for case in run.measurable if case.family != PHASES]
-    keys = dict.fromkeys((case.family, case.length) for case in drawn)
-    panels = [[case for case in drawn if (case.family, case.length) == key] for key in keys]
+    keys = dict.fromkeys((case.family, case.length) for case in run.measurable)
+    panels = [[case for case in run.measurable if (case.family, case.length) == key] for key in keys]
     rates: dict[str, float] = {}
     # The order saves samples, but a run can do without it.
     with contextlib.suppress(OSError, JournalError):
