@@ -56,8 +56,6 @@ class Option:
     """The default as help texts and the page of options show it; may be empty."""
     declarer: Declarer = "suite"
     choices: tuple[str, ...] = ()
-    added_choices: Callable[[], Collection[str]] = tuple
-    """Returns the choices that only a registry knows, which takes long to import; called for all other texts."""
     removed_values: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What to use instead of a value that earlier versions had; each sentence begins with a verb."""
     minimum: int = 0
@@ -133,13 +131,12 @@ class Option:
 
     def problem(self, value: object) -> str:
         """Return what is wrong with a value, to stand after the option's name; empty if a run may use it."""
-        text, accepted, choices = str(value), self.accepted, dict.fromkeys(self.choices)
+        text, accepted = str(value), self.accepted
         if instead := self.removed_values.get(text):
             return f"{text!r} is gone; {instead}"
         match self.kind:
             case "choice":
-                choices = choices if text in choices else dict.fromkeys((*choices, *self.added_choices()))
-                is_good, accepted = text in choices, ""
+                is_good, accepted = text in self.choices, ""
             case "whole number":
                 is_good = bool(WHOLE_NUMBER.fullmatch(text)) and int(text) >= self.minimum and self.is_valid(int(text))
                 accepted = accepted or f"a whole number of at least {self.minimum}"
@@ -164,7 +161,7 @@ class Option:
         return (
             f"{value!r}; give {accepted}"
             if accepted
-            else f"unknown {value!r}; {known_names(text, choices, words='use one of')}"
+            else f"unknown {value!r}; {known_names(text, self.choices, words='use one of')}"
         )
 
     @property

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentParser
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from longctx.fixtures.cli import CommandParser
 from longctx.fixtures.dtypes import SELECTABLE
+from longctx.fixtures.versions import ENGINES
 from longctx.plugins.config.option import PATHS, Caller, Declarer, Option, OptionRefusal
 
 
@@ -44,18 +45,6 @@ def _execution_options(command: Literal["watch", "bisect"], parallel: str) -> tu
             accepted="a number of measurements from 1 to 256",
         ),
     )  # fmt: skip
-
-
-def _added_suites() -> Collection[str]:
-    from longctx.fixtures.tasks import SUITES
-
-    return SUITES
-
-
-def _added_engines() -> Collection[str]:
-    from longctx.fixtures.engines import ENGINES
-
-    return ENGINES
 
 
 _ENDPOINTS = _not_in_a_search("use --good, --bad and --checkpoints")
@@ -107,7 +96,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--trust-remote-code", kind="flag", section="How the model runs",
         help="run Python code that comes with the checkpoint", in_memory=_LOADED),
     Option(flag="--suite", kind="choice", metavar="NAME", choices=("ruler", "helmet", "frontier", "all"),
-        added_choices=_added_suites,
         help="tasks to run: ruler, helmet, all (these two), frontier, or a suite of --tasks", shown_default="all",
         section="What is measured",
         page="`ruler`, `helmet`, `all` (these two), `frontier`, or a suite of `--tasks`, whose suites are its default"),
@@ -155,8 +143,8 @@ OPTIONS: tuple[Option, ...] = (
         section="How prompts are made and scored",
         page="the wording of `niah_single_3` and `niah_multikey_3`: `code`, that of RULER's code and of other "
         "programs (\"uuid\"), or `paper`, the printed one (\"word\", \"number\")"),
-    Option(flag="--engine", kind="choice", metavar="NAME", choices=("auto", "hf", "openai"), default="auto",
-        added_choices=_added_engines, section="How the model runs",
+    Option(flag="--engine", kind="choice", metavar="NAME", choices=("auto", *ENGINES), default="auto",
+        section="How the model runs",
         help="engine for the model: auto, hf or openai", shown_default="auto",
         page="`hf`: transformers on this machine; `openai`: an OpenAI-compatible server; `auto`: a server if one is "
         "named", measure=_RUN),

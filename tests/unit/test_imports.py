@@ -49,9 +49,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.thresholds": (),
     "plugins.verdicts": ("plugins.evidence", "plugins.thresholds"),
     # The table of options, from which every command takes them, and the command line that starts a run.
-    # Its lists of suites and engines come from their registries, once a value is neither.
     "plugins.config.option": (),
-    "plugins.config.options": ("fixtures.engines", "fixtures.tasks", "plugins.config.option"),
+    "plugins.config.options": ("plugins.config.option",),
     "plugins.config.invocation": ("plugins.config.options",),
     "plugins.config.run_facts": ("fixtures.checkpoints", "plugins.thresholds"),
     # The one place where options, files and checkpoints become values; all below take them from here.
