@@ -13,7 +13,7 @@ PYTEST := $(VENV)/bin/pytest --dist loadfile --no-loadscope-reorder --hypothesis
 # The tests start hundreds of Python processes; without bytecode every one of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check fast test whole loops pages goldens lint types examples site wheel
+.PHONY: demo check fast test whole goldens nightly loops pages lint types examples site wheel
 
 demo: $(READY)
 	mkdir -p $(OUT)
@@ -32,7 +32,14 @@ test: lint
 
 # Three workers keep two cores busy while some tests wait, for example for the second attempt at a request.
 whole: $(READY)
-	$(PYTEST) -n 3 tests -m "not whole_loop"
+	$(PYTEST) -n 3 tests -m "not whole_loop and not recording"
+
+# What users see of commands, errors, reports and exit codes, against the recordings; part of every push.
+goldens: $(READY)
+	$(PYTEST) -n 2 tests/golden/test_golden_commands.py
+
+# What takes too long for every push.
+nightly: loops pages
 
 # Loops of several programs, half a minute each: watches and their searches, recipes, schedulers, kills, job arrays.
 loops: $(READY)
@@ -42,10 +49,6 @@ loops: $(READY)
 pages: $(READY)
 	LONGCTX_MEASURE_DOCS=1 $(PYTEST) -n 2 tests/docs/test_docs_ci.py tests/docs/test_docs_listed.py tests/docs/test_docs_run.py \
 		-k "measures or comes or show_the_real_output"
-
-# What users see of commands, errors, reports and the journal, against the recordings.
-goldens: $(READY)
-	LONGCTX_MEASURE_DOCS=1 $(PYTEST) -n 2 tests/golden/test_golden_commands.py
 
 # The pages of docs/examples, by real runs on CKPT, a copy of SmolLM2-135M-Instruct, and on calibration checkpoints.
 examples: $(READY)

@@ -136,9 +136,6 @@ COMMAND_RUNS = {
     "make check": CommandRun(
         needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k imports'", shows="passed"
     ),
-    "make goldens": CommandRun(
-        needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k every_record'", shows="passed"
-    ),
     "make examples": CommandRun(missing=measures_a_pretrained_checkpoint),
     "make site": CommandRun(missing=installs_the_site_builder),
     "make wheel": CommandRun(missing=installs_the_site_builder),

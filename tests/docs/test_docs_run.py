@@ -30,8 +30,9 @@ TIMEOUT_SECONDS = 900.0
 # Time for the last output of a command that has ended. A process that it left may hold the pipe for longer.
 LAST_OUTPUT_SECONDS = 30.0
 SIMPLE = CommandRun()
-# Commands that .ci/run starts as they are.
-CI_COMMANDS = ("make test", "make loops", "make pages", "make demo")
+# Commands that .ci/run starts as they are, and those that run every night.
+CI_COMMANDS = ("make test", "make goldens", "make demo")
+NIGHTLY_COMMANDS = ("make nightly", "make loops", "make pages")
 # Commands of other projects that a page names, with none of their options.
 NAMES_OF_OTHERS = ("git bisect", "ray job submit", "ray job stop", "ray stop")
 TABLED = sorted({command.text for command in page_commands() if beginning_of(command.text)})
@@ -42,7 +43,7 @@ def ways_of(command: PageCommand) -> list[str]:
     is_named = re.fullmatch(r"longctx \w+", command.text) is not None
     found = {
         "a test of its page": is_in_section(command),
-        ".ci/run": command.text in CI_COMMANDS,
+        ".ci/run": command.text in (*CI_COMMANDS, *NIGHTLY_COMMANDS),
         "a run of the suite": is_listed(command),
         "the table": beginning_of(command.text) is not None,
     }

@@ -11,12 +11,10 @@ from tests.golden.commands import RECORDED, differences
 from tests.golden.record_commands import made, recordings
 from tests.golden.whole_runs import RUNS, continued, versions_of_journal
 from tests.golden.wrong_uses import wrong_uses
-from tests.helpers.page_commands import takes_minutes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.recording]
 
 
-@takes_minutes
 @pytest.mark.parametrize("name", ["help", *wrong_uses()])
 def test_outputs_of_commands_are_as_recorded(name: str) -> None:
     assert differences(made(recordings()[name])) == []
@@ -26,7 +24,6 @@ def test_every_record_of_an_error_is_made() -> None:
     assert {path.stem for path in (RECORDED / "errors").iterdir()} == set(wrong_uses())
 
 
-@takes_minutes
 @pytest.mark.parametrize("name", RUNS)
 def test_whole_runs_are_as_recorded(name: str) -> None:
     assert differences(made(recordings()[f"run: {name}"])) == []

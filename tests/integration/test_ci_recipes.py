@@ -32,7 +32,7 @@ RECIPES = REPOSITORY / "ci" / "recipes"
 SCRIPTS = (*sorted((REPOSITORY / "ci").glob("*/*.sh")), REPOSITORY / ".ci" / "run")
 GITHUB = RECIPES / "github-gates.yml"
 GITLAB = RECIPES / "gitlab-ci.yml"
-OWN = REPOSITORY / ".github" / "workflows" / "test.yml"
+OWN = tuple(REPOSITORY / ".github" / "workflows" / name for name in ("test.yml", "nightly.yml"))
 RUN_FILE = RECIPES / "longctx.toml"
 # The settings that a test edits as a user would; all others stay unchanged.
 EDITED = {
@@ -167,8 +167,9 @@ def test_recipes_keep_their_reports_when_a_gate_fails() -> None:
 
 
 def test_the_workflow_of_this_repository_runs_all_tests() -> None:
-    job = parsed(OWN)["jobs"]["test"]
-    assert [step["run"] for step in job["steps"] if "run" in step] == ["make test loops PYTHON=python"]
+    jobs = [job for path in OWN for job in parsed(path)["jobs"].values()]
+    runs = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    assert runs == [".ci/run", "make nightly PYTHON=python"]
 
 
 def settings_of(path: Path) -> Iterator[str]:
@@ -208,7 +209,7 @@ def program(name: str) -> str:
 
 def test_shellcheck_accepts_all_scripts_and_steps(tmp_path: Path) -> None:
     shells = list(SCRIPTS)
-    steps = [step["run"] for path in (GITHUB, OWN) for job in parsed(path)["jobs"].values() for step in job["steps"]
+    steps = [step["run"] for path in (GITHUB, *OWN) for job in parsed(path)["jobs"].values() for step in job["steps"]
              if "run" in step]  # fmt: skip
     job = parsed(GITLAB)["long-context gates"]
     for number, lines in enumerate([*steps, "\n".join(job["script"])]):
@@ -225,7 +226,8 @@ def test_shellcheck_accepts_all_scripts_and_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "schema"), [(GITHUB, "github-workflows"), (OWN, "github-workflows"), (GITLAB, "gitlab-ci")]
+    ("path", "schema"),
+    [(GITHUB, "github-workflows"), *((path, "github-workflows") for path in OWN), (GITLAB, "gitlab-ci")],
 )
 def test_workflows_are_valid(path: Path, schema: str) -> None:
     command = [program("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", str(path)]
@@ -237,7 +239,7 @@ def test_workflows_are_valid(path: Path, schema: str) -> None:
 def test_actionlint_accepts_the_workflows(tmp_path: Path) -> None:
     (tmp_path / "actionlint.yaml").write_text("self-hosted-runner:\n  labels: [gpu]\n")
     ended = subprocess.run(
-        ["actionlint", "-config-file", str(tmp_path / "actionlint.yaml"), str(GITHUB), str(OWN)],
+        ["actionlint", "-config-file", str(tmp_path / "actionlint.yaml"), str(GITHUB), *map(str, OWN)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (0, "")
