@@ -53,7 +53,6 @@ from longctx.plugins.config.selection import (
     parse_lengths,
     select_cases,
     sort_out_misfits,
-    with_draw_rates,
     with_prepared_lengths,
 )
 from longctx.plugins.config.servers import (
@@ -235,7 +234,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint=endpoint,
     )
     run = with_canaries(run, formatter)
-    return with_draw_rates(extend_baseline(run, invocation), invocation)
+    return extend_baseline(run, invocation)
 
 
 def _connect_server(run: Run, invocation: Invocation) -> Endpoint:

@@ -89,7 +89,6 @@ class Run(RunFacts):
             has_baseline=self.baseline is not None,
             baseline_is_final=self.baseline is not None and self.baseline.checkpoint is None,
             full=self.options.full,
-            draw_rates=self.draw_rates,
             signal=self.options.signal,
             series=self.options.series,
             is_same_checkpoint=executions is not None and is_same_checkpoint(self, executions),

@@ -91,9 +91,6 @@ class RunFacts:
     baseline: Baseline | None = None
     """The model that the checkpoint is compared with."""
 
-    draw_rates: dict[str, float] = field(default_factory=dict)
-    """By case id, the rates at which samples are drawn; 1 for a case without one."""
-
     @property
     def available(self) -> tuple[Case, ...]:
         """The cases that have the data and the judge they need."""

@@ -1,37 +1,28 @@
-"""The selection of a run: its lengths, cases and samples, the signal, and the order in which its samples are drawn."""
+"""The selection of a run: its lengths, cases and samples, and the signal."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from longctx.fixtures.atomic_files import create_file
 from longctx.fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import LengthError, format_length, parse_length
 from longctx.fixtures.records import Case, Options
-from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.shown_text import known_names
 from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS, required_scores
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
-from longctx.plugins.config.invocation import ConfigError, Invocation
+from longctx.plugins.config.invocation import ConfigError
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.run import Run
-from longctx.plugins.evidence.e_process import draw_rates
-from longctx.plugins.journal import EarlierScores, JournalError, latest_scores
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.hypotheses import gate_family
 
 # The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3) and the frontier tasks'.
 MIN_LENGTHS = {"helmet": 8192, "frontier": 4096}
 CHOSEN_SAMPLES = re.compile(r"(?P<case>.+\]):(?P<indices>[0-9]{1,9}(,[0-9]{1,9})*)")
-DRAW_RATES = "draw-rates"
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
@@ -195,67 +186,3 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter)
         if case.id in unfit and case.length < MIN_LENGTHS.get(case.suite, 0)
     }
     return replace(run, unavailable=run.unavailable | short, misfits=unfit)
-
-
-def with_draw_rates(run: Run, invocation: Invocation) -> Run:
-    """Return the run with the recorded rates of all its panels, and record those of panels that get some.
-
-    The rates of a panel are decided once for a checkpoint, when nothing of it is measured, and recorded in the journal
-    directory: all workers, controllers that share the directory, and the same command after a crash have one order. The
-    next checkpoint takes over the rates of the one before. With --baseline the order stays uniform, because a finished
-    baseline was measured in that order and pairs end at its first missing sample.
-
-    A run of some cases only records nothing, for its cases may not be all that the next run measures.
-    """
-    arguments = invocation.arguments
-    if run.baseline is not None or run.options.full or arguments.plan or run.options.preflight:
-        return run
-    keys = dict.fromkeys((case.family, case.length) for case in run.measurable)
-    panels = [[case for case in run.measurable if (case.family, case.length) == key] for key in keys]
-    rates: dict[str, float] = {}
-    # The order saves samples, but a run can do without it.
-    with contextlib.suppress(OSError, JournalError):
-        scores = None
-        for cases in (panel for panel in panels if len(panel) > 1):
-            path = _record_path(run, run.checkpoint.fingerprint, cases)
-            if not path.exists() and not invocation.is_narrowed:
-                scores = scores or latest_scores(Path(run.options.journal), run.checkpoint.fingerprint)
-                _record(run, path, cases, *scores)
-            rates |= _read_rates(path)
-    return replace(run, draw_rates=rates)
-
-
-def _record_path(run: Run, fingerprint: str, cases: Sequence[Case]) -> Path:
-    panel = (cases[0].family, cases[0].length)
-    name = stable_hash(DRAW_RATES, fingerprint, run.samples, run.options.seed, *panel)
-    return Path(run.options.journal, DRAW_RATES, f"{name:016x}.json")
-
-
-def _record(run: Run, path: Path, cases: Sequence[Case], own: EarlierScores, other: EarlierScores | None) -> None:
-    """Record the rates of a panel, unless something of it is measured or the other checkpoint tells too little."""
-    if other is None or any(_cluster_means(run, case, own) for case in cases):
-        return
-    rates = _read_rates(_record_path(run, other.fingerprint, cases))
-    if not rates.keys() >= {case.id for case in cases}:
-        rates = draw_rates({case.id: _cluster_means(run, case, other) for case in cases})
-    if rates:
-        path.parent.mkdir(exist_ok=True)
-        create_file(path, json.dumps(rates, indent=1).encode())
-
-
-def _read_rates(path: Path) -> Mapping[str, float]:
-    """Return the rates in a record; {} if there is none or it is damaged."""
-    try:
-        rates = json.loads(path.read_bytes())
-        if all(isinstance(rate, float) and math.isfinite(rate) and 0 < rate <= 1 for rate in rates.values()):
-            return dict(rates)
-    except (OSError, ValueError, AttributeError):
-        pass
-    return {}
-
-
-def _cluster_means(run: Run, case: Case, scores: EarlierScores) -> list[float]:
-    """Return the mean scores of the case's clusters that are measured in full."""
-    values = [scores.by_key.get(run.key(case, index)) for index in range(case.samples)]
-    clusters = [values[start : start + case.group] for start in range(0, case.samples, case.group)]
-    return [math.fsum(filter(None, cluster)) / len(cluster) for cluster in clusters if None not in cluster]

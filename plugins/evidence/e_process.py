@@ -16,8 +16,6 @@ own.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,15 +35,6 @@ PAIR_SHARES = np.append([0.01, 0.035, 0.08], np.sqrt((np.arange(BETS) + 0.5) / B
 BLOCK = 16
 # The mean of a stratum starts at the mean over all strata, which counts as so many draws.
 PRIOR_DRAWS = 1.0
-# An earlier checkpoint with fewer results of a case says too little about their spread.
-MIN_RESULTS = 8
-# A case is drawn at no less than this share of the largest rate: an earlier checkpoint may have scored alike by chance,
-# and rare draws weigh so much that bets must be small.
-SMALLEST_RATE = 0.4
-# The spread of scores of which half are 0 and half are 1.
-LARGEST_SPREAD = 0.5
-# Every case has this many results with the largest spread besides its own.
-PRIOR_RESULTS = 1
 
 Floats = NDArray[np.float64]
 
@@ -275,22 +264,3 @@ def _sums_before(values: Floats, strata: Strata) -> Floats:
     sums = np.zeros((values.size + 1, strata.weights.size))
     sums[np.arange(1, values.size + 1), strata.stratum[: values.size]] = values
     return sums.cumsum(axis=0)[:-1]
-
-
-def draw_rates(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the rate to draw every case at, from `SMALLEST_RATE` to 1, given its scores of an earlier checkpoint.
-
-    A mean over cases is known soonest if a case is drawn in proportion to the spread of its scores (Neyman 1934): a
-    case on which all samples score alike tells little with each further one. `LevelBets` hold for any rates; the
-    results of another checkpoint only decide how many samples a verdict takes. Rates are rounded, so that they are the
-    same on every machine. Returns {} if a case has too few scores.
-    """
-    if any(len(values) < MIN_RESULTS for values in scores.values()):
-        return {}
-    rates: dict[str, float] = {}
-    for case_id, values in scores.items():
-        mean = math.fsum(values) / len(values)
-        squares = math.fsum((score - mean) ** 2 for score in values) + PRIOR_RESULTS * LARGEST_SPREAD**2
-        spread = math.sqrt(squares / (len(values) + PRIOR_RESULTS))
-        rates[case_id] = round(min(1.0, max(SMALLEST_RATE, spread / LARGEST_SPREAD)), 2)
-    return rates

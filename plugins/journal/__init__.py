@@ -4,7 +4,6 @@
     DIR/<subject key>/<worker>.jsonl     results, one per line; only this worker writes the file
     DIR/<subject key>/claims/<key>       a sample in progress, or finished lately; contains the name of its worker
     DIR/workers/<worker>.json            a worker's process and run; touched every few seconds while it lives
-    DIR/draw-rates/<hash>.json           the rates at which the samples of a panel are drawn, if they are unequal
     DIR/judge/judge-<worker>.jsonl       replies of LLM judges, by a hash of the request; for all subjects
 
 Workers share only a directory, which may be on a network file system. Files are created exclusively, renamed, or
@@ -33,14 +32,12 @@ from longctx.plugins.journal.judge_replies import JudgeReplies
 from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, repeat_key, sample_key
 from longctx.plugins.journal.reading import IndexedEntry
 from longctx.plugins.journal.store import Journal
-from longctx.plugins.journal.subjects import EarlierScores, latest_scores
 
 __all__ = [
     "HEARTBEAT_SECONDS",
     "LEASE_SECONDS",
     "POLL_SECONDS",
     "VISIBLE_SECONDS",
-    "EarlierScores",
     "Entry",
     "FileSystemFault",
     "Heartbeat",
@@ -50,7 +47,6 @@ __all__ = [
     "JudgeReplies",
     "LikelihoodEntry",
     "Subject",
-    "latest_scores",
     "likelihood_key",
     "probe_file_system",
     "repeat_key",

@@ -1,11 +1,11 @@
-"""The subjects of a journal: list and delete them, and read the scores and rates of checkpoints measured before."""
+"""The subjects of a journal: list and delete them, and read the rates of checkpoints measured before."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,45 +130,6 @@ def _is_journal_file(path: Path) -> bool:
 
 def _is_alive(directory: Path, name: str) -> bool:
     return WORKER_NAME.fullmatch(name) is not None and not is_worker_dead(worker_file(directory, name), SILENT_SECONDS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierScores:
-    """The scores of one checkpoint."""
-
-    fingerprint: str
-    """The checkpoint's fingerprint."""
-
-    by_key: Mapping[str, float]
-    """The scores, 0 to 1, by the key of the sample."""
-
-
-def latest_scores(directory: Path, fingerprint: str) -> tuple[EarlierScores, EarlierScores | None]:
-    """Return the scores of a checkpoint, and those of the other one that was measured last; None if there is none.
-
-    Raises OSError and JournalError.
-    """
-    folders = list(_subject_folders(directory)) if directory.is_dir() else []
-    own = {
-        key: score
-        for folder, subject in folders
-        if subject.fingerprint == fingerprint
-        for key, score in _scores(folder).items()
-    }
-    others = [(folder, subject) for folder, subject in folders if subject.fingerprint != fingerprint]
-    # The times of the last results.
-    written = {
-        folder: max((file.stat().st_mtime for file in folder.glob(f"*{SUFFIX}")), default=0.0) for folder, _ in others
-    }
-    latest = max(others, key=lambda item: (written[item[0]], item[0].name), default=None)
-    other = latest and EarlierScores(fingerprint=latest[1].fingerprint, by_key=_scores(latest[0]))
-    return EarlierScores(fingerprint=fingerprint, by_key=own), other
-
-
-def _scores(folder: Path) -> dict[str, float]:
-    reader = SubjectReader(folder, run=None, own_file=None)
-    reader.refresh(thorough=True)
-    return {key: entry.score for key, entry in reader.entries.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,6 @@ def _run(summary: RunSummary) -> ReportRun:
         partial=summary.evaluation.is_narrowed(run.available) or any(c.id not in measured.results for c in cases),
         interrupted=bool(measured.unfinished),
         deselected=len(run.available) - len(cases),
-        draw_rates=dict(run.draw_rates),
         tokens=tokens_of(measured),
         computed_samples=summary.computed_samples,
         worker_seconds={name: round(seconds, 3) for name, seconds in summary.worker_seconds.items()},

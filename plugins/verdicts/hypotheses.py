@@ -56,9 +56,6 @@ class Scope:
     task_families: Mapping[str, str] = field(default_factory=dict)
     """All tasks with their family, the group of tasks over which a mean is taken."""
 
-    draw_rates: Mapping[str, float] = field(default_factory=dict)
-    """By case id, the rates at which samples are drawn; 1 for a case without one."""
-
     is_same_checkpoint: bool = False
     """True if the baseline is the checkpoint under test in the same execution, so that nothing need be compared."""
 
@@ -153,11 +150,6 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
             ],
             non_inferiority=non_inferiority if key in compared else None,
             full=scope.full,
-            draw_rates={
-                case.id: rate
-                for case in scope.cases
-                if (rate := scope.draw_rates.get(case.id)) and (case.family, case.length) == key
-            },
             draws_by_weight=thresholds.regression.population,
         )
         for key, group in gate_hypotheses.items()

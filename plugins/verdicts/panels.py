@@ -93,7 +93,6 @@ class Panel:
         hypotheses: Iterable[Hypothesis],
         non_inferiority: NonInferiority | None = None,
         full: bool = False,
-        draw_rates: Mapping[str, float] | None = None,
         draws_by_weight: bool = True,
     ):
         self.family = family
@@ -102,11 +101,9 @@ class Panel:
         self.hypotheses = tuple(hypotheses)
         self.non_inferiority = non_inferiority
         self.full = full
-        self.draw_rates = draw_rates or (_rates_by_weight(cases) if draws_by_weight else {})
-        """By case id, the rate at which a case's clusters are drawn; 1 for a case without one. Without given rates, and
-        for a panel that is compared with a baseline, they are proportional to the weights of clusters; empty if these
-        are equal, or with `draws_by_weight` off, for a uniformly random order."""
-        self._given_rates = draw_rates or {}
+        self.draw_rates = _rates_by_weight(cases) if draws_by_weight else {}
+        """By case id, the rate at which a case's clusters are drawn, which is proportional to their weight. Empty for a
+        uniformly random order: if all weights are equal, or with `draws_by_weight` off."""
         self._seed = seed
         self._refs: dict[frozenset[str], tuple[SampleRef, ...]] = {}
         self._queues: dict[frozenset[str], ClusteredQueue] = {}
@@ -134,14 +131,8 @@ class Panel:
         return tuple(SampleRef(case_id, index) for _, case_id, index in sorted(ranked))
 
     def _number(self, case: Case, index: int) -> int:
-        """Return a uniformly random number for a sample's cluster.
-
-        A given rate is part of the hash: it may follow from results on the samples that came first in another order,
-        which must not decide those that come first in this one.
-        """
-        rate = self._given_rates.get(case.id)
-        rates = () if rate is None else (rate,)
-        return stable_hash("queue", *rates, self._seed, case.task, case.length, index // case.group)
+        """Return a uniformly random number for a sample's cluster."""
+        return stable_hash("queue", self._seed, case.task, case.length, index // case.group)
 
     def cluster(self, ref: SampleRef) -> tuple[str, int]:
         """Return the identity of the cluster to which a sample belongs."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longctx.fixtures.atomic_files import create_file, replacing, write_all, write_file
+from longctx.fixtures.atomic_files import replacing, write_all, write_file
 
 
 def test_a_file_is_created_and_replaced(tmp_path: Path) -> None:
@@ -84,9 +84,3 @@ def test_a_write_that_makes_no_progress_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "write", lambda descriptor, data: 0)
     with pytest.raises(OSError, match="No space left"):
         write_all(-1, b"data")
-
-
-def test_a_file_that_exists_is_not_created_again(tmp_path: Path) -> None:
-    for content in (b"first", b"second"):
-        create_file(tmp_path / "record", content)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"record": b"first"}

@@ -1,0 +1,79 @@
+"""Cases of different sizes are drawn equally often at first, and verdicts stay those of all planned samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import takewhile
+
+import pytest
+
+from longctx.plugins.evidence.sequential import Hypothesis
+from longctx.plugins.verdicts.panels import Panel
+from tests.helpers.panels import TASKS
+from tests.helpers.queues import SimulatedRun, case, draw_exact_scores
+
+SIZES = dict(zip(TASKS, (400, 200, 100, 100), strict=True))
+CASES = [case(task, 1024, size) for task, size in SIZES.items()]
+
+
+def panel_of_sizes(seed: int = 0, threshold: float = 0.5, *, by_weight: bool = True) -> Panel:
+    hypothesis = Hypothesis(case_ids=frozenset(each.id for each in CASES), threshold=threshold)
+    return Panel("ruler", 1024, CASES, seed=seed, hypotheses=[hypothesis], draws_by_weight=by_weight)
+
+
+def test_cases_of_different_sizes_are_drawn_equally_often_at_first() -> None:
+    drawn = Counter(ref.case_id for seed in range(20) for ref in panel_of_sizes(seed).order[:40])
+    assert all(0.2 < count / drawn.total() < 0.3 for count in drawn.values()), drawn
+
+
+def test_a_panel_can_keep_the_uniform_order() -> None:
+    uniform = panel_of_sizes(by_weight=False)
+    assert uniform.queue(uniform.cases).drawn_strata is None
+    assert uniform.order == panel_of_sizes().uniform_queue(uniform.cases).refs
+
+
+def test_cases_of_one_size_keep_the_uniform_order() -> None:
+    cases = [case(task, 1024, 50) for task in TASKS]
+    by_weight, uniform = (
+        Panel("ruler", 1024, cases, seed=3, hypotheses=(), draws_by_weight=draws) for draws in (True, False)
+    )
+    assert by_weight.order == uniform.order
+    assert by_weight.draw_rates == {}
+
+
+def test_leaving_out_a_case_keeps_the_order_of_the_others() -> None:
+    whole = panel_of_sizes()
+    for left_out in CASES:
+        part = Panel("ruler", 1024, [each for each in CASES if each is not left_out], seed=0, hypotheses=())
+        assert part.order == tuple(ref for ref in whole.order if ref.case_id in part.cases)
+
+
+def test_the_uniform_queue_begins_with_finished_samples() -> None:
+    panel = panel_of_sizes()
+    finished = set(panel.order[:300])
+    uniform = panel.uniform_queue(panel.cases).refs
+    begins = list(takewhile(finished.__contains__, uniform))
+    assert 100 < len(begins) < 300
+    for name in panel.cases:
+        assert [ref for ref in panel.order if ref.case_id == name] == [ref for ref in uniform if ref.case_id == name]
+
+
+@pytest.mark.parametrize(("shares", "verdict"), [((0.3, 0.7, 0.8, 0.8), "pass"), ((0.95, 0.55, 0.5, 0.5), "fail")])
+def test_verdicts_at_unequal_rates_are_those_of_all_samples(shares: tuple[float, ...], verdict: str) -> None:
+    """The largest case, which is drawn least, scores worst or best: uncorrected, the drawn samples would mislead."""
+    mean = sum(shares) / len(shares)
+    threshold = mean - 0.06 if verdict == "pass" else mean + 0.06
+    ones = {each.id: round(share * each.samples) for each, share in zip(CASES, shares, strict=True)}
+    words = set()
+    for seed in range(10):
+        panel = panel_of_sizes(seed, threshold)
+        decision = panel.analyze(panel.hypotheses[0], draw_exact_scores(panel, ones, seed)).decision
+        words.add(decision and decision.verdict)
+    assert words == {verdict}
+
+
+def test_one_worker_measures_no_sample_needlessly() -> None:
+    panel = panel_of_sizes(threshold=0.6)
+    truth = draw_exact_scores(panel, {each.id: round(0.8 * each.samples) for each in CASES})
+    run = SimulatedRun(panel, {"model": truth})
+    assert run.evidence(run.run_alone())["model"] == run.journal["model"]
