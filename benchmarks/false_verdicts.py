@@ -27,7 +27,6 @@ import numpy as np
 from benchmarks.draw_order import decide, one_step_off, samples_near_the_threshold
 from benchmarks.figures import Figure
 from benchmarks.haystack_verdicts import HAYSTACK_SECTIONS, NAMING_SECTIONS
-from benchmarks.screen_verdicts import SCREEN_SECTIONS
 from benchmarks.simulated_panels import (
     PARTS,
     SAMPLES,
@@ -242,7 +241,7 @@ def main() -> int:
             options.orders,
         ),
     }
-    others = HAYSTACK_SECTIONS | NAMING_SECTIONS | SCREEN_SECTIONS | UNEQUAL_SECTIONS
+    others = HAYSTACK_SECTIONS | NAMING_SECTIONS | UNEQUAL_SECTIONS
     others |= {"A model one point below the threshold": below_the_threshold}
     sections |= {title: (section, options.orders) for title, section in others.items()}
     figures: list[Figure] = []

@@ -8,8 +8,8 @@ draws panels with replacement from the measured pairs, and the code of the gates
 
 - answers: the regression gate with the shipped drop, until it fails;
 - likelihood: the same e-process on the differences of the loss of the gold answers, until a rise above 0 is shown;
-- screen: the screen of `longctx watch --screen`, and the gate on answers where it sees a loss. Its pairs include those
-  of the screen.
+- screen: a screen by the likelihood of the first samples, and the gate on answers where it sees a loss. Its pairs
+  include those of the screen.
 
 An unchanged checkpoint whose answers flip is drawn from the same pairs, each of them both ways round, so that nothing
 is lost on the planned samples. The same command continues a benchmark that was stopped; `--table` reads what is
@@ -28,7 +28,6 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.changed_weights import CHANGES, NORM, write_changed
-from longctx.ci.watch.measure import _has_risen
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.installation import SUITE as REPOSITORY
 from longctx.plugins.evidence.e_process import Floats, log_evidence
@@ -40,6 +39,9 @@ from longctx.plugins.journal.lines import decode_subject, likelihood_key
 ALPHA = 0.01
 # The shipped [regression] drop, and half of it.
 DROP, CLEAR = 0.02, 0.01
+# A screen sees no loss if the loss of the gold answers rose by no more than ERRORS standard errors, and if a rise of
+# LARGEST_RISE nats is more than ERRORS standard errors away.
+ERRORS, LARGEST_RISE = 2.0, 0.05
 MIN_PAIRS = 26
 MOST_WRONG = 0.01
 HEADINGS = (
@@ -147,7 +149,9 @@ def _sees_loss(panel: Pairs, screen: int) -> bool:
     rises, scores = panel.rises[-screen:], panel.scores[-screen:]
     worse = decide_paired(scores, drop=DROP, clear=CLEAR, alpha=ALPHA, population=screen)
     error = float(rises.std(ddof=1) / screen**0.5)
-    return _has_risen(float(rises.mean()), error) or (worse is not None and worse.verdict == "fail")
+    rise = float(rises.mean())
+    has_risen = rise > ERRORS * error or rise + ERRORS * error > LARGEST_RISE
+    return has_risen or (worse is not None and worse.verdict == "fail")
 
 
 def print_table(work: Path, checkpoint: Path, *, planned: int, replications: int, screen: int) -> bool:

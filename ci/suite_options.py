@@ -103,10 +103,9 @@ def read_suite_options(options: Sequence[str]) -> SuiteOptions:
     )
 
 
-def check_suite_options(options: SuiteOptions, *more: str) -> None:
+def check_suite_options(options: SuiteOptions) -> None:
     """Have pytest read the options for a checkpoint that is always there; raise ValueError with its reason.
 
-    `more` are the options of other runs on a checkpoint. Without this check, a misspelt option would come to light with
-    the first checkpoint, hours later.
+    Without this check, a misspelt option would come to light with the first checkpoint, hours later.
     """
-    list_cases([*options.for_step(0), *more, "--model", "calibration:full"])
+    list_cases([*options.for_step(0), "--model", "calibration:full"])

@@ -29,7 +29,6 @@ from longctx.ci.suite_process import PARTIAL
 from longctx.ci.watch.baselines import check_anchor
 from longctx.ci.watch.lock import locked, open_lock
 from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
-from longctx.ci.watch.measure import SCREEN_OPTIONS
 from longctx.ci.watch.notify import Notifier, read_on_failure
 from longctx.ci.watch.webhook import check_webhook
 from longctx.fixtures.cli import CommandParser, report_wrong_use
@@ -116,11 +115,10 @@ def _parse(arguments: list[str]) -> WatchSettings:
     _check_gpus(parsed.launch, parsed.parallel, gpus, parsed.gpu_budget)
     execution = read_execution(parsed.launch, parsed.parallel, print_timed)
     suite = read_suite_options(options)
-    check_suite_options(suite, *([] if parsed.screen is None else SCREEN_OPTIONS))
+    check_suite_options(suite)
     return WatchSettings(
         directory=parsed.directory.resolve(),
         interval_seconds=_seconds(parsed.every, "--every"),
-        newest_first=parsed.order == "newest",
         marker=parsed.done_marker,
         gpus=gpus,
         max_gpu_seconds=None if parsed.gpu_budget is None else _seconds(parsed.gpu_budget, "--gpu-budget"),
@@ -131,7 +129,6 @@ def _parse(arguments: list[str]) -> WatchSettings:
         once=parsed.once,
         anchor=parsed.anchor,
         horizon=parsed.horizon,
-        screen_samples=parsed.screen,
         doublings=parsed.doublings,
         suite=suite,
         execution=execution,

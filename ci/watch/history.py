@@ -16,8 +16,8 @@ from msgspec import Struct
 from longctx.ci.watch.checkpoint_watcher import Loss
 from longctx.ci.watch.outcomes import CaseOutcome
 
-Verdict = Literal["pass", "screened", "inconclusive", "gone", "underpowered", "fail", "error"]
-ACCEPTED: tuple[Verdict, ...] = ("pass", "screened", "inconclusive")
+Verdict = Literal["pass", "inconclusive", "gone", "underpowered", "fail", "error"]
+ACCEPTED: tuple[Verdict, ...] = ("pass", "inconclusive")
 # A checkpoint's directory and fingerprint: a checkpoint that is written again is another one.
 Key = tuple[str, str]
 # Keys of the history file and the webhook that differ from the names of the fields.
@@ -32,18 +32,6 @@ class Change:
     points: float
     """The mean over the tasks; negative for a loss."""
     pairs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Screening:
-    """The result of a screen by likelihood, which decides no gate."""
-
-    verdict: Literal["no loss", "change", "loss", "not possible"]
-    """The word that the screen alone would have said about the checkpoint; a change is a gain that is no noise."""
-    lines: tuple[str, ...]
-    """One line for every family at every length, or the reasons why the screen was not possible."""
-    tokens: int | None
-    """The tokens that the checkpoint computed for the screen; None if they are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +59,16 @@ class WatchedCheckpoint:
     anchor: str | None = None
     """The anchor against which the checkpoint was compared; None for the first one."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Mean scores, 0 to 100, by family and length, such as `ruler 4k`; empty for a screened checkpoint. A verdict that
-    was clear early rests on fewer samples, so scores of two checkpoints may not be comparable; `changes` are."""
+    """Mean scores, 0 to 100, by family and length, such as `ruler 4k`. A verdict that was clear
+    early rests on fewer samples, so scores of two checkpoints may not be comparable; `changes` are."""
     samples: Mapping[str, int] = field(default_factory=dict)
     """The numbers of samples under the scores."""
     changes: Mapping[str, Change] = field(default_factory=dict)
     """The differences from the anchor, by family and length; empty if nothing was compared with it."""
     cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
-    """The outcome of the gates for every case, by id; empty for a screened checkpoint, and if nothing was measured."""
+    """The outcome of the gates for every case, by id; empty if nothing was measured."""
     compared_with: str | None = None
     """The checkpoint, or else the report, that the cases were compared with; None without a baseline."""
-    screen: Screening | None = None
-    """None for a checkpoint that was not screened."""
     tokens: int | None = None
     """The tokens that the checkpoint computed for its gates; None if they were not run or are not known."""
     most_samples: int | None = None

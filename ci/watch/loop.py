@@ -22,7 +22,7 @@ from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
 from longctx.ci.watch.every_nth import every_nth
 from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoint
-from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner, screen_lines, screen_summary
+from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner
 from longctx.ci.watch.notify import Deliveries, Notice, Notifier, due_stage, notifications
 from longctx.ci.watch.pages import WatchedRun, suspicion_line, write_index
 from longctx.ci.watch.scores import changes, mean_scores, sample_counts, score_lines
@@ -45,7 +45,6 @@ class WatchSettings:
     """The directory that training writes checkpoints to."""
     interval_seconds: float
     """Pause between two scans of the directory."""
-    newest_first: bool
     marker: str | None
     """Name of a file that training writes last into every checkpoint."""
     gpus: tuple[str, ...]
@@ -65,8 +64,6 @@ class WatchSettings:
     """The step, checkpoint or report to compare all checkpoints with; None for the lowest step that passed."""
     horizon: int
     """The number of checkpoints that share the probability of a wrong failure."""
-    screen_samples: int | None
-    """The number of samples of every case that screen a checkpoint; None to measure all checkpoints at length."""
     doublings: int
     """How often the samples of a checkpoint are doubled where a loss is suspected."""
     suite: SuiteOptions
@@ -112,7 +109,7 @@ class Watch:
         )  # fmt: skip
         self.runner = SuiteRunner(
             options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor,
-            screen_samples=settings.screen_samples, doublings=settings.doublings,
+            doublings=settings.doublings,
         )  # fmt: skip
         self.alert_text = AlertText(folder=settings.out, suite=settings.suite)
         self.alerts = find_alerts(self.history.by_step, self.history.searches)
@@ -181,7 +178,7 @@ class Watch:
             print_timed(f"all checkpoints: {self._write_index()}")
 
     def _scan(self) -> list[CompleteCheckpoint]:
-        """Return the complete checkpoints that are not measured yet, in the order in which to measure them."""
+        """Return the complete checkpoints that are not measured yet, the lowest step first."""
         self.history.refresh()
         try:
             self._complete = self.watcher.scan()
@@ -196,12 +193,11 @@ class Watch:
             if scans == NAMED_AT_SCAN:
                 print_timed(f"{path.name}: waiting: {waiting[path]}")
         chosen = self._chosen_steps()
-        new = [
+        return [
             one
             for one in self._complete
             if one.step.number in chosen and not self.history.is_settled(one.step.path, one.fingerprint)
         ]
-        return new[::-1] if self.settings.newest_first else new
 
     def _chosen_steps(self) -> set[int]:
         """Return the steps that --every-nth chooses of all that were on disk since the start or are in the history."""
@@ -335,7 +331,6 @@ class Watch:
             scores=mean_scores(result.report) if result.report else {},
             samples=sample_counts(result.report) if result.report else {},
             changes=changes(result.report) if result.report and anchor and anchor.argument else {},
-            screen=result.screen,
             cases=result.cases,
             compared_with=result.compared_with,
             tokens=result.tokens,
@@ -347,7 +342,7 @@ class Watch:
         words = (shown_verdict(measurement.verdict), measurement.suspicion)
         print_timed(f"step {measurement.step}: {': '.join(filter(None, words))}")
         earlier = [other for other in self.history.by_step if other.step < measurement.step]
-        for line in (*measurement.failed, *screen_lines(measurement.screen), *score_lines(measurement, earlier)):
+        for line in (*measurement.failed, *score_lines(measurement, earlier)):
             print_line(f"    {line}")
         self._update_alerts()
         self._notify()
@@ -408,7 +403,6 @@ class Watch:
             *suspicion_line(measurements),
             *self._skipped_line(),
             *self._alert_lines(),
-            *screen_summary(measurements),
             *(f"not measured: {path.name}: {reason}" for path, reason in self.watcher.waiting.items()),
             f"a gate fails by mistake in at most {risk}",
         ]

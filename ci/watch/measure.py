@@ -3,8 +3,7 @@
 A run of the gates has its own probability of error, and a watch makes many runs. So the runs of a watch are a series
 (`--series`), which shares that probability: a failure is shown for the model as surely as this takes, and scores that
 move by chance from checkpoint to checkpoint fail none. Checkpoints that pass, which are most, cost nothing more. With
---screen, those that seem to have lost nothing against the anchor end with a few samples instead. With --invariance, a
-run of its own checks the engine first, and a checkpoint whose engine fails is not measured.
+--invariance, a run of its own checks the engine first, and a checkpoint whose engine fails is not measured.
 
 A loss that is suspected and not shown is measured further at once, while the checkpoint is there: on twice as many
 samples, and again, until it is shown, or refuted, or suspected no more. Every such look has a share of the probability
@@ -21,15 +20,12 @@ from msgspec import structs
 
 from longctx.ci.suite_options import INVARIANCE, SuiteOptions
 from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
-from longctx.ci.watch.baselines import ANCHOR, ComparedCheckpoint
+from longctx.ci.watch.baselines import ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
-from longctx.ci.watch.history import Screening, Verdict, WatchedCheckpoint
+from longctx.ci.watch.history import Verdict
 from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes
 from longctx.fixtures.installation import CASES_DIRECTORY
-from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import family_of
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
-from longctx.fixtures.records.report_parts import LikelihoodChanges
 from longctx.plugins.report.sections.invariance import failed_properties
 
 OPEN = ("inconclusive", "lost here")
@@ -39,7 +35,7 @@ MORE_SAMPLES = "samples-{}"
 ENGINE_CHECK = "invariance"
 # The check alone, whatever cases the user's options select.
 CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
-SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "gone", "inconclusive", "screened", "pass")
+SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "gone", "inconclusive", "pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +60,6 @@ class CheckpointResult:
     """The most samples of a case, if a suspected loss took more of them than the options plan."""
     is_suspected: bool = False
     """True if it is inconclusive because of a loss that few unchanged models have."""
-    screen: Screening | None = None
-    """None for a checkpoint that was not screened."""
 
     @property
     def tokens(self) -> int | None:
@@ -82,8 +76,6 @@ class SuiteRunner:
     """Numbers as in CUDA_VISIBLE_DEVICES; empty for all GPUs."""
     horizon: int
     """The number of checkpoints that share the probability of a wrong failure."""
-    screen_samples: int | None = None
-    """The number of samples of every case that screen a checkpoint; None to measure all checkpoints at length."""
     doublings: int = 0
     """How often the samples are doubled where a loss is suspected."""
     alerted: Collection[str] = ()
@@ -98,7 +90,7 @@ class SuiteRunner:
         """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
 
         Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks. A
-        checkpoint whose screen sees no loss is not compared any further, and one whose engine fails not at all.
+        checkpoint whose engine fails is not compared at all.
         """
         usable = [baseline for baseline in baselines if baseline.argument is not None]
         # The comparisons of a checkpoint share its probability of error.
@@ -106,13 +98,6 @@ class SuiteRunner:
         failed = self._check_engine(checkpoint, report, series)
         if failed is not None:
             return failed
-        screening = None
-        if self.screen_samples is not None and usable and usable[0].role == ANCHOR:
-            options = [*SCREEN_OPTIONS, "--samples", str(self.screen_samples)]
-            run = self._run(checkpoint, usable[0], report.parent / SCREEN / report.name, series, *options)
-            screening = _read_screening(run)
-        if screening is not None and screening.verdict == "no loss":
-            return CheckpointResult(verdict="screened", reasons=(), exit_code=0, report=None, screen=screening)
         result = self._compare(checkpoint, usable[0] if usable else None, report, series)
         for baseline in usable[1:]:
             if result.verdict in ("pass", "inconclusive"):
@@ -123,7 +108,7 @@ class SuiteRunner:
                 gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
                 not_compared = CheckpointResult(verdict="underpowered", reasons=(gone,), exit_code=1, report=None)
                 result = _worse(result, not_compared)
-        return replace(result, screen=screening)
+        return result
 
     def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path, series: int) -> CheckpointResult | None:
         """Check the engine before any sample; return None if the checkpoint may be measured."""
@@ -270,106 +255,9 @@ def _with_worse_state(case: CaseOutcome, first: CheckpointResult, second: Checkp
     return structs.replace(case, state=max(states, key=STATES.index))
 
 
-SCREEN = "screen"
-SCREEN_OPTIONS = ("--signal", "both", "--full")
-# A screen sees no loss if the loss of the gold answers rose by no more than ERRORS standard errors, and if a rise of
-# LARGEST_RISE nats is more than ERRORS standard errors away. A fall is a change beyond GAIN_ERRORS of them: faults such
-# as scaled embeddings make gold answers likelier. An unchanged checkpoint is that far off in 1 of 740 panels.
-ERRORS = 2.0
-LARGEST_RISE = 0.05
-GAIN_ERRORS = 3.0
-NOT_COMPARED = ("error", "not measured", "underpowered")
-
-
-def _read_screening(run: SuiteRun) -> Screening:
-    """Return the result of a finished screen."""
-    report = run.report
-    if report is None:
-        return Screening(verdict="not possible", lines=(run.reason,), tokens=None)
-    errors = [f"{case.id}: {case.error}" for case in report.cases if case.error]
-    compared = [gate for gate in report.gates if gate.kind == "regression"]
-    errors += [f"{gate.name}: {gate.reason}" for gate in compared if gate.verdict in NOT_COMPARED]
-    known = () if report.likelihood is None else report.likelihood.panels
-    changes = {(panel.family, panel.length): panel.change for panel in known if panel.change and panel.change.nll}
-    panels = dict.fromkeys((family_of(case.suite, case.category), case.length) for case in report.cases)
-    unknown = [f"{_name(panel)}: no likelihoods of both checkpoints" for panel in panels if panel not in changes]
-    if errors or unknown:
-        return Screening(verdict="not possible", lines=(*errors, *unknown), tokens=computed_tokens(report))
-    # A screen need not show a loss for the model: the checkpoint is measured at length then.
-    worse = [gate for gate in compared if gate.verdict in ("fail", "lost here")]
-    has_loss = bool(worse) or any(_has_risen(_rise(change), change.nll_error) for change in changes.values())
-    has_gain = any(_has_fallen(_rise(change), change.nll_error) for change in changes.values())
-    lines = []
-    for panel in panels:
-        change = changes[panel]
-        margin = "" if change.nll_error is None else f" ± {ERRORS * change.nll_error:.3f}"
-        loss = f"loss of the gold answers {_rise(change):+.3f}{margin} nats"
-        lines.append(f"{_name(panel)}: {loss} on {change.pairs} pairs")
-    return Screening(
-        verdict="loss" if has_loss else "change" if has_gain else "no loss",
-        lines=(*lines, *(f"{gate.name}: {gate.reason}" for gate in worse)),
-        tokens=computed_tokens(report),
-    )
-
-
 def computed_tokens(report: JsonReport) -> int | None:
     """Return the tokens that a checkpoint computed for the answers and likelihoods in a report; None if unknown."""
     answers = report.run.tokens.computed
     if answers is None or report.likelihood is None:
         return answers
     return answers + report.likelihood.tokens.computed
-
-
-def screen_lines(screening: Screening | None) -> list[str]:
-    """Return what a screen saw, and what it would have said alone."""
-    if screening is None:
-        return []
-    return [f"screen: {screening.verdict}", *(f"screen: {line}" for line in screening.lines)]
-
-
-def screen_summary(measurements: Sequence[WatchedCheckpoint]) -> list[str]:
-    """Return what the screens of a watch saw and saved; nothing without any."""
-    screened = [measurement for measurement in measurements if measurement.screen is not None]
-    if not screened:
-        return []
-    verdicts = [measurement.screen.verdict for measurement in screened if measurement.screen is not None]
-    failed = sum(
-        verdict == "loss" and measurement.verdict == "fail"
-        for verdict, measurement in zip(verdicts, screened, strict=True)
-    )
-    counts = f"{verdicts.count('no loss')} of {len(screened)} checkpoints without a loss"
-    alone = f"a loss at {verdicts.count('loss')}, which answers confirmed at {failed}"
-    if changes := verdicts.count("change"):
-        alone += f", likelier gold answers at {changes}"
-    at_length = [
-        measurement.tokens
-        for measurement in screened
-        if measurement.verdict != "screened" and measurement.tokens is not None
-    ]
-    saved = ""
-    if at_length:
-        # From the mean of the checkpoints that were measured at length.
-        screens = sum(measurement.screen.tokens or 0 for measurement in screened if measurement.screen is not None)
-        without = len(screened) * sum(at_length) / len(at_length)
-        saved = f"; {sum(at_length) + screens:,} tokens computed instead of about {without:,.0f}"
-    return [f"screen: {counts}, {alone}{saved}"]
-
-
-def _has_risen(rise: float, error: float | None) -> bool:
-    """Return True unless a mean rise of the loss, in nats, with this standard error is no loss."""
-    return error is None or rise > ERRORS * error or rise + ERRORS * error > LARGEST_RISE
-
-
-def _has_fallen(rise: float, error: float | None) -> bool:
-    """Return True if the loss has fallen by more than noise, so that the checkpoint is not the same."""
-    return error is not None and rise < -GAIN_ERRORS * error
-
-
-def _rise(change: LikelihoodChanges) -> float:
-    assert change.nll is not None, "only changes with a loss are compared"
-    return change.nll.mean
-
-
-def _name(panel: tuple[str, int]) -> str:
-    family, length = panel
-    return f"{family} {format_length(length)}"

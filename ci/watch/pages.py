@@ -14,7 +14,7 @@ from longctx.ci.suite_process import read_report
 from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
-from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD, SCREEN, screen_lines
+from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD
 from longctx.ci.watch.scores import noise, score_lines, trend
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.shown_text import visible, visible_line
@@ -243,7 +243,6 @@ def _row(
         "on fewer samples": os.path.join(folder, f"{name}.html") if measurement.most_samples else "",
         "against the last good step": os.path.join(folder, LAST_GOOD, f"{name}.html"),
         "invariance": os.path.join(folder, ENGINE_CHECK, f"{name}.html"),
-        "screen": os.path.join(folder, SCREEN, f"{name}.html"),
     }
     gone = ["the checkpoint is no longer on disk"] * measurement.is_gone
     return {
@@ -253,7 +252,7 @@ def _row(
         "verdict": measurement.verdict,
         "suspicion": measurement.suspicion,
         "scores": score_lines(measurement, earlier),
-        "reasons": [visible_line(line) for line in (*gone, *measurement.failed, *screen_lines(measurement.screen))],
+        "reasons": [visible_line(line) for line in (*gone, *measurement.failed)],
         "minutes": f"{measurement.gpu_seconds / 60:.1f}",
         "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if os.path.isfile(path)],
     }

@@ -263,8 +263,6 @@ OPTIONS: tuple[Option, ...] = (
 
     Option(flag="--every", kind="text", declarer="watch", table="watch", default="30s", metavar="30s",
         help="pause between two scans of DIR", shown_default="30s"),
-    Option(flag="--order", kind="choice", declarer="watch", table="watch", choices=("oldest", "newest"),
-        default="oldest", help="the checkpoint to measure first"),
     Option(flag="--done-marker", kind="text", declarer="watch", table="watch", metavar="FILE",
         help="a file that training writes last into every checkpoint"),
     Option(flag="--gpus", kind="text", declarer="watch", table="watch", is_list=True, default="", metavar="0,1",
@@ -287,9 +285,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--horizon", kind="whole number", declarer="watch", table="watch", minimum=1, default=100, metavar="N",
         help="checkpoints that share the probability of a wrong failure", shown_default="100",
         accepted="a number of checkpoints of at least 1"),
-    Option(flag="--screen", kind="whole number", declarer="watch", table="watch", minimum=2, metavar="N",
-        help="first compare N samples of every case by likelihood; measure at length only where these show a loss",
-        accepted="a number of samples of every case of at least 2"),
     Option(flag="--doublings", kind="whole number", declarer="watch", table="watch", minimum=0, default=2, metavar="N",
         help="double a checkpoint's samples so often while a loss is suspected, but not shown", shown_default="2",
         accepted="a number of doublings of at least 0"),
@@ -324,7 +319,10 @@ OPTIONS: tuple[Option, ...] = (
 )
 # fmt: on
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "--order": "leave it out: a watch measures the lowest step first; use --every-nth to catch up",
+    "--screen": "use --every-nth, or --samples for less; a suspected loss takes more samples by itself",
+}
 """What to use instead of a flag ("--flag"), or of a key of longctx.toml that is no flag's name ("key").
 
 Each sentence begins with a verb: "use --other". For one value of an option see `Option.removed_values`.

@@ -23,7 +23,6 @@ class FakeSuite:
         regressing: Mapping[int, float] | None = None,
         scores: Mapping[int, float] | None = None,
         samples: Mapping[int, int] | None = None,
-        rises: Mapping[int, float | None] | None = None,
         forgetful: Sequence[int] = (),
         suspected: Mapping[int, Sequence[str]] | None = None,
         most_samples: int = 1000,
@@ -31,18 +30,15 @@ class FakeSuite:
         """`regressing` are the differences from the baseline in points, by step. `suspected` are the words of the
         comparison of a step on 100 samples, on 200, ...; there, a loss that is lost here is suspected.
 
-        `rises` are those of the loss of the gold answers in nats; None where it is not known. The engine of the
-        `forgetful` steps fails a property of --invariance.
+        The engine of the `forgetful` steps fails a property of --invariance.
         """
         self.failing, self.broken, self.underpowered = failing, broken, underpowered
         self.regressing, self.scores, self.samples = regressing or {}, scores or {}, samples or {}
-        self.rises = rises or {}
         self.forgetful = forgetful
         self.suspected = {step: iter(words) for step, words in (suspected or {}).items()}
         self.most_samples = most_samples
         self.asked: list[tuple[int, str | None, str | None]] = []
         self.checked: list[int] = []
-        self.screened: list[int] = []
         self.seeds: list[str | None] = []
         self.baselines: list[str | None] = []
         self.series: list[str | None] = []
@@ -58,9 +54,6 @@ class FakeSuite:
         if "--invariance" in option:
             self.checked.append(step)
             return self._check(step)
-        if "--signal" in option:
-            self.screened.append(step)
-            return SuiteRun(exit_code=0, report=report_of(self._screen(step)))
         compared = baseline and Path(baseline).name.partition("-")[2].partition("-")[0]
         self.runs.append((step, compared))
         self.environments.append(environment)
@@ -119,21 +112,6 @@ class FakeSuite:
         return SuiteRun(
             exit_code=int(step in self.forgetful), report=report_of({"gates": [], "cases": [], "invariance": findings})
         )
-
-    def _screen(self, step: int) -> dict[str, Any]:
-        """Return the parts of the report of a screen that a watch reads."""
-        rise = self.rises.get(step, 0.0)
-        change = None if rise is None else {"pairs": 8, "nll": {"mean": rise}, "nll_error": 0.01}
-        lost = -self.regressing.get(step, 0.0)
-        comparison = "fail" if lost > 50 else "lost here" if lost > 20 else "pass"
-        return {
-            "gates": [{"name": "regression at 8k", "kind": "regression", "verdict": comparison, "reason": "worse"}],
-            "cases": [{"id": "test_ruler[qa_1-8k]", "suite": "ruler", "category": "qa", "length": 8192, "error": None}],
-            "run": {"tokens": {"computed": 600}},
-            "likelihood": {
-                "tokens": {"computed": 400}, "panels": [{"family": "ruler", "length": 8192, "change": change}]
-            },
-        }  # fmt: skip
 
     def _comparison(self, step: int) -> str:
         if step in self.underpowered:

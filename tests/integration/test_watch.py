@@ -86,13 +86,13 @@ def test_the_anchor_is_the_lowest_step_that_passed_whenever_it_was_measured(tmp_
     for step in (500, 1500, 250):
         write_step(tmp_path / "run", step)
     suite = FakeSuite(failing=[250])
-    assert start(suite, "--order", "newest") == 1
-    assert suite.runs == [(1500, "1000"), (500, None), (250, None)]
+    assert start(suite) == 1
+    # The last good step was compared with no anchor.
+    assert suite.runs == [(250, None), (500, None), (1500, "500"), (1500, "1000")]
     write_step(tmp_path / "run", 2000)
     last = FakeSuite()
     assert start(last) == 1
-    # The last good step was compared with another anchor.
-    assert last.runs == [(2000, "500"), (2000, "1500")]
+    assert last.runs == [(2000, "500")]
 
 
 def test_a_seed_for_every_step_compares_on_new_samples(tmp_path: Path, start: Start) -> None:
@@ -464,14 +464,6 @@ def test_a_half_written_checkpoint_is_named_once(tmp_path: Path, start: Start, c
     assert output.count("step-2: waiting: ") == 1
     assert output.count("not measured: step-2: ") == 1
     assert "step-1: waiting" not in output
-
-
-def test_the_newest_checkpoint_is_measured_first_on_request(tmp_path: Path, start: Start) -> None:
-    for step in (1, 2, 3):
-        write_step(tmp_path / "run", step)
-    suite = FakeSuite()
-    assert start(suite, "--order", "newest") == 0
-    assert [step for step, _ in suite.runs] == [3, 2, 1]
 
 
 def test_several_checkpoints_are_measured_at_a_time_once_there_is_an_anchor(tmp_path: Path, start: Start) -> None:
