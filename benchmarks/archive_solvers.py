@@ -21,11 +21,11 @@ from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
 from longctx.fixtures.lengths import format_length, parse_length
 from longctx.fixtures.records import Sample
-from longctx.fixtures.scoring.match import contains_words
 from longctx.fixtures.scoring.synthetic import YEAR, split_sentences
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.words import contains_words
 
 NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
 SHOT = re.compile(r"(?P<text>.*)\nlabel: (?P<label>\d+)")

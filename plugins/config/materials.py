@@ -108,7 +108,7 @@ def open_assistants(options: Options, replies: JudgeReplies, *, deadline: float 
     settings = _settings(options)
     judge = None if settings is None else Judge(settings, replies, TimeBudget(deadline))
     if options.nli_model is not None:
-        from longctx.fixtures.scoring.nli import NliModel  # loads torch
+        from longctx.fixtures.engines.hf.entailment import NliModel  # loads torch
 
         return Assistants(judge=judge, entails=NliModel(options.nli_model, device="cpu").entails)
     return Assistants(judge=judge, entails=None if judge is None else judge.entails)

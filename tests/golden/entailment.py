@@ -11,8 +11,8 @@ from typing import Any
 from unittest import mock
 
 from longctx.fixtures import versions
+from longctx.fixtures.engines.hf.entailment import NliModel
 from longctx.fixtures.records.errors import EngineError
-from longctx.fixtures.scoring.nli import NliModel
 from tests.golden.output import Output, digest
 from tests.helpers.tiny_nli import LIMIT, save_classifier, save_writer
 

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 from longctx.fixtures.records import Sample
-from longctx.fixtures.scoring.match import contains_words
 from longctx.fixtures.tasks.frontier.association import _associations
 from longctx.fixtures.tasks.frontier.counting import subjects
 from longctx.fixtures.tasks.frontier.suite import people
 from longctx.fixtures.tasks.sample_spec import Draft
+from longctx.fixtures.words import contains_words
 
 Answers = tuple[str, ...]
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ PLACES = (*LINKED, "longctx")
 # named here. The longest name that fits a module is its room.
 COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.versions", "fixtures.cli",
     "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files", "fixtures.shown_text",
-    "fixtures.outside_files", "fixtures.installation")  # fmt: skip
+    "fixtures.outside_files", "fixtures.installation", "fixtures.words")  # fmt: skip
 # Mathematics, thresholds and verdicts, in this order.
 DECISIONS = ("plugins.evidence", "plugins.thresholds", "plugins.verdicts")
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -31,10 +32,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.checkpoints": (),
     "fixtures.conversion": ("fixtures.checkpoints",),
     "fixtures.memory": ("fixtures.checkpoints",),
-    "fixtures.corpora": ("fixtures.scoring",),
+    "fixtures.corpora": (),
     "fixtures.http": (),
     "fixtures.engines": ("fixtures.checkpoints", "fixtures.http", "fixtures.memory"),
-    "fixtures.scoring": ("fixtures.checkpoints", "fixtures.engines", "fixtures.http"),
+    "fixtures.scoring": ("fixtures.http",),
     "fixtures.tasks": ("fixtures.corpora", "fixtures.scoring", "fixtures.tokenization"),
     "fixtures.cases": ("fixtures.corpora", "fixtures.tasks", "fixtures.tokenization"),
     "fixtures.preflight": ("fixtures.scoring", "fixtures.tasks", "fixtures.tokenization"),
@@ -85,9 +86,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "torch": ("fixtures.conversion", "fixtures.diagnosis", "fixtures.engines.hf",
-        "fixtures.invariance", "fixtures.scoring.nli", "longctx.measurement", "plugins.runner.start_worker"),
+        "fixtures.invariance", "longctx.measurement", "plugins.runner.start_worker"),
     "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.diagnosis",
-        "fixtures.engines.hf", "longctx.callback", "fixtures.scoring.nli", "fixtures.tokenization"),
+        "fixtures.engines.hf", "longctx.callback", "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # The exchange reads which proxy stands before a server.
@@ -246,7 +247,7 @@ def test_what_a_room_loads_in_the_end(room: str) -> None:
 
 
 def test_scorers_load_what_is_slow_only_when_they_score() -> None:
-    scorers = [module for module in FILES if within(module, "fixtures.scoring") and module != "fixtures.scoring.nli"]
+    scorers = [module for module in FILES if within(module, "fixtures.scoring")]
     slow = {"nltk", "rouge_score", "pytrec_eval", "numpy", "scipy", "punkt"}
     script = f"import sys, {', '.join(f'longctx.{module}' for module in scorers)}; print(*({slow} & set(sys.modules)))"
     ended = subprocess.run(
@@ -305,6 +306,22 @@ def test_no_circle_of_imports() -> None:
         for module in ready:
             del left[module]
     assert left == {}
+
+
+def test_no_circle_of_folders() -> None:
+    """Of two folders side by side, one may stand on the other, with everything below it, but not both."""
+    used: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for module in FILES:
+        for other in imported(module) & FILES.keys():
+            own, its = (FILES[name].relative_to(REPOSITORY).parent.parts for name in (module, other))
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(own, its, strict=False))
+            shared = len(list(same))
+            if shared < min(len(own), len(its)):
+                used.setdefault(own[: shared + 1], set()).add(its[: shared + 1])
+    while ready := [folder for folder, others in used.items() if not others & used.keys()]:
+        for folder in ready:
+            del used[folder]
+    assert used == {}
 
 
 def test_files_and_functions_are_short() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.corpora import Corpora, load_corpora
-from longctx.fixtures.scoring.match import contains_words
+from longctx.fixtures.words import contains_words
 from tests.helpers.paths import REPOSITORY
 
 CLASSES = {"trec_coarse": 6, "trec_fine": 50, "banking77": 77, "clinc150": 151, "nlu": 64}

@@ -20,8 +20,8 @@ from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
 from longctx.fixtures.corpora.synthetic.sentences import FormFields, date_form
 from longctx.fixtures.corpora.synthetic.summaries import EVENTS_FILE, _make_plot
 from longctx.fixtures.corpora.synthetic.world import World
-from longctx.fixtures.scoring.match import contains_words
 from longctx.fixtures.scoring.synthetic import split_sentences, summary_score, tells
+from longctx.fixtures.words import contains_words
 from tests.helpers.solvers import share
 
 WORLD = World(0)

@@ -21,8 +21,8 @@ from longctx.fixtures.corpora.synthetic.passage_questions import (
     two_hop_paragraphs,
 )
 from longctx.fixtures.corpora.synthetic.world import Entity, World
-from longctx.fixtures.scoring.match import contains_words
 from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.words import contains_words
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 

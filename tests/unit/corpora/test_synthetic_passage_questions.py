@@ -13,8 +13,8 @@ from longctx.fixtures.corpora.synthetic.archive import passage_questions
 from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
 from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
 from longctx.fixtures.corpora.synthetic.world import Entity, World, fact_of
-from longctx.fixtures.scoring.match import contains_words
 from longctx.fixtures.scoring.synthetic import Evidence, citation_score, split_items, split_sentences
+from longctx.fixtures.words import contains_words
 from tests.helpers.solvers import share
 
 WORLD = World(0)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import FailureKind
 from longctx.fixtures.scoring.failures import failure_kind, is_copied
-from longctx.fixtures.scoring.match import contains_words, reference_hits, string_match_all, string_match_any
+from longctx.fixtures.scoring.match import reference_hits, string_match_all, string_match_any
+from longctx.fixtures.words import contains_words
 
 TEXT = st.text(alphabet="abAB 1.", max_size=30)
 REFERENCES = st.lists(st.text(alphabet="abAB1", min_size=1, max_size=3), min_size=1, max_size=4)

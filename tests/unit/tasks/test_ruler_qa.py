@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from longctx.fixtures.corpora import Corpora, load_corpora
 from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestions
 from longctx.fixtures.records import HAYSTACKS
-from longctx.fixtures.scoring.match import contains_words
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.ruler.qa import SPARE_TOKENS_PER_JOIN, _FittingQuestions, _QuestionTokens
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.words import contains_words
 from tests.helpers.tiny_tokenizers import GENERATED, formatter, make_sample, make_samples
 
 

@@ -12,8 +12,8 @@ from math import comb
 import pytest
 
 from longctx.fixtures.records import HAYSTACKS
-from longctx.fixtures.scoring.match import contains_words
 from longctx.fixtures.tasks.sample_spec import Draft
+from longctx.fixtures.words import contains_words
 from tests.helpers.counts import prefill_token_counts
 from tests.helpers.tiny_tokenizers import GENERATED, drafts, formatter, make_sample, make_samples
 from tests.helpers.tiny_tokenizers import draft as draft_at

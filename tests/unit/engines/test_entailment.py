@@ -25,7 +25,7 @@ from transformers import (
 
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.scoring.nli import NliModel
+from longctx.fixtures.engines.hf.entailment import NliModel
 from tests.helpers.tiny_nli import KEY, LIMIT, ONE, WIDTH, WORDS, save_classifier, save_writer, word_tokenizer
 
 LABELS = ("contradiction", "neutral", "entailment")
