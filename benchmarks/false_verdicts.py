@@ -1,14 +1,13 @@
 """Measure by simulation how often the verdicts of the gates are wrong, and how many samples they take.
 
-    python -m benchmarks.false_verdicts [--orders 2000] [--json FILE]
+    python -m benchmarks.false_verdicts [--orders 2000] [--section NAME] [--json FILE]
 
 Errors are measured where they are most likely: for a level gate with the mean of the set one step from the threshold,
 and for a regression gate with an unchanged model and with one that lost exactly the drop to detect, also with samples
 that share most of their needles in pairs. Costs are measured on the curves of RULER's Table 3 (Hsieh et al. 2024), with
-six gates that share the probability of error. A z-test that peeks makes the same verdicts for contrast. These sections
-use the test on scores alone; the last two measure the additions of benchmarks/draw_order.py beside it. Limits: exit
-code 1 if more than 1 % of the verdicts of a line are wrong, if a median panel or model takes more than an eighth of all
-samples, or if 2 or 4 points from the threshold the rates of an earlier checkpoint leave more than 0.7 of the samples.
+six gates that share the probability of error. A z-test that peeks makes the same verdicts for contrast. More sections
+are in `unequal_panels` and `haystack_verdicts`. Limits: exit code 1 if more than 1 % of the verdicts of a line are
+wrong, or if a median panel or model takes more than an eighth of all samples.
 """
 
 from __future__ import annotations
@@ -18,18 +17,17 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.draw_order import decide, one_step_off, samples_near_the_threshold
-from benchmarks.figures import Figure
-from benchmarks.haystack_verdicts import HAYSTACK_SECTIONS, NAMING_SECTIONS
+from benchmarks import haystack_verdicts, unequal_panels
 from benchmarks.simulated_panels import (
     PARTS,
     SAMPLES,
+    Figure,
     Floats,
     baseline_of,
     curves,
@@ -38,14 +36,15 @@ from benchmarks.simulated_panels import (
     panel,
     task_accuracies,
 )
-from benchmarks.unequal_panels import UNEQUAL_SECTIONS
-from longctx.plugins.evidence.statistics import Decision, decide_paired
+from longctx.plugins.evidence.statistics import Decision, decide_level, decide_paired
 
 SEED = 20240409
 ALPHA = 0.01
 THRESHOLD = 0.856
 MIN_CASE_SAMPLES, MIN_PANEL_SAMPLES = 8, 26
 MAX_COST_SHARE = 1 / 8
+# Prefixes on which a verdict is sought before the whole set; verdicts do not depend on them.
+PREFIXES = (600, 1500, 3000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +85,20 @@ def queue_verdict(
 ) -> Decision:
     """Return the verdict on the scores in one random order; the complete set always gives one."""
     order = rng.permutation(scores.size)
-    return decide(
-        scores.ravel()[order],
-        None,
-        THRESHOLD,
-        alpha,
-        zone=zone,
-        min_observations=MIN_CASE_SAMPLES if len(scores) == 1 else MIN_PANEL_SAMPLES,
-        control_variate=None if baseline is None else baseline.ravel()[order],
-    )
+    control_variate = None if baseline is None else baseline.ravel()[order]
+    for prefix in (*(size for size in PREFIXES if size < scores.size), scores.size):
+        decision = decide_level(
+            scores.ravel()[order][:prefix],
+            THRESHOLD,
+            alpha=alpha,
+            population=scores.size,
+            indifference_zone=zone,
+            min_observations=MIN_CASE_SAMPLES if len(scores) == 1 else MIN_PANEL_SAMPLES,
+            control_variate=control_variate,
+        )
+        if decision is not None:
+            return decision
+    raise AssertionError("the complete set always gives a verdict")
 
 
 def level_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
@@ -215,6 +219,30 @@ def peeking(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
         yield Figure(name=f"{name}, z-test every 10 samples: wrong pass", value=wrong / orders)
 
 
+Measure = Callable[[np.random.Generator, int], Iterator[Figure]]
+
+# Each section has a seed of its own: changing one leaves the figures of the others.
+SECTIONS: Mapping[str, tuple[int, str, Measure]] = {
+    "level": (0, "Level gate, the set's mean one step from the threshold", level_gate),
+    "paired": (1, "Regression gate, 10 % of the samples differ", regression_gate),
+    "costs": (2, "Cost against 13 x 500 samples, score curves of RULER's Table 3", costs),
+    "peeking": (3, "For contrast", peeking),
+    "shared": (4, "Regression gate, samples that share three of their four needles by twos", shared_needles),
+    "tasks": (5, "Level gate one step off, 13 tasks of different sizes", unequal_panels.one_step_off),
+    "planned": (7, "Regression gate on the planned samples, on 32 haystacks", haystack_verdicts.planned_gate),
+    "model": (8, "Regression gate on the model (population = false)", haystack_verdicts.model_gate),
+    "cases": (9, "Cases of an unchanged model that are named, 39 cases", haystack_verdicts.named_cases),
+    "intervals": (10, "Interval about the model, 13 unequal tasks", haystack_verdicts.model_intervals),
+    "unchanged": (11, "Pairs until an unchanged model passes, share of 6656", haystack_verdicts.unchanged_costs),
+    "one case": (14, "One case among 38 of an unchanged model", haystack_verdicts.named_among_others),
+    "sets": (16, "Regression gate on sets of 500, 200, 100 and 40 questions", unequal_panels.unequal_panels),
+    "recall": (17, "Regression gate on HELMET's recall", unequal_panels.helmet_recall),
+    "below": (18, "A model one point below the threshold", below_the_threshold),
+}
+# `costs` measures this share of the orders, for each of its hundred panels.
+COSTS_SHARE = 1 / 100
+
+
 def main() -> int:
     """Print all figures; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(
@@ -222,35 +250,16 @@ def main() -> int:
     )
     parser.add_argument("--orders", type=int, default=2000, help="random orders of a set (default: 2000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
-    parser.add_argument("--section", type=int, metavar="N", help="only this section, from 0 (default: all)")
+    parser.add_argument("--section", choices=SECTIONS, metavar="NAME", help=f"only one: {', '.join(SECTIONS)}")
     options = parser.parse_args()
     if options.orders < 1:
         parser.error(f"--orders: {options.orders}; give at least 1")
-    sections = {
-        "Level gate, the set's mean one step from the threshold": (level_gate, options.orders),
-        "Regression gate, 10 % of the samples differ": (regression_gate, options.orders),
-        "Cost against 13 x 500 samples, score curves of RULER's Table 3": (costs, math.ceil(options.orders / 100)),
-        "For contrast": (peeking, options.orders),
-        "Regression gate, samples that share three of their four needles by twos": (shared_needles, options.orders),
-        "Level gate one step off, 13 tasks of different sizes, samples correlated by 0.3": (
-            one_step_off,
-            options.orders,
-        ),
-        "Samples to a verdict near the threshold, share of the plain test's": (
-            samples_near_the_threshold,
-            options.orders,
-        ),
-    }
-    others = HAYSTACK_SECTIONS | NAMING_SECTIONS | UNEQUAL_SECTIONS
-    others |= {"A model one point below the threshold": below_the_threshold}
-    sections |= {title: (section, options.orders) for title, section in others.items()}
     figures: list[Figure] = []
-    for number, (title, (section, orders)) in enumerate(sections.items()):
-        if options.section not in (None, number):
-            continue
+    for name in [options.section] if options.section else SECTIONS:
+        seed, title, section = SECTIONS[name]
+        orders = math.ceil(options.orders * COSTS_SHARE) if name == "costs" else options.orders
         sys.stdout.write(f"\n{title}, {orders} orders\n")
-        # Every section has a seed of its own: changing one leaves the figures of the others.
-        for figure in section(np.random.default_rng([SEED, number]), orders):
+        for figure in section(np.random.default_rng([SEED, seed]), orders):
             sys.stdout.write(f"  {figure}\n")
             sys.stdout.flush()
             figures.append(figure)

@@ -4,12 +4,12 @@
 
 DIR gets `gpu_session.json` and the page `gpu_session.md`, both written anew after every row, so a session that is cut
 off loses nothing. The parts are, in this order: exactness of the GPU against float32 on the CPU, prefill of 4K to 128K
-with every attention implementation (`benchmarks.gpu_prefill`), decoding of one prompt, decoding by the rows of a batch
-beside the number that the engine chooses, a prompt that continues a cached prefix, batches of short prompts, two
-processes on one card, and with a checkpoint all 13 tasks of RULER and the most expensive faults. A part that fails
-leaves its reason; after the time is up, no row begins and no started run goes on. `--tiny` runs all parts with a tiny
-model on the CPU; its figures say nothing. Limit: exit code 1 if a part fails, logits differ, or a peak differs from its
-estimate by more than 10 %.
+with every attention implementation, decoding of one prompt, decoding by the rows of a batch beside the number that the
+engine chooses, a prompt that continues a cached prefix, batches of short prompts, two processes on one card, and with a
+checkpoint all 13 tasks of RULER and the most expensive faults. A part that fails leaves its reason; after the time is
+up, no row begins and no started run goes on. `--tiny` runs all parts with a tiny model on the CPU; its figures say
+nothing. The ceiling is the best rate of a large bfloat16 matrix product. Limit: exit code 1 if a part fails, logits
+differ, or a peak differs from its estimate by more than 10 %.
 """
 
 from __future__ import annotations
@@ -26,22 +26,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers.utils import import_utils
 
-from benchmarks.gpu_prefill import (
-    ATTENTIONS,
-    CEILING_SIZE,
-    LLAMA_8B,
-    TOY,
-    build_model,
-    measure,
-    measure_ceiling,
-    seconds_of,
-)
 from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.engines.hf.engine import BATCH_TOKENS
 from longctx.fixtures.engines.hf.prefill import CachedForward, PrefixCache, exact_prefill_mode
 from longctx.fixtures.engines.hf.rows import DecodingRows, places_for
+from longctx.fixtures.memory.estimate import (
+    chunk_tokens_for,
+    estimate_peak_memory,
+    largest_chunk_tokens,
+    least_chunk_tokens,
+)
 
 Row = dict[str, Any]
 REPOSITORY = Path(__file__).parents[1]
@@ -50,6 +48,24 @@ PARTS = ("exactness", "prefill", "decode", "rows", "sharing", "batches", "worker
 HEAVY_FAULTS = ("clamped_positions", "dropped_keys", "fp8_cache")
 # The logits of the exactness check have a standard deviation of about 1.
 EXACT_LIMIT = 1e-3
+LLAMA_8B = {
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
+TOY = {**LLAMA_8B, "vocab_size": 320, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+TOY["num_key_value_heads"] = 2
+TOLERANCE = 0.1
+CEILING_SIZE = 8192
+ATTENTIONS = {
+    "eager": lambda: True,
+    "sdpa": lambda: True,
+    "flash_attention_2": import_utils.is_flash_attn_2_available,
+    "flash_attention_3": import_utils.is_flash_attn_3_available,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +94,27 @@ TINY = Scale(
     shape=TOY, layers=2, lengths=(128, 256), decode_tokens=4, batch_length=64, batches=(1, 2), rows=(1, 2),
     suite_length="1k", fault_length="512", ceiling_size=256,
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillRow:
+    """One attention implementation at one length; the field names are keys of the JSON file."""
+
+    attention: str
+    length_tokens: int
+    chunk_tokens: int
+    """Tokens of a prefill chunk."""
+    tokens_per_second: float
+    ceiling_share: float
+    """Achieved FLOP/s divided by the ceiling, 0 to 1."""
+    peak_bytes: int | None
+    """Peak memory; None if the device does not count it."""
+    estimated_bytes: int
+
+    @property
+    def is_as_estimated(self) -> bool:
+        """True if the peak is within 10 % of its estimate, or was not measured."""
+        return self.peak_bytes is None or abs(self.estimated_bytes / self.peak_bytes - 1) <= TOLERANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +167,7 @@ class Session:
         """Measure every attention implementation at every length, and the peaks against the estimate of --plan."""
         for length in self.scale.lengths:
             for attention in self.attentions:
-                row = measure(self.model, attention, length, 1, self.ceiling)
+                row = measure_prefill(self.model, attention, length, self.ceiling)
                 yield asdict(row) | {"ok": row.is_as_estimated}
 
     def decode(self) -> Iterator[Row]:
@@ -256,6 +293,83 @@ class Session:
 
     def _ids(self, rows: int, length: int) -> torch.Tensor:
         return torch.randint(0, self.scale.shape["vocab_size"], (rows, length), device=self.device)
+
+
+def build_model(config: LlamaConfig, device: torch.device) -> Any:
+    """Return a model with random weights, made on the device itself."""
+    torch.manual_seed(0)
+    with device:
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    return model.eval()
+
+
+def measure_ceiling(device: torch.device, size: int) -> float:
+    """Return the FLOP/s of a square bfloat16 matrix product, the best of ten."""
+    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    left @ right
+    return float(2 * size**3 / min(seconds_of(lambda: left @ right, device) for _ in range(10)))
+
+
+def measure_prefill(model: Any, attention: str, length: int, ceiling: float) -> PrefillRow:
+    """Measure one prefill after a warm-up, with the code that the engine uses."""
+    model.set_attn_implementation(attention)
+    forward, device, largest = CachedForward(model), model.device, largest_chunk_tokens(attention)
+    chunk = chunk_tokens_for(
+        length, least=min(least_chunk_tokens(device.type, is_small=False), largest), largest=largest
+    )
+    ids = torch.randint(0, model.config.vocab_size, (1, length), device=device)
+    forward.prefill(ids, chunk_tokens=chunk)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    seconds = seconds_of(lambda: forward.prefill(ids, chunk_tokens=chunk), device)
+    estimate = estimate_peak_memory(checkpoint_of(model), length, attention=attention, prefill=str(chunk))
+    return PrefillRow(
+        attention=attention,
+        length_tokens=length,
+        chunk_tokens=chunk,
+        tokens_per_second=length / seconds,
+        ceiling_share=prefill_flops(model, length) / seconds / ceiling,
+        peak_bytes=torch.cuda.max_memory_allocated() if device.type == "cuda" else None,
+        estimated_bytes=estimate.total_bytes,
+    )
+
+
+def prefill_flops(model: Any, length: int) -> int:
+    """Return the operations of reading one prompt: all weights but the embeddings, and causal attention.
+
+    Only the last position has logits, so the output layer hardly counts.
+    """
+    config = model.config
+    embeddings = {id(layer.weight): layer.weight.numel() for layer in (model.get_input_embeddings(), model.lm_head)}
+    weights = sum(weight.numel() for weight in model.parameters()) - sum(embeddings.values())
+    return int(2 * weights * length + 2 * 2 * length**2 * config.hidden_size * config.num_hidden_layers // 2)
+
+
+def checkpoint_of(model: Any) -> Checkpoint:
+    """Return the facts that the memory estimate needs, for a model that is not on disk."""
+    return Checkpoint(
+        name="8b",
+        path="",
+        architecture=type(model).__name__,
+        model_type=model.config.model_type,
+        claimed_length=None,
+        dtype="bfloat16",
+        parameters=sum(weight.numel() for weight in model.parameters()),
+        weight_bytes=sum(weight.nbytes for weight in model.parameters()),
+        fingerprint="",
+        config=model.config.to_dict(),
+        calibration=None,
+    )
+
+
+def seconds_of(work: Any, device: torch.device) -> float:
+    """Return the wall time of a call, up to the end of its work on the device."""
+    started = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
 
 
 def run_part(name: str, work: Callable[[], Iterable[Row]], deadline: float) -> Iterator[Part]:

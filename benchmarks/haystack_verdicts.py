@@ -11,8 +11,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from benchmarks.figures import Figure
-from benchmarks.simulated_panels import DISCORDANT, PARTS, Floats, task_accuracies
+from benchmarks.simulated_panels import DISCORDANT, PARTS, Figure, Floats, task_accuracies
 from longctx.fixtures.records import HAYSTACKS, Case
 from longctx.plugins.evidence.clusters import ClusteredQueue
 from longctx.plugins.evidence.haystacks import Haystacks, Ints, model_interval, votes
@@ -303,13 +302,3 @@ def _with_total(rng: np.random.Generator, differences: Floats, total: int) -> Fl
 
 def _share(verdicts: list[Decision | None], word: str | None) -> float:
     return sum((verdict.verdict if verdict else None) == word for verdict in verdicts) / len(verdicts)
-
-
-NAMING_SECTIONS = {"One case among 38 of an unchanged model, 32 haystacks of sixteen": named_among_others}
-HAYSTACK_SECTIONS = {
-    "Regression gate on the planned samples, 13 tasks, samples alike on 32 haystacks": planned_gate,
-    "Regression gate on the model (population = false), 13 tasks, samples alike on 32 haystacks": model_gate,
-    "Cases of an unchanged model that are named, 39 cases, samples alike on 32 haystacks": named_cases,
-    "Interval about the model, 13 unequal tasks, fractional scores, samples alike on 32 haystacks": model_intervals,
-    "Pairs until an unchanged model passes, share of 6656": unchanged_costs,
-}

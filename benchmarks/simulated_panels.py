@@ -1,13 +1,13 @@
-"""Draw simulated scores for benchmarks/false_verdicts.py: panels with a given mean, and differences of paired samples.
+"""Simulated scores for benchmarks/false_verdicts.py: panels with a given mean, and differences of paired samples.
 
 RULER's tables give only means. A panel with a given mean is drawn in three steps: 13 task accuracies spread around it
 on the logit scale (standard deviation 1.2, shifted until their average is the mean); these are rounded to whole samples
 with the right total; and 500 scores for every task with exactly that total, in steps of the parts that RULER's task
 asks for. The baseline of a panel has the same scores in every task, half of them in another order.
 
-Panels for the order of draws have the profile of RULER's reference model instead, its scores by aspect, shifted on the
-logit scale with a standard deviation of 0.5 per task. `unequal_panel` has tasks of different sizes, whose samples share
-haystacks as those of a case do, with an intra-cluster correlation of 0.3.
+`unequal_panel` has the profile of RULER's reference model instead, its scores by aspect, shifted on the logit scale
+with a standard deviation of 0.5 per task, and tasks of different sizes. Their samples share haystacks as those of a
+case do, with an intra-cluster correlation of 0.3.
 """
 
 from __future__ import annotations
@@ -35,6 +35,27 @@ TABLE = Path(__file__).parents[1] / "tests" / "tables" / "ruler_table03.json"
 DISCORDANT = 0.1
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One line of the table; the field names are keys of the JSON file."""
+
+    name: str
+    value: float
+    most: float | None = None
+    """Limit of the value; None if there is none."""
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if the value keeps its limit."""
+        return self.most is None or self.value <= self.most
+
+    def __str__(self) -> str:
+        required = "" if self.most is None else f"<= {self.most:.2%}"
+        result = "" if self.most is None else "ok" if self.ok else "NOT ok"
+        return f"{self.name:<58} {self.value:>8.2%}  {required:<9} {result:<7} {self.note}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +89,6 @@ def profile_accuracies(rng: np.random.Generator, mean: float, noise: float = 0.5
         accuracies: Floats = 1 / (1 + np.exp(-profile - shift))
         low, high = (shift, high) if accuracies.mean() < mean else (low, shift)
     return accuracies
-
-
-def profile_panel(rng: np.random.Generator, mean: float, noise: float = 0.5) -> Floats:
-    """Return scores of shape (tasks, samples) with this mean and the reference model's profile."""
-    total = round(mean * len(PARTS) * SAMPLES)
-    totals = task_totals(profile_accuracies(rng, mean, noise), total)
-    return np.stack([task_scores(rng, int(of_task), part) for of_task, part in zip(totals, PARTS, strict=True)])
 
 
 def unequal_panel(rng: np.random.Generator, mean: float) -> list[Floats]:

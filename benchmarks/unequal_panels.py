@@ -1,9 +1,10 @@
-"""Sections of benchmarks/false_verdicts.py about comparisons of panels whose cases differ in clusters or their size.
+"""Sections of benchmarks/false_verdicts.py about panels whose cases differ in clusters or their size.
 
-The panel is a family of a tasks file with sets of 500, 200, 100 and 40 questions, of which the second asks four about
-each text. Clusters of small sets weigh more, and samples are drawn at rates proportional to these weights. The order
-that is uniform over all clusters is measured beside it. HELMET's recall has equally many clusters of every data set, of
-which one asks six questions about each context.
+A level gate has 13 tasks of 20 to 160 samples, with the threshold one step from their mean. The panel of comparisons is
+a family of a tasks file with sets of 500, 200, 100 and 40 questions, of which the second asks four about each text.
+Clusters of small sets weigh more, and samples are drawn at rates proportional to these weights. The order that is
+uniform over all clusters is measured beside it. HELMET's recall has equally many clusters of every data set, of which
+one asks six questions about each context.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.figures import Figure
-from benchmarks.simulated_panels import Floats
+from benchmarks.simulated_panels import SIZES as TASK_SIZES
+from benchmarks.simulated_panels import Figure, Floats, unequal_panel
 from longctx.fixtures.records import Case
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.evidence.clusters import ClusteredQueue
+from longctx.plugins.evidence.e_process import Strata
 from longctx.plugins.evidence.sequential import NonInferiority, _decide_pairs
+from longctx.plugins.evidence.statistics import decide_level
 from longctx.plugins.verdicts.panels import Panel
 
 FAMILY, LENGTH = "own", 8192
@@ -31,6 +34,31 @@ SIZES = (1.0, 0.25)
 # The questions of a data set that has no limit of its own.
 HELMET_QUESTIONS = 500
 CORRELATION, BLOCK = 0.3, 16
+THRESHOLD = 0.856
+
+
+def one_step_off(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
+    """Measure wrong verdicts on scores alone, and with bets on the differences to the mean of each task so far."""
+    stratum = np.repeat(np.arange(len(TASK_SIZES)), TASK_SIZES)
+    weights = min(TASK_SIZES) / np.array(TASK_SIZES, dtype=float)
+    for name, has_task_means in (("scores alone", False), ("and task means", True)):
+        for step, wrong in ((1, "pass"), (-1, "fail")):
+            errors = 0
+            for _ in range(orders):
+                order = rng.permutation(stratum.size)
+                values = np.concatenate(unequal_panel(rng, THRESHOLD))[order] * weights[stratum[order]]
+                strata = Strata(stratum=stratum[order], weights=weights, rates=np.ones(len(TASK_SIZES)))
+                # The smallest change of the panel's mean is that of one sample of the largest task.
+                decision = decide_level(
+                    values,
+                    float(values.mean()) + step * float(weights.min()) / values.size,
+                    alpha=TEST.alpha,
+                    population=values.size,
+                    min_observations=26,
+                    strata=strata if has_task_means else None,
+                )
+                errors += decision is not None and decision.verdict == wrong
+            yield Figure(name=f"13 unequal tasks, {name}: wrong {wrong}", value=errors / orders, most=TEST.alpha)
 
 
 @cache
@@ -138,9 +166,3 @@ class _Reordered(ClusteredQueue):
     def __init__(self, queue: ClusteredQueue, order: np.ndarray):
         clusters = [queue.clusters[place] for place in order]
         super().__init__([ref for cluster in clusters for ref in cluster], queue._cases, queue._rates)
-
-
-UNEQUAL_SECTIONS = {
-    "Regression gate on sets of 500, 200, 100 and 40 questions, draws by weight": unequal_panels,
-    "Regression gate on HELMET's recall": helmet_recall,
-}

@@ -34,7 +34,10 @@ SIMPLE = CommandRun()
 CI_COMMANDS = ("make test", "make goldens", "make demo")
 NIGHTLY_COMMANDS = ("make nightly", "make loops", "make pages")
 # Commands of other projects that a page names, with none of their options.
-NAMES_OF_OTHERS = ("git bisect", "ray job submit", "ray job stop", "ray stop")
+NAMES_OF_OTHERS = (
+    "git bisect", "git show da5c9bf:benchmarks/build_samples.py", "git worktree add ../measured da5c9bf",
+    "ray job submit", "ray job stop", "ray stop",
+)  # fmt: skip
 TABLED = sorted({command.text for command in page_commands() if beginning_of(command.text)})
 
 

@@ -11,17 +11,14 @@ import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from random import Random
 
 import torch
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM
 
-from benchmarks.journal_open import random_entries, write_journal
 from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.records.report import report_data
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks, tasks_path
@@ -32,7 +29,7 @@ from tests.helpers.page_commands import DOCS
 from tests.helpers.question_files import write_rows
 from tests.helpers.reports import run_summary
 from tests.helpers.suite_files import write_suite
-from tests.helpers.tiny_models import CONFIGS, SIZES, save_model
+from tests.helpers.tiny_models import CONFIGS, save_model
 from tests.helpers.tiny_nli import save_writer
 
 # In place of Megatron Bridge: exporting copies the base model.
@@ -87,11 +84,6 @@ def checkpoint(*names: str, spec: str = "4k") -> StandIn:
 def random_checkpoint(workspace: Workspace) -> None:
     """Write a model of random weights to `ckpt`, whose answers are not empty."""
     save_model(CONFIGS["llama"], workspace.folder / "ckpt")
-
-
-def tied_checkpoint(workspace: Workspace) -> None:
-    """Write a Llama checkpoint whose head is tied to its embeddings."""
-    save_model(LlamaConfig(**SIZES, tie_word_embeddings=True), workspace.folder / "CKPT")
 
 
 def training_run(workspace: Workspace) -> None:
@@ -203,12 +195,6 @@ def published_data(workspace: Workspace) -> None:
     cases = [{"id": str(number), "summary/short_keypoints": ["The clerk won."], **law} for number in range(4)]
     write_rows(data / "multi_lexsum/multi_lexsum_val.jsonl", cases)
     save_writer(workspace.folder / "path/to/t5_xxl_true_nli_mixture")
-
-
-def journal_and_clone(workspace: Workspace) -> None:
-    """Write a journal, and an earlier clone that is this one."""
-    write_journal(workspace.folder / "DIR", islice(random_entries(Random(0)), 100))
-    (workspace.folder / "PATH").symlink_to(workspace.folder)
 
 
 def longbench(workspace: Workspace) -> None:

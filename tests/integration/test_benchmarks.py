@@ -1,35 +1,25 @@
-"""Benchmarks that a test can afford: the prefill on the CPU, and the costs computed from published rates."""
+"""The session on a GPU, with a tiny model on the CPU."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaConfig
 
-from benchmarks import gpu_prefill, gpu_session, scale_costs
-
-
-def test_a_toy_model_is_measured_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "rows.json"
-    assert gpu_prefill.main(["--toy", "--repeats", "1", "--attention", "sdpa,eager", "--json", str(file)]) == 0
-    results = json.loads(file.read_text())
-    assert [(row["attention"], row["length_tokens"]) for row in results["rows"]] == [
-        ("sdpa", 128), ("sdpa", 256), ("eager", 128), ("eager", 256)
-    ]  # fmt: skip
-    assert all(row["tokens_per_second"] > 0 and row["ceiling_share"] > 0 for row in results["rows"])
-    assert capsys.readouterr().out.count("\n") == 6
+from benchmarks import gpu_session
 
 
 def test_flops_count_weights_and_causal_attention() -> None:
-    config = LlamaConfig(**gpu_prefill.TOY, num_hidden_layers=2)  # type: ignore[arg-type]  # all are int
-    model = gpu_prefill.build_model(config, torch.device("meta"))
+    config = LlamaConfig(**gpu_session.TOY, num_hidden_layers=2)  # type: ignore[arg-type]  # all are int
+    model = gpu_session.build_model(config, torch.device("meta"))
     layer = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128 + 2 * 64
-    assert gpu_prefill.prefill_flops(model, 100) == 2 * (2 * layer + 64) * 100 + 2 * 100**2 * 64 * 2
+    assert gpu_session.prefill_flops(model, 100) == 2 * (2 * layer + 64) * 100 + 2 * 100**2 * 64 * 2
 
 
 def test_a_tiny_session_measures_every_part_that_starts_no_process(
@@ -77,36 +67,14 @@ def test_a_part_that_fails_or_comes_too_late_leaves_its_reason() -> None:
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert gpu_prefill.main([]) == 0
+    assert gpu_session.main([]) == 0
     assert capsys.readouterr().out == "not measured: no GPU\n"
 
 
 def test_a_peak_far_from_its_estimate_is_marked() -> None:
-    row = gpu_prefill.Row(
+    row = gpu_session.PrefillRow(
         attention="sdpa", length_tokens=8, chunk_tokens=8, tokens_per_second=1.0, ceiling_share=0.5,
         peak_bytes=100, estimated_bytes=111,
     )  # fmt: skip
     assert not row.is_as_estimated
-    assert gpu_prefill.line(row).endswith("not within 10 %")
-
-
-def test_estimated_costs_are_those_of_the_page(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = Path(scale_costs.__file__).parents[1].joinpath("docs/scale-figures.md").read_text().splitlines()
-    monkeypatch.setattr("sys.argv", ["scale_costs"])
-    scale_costs.main()
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert len(rows) == 5 + 2 + len(scale_costs.LENGTHS)
-    assert set(rows) <= set(page)
-
-
-def test_hours_are_operations_divided_by_the_measured_rate() -> None:
-    size = scale_costs.Size(name="1B", parameters=1e9, layers=10, width=1000, cached=0)
-    operations = 2 * 1e9 * 1000 + 2 * 10 * 1000 * 1000**2
-    assert size.flops(1000) == operations
-    measured = scale_costs.Prefill(gpu="X", size=size, tokens=1000, seconds=2, gpus=4, source="")
-    assert measured.teraflops == pytest.approx(operations / 8 / 1e12)
-    slow, fast = scale_costs.table(100)[2], scale_costs.table(200)[2]
-    hours = [float(row.split("|")[4].split(",")[1]) for row in (slow, fast)]
-    assert hours[0] == pytest.approx(2 * hours[1], rel=0.05)
+    assert replace(row, estimated_bytes=109).is_as_estimated

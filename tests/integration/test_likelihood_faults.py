@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.changed_weights import NORM, write_changed
+from benchmarks.faults.checkpoint_faults import CheckpointContent, CheckpointFault, write_faulty
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.real_models import GEMMA, LLAMA, needs_real_models, real_checkpoint
 from tests.helpers.runs import run_pytest
@@ -45,9 +46,20 @@ def injected(model: Path, out: Path, fault: str) -> Path:
     return out
 
 
+def scale_last_norm(content: CheckpointContent, strength: float) -> None:
+    (name,) = (name for name in content.tensors if name.endswith("model.norm.weight"))
+    # In bfloat16 every weight would be rounded on its own, and answers would change.
+    content.tensors[name] = (1 - strength) * content.tensors[name].float()
+
+
+SCALED_NORM = CheckpointFault(
+    name="scaled_norm", summary="", threads=(), scale="", usual=0.1, change=scale_last_norm, needs_weights=True
+)  # fmt: skip
+
+
 def test_a_scaled_norm_changes_every_probability_and_no_answer(tmp_path: Path) -> None:
     model = real_checkpoint(LLAMA)
-    scaled = write_changed(model, tmp_path / "scaled", NORM)
+    scaled = write_faulty(read_checkpoint(str(model)), tmp_path / "scaled", SCALED_NORM, 0.1)
     sound = report_of(tmp_path / "sound", model, "512", "--signal=both", "--dtype=float32")
     report = report_of(
         tmp_path / "run", scaled, "512", "--signal=both", "--dtype=float32",

@@ -1,17 +1,15 @@
-"""Start-up: what its benchmark accepts, which packages a command imports, and how they are imported."""
+"""Start-up: which packages a command imports, and how they are imported."""
 
 from __future__ import annotations
 
 import gc
 import importlib
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import startup
 from longctx.cli import COMMANDS
 from longctx.fixtures import heavy_imports
 from tests.helpers.paths import REPOSITORY
@@ -65,40 +63,6 @@ def test_a_run_that_finds_everything_in_its_journal_imports_no_torch(tmp_path: P
     imported = {path.name: path.read_text().split() for path in tmp_path.glob("imports-*")}
     # The controller reads the tokenizer, to know the prompts; nothing is left for the worker to build.
     assert imported == {"imports-controller": ["transformers", "huggingface_hub"], "imports-gw0": []}
-
-
-@pytest.mark.parametrize(
-    ("collect", "plan", "kept", "code"),
-    [(2.0, 3.0, 2.0, 0), (2.01, 1.0, 1.0, 1), (1.0, 3.01, 1.0, 1), (1.0, 1.0, 2.01, 1)],
-    ids=["kept", "collect", "plan", "in its journal"],
-)
-def test_an_exceeded_limit_gives_exit_code_1(
-    collect: float,
-    plan: float,
-    kept: float,
-    code: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    finished = dict.fromkeys(startup.MAX_CPU_SECONDS, kept)
-    medians = {startup.EMPTY: 1.0, startup.COLLECT: collect, startup.PLAN: plan, **finished}
-    monkeypatch.setattr(startup, "measure_medians", lambda model, repeats: medians)
-    file = tmp_path / "startup.json"
-    assert startup.main(["--json", str(file)]) == code
-    assert capsys.readouterr().out.count("NOT ok") == code
-    assert json.loads(file.read_text()) == {
-        "median_seconds": medians,
-        "limit_seconds": {startup.COLLECT: 2.0, startup.PLAN: 3.0, "in its journal": 2.0, "the same, -n 2": 3.0},
-    }
-
-
-def test_a_failed_run_raises_with_its_output(tmp_path: Path) -> None:
-    (tmp_path / "test_empty.py").write_text("def test_nothing():\n    pass\n")
-    commands = startup.commands("calibration:full", tmp_path)
-    assert min(startup.measure(commands[startup.EMPTY], tmp_path)) > 0
-    with pytest.raises(RuntimeError, match=r"nowhere\.py"):
-        startup.measure(["pytest", "nowhere.py"], tmp_path)
 
 
 def test_garbage_collection_skips_packages_imported_for_the_whole_process(

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.archive_solvers import first_of_type
 from longctx.fixtures.corpora.schema import DocumentQuestion
 from longctx.fixtures.corpora.synthetic.archive import long_documents, summary_cases
 from longctx.fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, _plot_questions
@@ -22,7 +21,7 @@ from longctx.fixtures.corpora.synthetic.summaries import EVENTS_FILE, _make_plot
 from longctx.fixtures.corpora.synthetic.world import World
 from longctx.fixtures.scoring.synthetic import split_sentences, summary_score, tells
 from longctx.fixtures.words import contains_words
-from tests.helpers.solvers import share
+from tests.helpers.solvers import first_of_type, share
 
 WORLD = World(0)
 # About 4K tokens.

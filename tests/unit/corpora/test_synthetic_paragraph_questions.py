@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from benchmarks.archive_solvers import first_of_type
 from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestions
 from longctx.fixtures.corpora.synthetic import passage_questions
 from longctx.fixtures.corpora.synthetic.passage_questions import (
@@ -24,6 +23,7 @@ from longctx.fixtures.corpora.synthetic.world import Entity, World
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.words import contains_words
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.solvers import first_of_type
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 WORLD = World(0)

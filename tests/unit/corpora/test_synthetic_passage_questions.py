@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.archive_solvers import first_of_type
 from longctx.fixtures.corpora.schema import Passage, PassageQuestion
 from longctx.fixtures.corpora.synthetic.archive import passage_questions
 from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
@@ -15,7 +14,7 @@ from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
 from longctx.fixtures.corpora.synthetic.world import Entity, World, fact_of
 from longctx.fixtures.scoring.synthetic import Evidence, citation_score, split_items, split_sentences
 from longctx.fixtures.words import contains_words
-from tests.helpers.solvers import share
+from tests.helpers.solvers import first_of_type, share
 
 WORLD = World(0)
 RAG = ("nq", "triviaqa", "popqa", "hotpotqa")

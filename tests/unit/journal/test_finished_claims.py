@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.file_requests import Requests
 from longctx.plugins.journal import LEASE_SECONDS, Heartbeat, Journal
 from longctx.plugins.journal.claims import FINISHED_SECONDS
 from longctx.plugins.journal.store import VIEW_SECONDS
+from tests.helpers.file_requests import Requests
 from tests.helpers.journals import SUBJECT, Clock, entry, kill_worker, sample_keys, write_journal
 
 FOLDER = SUBJECT.key

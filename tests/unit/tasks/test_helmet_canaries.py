@@ -9,11 +9,11 @@ from statistics import mean
 
 import pytest
 
-from benchmarks.archive_solvers import SOLVERS, solver_score
 from longctx.fixtures.corpora.published.ruler import vocabulary
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks import load_tasks
 from longctx.fixtures.words import contains_words
+from tests.helpers.solvers import SOLVERS, solver_score
 from tests.helpers.tiny_tokenizers import GENERATED, HELMET, formatter, make_sample, make_samples
 
 SAMPLES = 24
