@@ -2,10 +2,10 @@
 
     longctx compare --model /ckpt --base-url http://node7:8000/v1 --against-url http://node8:8000/v1
     longctx compare --model /ckpt --base-url http://node7:8000/v1
-    longctx compare --model /ckpt --base-url http://node7:8000/v1 --against '--api chat'
+    longctx compare --model /ckpt --base-url http://node7:8000/v1 --against '--chat server'
 
 The second form compares the server with the checkpoint, loaded on this machine. --against takes options of the run that
-is compared with; all other options are those of longctx run, for both runs: --lengths, --suite, -k, --api, ... The
+is compared with; all other options are those of longctx run, for both runs: --lengths, --suite, -k, ... The
 answers are compared sample by sample, and the log-probabilities of the gold answers where both sides give them. The
 same command continues a comparison that was stopped.
 
@@ -118,9 +118,16 @@ def _sides(
     sides = []
     for name, address in addresses.items():
         own = _options_of(options, "openai" if address else "hf") if differ else []
-        where = ["--base-url", address] if address else ["--engine", "hf"]
+        where = ["--base-url", address] if address else ["--engine", "hf", *_own_template(options)]
         sides.append(_Side(name=name, options=(*where, *own, *(against if name == "against" else ()))))
     return tuple(sides), _options_of(options, None) if differ else options
+
+
+def _own_template(options: Sequence[str]) -> list[str]:
+    """Return the option of the side without a server if the other one is asked by its chat API."""
+    words = list(options)
+    asks_chat_api = "--chat=server" in words or ["--chat", "server"] in [words[at : at + 2] for at in range(len(words))]
+    return ["--chat", "auto"] if asks_chat_api else []
 
 
 def _options_of(options: Sequence[str], engine: str | None) -> list[str]:

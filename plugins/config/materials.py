@@ -75,7 +75,6 @@ def load_materials(options: Options) -> Materials:
         tasks=load_tasks(
             options.prompts,
             options.scoring,
-            ruler_wording=options.ruler_wording,
             files=options.tasks,
             data_dir=options.data_dir,
             check=True,
@@ -94,7 +93,7 @@ def scored_by(options: Options) -> tuple[str, ...]:
         raise JudgeError("--judge-url: no judge was named; give --judge-model too")
     judge, entailment = _settings(options), ""
     if options.nli_model is not None:
-        model = read_checkpoint(options.nli_model, option="--nli-model").fingerprint
+        model = read_checkpoint(options.nli_model, option="--data-dir").fingerprint
         entailment = f"entailment {versions.ENTAILMENT} {model}"
     return (options.scoring, "" if judge is None else fingerprint(judge), entailment)
 

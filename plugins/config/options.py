@@ -71,11 +71,6 @@ OPTIONS: tuple[Option, ...] = (
         help="JSON report or checkpoint to compare with, sample by sample",
         page="a checkpoint (loaded here even if the model is served) or a JSON report, compared sample by sample",
         watch=_set_by_watch("use --anchor"), bisect=_ENDPOINTS, measure=_RUN),
-    Option(flag="--confidence", kind="number", metavar="P", section="What is measured",
-        help="probability that no blocking verdict is wrong", shown_default="[verdict] confidence",
-        is_valid=lambda number: 0.5 <= number < 1, accepted="a probability from 0.5 to below 1, such as 0.99",
-        watch=_set_by_watch("set [verdict] confidence in the thresholds file"),
-        bisect=_not_in_a_search("use [bisect] confidence")),
     Option(flag="--series", kind="whole number", minimum=1, metavar="N", section="What is measured", default=1,
         help="this run is one of N that share the probability of a wrong failure", shown_default="1",
         page="this run is one of so many, of nightly checkpoints for instance, that "
@@ -100,13 +95,11 @@ OPTIONS: tuple[Option, ...] = (
         section="What is measured",
         page="`ruler`, `helmet`, `all` (these two), `frontier`, or a suite of `--tasks`, whose suites are its default"),
     Option(flag="--tasks", kind="perhaps path", is_list=True, metavar="FILE", section="What is measured",
-        help="TOML file with question sets of your own; a run without --suite has only them",
-        page="TOML files with [question sets of your own](own-questions.md), separated by commas; a run without "
-        "`--suite` then has their tasks only"),
-    Option(flag="--samples-from", kind="path", metavar="DIR", section="What is measured",
-        help="folder with samples that RULER's scripts or lm-eval prepared, to measure instead of our own",
-        page="a folder with [samples that RULER's scripts or lm-eval prepared](ruler.md#prepared-samples): the cases "
-        "of the run, with their prompts unchanged"),
+        help="TOML file with question sets of your own, or folder with samples that RULER's scripts or lm-eval "
+        "prepared; a run without --suite has only them",
+        page="TOML files with [question sets of your own](own-questions.md), separated by commas, or a folder with "
+        "[samples that RULER's scripts or lm-eval prepared](ruler.md#prepared-samples), whose prompts stay unchanged; "
+        "a run without `--suite` then has their cases only"),
     Option(flag="--lengths", kind="text", is_list=True, metavar="8k,128k", section="What is measured",
         help="lengths in tokens", shown_default="4k to 128k, up to the model's claim",
         page="such as `8k,128k`; K is 1024 tokens of the model's tokenizer"),
@@ -122,27 +115,21 @@ OPTIONS: tuple[Option, ...] = (
         "([likelihood](likelihood.md))"),
     Option(flag="--seed", kind="whole number", metavar="N", default=0, section="What is measured",
         help="seed of the samples; another seed draws others", shown_default="0"),
-    Option(flag="--chat", kind="choice", metavar="auto|on|off", choices=("auto", "on", "off"), default="auto",
+    Option(flag="--chat", kind="choice", metavar="auto|on|off|server", choices=("auto", "on", "off", "server"),
+        default="auto",
         section="How prompts are made and scored", help="use the chat template", shown_default="if there is one",
-        page="use the tokenizer's chat template: `auto`, `on` or `off`"),
+        page="use the tokenizer's chat template: `auto`, `on` or `off`; `server`: the chat API of the server applies "
+        "its own"),
     Option(flag="--length-tokenizer", kind="path", metavar="PATH", section="How prompts are made and scored",
         help="tokenizer that counts lengths", shown_default="the model's"),
     Option(flag="--data-dir", kind="path", metavar="DIR", section="How prompts are made and scored",
         help="essays and question sets to use instead of generated text",
         page="a directory with [published data sets](suites.md), used instead of generated text"),
-    Option(flag="--prompts", kind="path", metavar="FILE", section="How prompts are made and scored",
-        help="TOML file that replaces the wording of prompts",
-        page="TOML file that replaces prompts: RULER's, and this project's for HELMET"),
-    Option(flag="--qa-fill", kind="choice", metavar="own|random", choices=("own", "random"), default="own",
-        help="paragraphs around a question of SQuAD or HotpotQA: its article or item first, or random",
-        shown_default="own", section="How prompts are made and scored",
-        page="the paragraphs that first surround a question of SQuAD or HotpotQA in `qa_1`, `qa_2`: `own`, those of "
-        "its article or item, as in RULER's code, or `random` ([RULER](ruler.md#differences-from-the-public-scripts))"),
-    Option(flag="--ruler-wording", kind="choice", metavar="NAME", choices=("code", "paper"), default="code",
-        help="wording of RULER's uuid tasks: code, or paper as printed", shown_default="code",
-        section="How prompts are made and scored",
-        page="the wording of `niah_single_3` and `niah_multikey_3`: `code`, that of RULER's code and of other "
-        "programs (\"uuid\"), or `paper`, the printed one (\"word\", \"number\")"),
+    Option(flag="--prompts", kind="perhaps path", metavar="FILE", section="How prompts are made and scored",
+        help="TOML file that replaces the wording of prompts, or ruler-paper",
+        page="TOML file that replaces prompts: RULER's, and this project's for HELMET; `ruler-paper`: RULER to the "
+        "letter of its paper, which words `niah_single_3` and `niah_multikey_3` otherwise than its code and surrounds "
+        "published questions with random paragraphs ([RULER](ruler.md#differences-from-the-public-scripts))"),
     Option(flag="--engine", kind="choice", metavar="NAME", choices=("auto", *ENGINES), default="auto",
         section="How the model runs",
         help="engine for the model: auto, hf or openai", shown_default="auto",
@@ -167,19 +154,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--gpus-per-worker", engine="hf", kind="whole number", minimum=1, metavar="N", default=1,
         section="How the model runs", help="GPUs over which one model is spread", shown_default="1", measure=_RUN),
     Option(flag="--base-url", engine="openai", kind="text", metavar="URL", section="How the model runs",
-        help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY)", measure=_RUN),
+        help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY), or URL/models/NAME for one of its "
+        "models",
+        page="OpenAI-compatible server that runs the model, or `URL/models/NAME` for a model of several (key: "
+        "`LONGCTX_API_KEY`)", measure=_RUN),
     Option(flag="--serve", engine="openai", kind="text", metavar="COMMAND", section="How the model runs",
         help="command that starts a server: 'vllm serve {model} --port {port}'", measure=_RUN,
         page="command that starts a server for the run, such as `'vllm serve {model} --port {port} --generation-config "
         "vllm'`; the last two words switch off the penalties and limits of the checkpoint's generation_config.json"),
-    Option(flag="--api", engine="openai", kind="choice", metavar="NAME", choices=("completions", "chat"),
-        default="completions", section="How the model runs", help="server API: completions or chat",
-        shown_default="completions", measure=_RUN),
-    Option(flag="--served-model", engine="openai", kind="served name", metavar="NAME", section="How the model runs",
-        help="the model's name on the server", shown_default="as the server lists it", measure=_RUN),
-    Option(flag="--request-timeout", kind="number", metavar="SECONDS", default=1800, section="How the model runs",
-        help="longest time of one request", shown_default="1800", is_valid=lambda number: 0 < number < math.inf,
-        accepted="a number of seconds above 0", measure=_RUN),
     Option(flag="--thinking-budget", kind="whole number", metavar="N", default=0,
         section="How prompts are made and scored", help="most tokens of thought before an answer", shown_default="0"),
     Option(flag="--scoring", kind="choice", metavar="NAME", choices=("strict", "paper"), default="strict",
@@ -194,8 +176,6 @@ OPTIONS: tuple[Option, ...] = (
         help="model that judges answers on published texts, as its server names it", measure=_RUN),
     Option(flag="--judge-url", kind="text", metavar="URL", section="How prompts are made and scored",
         help="the judge's server (keys: LONGCTX_JUDGE_KEY, at OpenAI OPENAI_API_KEY)", measure=_RUN),
-    Option(flag="--nli-model", kind="path", metavar="PATH", section="How prompts are made and scored",
-        help="local entailment model that checks citations of published texts", measure=_RUN),
     Option(flag="--thresholds", kind="path", metavar="FILE", section="What is measured",
         help="TOML file with the gates", shown_default="thresholds.toml"),
     Option(flag="--journal", kind="path", metavar="DIR", section="How the model runs",
@@ -322,6 +302,14 @@ OPTIONS: tuple[Option, ...] = (
 REMOVED: dict[str, str] = {
     "--order": "leave it out: a watch measures the lowest step first; use --every-nth to catch up",
     "--screen": "use --every-nth, or --samples for less; a suspected loss takes more samples by itself",
+    "--api": "use --chat server for the chat API, and leave it out for completions",
+    "--confidence": "set confidence in the table [verdict] of the thresholds file",
+    "--nli-model": "put the model, or a link to it, into the folder nli of --data-dir",
+    "--qa-fill": "use --prompts ruler-paper for random paragraphs, and leave it out for own",
+    "--request-timeout": "use --budget, which ends all waits; a request may take 30 minutes, and longer with a thought",
+    "--ruler-wording": "use --prompts ruler-paper for the wording of the paper, and leave it out for code",
+    "--samples-from": "use --tasks DIR",
+    "--served-model": "name the model in the address: --base-url URL/models/NAME",
 }
 """What to use instead of a flag ("--flag"), or of a key of longctx.toml that is no flag's name ("key").
 

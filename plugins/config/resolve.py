@@ -13,8 +13,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from longctx.fixtures import calibration
 from longctx.fixtures.cases import FILES, is_selected
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
@@ -31,6 +29,7 @@ from longctx.fixtures.records import Case, Options
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import (
+    RULER_PAPER_PROMPTS,
     SUITES,
     TASKS,
     find_tasks_files,
@@ -81,6 +80,10 @@ NO_MODEL = (
 MAX_COLUMNS = 10_000
 # The most cases that one line explains.
 MOST_REASONS = 6
+# The value of --chat for the chat API of a server, and that of --prompts for RULER to the letter of its paper.
+CHAT_API, RULER_PAPER = "server", "ruler-paper"
+# The longest time of one request, and what a token of thought adds to it.
+REQUEST_SECONDS, SECONDS_OF_A_THOUGHT_TOKEN = 1800.0, 0.1
 NUMBERS: Mapping[str, type[int] | type[float]] = {"whole number": int, "number": float}
 
 
@@ -96,6 +99,8 @@ def check_values(arguments: Namespace) -> None:
         if value is not None and not is_open and (problem := option.problem(value)):
             raise ConfigError(f"{option.flag}: {problem}")
     check_server(arguments)
+    if arguments.chat == CHAT_API and not is_served(arguments):
+        raise EngineError(f"--chat: {CHAT_API!r} is for a server; give --base-url or --serve")
     check_yardstick(arguments.yardstick)
     # torch reports on the machine only if an option depends on it, because importing it takes seconds.
     if arguments.device != "auto" or arguments.attention != "auto":
@@ -136,9 +141,6 @@ def describe_run(
     options = _read_options(invocation)
     thresholds = load_thresholds(Path(options.thresholds), known_tasks=known_families(options.tasks))
     thresholds = with_task_gates(thresholds, required_scores(options.tasks))
-    if options.confidence is not None:
-        verdict = msgspec.structs.replace(thresholds.verdict, confidence=options.confidence)
-        thresholds = replace(thresholds, verdict=verdict)
     materials = load_materials(options)
     check_suite(options, materials)
     checkpoint = model or resolve_model(invocation)
@@ -172,18 +174,40 @@ def _read_options(invocation: Invocation) -> Options:
         name = "budget_minutes" if option.flag == "--budget" else option.attribute
         if name in names:
             values[name] = value
+    prepared = _prepared_samples(invocation)
+    has_tasks_files = arguments.tasks is not None and prepared is None
+    url, _, served_model = (arguments.base_url or "").partition("/models/")
+    asks_chat_api = arguments.chat == CHAT_API
+    is_to_the_letter = arguments.prompts == RULER_PAPER
+    entailment = Path(str(invocation.path(arguments.data_dir or "")), "nli")
     values |= {
         "model_path": "",
         "only_samples": tuple(values["only_samples"]),
-        "suite": arguments.suite or ("all" if arguments.tasks is None else FILES),
-        "tasks": find_tasks_files(arguments.tasks, invocation.directory),
+        "suite": arguments.suite or (FILES if has_tasks_files else "all"),
+        "tasks": find_tasks_files(arguments.tasks, invocation.directory) if has_tasks_files else (),
+        "samples_from": prepared,
         "yardstick": yardstick_value(values["yardstick"], invocation),
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
         "prefill_chunk": str(arguments.prefill_chunk),
+        "prompts": str(RULER_PAPER_PROMPTS) if is_to_the_letter else invocation.path(arguments.prompts),
+        "qa_fill": "random" if is_to_the_letter else "own",
+        "chat": "auto" if asks_chat_api else arguments.chat,
+        "api": "chat" if asks_chat_api else "completions",
+        "base_url": url or None,
+        "served_model": served_model or None,
+        "nli_model": str(entailment) if arguments.data_dir is not None and entailment.is_dir() else None,
+        "request_timeout": REQUEST_SECONDS + SECONDS_OF_A_THOUGHT_TOKEN * values["thinking_budget"],
         "thresholds": values["thresholds"] or str(invocation.root / "thresholds.toml"),
         "journal": values["journal"] or str(invocation.scratch / "journal"),
     }
     return Options(**values)
+
+
+def _prepared_samples(invocation: Invocation) -> str | None:
+    """Return the folder with prepared samples that --tasks names; None if it names files."""
+    given = invocation.arguments.tasks
+    path = None if given is None else str(invocation.path(given))
+    return path if path is not None and os.path.isdir(path) else None
 
 
 def _complete_options(options: Options, checkpoint: Checkpoint, tasks: Iterable[Task] = TASKS.values()) -> Options:

@@ -61,7 +61,7 @@ def with_prepared_lengths(options: Options, materials: Materials) -> Options:
     lengths = sorted({int(length) for _, _, length in names})
     missing = [length for length in options.lengths if length not in lengths]
     if options.suite not in ("all", "ruler"):
-        raise ConfigError(f"--samples-from: its samples are RULER's, but --suite is {options.suite}; leave out --suite")
+        raise ConfigError(f"--tasks: prepared samples are RULER's, but --suite is {options.suite}; leave out --suite")
     if missing:
         there = ", ".join(map(format_length, lengths))
         raise ConfigError(

@@ -70,7 +70,6 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
         tasks = load_tasks(
             options.prompts,
             options.scoring,
-            ruler_wording=options.ruler_wording,
             files=options.tasks,
             data_dir=options.data_dir,
         )
@@ -124,7 +123,7 @@ def _assistants(run: Run) -> Assistants:
     if run.options.preflight:
         return Assistants()
     if scored_by(run.options) != run.scorers:
-        raise EngineError(f"--nli-model: {run.options.nli_model} was replaced during the run; start again")
+        raise EngineError(f"--data-dir: {run.options.nli_model} was replaced during the run; start again")
     try:
         replies = JudgeReplies(Path(run.options.journal), f"{run.id}-{os.getpid()}")
         return open_assistants(run.options, replies, deadline=run.deadline)

@@ -14,12 +14,11 @@ from tests.fuzz.programs import SMALL, Command, Kind, Program, Sound, suite
 from tests.helpers.paths import REPOSITORY
 
 OPTIONS = (
-    "--lengths", "--samples", "--seed", "--engine", "--base-url", "--api", "--request-timeout", "--thinking-budget",
+    "--lengths", "--samples", "--seed", "--engine", "--base-url", "--thinking-budget",
     "--device", "--dtype", "--attention", "--batch-size", "--prefill-chunk", "--chat", "--length-tokenizer",
     "--data-dir",
     "--prompts", "--thresholds", "--journal", "--budget", "--baseline", "--gpus-per-worker", "--scoring", "--judge-url",
-    "--qa-fill",
-    "--nli-model", "--report-json", "--report-html", "--step", "--suite", "--model", "--serve", "--served-model",
+    "--report-json", "--report-html", "--step", "--suite", "--model", "--serve",
 )  # fmt: skip
 WORDS = (
     "8k", "0", "-1", "512,", ",", "1e3", "9" * 30, "512k", "½", "\uff11\uff12\uff18", "\u202e8k", "8k\n4k",

@@ -36,7 +36,9 @@ SIZE = ("--model=calibration:512", "--lengths=512", f"--samples={SAMPLES}", "--f
 SHORT_WAITS = """
 from longctx.fixtures.engines.openai import engine
 from longctx.fixtures.http.retry import RetryPolicy
+from longctx.plugins.config import resolve
 
+resolve.REQUEST_SECONDS = {timeout}
 engine.load_server_engine.__kwdefaults__["retry_policy"] = RetryPolicy(seconds={seconds}, first_wait_seconds=0.02)
 """
 NEVER_SECONDS = 600.0
@@ -107,10 +109,9 @@ def run_at(
 ) -> CompletedRun:
     """Run the suite against this server, with every report."""
     folder.mkdir(exist_ok=True)
-    (folder / "short_waits.py").write_text(SHORT_WAITS.format(seconds=retry_seconds))
+    (folder / "short_waits.py").write_text(SHORT_WAITS.format(seconds=retry_seconds, timeout=request_timeout_seconds))
     reports = [f"--report-{kind}={folder}/report.{kind}" for kind in ("json", "html", "md")]
-    request_timeout = f"--request-timeout={request_timeout_seconds}"
-    server_options = (f"--base-url={server.url}", request_timeout, f"--junitxml={folder}/junit.xml")
+    server_options = (f"--base-url={server.url}", f"--junitxml={folder}/junit.xml")
     return run_pytest(folder, "-p", "short_waits", *SIZE, *server_options, *reports, *arguments)
 
 

@@ -11,9 +11,9 @@ from longctx.ci.compare_servers import main
 
 def test_options_of_one_engine_are_for_the_side_that_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is measured: the length is none."""
-    options = ("--dtype", "float32", "--api=chat", "--served-model", "m", "--lengths", "none")
+    options = ("--dtype", "float32", "--chat=server", "--lengths", "none")
     sides = {
-        ("--base-url=http://x/v1",): "--engine hf --dtype float32",
+        ("--base-url=http://x/v1",): "--engine hf --chat auto --dtype float32",
         # Sides of one engine have all options in common.
         ("--base-url=http://x/v1", "--against-url=http://y/v1"): "--base-url http://y/v1",
     }

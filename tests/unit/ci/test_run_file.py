@@ -29,7 +29,7 @@ select = "niah and not -x"
 full = true
 trust-remote-code = false
 thresholds = "gates.toml"
-confidence = 0.99
+series = 2
 
 [reports]
 json = "out/report.json"
@@ -55,7 +55,7 @@ def path(tmp_path: Path) -> Path:
 def test_keys_become_options_and_paths_start_at_the_file(path: Path) -> None:
     assert run_options(read_run_file(path)) == [
         f"--model={path.parent}/ckpt", "--baseline=calibration:4k", "--suite=ruler", "--lengths=4k,8192", "-n2",
-        "-kniah and not -x", "--full", f"--thresholds={path.parent}/gates.toml", "--confidence=0.99",
+        "-kniah and not -x", "--full", f"--thresholds={path.parent}/gates.toml", "--series=2",
         f"--report-json={path.parent}/out/report.json", "--junitxml=/elsewhere/report.xml",
     ]  # fmt: skip
 

@@ -149,7 +149,7 @@ def test_a_value_is_checked_by_its_record() -> None:
     assert RUN_OPTIONS["--seed"].problem("1e3") == "'1e3'; give a whole number of at least 0"
     assert RUN_OPTIONS["--tasks"].problem(",".join(["a" * 200] * 3)) == ""
     assert RUN_OPTIONS["--model"].problem("a" * 300).startswith("no file can have the name 'aaaa")
-    assert RUN_OPTIONS["--confidence"].problem("nan").startswith("'nan'; give a probability")
+    assert RUN_OPTIONS["--budget"].problem("nan").startswith("'nan'; give a number of minutes")
 
 
 def test_the_table_is_imported_at_once_and_without_pytest_or_torch() -> None:

@@ -13,7 +13,7 @@ from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.lengths import LengthError
 from longctx.fixtures.records import Options
-from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks import RULER_PAPER_PROMPTS, TASKS
 from longctx.plugins.config import models
 from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.models import resolve_model
@@ -161,13 +161,12 @@ def refusal(**arguments: Any) -> str:
         ({"step": "last"}, "--step: 'last'; give the training step as a whole number of at least 0"),
         ({"prefill_chunk": "0"}, "--prefill-chunk: '0'; give auto, whole or a number of tokens of at least 1"),
         ({"budget": "inf"}, "--budget: 'inf'; give a number of minutes above 0, such as 30 or 2.5"),
-        ({"request_timeout": "0"}, "--request-timeout: '0'; give a number of seconds above 0"),
         (
             {"journal": "a" * 300},
             f"--journal: no file can have the name '{'a' * 40}'..., which is too long or holds a NUL; "
             "give a path that the file system can hold",
         ),
-        ({"api": "chat"}, "--api: 'chat' is for a server; give --base-url or --serve"),
+        ({"chat": "server"}, "--chat: 'server' is for a server; give --base-url or --serve"),
     ],
 )
 def test_an_unusable_value_is_named_with_the_accepted_ones(arguments: dict[str, Any], message: str) -> None:
@@ -177,3 +176,18 @@ def test_an_unusable_value_is_named_with_the_accepted_ones(arguments: dict[str, 
 def test_the_defaults_are_accepted() -> None:
     check_values(Namespace(**DEFAULTS))
     check_values(Namespace(**DEFAULTS | {"prefill_chunk": "512", "budget": "2.5", "step": "0"}))
+
+
+def test_options_that_took_over_others_keep_their_meaning(tmp_path: Path) -> None:
+    (tmp_path / "work" / "data" / "nli").mkdir(parents=True)
+    url = "http://node:8000/v1"
+    options = _read_options(invocation(tmp_path, base_url=f"{url}/models/prod/llama", chat="server", data_dir="data"))
+    assert (options.base_url, options.served_model, options.api, options.chat) == (url, "prod/llama", "chat", "auto")
+    assert options.nli_model == str(tmp_path / "work" / "data" / "nli")
+    options = _read_options(
+        invocation(tmp_path, base_url=url, prompts="ruler-paper", tasks="data", thinking_budget=6000)
+    )
+    assert (options.base_url, options.served_model, options.api) == (url, None, "completions")
+    assert (options.prompts, options.qa_fill) == (str(RULER_PAPER_PROMPTS), "random")
+    assert (options.samples_from, options.tasks, options.suite) == (str(tmp_path / "work" / "data"), (), "ruler")
+    assert options.request_timeout == 2400

@@ -231,12 +231,12 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_names_the_option(tmp_path: Path) -> None:
-    assert refused(tmp_path / "nowhere").startswith("--nli-model: ")
+    assert refused(tmp_path / "nowhere").startswith("--data-dir: ")
 
 
 def test_nothing_is_loaded_before_the_first_pair(tmp_path: Path) -> None:
     model = NliModel(str(save_classifier(tmp_path, LABELS, yes=2, no=1)), device="cpu")
     (tmp_path / "model.safetensors").unlink()
     assert not model.entails("", "w")
-    with pytest.raises(EngineError, match=r"--nli-model: \S+ was replaced during the run \(its content changed\)"):
+    with pytest.raises(EngineError, match=r"--data-dir: \S+ was replaced during the run \(its content changed\)"):
         model.entails("w", "w")

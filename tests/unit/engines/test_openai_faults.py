@@ -123,7 +123,7 @@ def test_a_retry_waits_as_long_as_retry_after_demands(server: ChatServer) -> Non
 def test_repeated_time_outs_are_a_one_line_error_that_comes_sooner_for_the_next_prompt(server: ChatServer) -> None:
     server.answer = lambda _: replace(RIGHT, delay_seconds=10)
     engine = engine_of(server, timeout_seconds=0.2)
-    message = "no answer in time; look after it, or give a longer --request-timeout"
+    message = "no answer in time; look after it, and start the same command again"
     assert message in refused(engine)
     assert len(server.requests) == MAX_TIMEOUTS
     assert message in refused(engine)

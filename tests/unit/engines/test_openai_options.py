@@ -30,9 +30,10 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no server": ((MODEL, "--engine=openai"), "--engine: openai needs a server; give its --base-url, or a --serve"),
     "two engines": ((MODEL, "--engine=hf", f"--base-url={URL}"), "--base-url: is for a server; use --engine openai"),
     "a key in the address": ((MODEL, "--base-url=http://me:sk-1@h/v1"), "--base-url: not of the form"),
-    "a chat without a server": ((MODEL, "--api=chat"), "--api: 'chat' is for a server; give --base-url or --serve"),
-    "an unknown api": ((MODEL, f"--base-url={URL}", "--api=x"), "--api: unknown 'x'; use one of completions, chat"),
-    "no time": ((MODEL, f"--base-url={URL}", "--request-timeout=0"), "--request-timeout: '0'; give a number"),
+    "a chat without a server": (
+        (MODEL, "--chat=server"),
+        "--chat: 'server' is for a server; give --base-url",
+    ),
     "a name without tokenizer": (("--model=gpt", f"--base-url={URL}"), "--model: 'gpt' is no directory; give the"),
     "server is down": ((MODEL, f"--base-url={URL}"), f"server {URL}: the connection fails"),
     "a base model that thinks": ((MODEL, "--thinking-budget=9"), "--thinking-budget: only models with a chat template"),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from longctx.fixtures.records import Sample
-from longctx.fixtures.tasks import load_tasks
+from longctx.fixtures.tasks import RULER_PAPER_PROMPTS, load_tasks
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import GENERATED, RULER, Pieces
 
@@ -69,7 +69,7 @@ PRINTED = {
     "qa_1": DOCUMENTS,
     "qa_2": DOCUMENTS,
 }
-# The tasks that `--ruler-wording paper` words as printed.
+# The tasks that `--prompts ruler-paper` words as printed.
 OTHERWISE_PRINTED = {
     "niah_single_3": needles_template("words", asks="word"),
     "niah_multikey_3": needles_template("uuids", asks="number"),
@@ -141,7 +141,7 @@ def _check_example(example: list[str], printed: Printed, answers: int) -> None:
 
 @pytest.mark.parametrize("name", OTHERWISE_PRINTED)
 def test_the_printed_wording_can_be_chosen(name: str) -> None:
-    tasks = load_tasks(ruler_wording="paper")
+    tasks = load_tasks(str(RULER_PAPER_PROMPTS))
     sample = tasks[name].sample(2048, 0, seed=0, tokenizer=FORMATTERS["base"], corpora=GENERATED)
     opening, question, prefix = OTHERWISE_PRINTED[name]
     before, after = parts(sample)
