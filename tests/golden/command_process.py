@@ -42,7 +42,6 @@ IMPORTING = (
     ("checkpoint", "no-such-checkpoint"),
     ("journal", "no-such-journal"),
     ("tasks", "--help"),
-    ("validate", "no-such-file"),
 )
 SECONDS_FOR_A_COMMAND = 120
 

@@ -90,7 +90,7 @@ RUNS = {
     "plan and preflight": WholeRun(
         commands=(
             f"longctx plan {MODEL} --lengths 4k,8k --samples 3",
-            f"longctx preflight {MODEL} --lengths 1k --samples 2 -k 'single or multikey'",
+            f"longctx run --preflight {MODEL} --lengths 1k --samples 2 -k 'single or multikey'",
         ),
         files=(),
     ),

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from longctx import cli
+from longctx.plugins.config import options
 from tests.golden.wrong_files import (
     BASELINES,
     BISECT_TABLES,
@@ -98,6 +100,10 @@ def wrong_uses() -> dict[str, tuple[Command, ...]]:
         "values of options": tuple(_bad_values()),
         "contradictions": tuple(map(command, CONTRADICTIONS)),
         "other commands": tuple(map(command, OTHER_COMMANDS)),
+        "gone": (
+            *(command(f"longctx {name} x") for name in cli.REMOVED),
+            *(command(f"{RUN} {flag} x") for flag in options.REMOVED if flag.startswith("--")),
+        ),
         "run files": tuple(
             _with_file("longctx run --model no-such-folder", "longctx.toml", text + "\n") for text in RUN_FILES
         ),
