@@ -7,13 +7,13 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from longctx.fixtures.corpora.download import MANIFEST
+from longctx.fixtures.corpora.download import FETCHED
 
 
 def files_under(directory: Path) -> list[str]:
     """The names of all files but the manifest and huggingface_hub's own records."""
     paths = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
-    return sorted(str(path) for path in paths if path.name != MANIFEST and ".cache" not in path.parts)
+    return sorted(str(path) for path in paths if path.name != FETCHED and ".cache" not in path.parts)
 
 
 def zip_of(files: dict[str, bytes]) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.corpora import download as fetch
-from longctx.fixtures.corpora.download import SUITES
+from longctx.fixtures.corpora.download import BENCHMARKS
 from tests.helpers.archives import tar_of, zip_of
 from tests.helpers.mirrors import serving
 from tests.helpers.paths import REPOSITORY
@@ -123,15 +123,14 @@ def mirror(workspace: Workspace) -> None:
         source.write_text(source.read_text().replace(str(known.sha256), hashlib.sha256(content).hexdigest()))
     essays = {f"repository/{fetch.ESSAYS_FOLDER}/{name}.txt": b"An essay. " for name in "ab"}
     files.files["/" + fetch.ESSAYS.url.split("/", 3)[3]] = tar_of(essays)
-    files.put_set(fetch.HELMET.name, {"data.tar.gz": tar_of({"data/kilt/nq.jsonl": b"{}\n"})})
     sets: dict[str, list[str]] = {}
-    for each in (*fetch.HELMET_SETS, *(suite.hub for suite in SUITES.values())):
+    for each in (each for benchmark in BENCHMARKS.values() for each in benchmark.hub):
         # Two benchmarks read different files of one set.
         sets.setdefault(each.name, []).extend(pattern.replace("*", "part") for pattern in each.patterns)
     for name, paths in sets.items():
-        archive = zip_of({"data/part.jsonl": b"{}\n"})
-        files.put_set(name, {path: archive if path.endswith(".zip") else path.encode() for path in paths})
-    for page in (page for suite in SUITES.values() for page in suite.web):
+        archives = {".zip": zip_of({"data/part.jsonl": b"{}\n"}), ".gz": tar_of({"data/kilt/nq.jsonl": b"{}\n"})}
+        files.put_set(name, {path: archives.get(Path(path).suffix, path.encode()) for path in paths})
+    for page in (page for name, suite in BENCHMARKS.items() if name != "ruler" for page in suite.web):
         files.files["/" + page.url.split("/", 3)[3]] = b"{}"
 
 

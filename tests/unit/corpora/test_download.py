@@ -13,15 +13,7 @@ import pytest
 from longctx.fixtures.corpora import download as fetch
 from longctx.fixtures.corpora import load_corpora
 from longctx.fixtures.corpora.__main__ import main
-from longctx.fixtures.corpora.download import (
-    MANIFEST,
-    FetchError,
-    _download_web_file,
-    _fetch_hub_file,
-    _HubFile,
-    _Manifest,
-    _WebFile,
-)
+from longctx.fixtures.corpora.download import FETCHED, FetchError, _fetch_hub_file, _fetch_web_file, _WebFile, unpack
 from tests.helpers.archives import files_under, tar_of, zip_of
 from tests.helpers.mirrors import COMMIT, Mirror, serving
 
@@ -44,13 +36,11 @@ def ignore(line: str) -> None:
 
 
 def fetch_web(mirror: Mirror, directory: Path, sha256: str | None = SHA256) -> None:
-    file = _WebFile(path="big", url="https://publisher.example/big", sha256=sha256)
-    _download_web_file(file, _Manifest(directory), mirror.url, ignore)
+    _fetch_web_file(_WebFile("big", "https://publisher.example/big", sha256), directory, mirror.url, ignore)
 
 
-def fetch_hub(mirror: Mirror, directory: Path, sha256: str | None = SHA256) -> None:
-    file = _HubFile(name="org/set", filename="big", commit=COMMIT, sha256=sha256)
-    _fetch_hub_file(file, _Manifest(directory), mirror.url, ignore)
+def fetch_hub(mirror: Mirror, directory: Path) -> None:
+    _fetch_hub_file("org/set", "big", COMMIT, directory, mirror.url, ignore)
 
 
 @pytest.mark.parametrize("sha256", [SHA256, None], ids=["known checksum", "no checksum"])
@@ -96,13 +86,10 @@ def test_a_download_from_the_hub_that_stays_torn_leaves_no_file(mirror: Mirror, 
     assert (tmp_path / "org/set/big").read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("fetch_big", [fetch_web, fetch_hub])
-def test_a_wrong_checksum_leaves_no_file(fetch_big: object, mirror: Mirror, tmp_path: Path) -> None:
-    assert callable(fetch_big)
+def test_a_wrong_checksum_leaves_no_file(mirror: Mirror, tmp_path: Path) -> None:
     mirror.files["/big"] = CONTENT
-    mirror.put_set("org/set", {"big": CONTENT})
     with pytest.raises(FetchError, match=f"big: .*{SHA256}.*{'0' * 64}|big: .*{'0' * 64}.*{SHA256}"):
-        fetch_big(mirror, tmp_path, "0" * 64)
+        fetch_web(mirror, tmp_path, "0" * 64)
     assert files_under(tmp_path) == []
 
 
@@ -115,19 +102,20 @@ def test_a_file_that_the_server_lacks_is_one_line(fetch_big: object, mirror: Mir
     assert "\n" not in str(caught.value)
 
 
-def test_a_complete_file_that_was_not_recorded_is_recorded_and_not_downloaded(mirror: Mirror, tmp_path: Path) -> None:
+def test_a_complete_file_is_not_downloaded_again(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.put_set("org/set", {"big": CONTENT})
     (tmp_path / "org/set").mkdir(parents=True)
     (tmp_path / "org/set/big").write_bytes(CONTENT)
     fetch_hub(mirror, tmp_path)
-    assert mirror.requests == []
-    assert _Manifest(tmp_path).holds("org/set/big")
+    assert mirror.downloads == []
 
 
 def put_ruler(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, content in (("SQUAD", json.dumps(SQUAD).encode()), ("HOTPOT", b"[]")):
-        known: _WebFile = getattr(fetch, name)
+    web = []
+    for known, content in ((fetch.SQUAD, json.dumps(SQUAD).encode()), (fetch.HOTPOT, b"[]")):
         mirror.files["/" + known.url.split("/", 3)[3]] = content
-        monkeypatch.setattr(fetch, name, replace(known, sha256=hashlib.sha256(content).hexdigest()))
+        web.append(replace(known, sha256=hashlib.sha256(content).hexdigest()))
+    monkeypatch.setitem(fetch.BENCHMARKS, "ruler", replace(fetch.BENCHMARKS["ruler"], web=tuple(web)))
     folder = f"repo-1/{fetch.ESSAYS_FOLDER}"
     essays = {f"{folder}/b.txt": b"Second.", f"{folder}/a.txt": b"First. ", "repo-1/README.md": b"no"}
     mirror.files["/" + fetch.ESSAYS.url.split("/", 3)[3]] = tar_of(essays)
@@ -140,7 +128,7 @@ def test_fetch_ruler_fills_a_data_directory(mirror: Mirror, monkeypatch: pytest.
     corpora = load_corpora(tmp_path / "d")
     assert set(corpora.sources.values()) == {"published"}
     assert [corpora.haystack.sentence(number) for number in range(2)] == ["First.", "Second."]
-    assert files_under(tmp_path / "d") == sorted(file.path for file in (fetch.SQUAD, fetch.HOTPOT, fetch.ESSAYS))
+    assert files_under(tmp_path / "d") == sorted((fetch.SQUAD.path, fetch.HOTPOT.path, fetch.JOINED_ESSAYS))
     mirror.requests.clear()
     assert main(arguments) == 0
     assert mirror.requests == []
@@ -152,19 +140,7 @@ def test_torn_essays_are_downloaded_again(mirror: Mirror, monkeypatch: pytest.Mo
     (tmp_path / "essays").mkdir()
     (tmp_path / "essays/essays.tar.gz").write_bytes(b"torn")
     assert main(["ruler", "--to", str(tmp_path), "--from", mirror.url]) == 0
-    assert json.loads((tmp_path / fetch.ESSAYS.path).read_text()) == {"text": "First. Second."}
-
-
-def test_a_file_that_has_changed_is_reported(
-    mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    put_ruler(mirror, monkeypatch)
-    arguments = ["ruler", "--to", str(tmp_path), "--from", mirror.url]
-    assert main(arguments) == 0
-    path = tmp_path / fetch.SQUAD.path
-    path.write_bytes(path.read_bytes().replace(b"mill", b"barn"))
-    assert main(arguments) == 1
-    assert f"{path}: has changed since it was fetched; remove it" in capsys.readouterr().err.splitlines()[-1]
+    assert json.loads((tmp_path / fetch.JOINED_ESSAYS).read_text()) == {"text": "First. Second."}
 
 
 def test_a_file_of_the_user_is_not_overwritten(
@@ -175,7 +151,7 @@ def test_a_file_of_the_user_is_not_overwritten(
     path.parent.mkdir()
     path.write_bytes(b"mine")
     assert main(["ruler", "--to", str(tmp_path), "--from", mirror.url]) == 1
-    assert "was not fetched by this command" in capsys.readouterr().err
+    assert f"{path}: is not the published file; remove it" in capsys.readouterr().err
     assert path.read_bytes() == b"mine"
 
 
@@ -198,9 +174,8 @@ def test_fetch_helmet_unpacks_the_archive_and_downloads_the_hub_sets(mirror: Mir
     assert (tmp_path / "xinrongzhang2022/infinitebench/longbook_sum_eng.jsonl").is_file()
     assert not list(tmp_path.rglob("other.txt"))
     assert not list(tmp_path.rglob("*.tar.gz"))
-    recorded = json.loads((tmp_path / MANIFEST).read_text())
-    entry = recorded["CogComp/trec/one/train/0.parquet"]
-    assert entry["sha256"] == hashlib.sha256(b"one/train/0.parquet").hexdigest()
+    (members,) = json.loads((tmp_path / FETCHED).read_text()).values()
+    assert list(members) == ["data/ruler/niah_multivalue/validation_4096.jsonl"]
 
 
 def test_a_second_call_downloads_nothing_again(mirror: Mirror, tmp_path: Path) -> None:
@@ -212,15 +187,14 @@ def test_a_second_call_downloads_nothing_again(mirror: Mirror, tmp_path: Path) -
     assert mirror.downloads == []
 
 
-def test_an_archive_of_the_hub_with_another_checksum_is_not_unpacked(
-    mirror: Mirror, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_is_fetched_again_if_one_of_its_files_is_gone(mirror: Mirror, tmp_path: Path) -> None:
     put_helmet(mirror)
-    archive = mirror.files[f"/datasets/princeton-nlp/HELMET/resolve/{COMMIT}/data.tar.gz"]
-    mirror.put_set("princeton-nlp/HELMET", {"data.tar.gz": archive}, {"data.tar.gz": "a" * 64})
-    assert main(["helmet", "--to", str(tmp_path), "--from", mirror.url]) == 1
-    assert "has SHA-256" in capsys.readouterr().err
-    assert files_under(tmp_path) == []
+    arguments = ["helmet", "--to", str(tmp_path), "--from", mirror.url]
+    assert main(arguments) == 0
+    (sample,) = tmp_path.rglob("validation_4096.jsonl")
+    sample.unlink()
+    assert main(arguments) == 0
+    assert sample.is_file()
 
 
 def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,3 +233,30 @@ def test_fetch_of_a_suite_unpacks_its_archives_and_gets_its_wording(mirror: Mirr
     assert not (tmp_path / "out.jsonl").exists()
     downloads = [path for path, _ in mirror.downloads]
     assert len(downloads) == len(set(downloads))
+
+
+@pytest.mark.parametrize("name", ["../outside.jsonl", "data/../../outside.jsonl"])
+def test_an_archive_writes_nothing_outside_the_directory(name: str, tmp_path: Path) -> None:
+    directory = tmp_path / "to"
+    directory.mkdir()
+    archive = directory / "a.tar.gz"
+    archive.write_bytes(tar_of({"data/one": b"1", name: b"x"}))
+    with pytest.raises(FetchError, match="outside"):
+        unpack(archive, directory)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.tar.gz"]
+
+
+def test_links_of_an_archive_are_left_out(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(tar_of({"data/one": b"1"}, links={"data/two": "one"}))
+    assert unpack(archive, tmp_path) == [tmp_path / "data/one"]
+    assert (tmp_path / "data/one").read_bytes() == b"1"
+
+
+def test_a_torn_archive_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    content = tar_of({f"data/kilt/{number}": CONTENT for number in range(4)})
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(content[: len(content) // 2])
+    with pytest.raises(FetchError, match="cannot be unpacked"):
+        unpack(archive, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
