@@ -198,6 +198,8 @@ def duration(seconds: float) -> str:
 def _memory(run: Run, length: int) -> str:
     """Return the estimated memory of one prompt, and the number of GPUs per worker that it needs."""
     memory = estimated_memory(run.options, run.checkpoint, length)
+    if memory is None:
+        return "not known: transformers cannot build this model from its config alone"
     gpu_bytes = max(gpu_memory_bytes(), default=DEFAULT_GPU_BYTES)
     parts = " + ".join(
         f"{part / GIB:.2f}" for part in (memory.weight_bytes, memory.cache_bytes, memory.activation_bytes)

@@ -86,9 +86,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "torch": ("fixtures.conversion", "fixtures.diagnosis", "fixtures.engines.hf",
-        "fixtures.invariance", "longctx.measurement", "plugins.runner.start_worker"),
+        "fixtures.invariance", "fixtures.memory.estimate", "longctx.measurement", "plugins.runner.start_worker"),
     "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.diagnosis",
-        "fixtures.engines.hf", "longctx.callback", "fixtures.tokenization"),
+        "fixtures.engines.hf", "fixtures.memory.estimate", "longctx.callback", "fixtures.tokenization"),
     # It reads local copies of hub data sets; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.hub",),
     # The exchange reads which proxy stands before a server.

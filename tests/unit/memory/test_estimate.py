@@ -117,7 +117,9 @@ def filled(family: str, chunk: int | None) -> tuple[list[torch.Tensor], MemoryEs
     model: Any = AutoModelForCausalLM.from_config(FAMILIES[family]).eval()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     length = 100 if family == "gpt2" else 300
     cache, _ = CachedForward(model).prefill(torch.randint(2, 300, (1, length)), chunk_tokens=chunk)
-    return tensors_of(cache), estimate_peak_memory(checkpoint_of(model), length, prefill=str(chunk or "whole"))
+    estimate = estimate_peak_memory(checkpoint_of(model), length, prefill=str(chunk or "whole"))
+    assert estimate is not None
+    return tensors_of(cache), estimate
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -178,4 +180,5 @@ def test_the_estimated_peak_is_the_counted_one(attention: str, length: int, chun
             held = CachedForward(model).prefill(torch.zeros((1, length), dtype=torch.long), chunk_tokens=chunk)
     del held
     estimate = estimate_peak_memory(checkpoint_of(model), length, attention=attention, prefill=str(chunk or "whole"))
+    assert estimate is not None
     assert estimate.cache_bytes + estimate.activation_bytes == pytest.approx(counted.peak, rel=0.1)

@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,15 @@ from longctx.fixtures.cases import plan
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.memory import fit
+from longctx.fixtures.memory.estimate import MemoryEstimate
 from longctx.fixtures.memory.fit import (
     _machine_memory_bytes,
     _memory_budget_of,
     _MemoryBudget,
     cases_over_memory,
-    estimated_memory,
     gpu_memory_bytes,
 )
+from longctx.fixtures.records import Options
 from longctx.fixtures.tasks import TASKS
 from tests.helpers.runs import calibration_checkpoint, run_pytest, sparse_weights
 from tests.helpers.workers import options_of
@@ -51,6 +51,12 @@ def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cards:
 @pytest.fixture
 def model() -> Checkpoint:
     return read_checkpoint(str(calibration_checkpoint("full")))
+
+
+def estimated_memory(options: Options, checkpoint: Checkpoint, length: int) -> MemoryEstimate:
+    found = fit.estimated_memory(options, checkpoint, length)
+    assert found is not None
+    return found
 
 
 def problems(model: Checkpoint, *others: Checkpoint, workers: int = 1, **settings: object) -> dict[int, str]:
@@ -88,18 +94,12 @@ def test_a_small_gpu_beside_a_large_one_does_not_reduce_the_budget(cards: Cards)
     assert _memory_budget_of("cuda", 1, 3) == _MemoryBudget(total_bytes=81559 * MIB, gpu_count=1, worker_count=2)
 
 
-@pytest.mark.parametrize(
-    ("built", "gpus"), [(("'12.8'", "None"), True), (("None", "'6.4'"), True), (("None", "None"), False), ((), True)]
-)
-def test_device_auto_is_a_gpu_if_torch_was_built_for_one(
-    built: tuple[str, ...], gpus: bool, cards: Cards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("built", "gpus"), [("2.13.0", True), ("2.13.0+cpu", False)])
+def test_device_auto_is_a_gpu_if_torch_was_built_for_one_and_the_machine_has_a_driver(
+    built: str, gpus: bool, cards: Cards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (package := tmp_path / "torch").mkdir()
-    (package / "__init__.py").write_text("")
-    lines = (f"{name}: Optional[str] = {value}" for name, value in zip(("cuda", "hip"), built, strict=False))
-    (package / "version.py").write_text("from typing import Optional\n" + "\n".join(lines))
-    monkeypatch.setattr(fit, "find_spec", lambda name: PathFinder.find_spec(name, [str(tmp_path)]))
-    monkeypatch.setattr(fit, "GPU_NODES", ())
+    monkeypatch.setattr(fit, "version", lambda _: built)
+    monkeypatch.setattr(fit, "GPU_NODES", (str(tmp_path),))
     cards(1000)
     memory = _machine_memory_bytes()
     assert memory is not None
@@ -107,9 +107,12 @@ def test_device_auto_is_a_gpu_if_torch_was_built_for_one(
         total_bytes=1000 * MIB if gpus else memory, gpu_count=int(gpus), worker_count=1
     )
     # The size of a GPU that is present is unknown, and the machine's memory is not used instead.
-    monkeypatch.setattr(fit, "GPU_NODES", (str(package),))
     cards("[Insufficient Permissions]")
     assert (_memory_budget_of("auto", 1, 1) is None) == gpus
+    monkeypatch.setattr(fit, "GPU_NODES", ())
+    budget = _memory_budget_of("auto", 1, 1)
+    assert budget is not None
+    assert budget.gpu_count == 0
 
 
 @pytest.mark.parametrize("said", [("[N/A]",), ("No devices were found",), (), (81559, "[N/A]"), ("\\377\\376",)])
@@ -198,7 +201,11 @@ def test_a_prompt_is_estimated_in_the_chunks_that_the_engine_reads(model: Checkp
     cards(int(parts.total_bytes / MIB) + 1)
     assert problems(model, attention="eager") == {}
     # Rope frequencies that depend on the length rule chunks out.
-    turning = {**model.config, "rope_parameters": {"rope_type": "longrope"}}
+    factors = {"short_factor": [1.0] * 48, "long_factor": [2.0] * 48, "original_max_position_embeddings": 64}
+    turning = {
+        **model.config,
+        "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0, **factors},
+    }
     assert 131072 in problems(replace(model, config=turning), attention="eager")
 
 
