@@ -26,7 +26,7 @@ Caller = Literal["run", "plan", "watch", "bisect", "measure", "in memory"]
 """Who uses an option: the commands that read `longctx.toml`, and `longctx.measure` of a path or a model in memory."""
 
 Section = Literal["", "What is measured", "How prompts are made and scored", "How the model runs", "What is written"]
-"""A heading of docs/options.md."""
+"""A heading of docs/command.md."""
 
 WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 PATHS: Collection[Kind] = ("path", "perhaps path", "file", "folder")
@@ -91,7 +91,7 @@ class Option:
     """What a file or folder gets: the report as data, the report with all texts visible, answers, or curves."""
     section: Section = ""
     page: str = ""
-    """Its meaning in docs/options.md, in Markdown; empty for the line of `--help`."""
+    """Its meaning in docs/command.md, in Markdown; empty for the line of `--help`."""
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """THE table of options: every option of a run, of a watch and of a bisection is one record here.
 
 The options of pytest, the help texts, the value checks, `longctx.toml`, the refusals of a watch, of a bisection and of
-`longctx.measure`, the completion and the tables of docs/options.md are made from it. The module imports neither pytest
+`longctx.measure`, the completion and the tables of docs/command.md are made from it. The module imports neither pytest
 nor torch, because pytest loads it before it knows its root directory.
 """
 
@@ -171,7 +171,7 @@ OPTIONS: tuple[Option, ...] = (
         help="reference scores: auto, aligned, base, a score or a .toml file",
         shown_default="auto, by the chat template", section="How prompts are made and scored",
         page="the reference scores of gates: `auto`, `aligned`, `base`, a score or a file "
-        "([gates](write-a-gate.md#the-yardstick))"),
+        "([gates](gates.md#the-yardstick))"),
     Option(flag="--judge-model", kind="served name", metavar="NAME", section="How prompts are made and scored",
         help="model that judges answers on published texts, as its server names it", measure=_RUN),
     Option(flag="--judge-url", kind="text", metavar="URL", section="How prompts are made and scored",

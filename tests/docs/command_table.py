@@ -36,10 +36,8 @@ from tests.helpers.stand_ins import (
     published_data,
     random_checkpoint,
     reports,
-    run_file,
     samples_file,
     training_run,
-    unchanged_run,
 )  # fmt: skip
 
 # Values of a reader that no stand-in can have, and what takes their workspace.
@@ -62,8 +60,6 @@ PLACEHOLDERS = {
 }
 NEEDLE = "--suite ruler --lengths 512 --samples 2 -k niah_single_2"
 SEARCH = "--suite ruler --lengths 512 --samples 16 -k niah_single_2 -n 0"
-
-EMPTY_WATCH = "mkdir -p out/watch && touch out/watch/history.jsonl"
 
 
 def installed(*programs: str) -> Callable[[], str | None]:
@@ -142,10 +138,8 @@ COMMAND_RUNS = {
     "python -m tests.golden.record": CommandRun(writes="tests/golden/recorded/samples.json"),
     # Commands of longctx that pages name without arguments.
     "longctx plan": CommandRun(small="--model calibration:4k --lengths 4k", shows="tokens"),
-    "longctx preflight": CommandRun(small=f"--model calibration:4k {NEEDLE}", shows="1 checked"),
     "longctx tasks": CommandRun(shows="niah_single_1"),
     "longctx checkpoint": CommandRun(small="CKPT", needs=(checkpoint("CKPT"),), shows="MistralForCausalLM"),
-    "longctx validate": CommandRun(needs=(run_file,), shows="valid, 13 cases"),
     "longctx convert": CommandRun(
         small="runs/a/step-1000 out/ckpt --like path/to/base", needs=(distributed_checkpoint,), writes="out/ckpt/*.json"
     ),
@@ -173,7 +167,7 @@ COMMAND_RUNS = {
     ),
     "longctx run --model PATH --suite helmet --data-dir DIR --prompts helmet.toml": CommandRun(
         small="--lengths 4k --samples 1 -k json_kv", needs=(checkpoint("PATH"), published_data, helmet_clone),
-        before="longctx prompts helmet --from HELMET --to helmet.toml", shows="json_kv",
+        before="longctx fetch helmet-prompts --from HELMET --to helmet.toml", shows="json_kv",
     ),
     "longctx run --model ckpt --tasks longbench": CommandRun(
         small="--lengths 4k --samples 1 -k longbench_trec", needs=(checkpoint("ckpt"), longbench), codes=(0, 1),
@@ -234,18 +228,12 @@ COMMAND_RUNS = {
     "longctx watch runs/a --launch": CommandRun(
         small=f"--once --every 1s {SEARCH}", needs=(training_run, slurm), shows="step 9000: fail", codes=(1,)
     ),
-    "longctx watch runs/a --screen": CommandRun(
-        small=f"--once --every 1s {SEARCH}", needs=(unchanged_run,), shows=r"step 4000: (screened|pass)\n +screen: "
-    ),
     "longctx watch runs/a --every-nth": CommandRun(
         small=f"--once --every 1s --every-nth 2 {SEARCH}",
         needs=(training_run,),
-        shows="alert 1, new: niah_single_2-512 lost",
+        shows="alert, open: niah_single_2-512 lost",
         codes=(1,),
     ),
-    "longctx alerts out/watch": CommandRun(before=EMPTY_WATCH, shows="0 open, 0 closed"),
-    "longctx alerts out/watch ack": CommandRun(before=EMPTY_WATCH, shows=r"no alert \d; known are none", codes=(4,)),
-    "longctx history out/watch --digest": CommandRun(before=EMPTY_WATCH, shows="## Largest moves"),
     "longctx bisect --good runs/a/step-2000": CommandRun(
         small=SEARCH, needs=(training_run, slurm), shows=r"first bad step 9000 \(last good 2000\)"
     ),
@@ -275,7 +263,7 @@ COMMAND_RUNS = {
     "longctx analysis out/reports": CommandRun(
         needs=(reports(*(f"out/reports/{name}.json" for name in "abcd")),), shows="RULER", writes="analysis.html"
     ),
-    "longctx prompts helmet": CommandRun(needs=(helmet_clone,), writes="helmet.toml"),
+    "longctx fetch helmet-prompts": CommandRun(needs=(helmet_clone,), writes="helmet.toml"),
     "longctx fetch ": CommandRun(small="--from $MIRROR", needs=(mirror,), shows="complete", writes="DIR/fetched.json"),
     "jq ": CommandRun(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),
     "inspect view": CommandRun(missing=installed("inspect"), until="Running"),

@@ -1,4 +1,4 @@
-"""The tables of docs/options.md, which are made from the table of options.
+"""The tables of docs/command.md, which are made from the table of options.
 
 python -m tests.docs.option_tables
 """
@@ -10,7 +10,7 @@ import re
 from longctx.plugins.config.options import RUN_OPTIONS
 from tests.helpers.paths import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "options.md"
+PAGE = REPOSITORY / "docs" / "command.md"
 COMMAND = "python -m tests.docs.option_tables"
 BEGIN, END = "<!-- made from plugins/config/options.py -->", "<!-- end -->"
 BLOCK = re.compile(rf"(## (.+)\n\n(?:(?!#).*\n)*?{BEGIN}\n)(?:.*\n)*?({END})")

@@ -26,7 +26,7 @@ SECTIONS = GATES, REPORTS, BISECT, WATCH, PROPOSE, JOURNAL, SOUND = (
     ("bisect.md", "Try it"),
     ("watch.md", "Try it"),
     ("watch.md", "Propose thresholds from accepted runs"),
-    ("options.md", "The journal"),
+    ("command.md", "The journal"),
     ("add-a-task.md", "Is it sound?"),
 )
 

@@ -92,12 +92,6 @@ def training_run(workspace: Workspace) -> None:
         build(parse_spec(f"{spec}-step={step}"), workspace.folder / f"runs/a/step-{step}")
 
 
-def unchanged_run(workspace: Workspace) -> None:
-    """Write two checkpoints with the same answers."""
-    for step in (2000, 4000):
-        build(parse_spec(f"full-step={step}"), workspace.folder / f"runs/a/step-{step}")
-
-
 def exporter(workspace: Workspace) -> None:
     """Write the reader's repository in the middle of `git bisect`, beside two checkpoints."""
     for name, spec in (("accepted", "full"), ("broken", "full-blind=0.9")):
@@ -162,11 +156,6 @@ def samples_file(workspace: Workspace) -> None:
     (workspace.folder / "out").mkdir(exist_ok=True)
     run = run_summary(suite="ruler", lengths=(4096, 8192), samples=30)
     (workspace.folder / "out/samples.jsonl").write_text("".join(sample_lines(run)), encoding="utf-8")
-
-
-def run_file(workspace: Workspace) -> None:
-    """Write a `longctx.toml`."""
-    (workspace.folder / "longctx.toml").write_text('model = "calibration:4k"\nsuite = "ruler"\nlengths = ["4k"]\n')
 
 
 def contracts(workspace: Workspace) -> None:

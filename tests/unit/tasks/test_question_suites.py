@@ -75,7 +75,7 @@ def test_every_set_and_every_metric_is_on_the_page() -> None:
             own = name.removeprefix(f"{suite}_")
             assert f"`{own}`" in text or suite == "babilong", name
             assert definition.dataset.metric.name in QUESTION_METRICS
-    metrics = re.findall(r"^\| `(\w+)`", text + (REPOSITORY / "docs" / "tasks-file.md").read_text(), re.MULTILINE)
+    metrics = re.findall(r"^\| `(\w+)`", text + (REPOSITORY / "docs" / "own-questions.md").read_text(), re.MULTILINE)
     assert set(QUESTION_METRICS) - {"string_match_all"} == set(metrics) & set(QUESTION_METRICS) - {"string_match_all"}
 
 
