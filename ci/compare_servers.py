@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from longctx.ci.bisect.compare import Bounds, regression_gate
 from longctx.ci.suite_process import LocalProcesses, SuiteRun, run_suite
@@ -46,7 +46,8 @@ BOUNDS = Bounds(confidence=0.99, drop_points=2.0)
 # Begins the error of a server that gives no log-probabilities of a prompt.
 NO_LIKELIHOODS = "--signal:"
 
-Verdict = Literal["equal", "within noise", "worse"]
+Samples = Mapping[tuple[str, int], Mapping[str, Any]]
+"""The samples of one side by case and index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +58,6 @@ class _Side:
     """`model` or `against`."""
     options: tuple[str, ...]
     """Options of this run alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Difference:
-    """A sample that the two sides answered with different texts."""
-
-    sample: str
-    token: int
-    """The number of the first token that differs, from 1."""
-    answer: str
-    """The answer from that token on."""
-    other: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,34 +82,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(f"--against: cannot read {given.against!r} ({error}); quote it as a shell does")
     if not (given.base_url or given.against_url or against):
         return report_wrong_use("--base-url: two sides are needed; give --base-url, --against-url or --against")
-    if given.against_url is None and not against and given.base_url is None:
-        return report_wrong_use("--against: both sides are the same; give other options, or a server")
-    sides, options = _sides(given, against, options)
-    common = [*options, "--model", given.model, "--samples", given.samples, "--full"]
+    url = given.against_url or (given.base_url if against and "--engine" not in against else None)
+    # If only one side has a server, the options of one engine are for the side that has it.
+    differ = bool(url) != bool(given.base_url)
+    sides = []
+    for name, address, alone in (("against", url, against), ("model", given.base_url, [])):
+        where = ["--base-url", address] if address else ["--engine", "hf", *_own_template(options)]
+        own = _options_of(options, "openai" if address else "hf") if differ else []
+        sides.append(_Side(name=name, options=(*where, *own, *alone)))
+    common = _options_of(options, None) if differ else options
     try:
-        return _compare(absolute(given.out), common, sides, given.model)
+        return _compare(
+            absolute(given.out), [*common, "--model", given.model, "--samples", given.samples], sides, given.model
+        )
     except OSError as error:
         return report_wrong_use(f"--out: cannot use {error.filename} ({error.strerror}); name a folder to write to")
     except KeyboardInterrupt:
         return report_wrong_use("stopped; the same command continues")
-
-
-def _sides(
-    given: argparse.Namespace, against: Sequence[str], options: list[str]
-) -> tuple[tuple[_Side, ...], list[str]]:
-    """Return the two sides and the options that are for both.
-
-    If only one side has a server, the options of one engine are for the side that has it.
-    """
-    url = given.against_url or (given.base_url if against and "--engine" not in against else None)
-    addresses = {"against": url, "model": given.base_url}
-    differ = bool(url) != bool(given.base_url)
-    sides = []
-    for name, address in addresses.items():
-        own = _options_of(options, "openai" if address else "hf") if differ else []
-        where = ["--base-url", address] if address else ["--engine", "hf", *_own_template(options)]
-        sides.append(_Side(name=name, options=(*where, *own, *(against if name == "against" else ()))))
-    return tuple(sides), _options_of(options, None) if differ else options
 
 
 def _own_template(options: Sequence[str]) -> list[str]:
@@ -146,80 +124,101 @@ def _options_of(options: Sequence[str], engine: str | None) -> list[str]:
     return kept
 
 
-def _compare(folder: Path, common: Sequence[str], sides: Sequence[_Side], model: str) -> int:
+def _compare(folder: Path, options: Sequence[str], sides: Sequence[_Side], model: str) -> int:
+    """Measure both sides, print how they differ, and return the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     thresholds = folder / "thresholds.toml"
     write_file(thresholds, BOUNDS.as_toml().encode())
-    common = [*common, "--thresholds", str(thresholds)]
-    signal = ["--signal", "both"] if not any(word.startswith("--signal") for word in common) else []
-    runs: list[SuiteRun] = []
-    for side in sides:
-        baseline = ["--baseline", str(folder / "against.json")] if side.name == "model" else []
-        run = _run(folder, side, [*common, *signal, *baseline])
-        if run.report is None and signal and run.reason.startswith(NO_LIKELIHOODS):
+    options = [*options, "--full", "--thresholds", str(thresholds)]
+    if any(word.startswith("--signal") for word in options):
+        name, run = _measure(folder, options, sides)
+    else:
+        name, run = _measure(folder, [*options, "--signal", "both"], sides)
+        if run.report is None and run.reason.startswith(NO_LIKELIHOODS):
             print_line(f"answers only: {run.reason.removeprefix(NO_LIKELIHOODS).partition(';')[0].strip()}")
-            signal = []
-            if side.name == "model":
-                runs[0] = _run(folder, sides[0], common)
-            run = _run(folder, side, [*common, *baseline])
-        errors = [case.error for case in run.report.cases if case.error] if run.report else [run.reason]
-        if errors or run.report is None:
-            print_line(f"{side.name}: {errors[0]}", sys.stderr)
-            return NOT_COMPARABLE if run.report is None else 1
-        runs.append(run)
-    report = runs[-1].report
-    assert report is not None
-    others, answers = (_answers(folder / f"{side.name}.jsonl") for side in sides)
+            name, run = _measure(folder, options, sides)
+    error = _error(run)
+    if run.report is None or error is not None:
+        print_line(f"{name}: {error}", sys.stderr)
+        return NOT_COMPARABLE if run.report is None else 1
+    against, answers = (_read_samples(folder / f"{side.name}.jsonl") for side in sides)
     try:
         tokenizer: Any = load_tokenizer(model)
     except TokenizerError:
         # Of a model that only the servers know.
         tokenizer = None
-    differences = list(_differences(others, answers, tokenizer))
-    verdict = _verdict(report, differences)
-    for line in _lines(report, verdict, len(answers.keys() & others.keys()), differences):
+    differences = list(_differences(against, answers, tokenizer))
+    is_worse = _is_worse(run.report)
+    word = "worse than the other side" if is_worse else "different, within noise"
+    if not is_worse and not differences and all(abs(mean) <= LEAST_RISE_NATS for _, mean, _, _ in _rises(run.report)):
+        word = "equal"
+    shared = len(answers.keys() & against.keys())
+    print_line(f"verdict    {word}")
+    print_line(f"answers    {shared - len(differences)} of {shared} texts are equal")
+    for line in [*_score_lines(run.report), *differences[:MOST_SHOWN]]:
         print_line(line)
+    for note in notes_of(run.report):
+        print_line(f"server     {note}")
     print_line(f"reports    {folder}/model.json, {folder}/against.json")
-    return int(verdict == "worse")
+    return int(is_worse)
 
 
-def _run(folder: Path, side: _Side, options: Sequence[str]) -> SuiteRun:
-    """Run one side into a journal of its own, because two servers of one checkpoint have the same execution."""
-    name = folder / side.name
-    print_line(f"measuring  {side.name}: {shlex.join(side.options)}")
-    arguments = [*options, *side.options, "--journal", f"{name}-journal", "--samples-jsonl", f"{name}.jsonl"]
-    return run_suite(
-        arguments, report=name.with_suffix(".json"), log=name.with_suffix(".log"), fingerprints=(),
-        executor=LocalProcesses(cancelled=threading.Event()), again=True,
-    )  # fmt: skip
+def _measure(folder: Path, options: Sequence[str], sides: Sequence[_Side]) -> tuple[str, SuiteRun]:
+    """Run the sides one after the other, up to one with an error; return the name and the run of the last one.
+
+    Each has a journal of its own, because two servers of one checkpoint have the same execution.
+    """
+    baseline: list[str] = []
+    for side in sides:
+        name = folder / side.name
+        print_line(f"measuring  {side.name}: {shlex.join(side.options)}")
+        files = ["--journal", f"{name}-journal", "--samples-jsonl", f"{name}.jsonl"]
+        run = run_suite(
+            [*options, *baseline, *side.options, *files], report=name.with_suffix(".json"),
+            log=name.with_suffix(".log"), fingerprints=(), executor=LocalProcesses(cancelled=threading.Event()),
+            again=True,
+        )  # fmt: skip
+        if _error(run) is not None:
+            break
+        baseline = ["--baseline", f"{name}.json"]
+    return side.name, run
 
 
-def _answers(path: Path) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """Return the samples of one side by case and index."""
+def _error(run: SuiteRun) -> str | None:
+    """Return why a run has no report, or the first error of a case; None if there is neither."""
+    if run.report is None:
+        return run.reason
+    return next((case.error for case in run.report.cases if case.error), None)
+
+
+def _read_samples(path: Path) -> Samples:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {(line["case"], line["index"]): line for line in lines}
 
 
-def _differences(
-    others: Mapping[tuple[str, int], Mapping[str, Any]],
-    answers: Mapping[tuple[str, int], Mapping[str, Any]],
-    tokenizer: Any,
-) -> Iterator[_Difference]:
-    """Yield the samples with different texts. The hf engine ends an answer once nothing can change its score."""
-    for key in sorted(answers.keys() & others.keys()):
-        one, other = answers[key]["answer"], others[key]["answer"]
-        ends_early = "decided" in (answers[key]["finish"], others[key]["finish"])
-        if one == other or (ends_early and (one.startswith(other) or other.startswith(one))):
+def _differences(against: Samples, answers: Samples, tokenizer: Any) -> Iterator[str]:
+    """Yield a line for every sample with different texts, from the first token on that differs.
+
+    The hf engine ends an answer once nothing can change its score.
+    """
+    for case, index in sorted(answers.keys() & against.keys()):
+        sample, other_sample = answers[case, index], against[case, index]
+        text, other = sample["answer"], other_sample["answer"]
+        is_part = text.startswith(other) or other.startswith(text)
+        if text == other or (is_part and "decided" in (sample["finish"], other_sample["finish"])):
             continue
-        ids, other_ids = _tokens(tokenizer, one), _tokens(tokenizer, other)
-        pairs = enumerate(zip_longest(ids, other_ids))
-        at = next((at for at, (first, second) in pairs if first != second), 0)
-        yield _Difference(
-            sample=f"{key[0]} {key[1]}",
-            token=at + 1,
-            answer=_text(tokenizer, ids[at:]),
-            other=_text(tokenizer, other_ids[at:]),
-        )
+        tokens, others = _tokens(tokenizer, text), _tokens(tokenizer, other)
+        at = _first_difference(tokens, others)
+        shown, other_shown = _text(tokenizer, tokens[at:]), _text(tokenizer, others[at:])
+        yield f"differs    {case} {index}, token {at + 1}: {shown!r}, and on the other side {other_shown!r}"
+
+
+def _first_difference(tokens: Sequence[Any], others: Sequence[Any]) -> int:
+    """Return the place of the first token that differs; 0 for texts that no token tells apart."""
+    for at, (token, other) in enumerate(zip_longest(tokens, others)):
+        if token != other:
+            return at
+    return 0
 
 
 def _tokens(tokenizer: Any, text: str) -> list[Any]:
@@ -231,38 +230,29 @@ def _text(tokenizer: Any, tokens: Sequence[Any]) -> str:
     return one_line(text, SHOWN_CHARACTERS)
 
 
-def _rises(report: JsonReport) -> list[tuple[str, float, float, float]]:
-    """Return the rise of the gold answers' loss by panel, in nats a token, with its confidence interval."""
-    panels = report.likelihood.panels if report.likelihood else ()
-    changes = [(f"{panel.family} {panel.length}", panel.change.nll) for panel in panels if panel.change]
-    return [(name, nll.mean, nll.interval[0], nll.interval[1]) for name, nll in changes if nll]
-
-
-def _verdict(report: JsonReport, differences: Sequence[_Difference]) -> Verdict:
+def _is_worse(report: JsonReport) -> bool:
     gate = regression_gate(report)
     loses_likelihood = any(mean > LEAST_RISE_NATS and low > 0 for _, mean, low, _ in _rises(report))
-    if (gate is not None and gate.verdict == "fail") or loses_likelihood:
-        return "worse"
-    is_same = not differences and all(abs(mean) <= LEAST_RISE_NATS for _, mean, _, _ in _rises(report))
-    return "equal" if is_same else "within noise"
+    return loses_likelihood or (gate is not None and gate.verdict == "fail")
 
 
-def _lines(report: JsonReport, verdict: Verdict, samples: int, differences: Sequence[_Difference]) -> Iterator[str]:
-    words = {
-        "equal": "equal", "within noise": "different, within noise", "worse": "worse than the other side",
-    }  # fmt: skip
-    yield f"verdict    {words[verdict]}"
-    yield f"answers    {samples - len(differences)} of {samples} texts are equal"
+def _rises(report: JsonReport) -> list[tuple[str, float, float, float]]:
+    """Return the rise of the gold answers' loss by panel, in nats a token, with its confidence interval."""
+    rises = []
+    for panel in report.likelihood.panels if report.likelihood else ():
+        if panel.change is not None and panel.change.nll is not None:
+            low, high = panel.change.nll.interval
+            rises.append((f"{panel.family} {panel.length}", panel.change.nll.mean, low, high))
+    return rises
+
+
+def _score_lines(report: JsonReport) -> Iterator[str]:
     gate = regression_gate(report)
     if gate is not None and gate.measured is not None and gate.interval is not None:
         low, high = gate.interval
         yield f"scores     {gate.measured:+.1f} points ({low:+.1f} to {high:+.1f}) on {gate.samples} samples"
     for name, mean, low, high in _rises(report):
         yield f"gold       {name}: loss {mean:+.4f} nats a token ({low:+.4f} to {high:+.4f})"
-    for each in differences[:MOST_SHOWN]:
-        yield f"differs    {each.sample}, token {each.token}: {each.answer!r}, and on the other side {each.other!r}"
-    for note in notes_of(report):
-        yield f"server     {note}"
 
 
 if __name__ == "__main__":

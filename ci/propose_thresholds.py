@@ -13,7 +13,6 @@ output is a thresholds file.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import sys
@@ -25,7 +24,7 @@ from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import family_of
-from longctx.fixtures.records.report import JsonReport, ReportCase, parse_report
+from longctx.fixtures.records.report import JsonReport, parse_report
 from longctx.fixtures.shown_text import one_line, visible_line
 from longctx.plugins.thresholds.records import CATEGORIES
 from longctx.plugins.verdicts.hypotheses import RULER
@@ -41,6 +40,32 @@ HIGHEST_SCORE = 99.99
 
 class _ProposalError(ValueError):
     """Reports that allow no proposal; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """The tasks of one family at one length that all runs have measured."""
+
+    family: str
+    length: int
+    tasks: tuple[str, ...] = ()
+    """Empty for the whole family; some of its tasks if the runs were narrowed by -k."""
+
+    @property
+    def name(self) -> str:
+        """The name of the panel's gate, without its length."""
+        if not self.tasks:
+            return self.family
+        return self.tasks[0] if len(self.tasks) == 1 else f"{self.tasks[0]} and {len(self.tasks) - 1} more"
+
+
+@dataclass(frozen=True, slots=True)
+class _Score:
+    """A score with its confidence interval, all 0 to 100."""
+
+    score: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,50 +89,16 @@ class _Fall:
         return self.width > self.drop and self.points + self.width / 2 > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ScoredPanel:
-    """The tasks of one family at one length that all runs have measured."""
-
-    family: str
-    length: int
-    tasks: tuple[str, ...] = ()
-    """Empty for the whole family; some of its tasks if the runs were narrowed by -k."""
-
-    @property
-    def name(self) -> str:
-        """The name of the panel's gate, without its length."""
-        if not self.tasks:
-            return self.family
-        return self.tasks[0] if len(self.tasks) == 1 else f"{self.tasks[0]} and {len(self.tasks) - 1} more"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Score:
-    """A score with its confidence interval, all 0 to 100."""
-
-    score: float
-    low: float
-    high: float
-
-
 def propose(reports: Sequence[JsonReport]) -> str:
     """Return the text of a thresholds file; raise ProposalError for reports that do not fit together."""
-    if len(reports) < MIN_REPORTS:
-        raise _ProposalError(f"{len(reports)} reports do not show how much runs differ; give {MIN_REPORTS} or more")
-    for name, subject in (("corpora", "texts"), ("prompts", "wording of prompts")):
-        if len({getattr(report.run, name) for report in reports}) > 1:
-            raise _ProposalError(f"the reports differ in the {subject}; measure all with the same options")
-    failed = next((case for report in reports for case in report.cases if case.error), None)
-    if failed is not None:
-        raise _ProposalError(f"{failed.id} ended in an error ({failed.error}); give reports without one")
-    scores = [_family_scores(report) | _narrowed_scores(report, reports) for report in reports]
-    shared = [panel for panel in scores[0] if all(panel in run for run in scores)]
+    _check(reports)
+    panels = _shared_scores(reports)
     floors = _floors(reports)
-    if not shared and not floors:
+    if not panels and not floors:
         raise _ProposalError("no length was measured in all reports; give runs of the same --lengths and -k")
     names = visible_line(", ".join(Path(report.model.path).name for report in reports))
     parts = [f"# Proposed from {len(reports)} runs of accepted checkpoints: {names}.", ""]
-    parts += _regression(reports, scores, shared)
+    parts += _regression(reports, panels)
     reached = [report.ruler.effective_length for report in reports]
     known = [length for length in reached if length is not None]
     if len(known) == len(reached):
@@ -116,17 +107,90 @@ def propose(reports: Sequence[JsonReport]) -> str:
             f'name = "effective length"\nkind = "effective_length"\nabove = "reference"\n'
             f'at_least = "{format_length(min(known))}"\n'
         )
-    by_panel = {panel: [run[panel] for run in scores] for panel in shared}
-    parts += [_level(panel, runs) for panel, runs in by_panel.items() if _threshold_of(runs) > 0]
-    parts += floors
-    return "\n".join(parts)
+    parts += [_level(panel, scores) for panel, scores in panels.items() if _threshold(scores) > 0]
+    return "\n".join([*parts, *floors])
 
 
-def _regression(
-    reports: Sequence[JsonReport], scores: Sequence[Mapping[_ScoredPanel, _Score]], shared: Sequence[_ScoredPanel]
-) -> list[str]:
+def _check(reports: Sequence[JsonReport]) -> None:
+    """Raise ProposalError for reports that say too little or do not fit together."""
+    if len(reports) < MIN_REPORTS:
+        raise _ProposalError(f"{len(reports)} reports do not show how much runs differ; give {MIN_REPORTS} or more")
+    for name, subject in (("corpora", "texts"), ("prompts", "wording of prompts")):
+        if len({getattr(report.run, name) for report in reports}) > 1:
+            raise _ProposalError(f"the reports differ in the {subject}; measure all with the same options")
+    for report in reports:
+        for case in report.cases:
+            if case.error:
+                raise _ProposalError(f"{case.id} ended in an error ({case.error}); give reports without one")
+
+
+def _shared_scores(reports: Sequence[JsonReport]) -> dict[_Panel, list[_Score]]:
+    """Return the scores of all runs on every panel that all of them have.
+
+    A family that no report has in full is narrowed to the tasks that all reports have.
+    """
+    families = [_family_scores(report) for report in reports]
+    shared = {}
+    for panel in families[0]:
+        if all(panel in run for run in families):
+            shared[panel] = [run[panel] for run in families]
+    whole = set().union(*families)
+    cases = [_case_scores(report) for report in reports]
+    narrowed: dict[_Panel, list[str]] = {}
+    for family, length, task in cases[0]:
+        panel = _Panel(family, length)
+        if panel not in whole and all((family, length, task) in run for run in cases):
+            narrowed.setdefault(panel, []).append(task)
+    for panel, tasks in narrowed.items():
+        named = _Panel(panel.family, panel.length, tuple(sorted(tasks)))
+        shared[named] = [_mean([run[panel.family, panel.length, task] for task in tasks]) for run in cases]
+    return shared
+
+
+def _family_scores(report: JsonReport) -> dict[_Panel, _Score]:
+    """Return the scores of RULER at the lengths with all its tasks, and of HELMET's categories, by panel."""
+    tables = {RULER: (report.ruler.scores, report.ruler.intervals)}
+    if report.helmet is not None:
+        for category in CATEGORIES:
+            if category in report.helmet.categories:
+                tables[category] = report.helmet.categories[category], report.helmet.intervals.get(category, {})
+    panels: dict[_Panel, _Score] = {}
+    for family, (scores, intervals) in tables.items():
+        for length, score in scores.items():
+            interval = intervals.get(length)
+            if score is not None and interval is not None:
+                panels[_Panel(family, int(length))] = _Score(score, *interval)
+    return panels
+
+
+def _case_scores(report: JsonReport) -> dict[tuple[str, int, str], _Score]:
+    """Return the scores of all cases by family, length and task.
+
+    Their intervals are those of the mean of all planned samples, which is what a level gate is about.
+    """
+    scores: dict[tuple[str, int, str], _Score] = {}
+    for case in report.cases:
+        if case.score is not None and case.interval is not None:
+            low, high = (case.score, case.score) if case.samples == case.planned else case.interval
+            family = family_of(case.suite, case.category)
+            scores[family, case.length, case.task] = _Score(case.score, low, high)
+    return scores
+
+
+def _mean(scores: Sequence[_Score]) -> _Score:
+    """Return the mean of scores; its interval holds if those of all of them do."""
+    return _Score(
+        math.fsum(score.score for score in scores) / len(scores),
+        math.fsum(score.low for score in scores) / len(scores),
+        math.fsum(score.high for score in scores) / len(scores),
+    )
+
+
+def _regression(reports: Sequence[JsonReport], panels: Mapping[_Panel, Sequence[_Score]]) -> list[str]:
     """Return the [regression] table; comparisons sample by sample are preferred to differences of scores."""
-    falls, source = _falls(reports, scores, shared)
+    falls, source = _paired_falls(reports), "comparisons sample by sample"
+    if not falls:
+        falls, source = _score_falls(panels, len(reports)), "the scores of one run and the next"
     if not falls:
         return []
     known = [fall for fall in falls if not fall.is_noise]
@@ -146,51 +210,49 @@ def _regression(
     ]
 
 
-def _falls(
-    reports: Sequence[JsonReport], scores: Sequence[Mapping[_ScoredPanel, _Score]], shared: Sequence[_ScoredPanel]
-) -> tuple[list[_Fall], str]:
-    """Return the falls from run to run, and how they were measured."""
-    paired = [
-        _Fall(
-            points=-gate.measured,
-            width=gate.interval[1] - gate.interval[0],
-            place=f"{gate.name}, {format_length(gate.length)}" if gate.length else gate.name,
-        )
-        for report in reports
-        for gate in report.gates
-        if gate.kind == "regression" and gate.measured is not None and gate.interval is not None
-    ]
-    if paired:
-        return paired, "comparisons sample by sample"
-    differences = [
-        _Fall(
-            points=before[panel].score - after[panel].score,
-            width=before[panel].high - before[panel].low + after[panel].high - after[panel].low,
-            place=f"{panel.name}, {format_length(panel.length)}",
-        )
-        for before, after in itertools.pairwise(scores)
-        for panel in shared
-    ]
-    return differences, "the scores of one run and the next"
+def _paired_falls(reports: Sequence[JsonReport]) -> list[_Fall]:
+    """Return the falls that runs have measured against a baseline, sample by sample."""
+    falls = []
+    for gate in (gate for report in reports for gate in report.gates):
+        if gate.kind == "regression" and gate.measured is not None and gate.interval is not None:
+            low, high = gate.interval
+            place = f"{gate.name}, {format_length(gate.length)}" if gate.length else gate.name
+            falls.append(_Fall(points=-gate.measured, width=high - low, place=place))
+    return falls
 
 
-def _level(panel: _ScoredPanel, scores: Sequence[_Score]) -> str:
-    length = format_length(panel.length)
-    worst = min(scores, key=lambda score: score.low)
-    kind = f'kind = "category"\ncategory = "{panel.family}"'
+def _score_falls(panels: Mapping[_Panel, Sequence[_Score]], runs: int) -> list[_Fall]:
+    """Return the falls of the scores from each run to the next."""
+    falls = []
+    for number in range(runs - 1):
+        for panel, scores in panels.items():
+            before, after = scores[number], scores[number + 1]
+            width = before.high - before.low + after.high - after.low
+            place = f"{panel.name}, {format_length(panel.length)}"
+            falls.append(_Fall(points=before.score - after.score, width=width, place=place))
+    return falls
+
+
+def _level(panel: _Panel, scores: Sequence[_Score]) -> str:
+    """Return the gate on a panel, with the evidence for its threshold."""
     if panel.tasks:
         kind = f'kind = "level"\ntasks = {json.dumps(panel.tasks)}'
     elif panel.family == RULER:
         kind = 'kind = "level"'
+    else:
+        kind = f'kind = "category"\ncategory = "{panel.family}"'
+    length = format_length(panel.length)
+    values = [score.score for score in scores]
+    worst = min(scores, key=lambda score: score.low)
     return (
-        f"# {len(scores)} runs: {min(run.score for run in scores):.1f} to {max(run.score for run in scores):.1f}; "
+        f"# {len(scores)} runs: {min(values):.1f} to {max(values):.1f}; "
         f"the lowest interval: {worst.low:.1f} to {worst.high:.1f}.\n[[gate]]\n"
-        f'name = "{panel.name} at {length}, as accepted"\n{kind}\nabove = {_threshold_of(scores):g}\n'
+        f'name = "{panel.name} at {length}, as accepted"\n{kind}\nabove = {_threshold(scores):g}\n'
         f'lengths = ["{length}"]\n'
     )
 
 
-def _threshold_of(scores: Sequence[_Score]) -> float:
+def _threshold(scores: Sequence[_Score]) -> float:
     """Return the threshold that all runs reach: a score must be above it, so it is below a score that is known."""
     threshold = _below(min(score.low for score in scores))
     return threshold if threshold < min(score.score for score in scores) else threshold - ROUNDING_POINTS
@@ -202,16 +264,15 @@ def _floors(reports: Sequence[JsonReport]) -> list[str]:
     A floor holds at every length, so the weakest length decides it.
     """
     lows: dict[str, list[tuple[float, int]]] = {}
-    for report in reports:
-        for case in report.cases:
-            if case.interval is not None:
-                lows.setdefault(case.task, []).append((case.interval[0], case.length))
-    worst = {task: min(task_lows) for task, task_lows in lows.items()}
-    lines = [
-        f"{task} = {_below(low):g}  # lowest end of {len(lows[task])} intervals, at {format_length(length)}"
-        for task, (low, length) in worst.items()
-        if _below(low) > 0
-    ]
+    for case in (case for report in reports for case in report.cases):
+        if case.interval is not None:
+            lows.setdefault(case.task, []).append((case.interval[0], case.length))
+    lines = []
+    for task, of_task in lows.items():
+        low, length = min(of_task)
+        if _below(low) > 0:
+            evidence = f"lowest end of {len(of_task)} intervals, at {format_length(length)}"
+            lines.append(f"{task} = {_below(low):g}  # {evidence}")
     return ["[floor]", *lines, ""] if lines else []
 
 
@@ -234,79 +295,28 @@ def _yardstick_text(path: Path) -> str:
     Raises ProposalError for a report without such a length.
     """
     report = _read(path)
-    ruler = report.ruler
-    scores = {int(length): score for length, score in ruler.scores.items() if score is not None}
-    if not scores:
+    means = {int(length): score for length, score in report.ruler.scores.items() if score is not None}
+    if not means:
         raise _ProposalError(
             f"--yardstick: {path}: the report has no length with all tasks of RULER; "
             "measure the reference checkpoint without -k"
         )
-    length = YARDSTICK_LENGTH if YARDSTICK_LENGTH in scores else min(scores)
-    aspects = {aspect: by_length[str(length)] for aspect, by_length in ruler.aspects.items()}
-    texts = f"{report.run.corpora}.{report.run.prompts}"
+    length = YARDSTICK_LENGTH if YARDSTICK_LENGTH in means else min(means)
+    scores = {"mean": means[length]}
+    for aspect, by_length in report.ruler.aspects.items():
+        score = by_length[str(length)]
+        if score is not None:
+            scores[aspect] = score
     source = f"{report.model.name} at {format_length(length)}, seed {report.run.seed}"
-    return "\n".join(
-        (
-            "# For --yardstick: a run with other texts or prompts refuses this file.",
-            "[yardstick]",
-            f"source = {json.dumps(source)}",
-            f"samples = {json.dumps(texts)}",
-            *(
-                f"{name} = {min(score, HIGHEST_SCORE):.2f}"
-                for name, score in {"mean": scores[length], **aspects}.items()
-                if score is not None
-            ),
-        )
-    )
-
-
-def _family_scores(report: JsonReport) -> dict[_ScoredPanel, _Score]:
-    """Return the scores of RULER at the lengths with all its tasks, and of HELMET's categories, by panel."""
-    families = {RULER: (report.ruler.scores, report.ruler.intervals)} | {
-        category: (report.helmet.categories[category], report.helmet.intervals.get(category, {}))
-        for category in CATEGORIES
-        if report.helmet is not None and category in report.helmet.categories
-    }
-    return {
-        _ScoredPanel(family=family, length=int(length)): _Score(score=score, low=interval[0], high=interval[1])
-        for family, (scores, intervals) in families.items()
-        for length, score in scores.items()
-        if score is not None and (interval := intervals.get(length)) is not None
-    }
-
-
-def _narrowed_scores(report: JsonReport, reports: Sequence[JsonReport]) -> dict[_ScoredPanel, _Score]:
-    """Return the mean scores over the tasks that all reports have, where no report has the score of a whole family."""
-    whole = {(panel.family, panel.length) for accepted in reports for panel in _family_scores(accepted)}
-    common = set.intersection(
-        *({(case.task, case.length) for case in accepted.cases if _measured(case)} for accepted in reports)
-    )
-    groups: dict[tuple[str, int], dict[str, _Score]] = {}
-    for case in report.cases:
-        place = (family_of(case.suite, case.category), case.length)
-        if (case.task, case.length) in common and place not in whole and (measured := _measured(case)) is not None:
-            groups.setdefault(place, {})[case.task] = measured
-    return {
-        _ScoredPanel(family=family, length=length, tasks=tuple(sorted(cases))): _Score(
-            score=_mean([case.score for case in cases.values()]),
-            # The interval of a mean holds if those of all cases do.
-            low=_mean([case.low for case in cases.values()]),
-            high=_mean([case.high for case in cases.values()]),
-        )
-        for (family, length), cases in groups.items()
-    }
-
-
-def _measured(case: ReportCase) -> _Score | None:
-    """Return a score with the interval of the mean of all planned samples, which is what a level gate is about."""
-    if case.score is None or case.interval is None:
-        return None
-    low, high = (case.score, case.score) if case.samples == case.planned else case.interval
-    return _Score(score=case.score, low=low, high=high)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    texts = f"{report.run.corpora}.{report.run.prompts}"
+    lines = [
+        "# For --yardstick: a run with other texts or prompts refuses this file.",
+        "[yardstick]",
+        f"source = {json.dumps(source)}",
+        f"samples = {json.dumps(texts)}",
+    ]
+    lines += [f"{name} = {min(score, HIGHEST_SCORE):.2f}" for name, score in scores.items()]
+    return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -315,12 +325,9 @@ def main(arguments: list[str] | None = None) -> int:
         prog="longctx thresholds", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "reports",
-        nargs="*",
-        type=Path,
-        metavar="REPORT",
+        "reports", nargs="*", type=Path, metavar="REPORT",
         help="files of --report-json, in the order of the checkpoints",
-    )
+    )  # fmt: skip
     parser.add_argument("--yardstick", type=Path, metavar="REPORT", help="report of a reference checkpoint")
     options = parser.parse_args(arguments)
     if (options.yardstick is None) != bool(options.reports):

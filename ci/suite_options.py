@@ -15,7 +15,7 @@ from longctx.fixtures.tasks import find_tasks_files, known_families, required_sc
 from longctx.plugins.config.invocation import pytest_command
 from longctx.plugins.config.options import refused_option
 from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED, Thresholds, ThresholdsError, with_task_gates
+from longctx.plugins.thresholds.records import SHIPPED, Thresholds, ThresholdsError
 
 CHECK_SECONDS = 120
 # A line of pytest about wrong use, or of its option parser.
@@ -60,7 +60,7 @@ def suite_thresholds(path: Path, options: Sequence[str]) -> Thresholds:
         families, required = known_families(files), required_scores(files)
     except ValueError as error:
         raise ThresholdsError(str(error)) from error
-    return with_task_gates(load_thresholds(path, known_tasks=families), required)
+    return load_thresholds(path, known_tasks=families, required=required)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

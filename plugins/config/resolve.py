@@ -64,7 +64,7 @@ from longctx.plugins.config.servers import (
 )
 from longctx.plugins.config.yardstick import check_yardstick, with_yardstick, yardstick_value
 from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import ThresholdsError, with_task_gates
+from longctx.plugins.thresholds.records import ThresholdsError
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (
@@ -139,8 +139,9 @@ def describe_run(
     """
     started = time.time()
     options = _read_options(invocation)
-    thresholds = load_thresholds(Path(options.thresholds), known_tasks=known_families(options.tasks))
-    thresholds = with_task_gates(thresholds, required_scores(options.tasks))
+    thresholds = load_thresholds(
+        Path(options.thresholds), known_tasks=known_families(options.tasks), required=required_scores(options.tasks)
+    )
     materials = load_materials(options)
     check_suite(options, materials)
     checkpoint = model or resolve_model(invocation)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -130,11 +130,13 @@ GATE_TABLES: dict[GateKind, type[_Table]] = {
 }
 
 
-def load_thresholds(path: Path, *, known_tasks: Mapping[str, str]) -> Thresholds:
-    """Read a thresholds file; raise ThresholdsError for the first thing in it that is not accepted.
+def load_thresholds(
+    path: Path, *, known_tasks: Mapping[str, str], required: Mapping[str, float] | None = None
+) -> Thresholds:
+    """Return the thresholds of a run; raise ThresholdsError for the first thing in a file that is not accepted.
 
-    `known_tasks` maps all tasks to their families. A file without [reference] tables gets those of the file that
-    this project ships.
+    `known_tasks` maps all tasks to their families. `required` are the scores, 0 to 100, that tasks files require of
+    their tasks: each makes a gate. A file without [reference] tables gets those of the file that this project ships.
     """
     try:
         data = tomllib.loads(read_outside(path).decode("utf-8"))
@@ -145,35 +147,48 @@ def load_thresholds(path: Path, *, known_tasks: Mapping[str, str]) -> Thresholds
     try:
         file = _converted(data, _File, "the file")
         references = _references(file.reference)
-        gates = tuple(_gate(values, known_tasks) for values in file.gate)
-        names = [gate.name for gate in gates]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two gates are named {name!r}; give each its own name")
+        gates = _gates(file.gate, known_tasks)
         verdict = _converted(file.verdict, VerdictSettings, "[verdict]")
-        regression = _converted(file.regression, RegressionSettings, "[regression]")
-        if regression.clear is not None and regression.clear >= regression.drop:
-            problem = f"clear is {regression.clear:g}; write a number below drop, which is {regression.drop:g}"
-            raise ValueError(f"[regression]: {problem}")
-        if not isinstance(file.floor, dict):
-            raise ValueError(f"[floor] is {file.floor!r}; write a table")
-        floors: dict[str, float] = {}
-        for task, floor in file.floor.items():
-            if task not in known_tasks:
-                raise ValueError(f"[floor]: unknown task {task!r}; {known_names(task, known_tasks, listed_by=TASKS)}")
-            try:
-                floors[task] = msgspec.convert(floor, Score)
-            except msgspec.ValidationError as error:
-                raise ValueError(f"[floor]: {task} is {floor!r}; write {_accepted(Score)}") from error
-        return Thresholds(
-            references=references,
-            gates=gates,
-            verdict=verdict,
-            regression=regression,
-            floors=floors,
-        )
+        regression = _regression(file.regression)
+        floors = _floors(file.floor, known_tasks)
     except ValueError as error:
         raise ThresholdsError(f"--thresholds: {path}: {error}") from error
+    names = {gate.name for gate in gates}
+    for task, above in (required or {}).items():
+        if task in names:
+            raise ThresholdsError(f"--tasks: above of {task!r}: the thresholds have a gate of that name; remove one")
+        gates.append(Gate(name=task, kind="level", tasks=(task,), above=above))
+    return Thresholds(references=references, gates=tuple(gates), verdict=verdict, regression=regression, floors=floors)
+
+
+def _gates(tables: Sequence[Mapping[str, Any]], known_tasks: Mapping[str, str]) -> list[Gate]:
+    gates = [_gate(values, known_tasks) for values in tables]
+    names = [gate.name for gate in gates]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two gates are named {name!r}; give each its own name")
+    return gates
+
+
+def _regression(values: Any) -> RegressionSettings:
+    settings = _converted(values, RegressionSettings, "[regression]")
+    if settings.clear is not None and settings.clear >= settings.drop:
+        problem = f"clear is {settings.clear:g}; write a number below drop, which is {settings.drop:g}"
+        raise ValueError(f"[regression]: {problem}")
+    return settings
+
+
+def _floors(values: Any, known_tasks: Mapping[str, str]) -> dict[str, float]:
+    if not isinstance(values, dict):
+        raise ValueError(f"[floor] is {values!r}; write a table")
+    for task, floor in values.items():
+        if task not in known_tasks:
+            raise ValueError(f"[floor]: unknown task {task!r}; {known_names(task, known_tasks, listed_by=TASKS)}")
+        try:
+            msgspec.convert(floor, Score)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"[floor]: {task} is {floor!r}; write {_accepted(Score)}") from error
+    return {task: float(floor) for task, floor in values.items()}
 
 
 def _converted(values: Any, table: type[Value], place: str) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -174,24 +174,14 @@ def shares_as_scores(thresholds: Thresholds) -> list[str]:
 
     A gain in nats is no score.
     """
-    gates = [gate for gate in thresholds.gates if gate.measure != "gain" and gate.above is not None]
-    places = [(f"gate {gate.name!r}: above", gate.above) for gate in gates]
-    places += [(f"[floor]: {task}", floor) for task, floor in thresholds.floors.items()]
-    return [
-        f"{place} is {score:g}, but scores run from 0 to 100; {min(100, 100 * score):g} may be meant"
-        for place, score in places
-        if score is not None and 0 < score <= LARGEST_SHARE
-    ]
-
-
-def with_task_gates(thresholds: Thresholds, required: Mapping[str, float]) -> Thresholds:
-    """Return the thresholds with a gate for every task of a tasks file, which its mean must exceed.
-
-    `required` maps these tasks to scores from 0 to 100. Raises ThresholdsError if a gate already has the name of one.
-    """
-    names = {gate.name for gate in thresholds.gates}
-    for task in required:
-        if task in names:
-            raise ThresholdsError(f"--tasks: above of {task!r}: the thresholds have a gate of that name; remove one")
-    gates = (Gate(name=task, kind="level", tasks=(task,), above=above) for task, above in required.items())
-    return replace(thresholds, gates=(*thresholds.gates, *gates))
+    scores = {}
+    for gate in thresholds.gates:
+        if gate.measure != "gain" and gate.above is not None:
+            scores[f"gate {gate.name!r}: above"] = gate.above
+    scores |= {f"[floor]: {task}": floor for task, floor in thresholds.floors.items()}
+    lines = []
+    for place, score in scores.items():
+        if 0 < score <= LARGEST_SHARE:
+            meant = min(100, 100 * score)
+            lines.append(f"{place} is {score:g}, but scores run from 0 to 100; {meant:g} may be meant")
+    return lines
