@@ -152,7 +152,7 @@ COMMAND_RUNS = {
     "longctx recipes": CommandRun(shows="smoke.sh"),
     "longctx recipes DIR": CommandRun(writes="DIR/smoke.sh"),
     "longctx calibration OUT": CommandRun(writes="OUT/model.safetensors"),
-    "longctx run --help": CommandRun(shows="--samples-from DIR"),
+    "longctx run --help": CommandRun(shows="--tasks FILE"),
     # Runs of the suite that need more than a model; all others are measured as they are.
     "longctx run --model ckpt --data-dir DIR": CommandRun(
         small="--suite helmet --lengths 4k --samples 1 -k ruler_niah_multivalue", codes=(0, 1),
@@ -161,9 +161,6 @@ COMMAND_RUNS = {
     "LONGCTX_JUDGE_KEY=... longctx run": CommandRun(
         small="--lengths 4k --samples 1 -k multi_lexsum", needs=(random_checkpoint, published_data, judge),
         shows="multi_lexsum +[1-9]",
-    ),
-    "longctx run --model ckpt --suite helmet --data-dir DIR --nli-model": CommandRun(
-        small="--lengths 4k --samples 1 -k asqa", needs=(random_checkpoint, published_data), shows=r"asqa +\d",
     ),
     "longctx run --model PATH --suite helmet --data-dir DIR --prompts helmet.toml": CommandRun(
         small="--lengths 4k --samples 1 -k json_kv", needs=(checkpoint("PATH"), published_data, helmet_clone),
@@ -186,7 +183,7 @@ COMMAND_RUNS = {
     "longctx run --model PADDED --baseline": CommandRun(
         small=NEEDLE, needs=(checkpoint("PADDED", "CKPT"),), codes=(0, 1), shows="baseline +.*CKPT"
     ),
-    "longctx run --model CKPT --samples-from": CommandRun(
+    "longctx run --model CKPT --tasks DIR": CommandRun(
         small="--samples 1", needs=(checkpoint("CKPT"), published_data), shows="niah_multivalue", codes=(0, 1),
     ),
     "longctx run --model converted --baseline": CommandRun(
