@@ -1,4 +1,4 @@
-"""`longctx history DIR`: draw scores over training steps."""
+"""`longctx history DIR`: draw scores over training steps, and correlate them over many checkpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def _draw(directory: Path, target: Path) -> int:
         return report_wrong_use(f"--out: cannot write {target} ({error.strerror}); name a file that can be written")
     for line in skipped:
         print_line(f"left out {line}", sys.stderr)
-    print_line(f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}: {target}")
+    steps = f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}" if reports else "no steps"
+    print_line(f"{steps}: {target}")
     return 0
 
 

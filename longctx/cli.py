@@ -45,8 +45,7 @@ COMMANDS = {
         module="ci.propose_thresholds",
         summary="propose thresholds from reports of accepted checkpoints (alias: calibrate)",
     ),
-    "history": Command(module="ci.history_command", summary="draw reports over training steps"),
-    "analysis": Command(module="plugins.report.__main__", summary="correlate scores over many checkpoints"),
+    "history": Command(module="ci.history_command", summary="draw reports over training steps, and correlate them"),
     "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
     "tasks": Command(module="tasks", summary="list all tasks with their lengths and metrics"),
     "checkpoint": Command(module="checkpoint", summary="show what the suite reads from a checkpoint"),
@@ -69,6 +68,7 @@ COMMANDS = {
 ALIASES = {"calibrate": "thresholds"}
 REMOVED: dict[str, str] = {
     "faults": "use python -m benchmarks.faults in a clone of the suite",
+    "analysis": "use longctx history, whose page has the correlations",
     "alerts": "see the page of a watch, index.html in its --out; a step that passes closes an alert",
     "preflight": "use longctx run --preflight",
     "prompts": "use longctx fetch helmet-prompts --from CLONE --to FILE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from typing import Any
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
 from longctx.ci.watch.alerts import Alert
-from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint, step_name
+from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD
-from longctx.ci.watch.scores import noise, score_lines, trend
+from longctx.ci.watch.scores import noise, score_lines
 from longctx.fixtures.atomic_files import write_file
-from longctx.fixtures.shown_text import visible, visible_line
-from longctx.plugins.report.charts.lines import Chart, chart_rows, value_chart
+from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.shown_text import visible, visible_data, visible_line
+from longctx.plugins.report.history import StepReport, step_charts
 from longctx.plugins.report.html.page import embedded, render, resource
 
 INDEX = "index.html"
@@ -45,7 +46,8 @@ class WatchedRun:
 def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: WatchedRun) -> Path:
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
     path = folder / INDEX
-    compared = list(_compared_checkpoints(measurements))
+    reports = _reports(measurements)
+    compared = [_compared(measurement, report.document) for measurement, report in reports]
     steps = {checkpoint["step"] for checkpoint in compared} if len(compared) > 1 else set()
     rows = [
         _row(folder, measurement, measurements[:position], run.alerts) | {"is_compared": measurement.step in steps}
@@ -63,7 +65,7 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
         last=_time(max((known.ended for known in measurements), default="")),
         alerts=[_alert(alert, run.alert_text) for alert in run.alerts],
         rows=rows[::-1],
-        charts=list(_charts(measurements, run.anchor)),
+        **step_charts([report for _, report in reports]),
         summary=[visible_line(line) for line in run.summary],
         unit="GPU minutes" if run.counts_gpus else "minutes",
         has_comparison=len(compared) > 1,
@@ -154,53 +156,26 @@ def _time(text: str) -> str:
     return f"{text[:16].replace('T', ' ')} UTC" if text else ""
 
 
-def _charts(measurements: Sequence[WatchedCheckpoint], anchor: int | None) -> Iterator[Chart]:
-    """Yield the curve of every change against the latest anchor, with the anchor, last good step and failures marked.
-
-    Scores are not drawn: those of verdicts that were clear early are from fewer samples than others.
-    """
-    against = next((known.anchor for known in reversed(measurements) if known.changes), None)
-    steps = [known for known in measurements if _is_comparable(known, against)]
-    labels = [str(known.step) for known in steps]
-    passed = [place for place, known in enumerate(steps) if known.verdict == "pass"]
-    marks = {place: "anchor" for place, known in enumerate(steps) if known.step == anchor}
-    if passed and passed[-1] not in marks:
-        marks[passed[-1]] = "last good"
-    for name in dict.fromkeys(name for known in steps for name in known.changes):
-        values = [
-            0.0 if known.anchor != against else known.changes[name].points if name in known.changes else None
-            for known in steps
-        ]
-        spread = noise([changes[name] for changes in trend(steps, against) if name in changes])
-        intervals = [None if spread is None or value is None else (value - spread, value + spread) for value in values]
-        band = "" if spread is None else "; band: noise from step to step"
-        yield Chart(
-            name=f"{name} against {against}",
-            line=value_chart(labels, values, intervals, verdicts=[known.verdict for known in steps], marks=marks),
-            note=f"points, on the same samples{band}",
-            rows=chart_rows(labels, values, intervals),
-        )
-
-
-def _is_comparable(measurement: WatchedCheckpoint, anchor: str | None) -> bool:
-    """Return True for the anchor and for all checkpoints whose change against it is known."""
-    is_anchor = step_name(measurement.step) == anchor and bool(measurement.scores)
-    return measurement.verdict != "gone" and (is_anchor or (measurement.anchor == anchor and bool(measurement.changes)))
-
-
-def _compared_checkpoints(measurements: Sequence[WatchedCheckpoint]) -> Iterator[dict[str, Any]]:
-    """Yield what the comparison needs to know of every checkpoint that still has its report."""
+def _reports(measurements: Sequence[WatchedCheckpoint]) -> list[tuple[WatchedCheckpoint, StepReport]]:
+    """Return the measurements that count and that still have a report with a score, with the report."""
+    found = []
     for measurement in measurements:
-        report = read_report(Path(measurement.report))
-        cases = {} if report is None else {
-            visible(case.id): [case.score, case.samples] for case in report.cases if case.score is not None
-        }  # fmt: skip
-        if cases:
-            yield {
-                "step": measurement.step, "verdict": measurement.verdict, "cases": cases,
-                "checkpoint": visible(shlex.quote(measurement.checkpoint)),
-                "report": visible(shlex.quote(measurement.report)),
-            }  # fmt: skip
+        path = Path(measurement.report)
+        document = read_report(path) if measurement.verdict != "gone" else None
+        if document is not None and any(case.score is not None for case in document.cases):
+            report = StepReport(step=measurement.step, path=path, document=visible_data(document))
+            found.append((measurement, report))
+    return found
+
+
+def _compared(measurement: WatchedCheckpoint, report: JsonReport) -> dict[str, Any]:
+    """Return what the comparison needs to know of a checkpoint."""
+    scores = {case.id: [case.score, case.samples] for case in report.cases if case.score is not None}
+    return {
+        "step": measurement.step, "verdict": measurement.verdict, "cases": scores,
+        "checkpoint": visible(shlex.quote(measurement.checkpoint)),
+        "report": visible(shlex.quote(measurement.report)),
+    }  # fmt: skip
 
 
 def _case_noise(compared: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

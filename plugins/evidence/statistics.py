@@ -28,9 +28,6 @@ from longctx.plugins.evidence.e_process import (
 
 # Bisection steps on the unit interval: bounds are exact to a ten-thousandth of a point.
 BISECTIONS = 20
-# Fewer pairs have no rank correlation.
-FEWEST_PAIRS = 4
-_NORMAL_95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,48 +320,3 @@ def _boundary(alpha: float) -> float:
 
 def _last(evidence: Floats) -> float:
     return float(evidence[-1]) if evidence.size else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCorrelation:
-    """A rank correlation, -1 to 1, with the 95 % interval of its population value."""
-
-    value: float
-    low: float
-    high: float
-    pairs: int
-
-    @property
-    def is_clear(self) -> bool:
-        """True if the interval excludes 0."""
-        return self.low > 0 or self.high < 0
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> RankCorrelation | None:
-    """Return Spearman's correlation of pairs with its interval (Bonett and Wright 2000).
-
-    It is None for fewer than four pairs, or if one side is constant.
-
-    Ties get the mean of their ranks. A perfect correlation has the interval of one with two neighbours swapped, since a
-    few pairs cannot show a population value of 1. Raises ValueError for sequences of different lengths.
-    """
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} values cannot be paired")
-    count = len(first)
-    if count < FEWEST_PAIRS or len(set(first)) == 1 or len(set(second)) == 1:
-        return None
-    ranks = [_ranks(first), _ranks(second)]
-    (one, other), mean = ranks, (count + 1) / 2
-    spreads = [math.fsum((rank - mean) ** 2 for rank in side) for side in ranks]
-    value = math.fsum((a - mean) * (b - mean) for a, b in zip(one, other, strict=True)) / math.sqrt(math.prod(spreads))
-    most = 1 - 12 / (count * (count**2 - 1))
-    centre = math.atanh(max(-most, min(most, value)))
-    spread = _NORMAL_95 * math.sqrt((1 + value**2 / 2) / (count - 3))
-    return RankCorrelation(value=value, low=math.tanh(centre - spread), high=math.tanh(centre + spread), pairs=count)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Return the ranks from 1, of ties their mean."""
-    ordered = sorted(values)
-    first = {value: place for place, value in reversed(list(enumerate(ordered, start=1)))}
-    return [first[value] + (ordered.count(value) - 1) / 2 for value in values]

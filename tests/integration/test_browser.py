@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longctx.plugins.report.document import document
-from longctx.plugins.report.history import StepReport, history, steps_page
+from longctx.plugins.report.history import StepReport, steps_page
 from longctx.plugins.report.html.page import page
 from longctx.plugins.report.summary import details
 from longctx.plugins.reports import write
@@ -37,7 +37,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, run in runs.items():
         write(folder / f"{name}.html", page(document(run), details(run)))
     reports = [StepReport(step=step, path=folder, document=document(runs["nasty"])) for step in (1, 2)]
-    write(folder / "history.html", steps_page(history(reports)))
+    write(folder / "history.html", steps_page(reports))
     return {path.stem: path for path in folder.iterdir()}
 
 

@@ -28,7 +28,6 @@
     element.value = value;
     select.append(element);
   };
-  if (field("run")) distinct(rows.map((row) => row.run)).forEach((run) => addOption(field("run"), run, run));
   distinct(rows.map((row) => row.task)).forEach((task) => addOption(field("task"), task, task));
   distinct(rows.map((row) => row.length)).sort((a, b) => a - b)
     .forEach((length) => addOption(field("length"), length, shortLength(length)));
@@ -54,7 +53,6 @@
   };
   const matches = (row, filters, words) => {
     if (!words.every((word) => textOf(row).includes(word))) return false;
-    if (filters.run && row.run !== filters.run) return false;
     if (filters.task && row.task !== filters.task) return false;
     if (filters.length && row.length !== Number(filters.length)) return false;
     if (filters.failure === "*" && row.score >= 100) return false;
@@ -164,7 +162,7 @@
 
   const tableRow = (row) => {
     const element = make("tr");
-    const button = make("button", "", `${row.run ? `${row.run} ` : ""}${row.task} ${shortLength(row.length)} #${row.index}`);
+    const button = make("button", "", `${row.task} ${shortLength(row.length)} #${row.index}`);
     button.type = "button";
     button.setAttribute("aria-expanded", "false");
     const head = make("th");

@@ -10,7 +10,6 @@ import pytest
 from longctx.ci import history_command, propose_thresholds
 from longctx.fixtures.calibration import __main__ as calibration
 from longctx.plugins.journal import __main__ as journal
-from longctx.plugins.report import __main__ as analysis
 
 Main = Callable[[list[str]], int]
 
@@ -18,7 +17,6 @@ Main = Callable[[list[str]], int]
 @pytest.mark.parametrize(
     ("main", "arguments", "message"),
     [
-        (analysis.main, (), r"the following .* required: DIR; longctx analysis --help .*"),
         (history_command.main, (), r"the following .* required: DIR; longctx history --help .*"),
         (history_command.main, (".", "--page", "p"), r"unrecognized arguments: --page p; .*"),
         (journal.main, (), r"the following arguments are required: DIR; longctx journal --help .*"),

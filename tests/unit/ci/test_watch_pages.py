@@ -37,7 +37,12 @@ def write_page(
     for number, (verdict, score) in enumerate(zip(verdicts, scores, strict=True), 1):
         report = folder / f"step-{number}.json"
         case = {"id": "test_ruler[vt-4k]", "task": "vt", "length": 4096, "score": score, "samples": samples[number - 1]}
-        document = report_of({"cases": [case], "run": {"options": {"journal": "j"}}})
+        change = round(score - scores[0], 1)
+        gate = {
+            "name": "regression at 4k", "kind": "regression", "blocking": True, "verdict": "pass", "reason": "",
+            "fails": False, "measured": change, "interval": [change - 1, change + 1], "required": -2.0,
+        }  # fmt: skip
+        document = report_of({"cases": [case], "gates": [gate], "run": {"options": {"journal": "j"}}})
         report.write_text(json.dumps(report_data(document)))
         measurements.append(
             WatchedCheckpoint(
@@ -121,13 +126,6 @@ def test_a_suspected_loss_is_no_failure_but_named_first(tmp_path: Path) -> None:
     assert page.count("a loss is suspected, but not shown") == 1
 
 
-def test_the_curve_marks_the_anchor_and_the_last_good_step(tmp_path: Path) -> None:
-    page = write_page(tmp_path, ["pass", "pass", "pass", "fail"], [90.0, 91.0, 90.0, 40.0])
-    chart = page.partition("<svg")[2].partition("</svg>")[0]
-    assert re.findall(r">(anchor|last good)<", chart) == ["anchor", "last good"]
-    assert chart.count('class="mark fail"') == 1
-
-
 def test_the_cost_is_in_gpu_minutes_only_where_gpus_are_counted(tmp_path: Path) -> None:
     assert "GPU minutes" not in write_page(tmp_path, ["pass"], [90.0])
     assert '<td data-unit="GPU minutes">1.5</td>' in write_page(tmp_path, ["pass"], [90.0], counts_gpus=True)
@@ -148,9 +146,10 @@ def test_noise_is_that_of_scores_on_the_same_samples(tmp_path: Path) -> None:
     assert data["noise"] == {"test_ruler[vt-4k]": pytest.approx(2**0.5)}
 
 
-def test_the_curve_is_that_of_changes_on_the_same_samples(tmp_path: Path) -> None:
+def test_the_page_draws_the_values_of_gates_over_the_steps(tmp_path: Path) -> None:
     page = write_page(tmp_path, ["pass", "gone", "pass"], [75.8, 20.0, 70.8])
-    assert "ruler 4k against step 1: 1 0.0, 3 -5.0" in page
+    assert 'aria-label="regression at 4k: 1 0.0, 3 -5.0"' in page
+    assert "requires -2" in page
 
 
 def test_one_checkpoint_is_not_compared(tmp_path: Path) -> None:

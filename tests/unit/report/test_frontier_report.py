@@ -15,7 +15,7 @@ from longctx.fixtures.records import CaseResult, Generation, Outcome, Score
 from longctx.fixtures.records.report import JsonReport, report_data
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.report.document import document
-from longctx.plugins.report.history import StepReport, history
+from longctx.plugins.report.history import StepReport, mean_tracks
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.scalars import scalars
 from longctx.plugins.report.sections.frontier import (
@@ -84,9 +84,8 @@ def test_the_report_is_valid_and_its_means_are_of_its_own(report: JsonReport) ->
     assert report.helmet is None
     assert set(report.ruler.scores.values()) == {None}
     assert scalars(report)["frontier/association/4k"] == 62.5
-    assert {track.name: track.values for track in history([StepReport(step=1, path=Path("a"), document=report)]).means}[
-        "association"
-    ] == (62.5,)
+    tracks = mean_tracks([StepReport(step=1, path=Path("a"), document=report)])
+    assert {track.name: track.values for track in tracks}["association"] == (62.5,)
 
 
 def test_the_findings_name_the_rung_the_twin_and_the_reply(report: JsonReport) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from longctx.fixtures.records.report_parts import LikelihoodPanel, LikelihoodSummary, LikelihoodTokens, MeanEstimate
 from longctx.plugins.report.document import document
-from longctx.plugins.report.history import StepReport, history, steps_page
+from longctx.plugins.report.history import StepReport, likelihood_tracks, steps_page
 from longctx.plugins.report.scalars import scalars
 from tests.helpers.reports import run_summary
 
@@ -40,10 +40,9 @@ def report_of(step: int, gain: float | None) -> StepReport:
 
 def test_the_page_of_steps_draws_gains_and_leaves_gaps_for_old_reports() -> None:
     reports = [report_of(step, gain) for step, gain in enumerate((GAINS[0], None, *GAINS[1:]))]
-    over_steps = history(reports)
-    (track,) = over_steps.likelihoods
-    assert (track.name, track.values) == ("ruler gain at 4096", (0.1, None, 0.9, 2.5))
-    page = steps_page(over_steps)
+    (track,) = likelihood_tracks(reports)
+    assert (track.name, track.values) == ("ruler gain at 4K", (0.1, None, 0.9, 2.5))
+    page = steps_page(reports)
     assert "ruler gain at 4K" in page
     assert "2.45 to 2.55" in page
 

@@ -1,0 +1,109 @@
+"""The correlations of a history: ranks with intervals, data sets, and changes from step to step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longctx.cli import main
+from longctx.fixtures.records.report import report_data
+from longctx.plugins.report.correlations import correlation
+from longctx.plugins.report.document import document
+from longctx.plugins.thresholds.records import CATEGORIES
+from tests.helpers.reports import run_summary
+
+SCORES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=12)
+
+
+@settings(deadline=None)
+@given(SCORES)
+def test_a_rank_correlation_depends_on_ranks_only_and_lies_in_its_interval(pairs: Sequence[tuple[int, int]]) -> None:
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    found = correlation("", first, second)
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        assert found is None
+        return
+    assert found is not None
+    # A perfect correlation of few pairs has the interval of one with two neighbours swapped.
+    most = 1 - 12 / (len(pairs) * (len(pairs) ** 2 - 1))
+    assert -1 <= found.low <= max(-most, min(most, found.value)) <= found.high <= 1
+    cubes = correlation("", [a**3 for a in first], second)
+    assert cubes is not None
+    assert cubes.value == pytest.approx(found.value)
+    turned = correlation("", [-a for a in first], second)
+    assert turned is not None
+    assert turned.value == pytest.approx(-found.value)
+    assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
+
+
+def test_known_correlations() -> None:
+    # Ranks 1 to 5 against 2, 1, 4, 3, 5: 1 - 6 * 4 / 120.
+    found = correlation("", [1, 2, 3, 4, 5], [20, 10, 40, 30, 50])
+    assert found is not None
+    assert found.value == pytest.approx(0.8)
+    perfect = correlation("", range(20), range(20))
+    assert perfect is not None
+    assert perfect.value == pytest.approx(1)
+    assert 0.9 < perfect.low < perfect.high < 1
+    assert correlation("", [1, 2, 3], [1, 2, 3]) is None
+
+
+def report(step: int, ruler: float, categories: Mapping[str, float]) -> dict[str, Any]:
+    data = report_data(document(run_summary(samples=2, lengths=(4096,), step=step)))
+    data["model"] |= {"name": f"run/step_{step}", "fingerprint": f"f{step}"}
+    data["run"]["started"] = f"2026-01-01T00:00:{step:02}"
+    data["ruler"]["scores"] = {"4096": ruler, "8192": None}
+    data["helmet"] |= {
+        "categories": {name: {"8192": score} for name, score in categories.items()},
+        "average": {"8192": sum(categories.values()) / len(categories)},
+    }
+    return data | {"cases": [data["cases"][0]]}
+
+
+def page_of(folder: Path) -> str:
+    assert main(["history", str(folder)]) == 0
+    return (folder / "history.html").read_text(encoding="utf-8")
+
+
+def test_the_page_shows_what_goes_together(tmp_path: Path) -> None:
+    for step in range(1, 13):
+        zigzag = 10.0 * (step % 3)
+        categories = {name: 50.0 + place for place, name in enumerate(CATEGORIES)}
+        categories |= {"rag": 40 + step + zigzag, "cite": 30 + step + zigzag, "icl": 80.0 - step}
+        written = report(step, 50 + step, categories)
+        # One data set rises as another one falls.
+        written["cases"] = [written["cases"][0] | {"task": name, "score": score, "length": 4096} for name, score in
+                            (("vt", 50.0 + step), ("cwe", 90.0 - step), ("fwe", 70.0))]  # fmt: skip
+        (tmp_path / f"{step}.json").write_text(json.dumps(written))
+    page = page_of(tmp_path)
+    assert "Rank correlation over 12 checkpoints" in page
+    assert '<th scope="row">icl</th><td>-1.00</td><td>-1.00 to' in page
+    for name in ("with HELMET", "with RULER", "between categories", "of changes from step to step"):
+        assert page.count(f'aria-label="Rank correlation {name}') == 1
+    # Five measures vary, and of their changes one pair goes together.
+    assert page.count('class="whisker"') == 10 + 1
+    _, _, moved = page.partition("of changes from step to step</caption>")
+    assert moved.partition("</table>")[0].count('<th scope="row">') == 1
+    assert '<th scope="row">rag, cite</th><td>+1.00</td>' in moved
+    _, _, data_sets = page.partition('id="data-sets"')
+    assert '<th scope="row">vt</th><td>+1.00</td><td>-1.00</td></tr>' in data_sets
+    assert '<th scope="row">fwe</th>' not in data_sets
+
+
+def test_reports_of_parts_of_the_suites_say_what_is_left_out(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        written = report(step, 50 + step, {"rag": 40.0 + step})
+        written["ruler"]["scores"] = {"4096": None}
+        written["helmet"]["average"] = {"8192": None}
+        # Correlations need no steps.
+        written["run"]["step"] = None
+        (tmp_path / f"{step}.json").write_text(json.dumps(written))
+    page = page_of(tmp_path)
+    assert "not all reports have them at a common length: RULER, HELMET, " in page
+    assert "two measures that all reports have" in page
