@@ -18,9 +18,8 @@ Record = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def own_caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Point the caches of hub data sets at empty directories, so that the caches of this machine play no part."""
-    for name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE"):
-        monkeypatch.setenv(name, str(tmp_path_factory.mktemp("cache")))
+    """Point the cache of `datasets` at an empty directory."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture

@@ -89,8 +89,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "fixtures.invariance", "fixtures.memory.estimate", "longctx.measurement", "plugins.runner.start_worker"),
     "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.diagnosis",
         "fixtures.engines.hf", "fixtures.memory.estimate", "longctx.callback", "fixtures.tokenization"),
-    # It reads local copies of hub data sets; `download` is the one that fetches them.
-    "datasets": ("fixtures.corpora.published.hub",),
+    # It reads downloaded tables; `download` is the one that fetches them.
+    "datasets": ("fixtures.corpora.published.layouts",),
     # The exchange reads which proxy stands before a server.
     "urllib": ("fixtures.corpora.download", "fixtures.http.exchange"), "http": (),
     # A failing checkpoint is reported to the address the user names.

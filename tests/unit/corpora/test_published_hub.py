@@ -1,4 +1,4 @@
-"""Copies of hub data sets are read from the data directory and two caches, and never from a network."""
+"""Tables of hub data sets are read from the data directory, and never from a network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.corpora import CorpusError, load_corpora
-from longctx.fixtures.corpora.published.hub import copies, split_files
+from longctx.fixtures.corpora.published.layouts import split_files
 from tests.helpers.paths import REPOSITORY
 
 TREC: dict[str, dict[str, list[Any]]] = {
@@ -31,8 +31,7 @@ STORY: dict[str, list[Any]] = {
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory for the caches and the data directory of one test, and refuse every connection."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    """Return a folder for the cache of `datasets` and the data directory, and refuse every connection."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "arrow"))
 
     def refuse(*_: object) -> None:
@@ -67,9 +66,8 @@ def put_trec(folder: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("place", ["data/CogComp/trec", "hub/datasets--CogComp--trec/snapshots/0123"])
-def test_a_table_becomes_a_classification_set_with_its_class_names(place: str, caches: Path) -> None:
-    put_trec(caches / place)
+def test_a_table_becomes_a_classification_set_with_its_class_names(caches: Path) -> None:
+    put_trec(caches / "data/CogComp/trec")
     labelled: Any = load_corpora(caches / "data").published_set("trec_fine")
     assert [(one.text, labelled.labels[one.label]) for one in labelled.test] == [("How ?", "ENTY:sport")]
     assert len(labelled.train) == 3
@@ -135,30 +133,14 @@ def test_short_cases_and_those_without_a_short_summary_are_left_out_of_the_table
     assert cases[0].document == f"Filed.\n\n{LONG_CASE}"
 
 
-def test_the_cache_of_datasets_is_read(caches: Path) -> None:
-    """The files are those that load_dataset leaves on a machine with a network."""
-    import datasets
-
-    folder = caches / "arrow" / "CogComp___trec" / "default" / "2.0.0" / "abc"
-    for split, columns in TREC.items():
-        rows = datasets.Dataset.from_dict(columns).cast_column("coarse_label", datasets.ClassLabel(names=["A", "B"]))
-        rows.save_to_disk(caches / "saved" / split)
-        folder.mkdir(parents=True, exist_ok=True)
-        (stored,) = (caches / "saved" / split).glob("*.arrow")
-        stored.rename(folder / f"trec-{split}.arrow")
-    labelled: Any = load_corpora(caches / "data").published_set("trec_coarse")
-    assert (len(labelled.train), labelled.labels, labelled.test[0].text) == (3, ("A", "B"), "How ?")
-
-
 @pytest.mark.parametrize(
     ("files", "chosen"),
     [
         (["data/test-00000-of-00002.parquet", "data/test-00001-of-00002.parquet", "data/train-0.parquet"], [0, 1]),
         (["plus/test-0.parquet", "small/test-0.parquet", "plus/train-0.parquet"], [0]),
         (["default/test/0000.parquet", "default/train/0000.parquet"], [0]),
-        (["a/1.0/x/t-test.arrow", "a/2.0/y/t-test.arrow"], [1]),
-        (["t-test.arrow", "test.parquet"], [1]),
-        (["a.incomplete/t-test.arrow", "latest.parquet", "test.json"], []),
+        (["a/1.0/x/t-test.parquet", "a/2.0/y/t-test.parquet"], [1]),
+        (["t-test.arrow", "latest.parquet", "test.json"], []),
     ],
 )
 def test_the_files_of_a_split(files: list[str], chosen: list[int], caches: Path) -> None:
@@ -169,12 +151,6 @@ def test_the_files_of_a_split(files: list[str], chosen: list[int], caches: Path)
     assert [path.relative_to(caches / "set").as_posix() for path in paths] == [files[number] for number in chosen]
 
 
-def test_names_of_copies_ignore_case(caches: Path) -> None:
-    (caches / "data/xinrongzhang2022/InfiniteBench").mkdir(parents=True)
-    (folder,) = copies(caches / "data", ["xinrongzhang2022/infinitebench"])
-    assert folder.name.lower() == "infinitebench"
-
-
 def test_a_damaged_table_is_reported_in_one_line(caches: Path) -> None:
     put_trec(caches / "data/CogComp/trec")
     path = caches / "data/CogComp/trec/default/test/0000.parquet"
@@ -183,8 +159,8 @@ def test_a_damaged_table_is_reported_in_one_line(caches: Path) -> None:
         load_corpora(caches / "data").published_set("trec_coarse")
 
 
-def test_offline_copies_are_enough(caches: Path) -> None:
-    put_trec(caches / "hub/datasets--CogComp--trec/snapshots/0123")
+def test_tables_are_read_without_a_network_and_only_when_they_are_used(caches: Path) -> None:
+    put_trec(caches / "data/CogComp/trec")
     script = "import sys; from longctx.fixtures.corpora import load_corpora; c = load_corpora(sys.argv[1]); "
     script += "assert 'datasets' not in sys.modules; print(len(c.published_set('trec_coarse').train))"
     ended = subprocess.run(
