@@ -1,7 +1,7 @@
 """Hand runs of the suite to a scheduler: the template of --launch, and jobs that are launched again when they are lost.
 
 The template becomes the command of one job, such as `srun --gpus=8 {command}`. It must wait for the job's end. The job
-runs `ci/launched_job.py` on a job file beside the report, so its own command line is short and needs no quoting.
+runs `fixtures/supervisor.py` on a job file beside the report, so its own command line is short and needs no quoting.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import secrets
 import shlex
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +24,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from longctx.ci.suite_process import POLL_SECONDS, Cancelled, Ended, Executor, LocalProcesses, start, stop
+from longctx.ci.suite_process import POLL_SECONDS, Cancelled, Ended, Executor, LocalProcesses, start
 from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.supervisor import job_command
 
-LAUNCHED_JOB = Path(__file__).with_name("launched_job.py")
 FIELD = re.compile(r"\{(\w+)\}")
 FIELDS = ("command", "name")
 # Stands for the words of the command; no argument of a process can contain it.
@@ -149,12 +148,12 @@ class _Job:
         """
         job = {"id": self.id, "directory": os.getcwd(), "log": str(log), "command": list(command)}
         write_file(self.file, json.dumps(job).encode())
-        run_file = [sys.executable, "-P", str(LAUNCHED_JOB), str(self.file), self.id]
+        run_file = job_command(str(self.file), self.id)
         with _launch_log(log).open("ab") as output:
             # A name that every scheduler accepts: lower-case letters, digits and hyphens, at most 63.
             name = re.sub(r"[^a-z0-9]+", "-", self.subject.lower())[:NAME_CHARACTERS].strip("-")
             words = self.jobs.template.fill(run_file, f"longctx-{name}-{self.id}")
-            launcher = start(words, output.fileno(), environment)
+            launcher = start(words, output.fileno(), environment, first_signal=signal.SIGTERM)
             try:
                 shown = ""
                 while launcher.poll() is None:
@@ -169,14 +168,14 @@ class _Job:
             except BaseException:
                 # The job sees that its file is gone, also where the scheduler does not pass on the signal.
                 self.remove()
-                stop(launcher, first=signal.SIGTERM)
+                launcher.stop()
                 raise
         # Wait for the end of the job to become visible.
         deadline = time.monotonic() + VISIBLE_SECONDS
         while (state := self._read_state()).get("state") in (None, "running") and time.monotonic() < deadline:
             if self.jobs.cancelled.wait(POLL_SECONDS):
                 raise Cancelled
-        return state, launcher.returncode, bool(shown)
+        return state, launcher.wait(), bool(shown)
 
     def remove(self) -> None:
         """Delete the job file, so that no job with its id begins or goes on."""

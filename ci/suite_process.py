@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +15,9 @@ from typing import Protocol
 
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records.report import JsonReport, parse_report
+from longctx.fixtures.supervisor import Supervised
 from longctx.plugins.config.invocation import pytest_command
 
-PR_SET_PDEATHSIG = 1  # option of Linux' prctl
-STOP_SECONDS = 60
 POLL_SECONDS = 0.2
 REPLACED = "{path} or its baseline was replaced before it was measured; give each checkpoint a directory of its own"
 # The end of the names of reports that runs are writing.
@@ -129,34 +126,24 @@ def _read_run(ended: Ended, partial: Path, *, report: Path, log: Path, fingerpri
     return SuiteRun(exit_code=exit_code, report=None, reason=reason)
 
 
-def start(command: Sequence[str], output: int, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a command in a process group of its own that ends if this process is killed.
+def start(
+    command: Sequence[str],
+    output: int,
+    environment: Mapping[str, str] | None = None,
+    *,
+    first_signal: int = signal.SIGINT,
+) -> Supervised:
+    """Start a command that ends with this process; its samples so far are in the journal.
 
     `output` is the file descriptor for its output. Variables of a pytest around this process are not inherited.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    parent = os.getpid()
-    # Loaded here: between fork and exec, another thread could hold the lock of the dynamic linker.
-    libc = ctypes.CDLL(None)
-
-    def die_with_parent() -> None:
-        if sys.platform == "linux":
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                os._exit(1)
-
-    return subprocess.Popen(
-        command,
-        env=inherited | dict(environment or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=die_with_parent,  # nothing in it takes a lock
+    return Supervised(
+        command, output=output, environment=inherited | dict(environment or {}), first_signal=first_signal
     )
 
 
-def wait(process: subprocess.Popen[bytes], cancelled: threading.Event, *, first: int = signal.SIGINT) -> int:
+def wait(process: Supervised, cancelled: threading.Event) -> int:
     """Return the exit code of a process when it ends; raise Cancelled, after stopping it, if `cancelled` is set.
 
     Whatever else ends the wait stops the process too.
@@ -167,22 +154,8 @@ def wait(process: subprocess.Popen[bytes], cancelled: threading.Event, *, first:
                 return process.wait(POLL_SECONDS)
         raise Cancelled
     except BaseException:
-        stop(process, first=first)
+        process.stop()
         raise
-
-
-def stop(process: subprocess.Popen[bytes], *, first: int = signal.SIGINT) -> None:
-    """Send the process group the signal `first`, by default that of Ctrl-C, and kill it if it lives after a minute.
-
-    The samples that it finished are in the journal.
-    """
-    for signal_number in (first, signal.SIGKILL):
-        if process.poll() is None:
-            try:
-                os.killpg(process.pid, signal_number)
-                process.wait(STOP_SECONDS)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
 
 
 def read_report(path: Path) -> JsonReport | None:

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.ci import launch
-from longctx.ci.launch import LAUNCHED_JOB, _LaunchedJobs, _read_template
+from longctx.ci.launch import _LaunchedJobs, _read_template
 from longctx.ci.suite_process import Cancelled, Ended
+from longctx.fixtures.supervisor import job_command
 
 WORDS = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1), min_size=1, max_size=4)
 
@@ -126,9 +127,19 @@ def test_a_command_that_does_not_wait_is_named_and_its_job_does_nothing(tmp_path
 def test_cancelling_ends_the_job_even_if_the_scheduler_passes_no_signal_on(tmp_path: Path) -> None:
     """Detach the job, as a batch system does: it must see by itself that its file is gone."""
     template = scheduler(tmp_path, 'setsid "$@" & sleep 60')
-    cancelled, ended = threading.Event(), tmp_path / "ended"
-    jobs = _LaunchedJobs(template=_read_template(template), show=lambda _: cancelled.set(), cancelled=cancelled)
-    program = f"import time, pathlib\ntry: time.sleep(60)\nfinally: pathlib.Path({str(ended)!r}).touch()"
+    cancelled, begun, ended = threading.Event(), tmp_path / "begun", tmp_path / "ended"
+
+    def cancel(_: str) -> None:
+        deadline = time.monotonic() + 60
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        cancelled.set()
+
+    jobs = _LaunchedJobs(template=_read_template(template), show=cancel, cancelled=cancelled)
+    program = (
+        f"import time, pathlib\ntry: pathlib.Path({str(begun)!r}).touch(); time.sleep(60)\n"
+        f"finally: pathlib.Path({str(ended)!r}).touch()"
+    )
     with pytest.raises(Cancelled):
         jobs.execute(
             [sys.executable, "-S", "-c", program],
@@ -145,8 +156,7 @@ def test_a_job_of_an_earlier_launch_does_nothing(tmp_path: Path) -> None:
     job = {"id": "new", "directory": str(tmp_path), "log": str(tmp_path / "log"), "command": ["touch", str(made)]}
     job_file.write_text(json.dumps(job))
     old, new = (
-        subprocess.run([sys.executable, "-S", LAUNCHED_JOB, job_file, name], stderr=subprocess.PIPE, check=False)
-        for name in ("old", "new")
+        subprocess.run(job_command(str(job_file), name), stderr=subprocess.PIPE, check=False) for name in ("old", "new")
     )
     assert old.returncode == 75
     assert b"the job was cancelled" in old.stderr
