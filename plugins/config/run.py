@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longctx.fixtures.engines.openai.canaries import Canary
-from longctx.fixtures.engines.openai.endpoint import Endpoint
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
@@ -46,9 +45,6 @@ class Run(RunFacts):
     endpoint: Endpoint | None = None
     """The server that runs the model; None if the workers load the checkpoint, or if no model is run."""
 
-    canaries: tuple[Canary, ...] = ()
-    """Short prompts with the answers that the server gave before the run; empty for other engines."""
-
     def engine_settings(self, role: ModelRole) -> dict[str, Any]:
         """Return the keyword arguments for the engine of the model or the baseline.
 
@@ -57,13 +53,13 @@ class Run(RunFacts):
         options = self.options
         common = {"batch_size": options.batch_size, "thinking_tokens": options.thinking_budget}
         if self.endpoint is not None and role == "model":
-            served = {
-                "endpoint": self.endpoint,
-                "timeout_seconds": options.request_timeout,
-                "deadline": self.deadline,
-                "canaries": self.canaries,
-            }
-            return {"engine": "openai"} | served | common
+            served = ServerSettings(
+                endpoint=self.endpoint,
+                timeout_seconds=options.request_timeout,
+                deadline=self.deadline,
+                **common,
+            )
+            return {"engine": "openai", "settings": served}
         names = ("device", "dtype", "attention", "prefill_chunk")
         local = {name: getattr(options, name) for name in names} | {"gpus": options.gpus_per_worker}
         return {"engine": "hf"} | local | common

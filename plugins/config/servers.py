@@ -15,8 +15,9 @@ from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.generation_config import decoding_settings
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.canaries import ANSWER_TOKENS, TEXTS, first_answers
-from longctx.fixtures.engines.openai.endpoint import LONG, Endpoint, StartedServer, connect, is_ready, probe_endpoint
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, StartedServer, connect
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
+from longctx.fixtures.engines.openai.probe import LONG, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
@@ -41,10 +42,10 @@ def is_served(options: Options | Namespace) -> bool:
 def check_server(arguments: Namespace) -> None:
     """Raise EngineError for server options without a server, a server without an address, or options of `hf`."""
     url, baseline = arguments.base_url, arguments.baseline
-    given = {option: getattr(arguments, option.attribute) for option in SUITE_OPTIONS if option.engine}
-    changed = {option: value for option, value in given.items() if str(value) != str(option.default)}
+    given = [(option, getattr(arguments, option.attribute)) for option in SUITE_OPTIONS if option.engine]
+    changed = [(option, value) for option, value in given if str(value) != str(option.default)]
     if not is_served(arguments):
-        for option, value in changed.items():
+        for option, value in changed:
             if option.engine == "openai" and option.choices:
                 raise EngineError(f"{option.flag}: {value!r} is for a server; give --base-url or --serve")
             if option.engine == "openai":
@@ -54,7 +55,7 @@ def check_server(arguments: Namespace) -> None:
         raise EngineError("--engine: openai needs a server; give its --base-url, or a --serve command that starts one")
     # The `hf` engine does run a baseline checkpoint, unless the baseline is a report.
     if not baseline or baseline.endswith(".json"):
-        for option, value in changed.items():
+        for option, value in changed:
             if option.engine == "hf":
                 raise EngineError(f"{option.flag}: {value} is for --engine hf; leave it out: the server decides")
     if url is not None and (not is_base_url(url) or contains_key(url)):
@@ -214,16 +215,14 @@ def with_canaries(run: Run, formatter: PromptFormatter) -> Run:
     engine = load_server_engine(
         run.checkpoint,
         tokenizer=tokenizer,
-        endpoint=endpoint,
-        timeout_seconds=run.options.request_timeout,
-        deadline=run.deadline,
+        settings=ServerSettings(endpoint=endpoint, timeout_seconds=run.options.request_timeout, deadline=run.deadline),
     )
     prompts = [formatter.prompt(text, "", generation_tokens=ANSWER_TOKENS, separator="") for text in TEXTS]
     try:
         canaries, notes = first_answers(engine.ask_canary, prompts, endpoint.url)
     finally:
         engine.close()
-    return replace(run, canaries=canaries, endpoint=replace(endpoint, notes=(*endpoint.notes, *notes)))
+    return replace(run, endpoint=replace(endpoint, canaries=canaries, notes=(*endpoint.notes, *notes)))
 
 
 def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:

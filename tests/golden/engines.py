@@ -16,7 +16,7 @@ import msgspec
 from longctx.fixtures import versions
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import execution_settings
-from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
 from longctx.fixtures.records import Generation, Prompt
 from longctx.fixtures.tokenization.load import load_tokenizer
 from tests.golden.output import Output
@@ -154,7 +154,7 @@ def _openai_values() -> Iterator[tuple[str, Any]]:
     with mock.patch.dict(os.environ, NO_PROXY="127.0.0.1"), ChatServer().serving() as server:
         plain = Endpoint(
             url=server.url, model="m", api="completions", prompts="text", prefix="continued",
-            counting=_TokenCounting(ratio=1.0, overhead=0.0, exact=True),
+            counting=TokenCounting(ratio=1.0, overhead=0.0, exact=True),
         )  # fmt: skip
         endpoints = {
             "completions": plain,
@@ -177,10 +177,7 @@ def _openai_values() -> Iterator[tuple[str, Any]]:
                 execution_settings(
                     NO_CHECKPOINT,
                     engine="openai",
-                    endpoint=endpoint,
-                    batch_size=0,
-                    thinking_tokens=14,
-                    timeout_seconds=1.0,
+                    settings=ServerSettings(endpoint=endpoint, thinking_tokens=14),
                 ),
             )
 
@@ -194,7 +191,9 @@ class Client:
         self.server = server
         self.endpoint = endpoint
         self.engine = load_server_engine(
-            NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint, thinking_tokens=thinking_tokens
+            NO_CHECKPOINT,
+            tokenizer=Letters(),
+            settings=ServerSettings(endpoint=endpoint, thinking_tokens=thinking_tokens),
         )
 
     def generations(self, prompts: Mapping[str, Prompt], replies: Mapping[str, Response]) -> dict[str, Generation]:

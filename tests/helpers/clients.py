@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
 from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
 from longctx.fixtures.http.retry import RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
-EXACT = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+EXACT = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
 CHECKPOINT: Any = None
 
 
@@ -53,13 +53,12 @@ def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
 
 
 def engine_of(server: ChatServer, *, retry_policy: float = 5.0, **settings: Any) -> OpenAIEngine:
-    endpoint = settings.pop("endpoint", None) or endpoint_of(server)
+    known: dict[str, Any] = {"endpoint": endpoint_of(server), "timeout_seconds": 20.0, "batch_size": 4}
     return load_server_engine(
         CHECKPOINT,
         tokenizer=Words(),
-        endpoint=endpoint,
+        settings=ServerSettings(**known | settings),
         retry_policy=RetryPolicy(seconds=retry_policy, first_wait_seconds=0.02),
-        **{"timeout_seconds": 20.0, "batch_size": 4, **settings},
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longctx.fixtures.engines.openai.endpoint import is_ready
+from longctx.fixtures.engines.openai.probe import is_ready
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.recipes import (

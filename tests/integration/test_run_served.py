@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import ENGINES, Engine
-from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
@@ -251,12 +251,14 @@ def test_a_lost_server_is_one_error_line_per_case_and_the_next_run_computes_the_
 
 
 def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
-    counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     endpoint = Endpoint(
         url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=counting
     )
     return ENGINES["openai"](
-        read_checkpoint(str(model)), tokenizer=load_tokenizer(str(model)), endpoint=endpoint, batch_size=at_once
+        read_checkpoint(str(model)),
+        tokenizer=load_tokenizer(str(model)),
+        settings=ServerSettings(endpoint=endpoint, batch_size=at_once),
     )
 
 

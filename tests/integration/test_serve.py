@@ -20,7 +20,8 @@ from longctx.fixtures.calibration.recipe import SOLVED
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines import ENGINES, Engine
-from longctx.fixtures.engines.openai.endpoint import Endpoint, connect, is_ready, probe_endpoint
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
+from longctx.fixtures.engines.openai.probe import is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.http.retry import RETRY_SECONDS
 from longctx.fixtures.tasks import TASKS
@@ -102,7 +103,9 @@ def test_a_server_gives_every_sample_the_score_of_the_hf_engine(url: str, model:
     ]
     checkpoint = read_checkpoint(str(model))
     hf: Engine = ENGINES["hf"](checkpoint, tokenizer=tokenizer, device="cpu", dtype="float32")
-    served: Engine = ENGINES["openai"](checkpoint, tokenizer=tokenizer, endpoint=endpoint_of(url, model), batch_size=2)
+    served: Engine = ENGINES["openai"](
+        checkpoint, tokenizer=tokenizer, settings=ServerSettings(endpoint=endpoint_of(url, model), batch_size=2)
+    )
     prompts = [sample.prompt for sample in samples]
     hf_generations, served_generations = list(hf.generate(prompts)), list(served.generate(prompts))
     scored = [

@@ -23,7 +23,7 @@ PLACES = (*LINKED, "longctx")
 # named here. The longest name that fits a module is its room.
 COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.versions", "fixtures.cli",
     "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files", "fixtures.shown_text",
-    "fixtures.outside_files", "fixtures.installation", "fixtures.words")  # fmt: skip
+    "fixtures.outside_files", "fixtures.installation", "fixtures.supervisor", "fixtures.words")  # fmt: skip
 # Mathematics, thresholds and verdicts, in this order.
 DECISIONS = ("plugins.evidence", "plugins.thresholds", "plugins.verdicts")
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -91,13 +91,13 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "fixtures.engines.hf", "fixtures.memory.estimate", "longctx.callback", "fixtures.tokenization"),
     # It reads downloaded tables; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.layouts",),
-    # The exchange reads which proxy stands before a server.
-    "urllib": ("fixtures.corpora.download", "fixtures.http.exchange"), "http": (),
+    # A server may repeat a key as it stands in an address.
+    "urllib": ("fixtures.corpora.download", "fixtures.http.keys"), "http": (),
     # A failing checkpoint is reported to the address the user names.
     "huggingface_hub": ("fixtures.conversion.prepare", "fixtures.corpora.download"),
     "pooch": ("fixtures.corpora.download",),
-    "httpx2": ("fixtures.corpora.download", "fixtures.http.exchange", "ci.watch.webhook"),
-    "httpcore2": ("fixtures.http.client", "fixtures.http.exchange"),
+    "httpx2": ("fixtures.corpora.download", "fixtures.http", "ci.watch.webhook"),
+    "httpcore2": (),
     "openai": ("fixtures.http.client",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),

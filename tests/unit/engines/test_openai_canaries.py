@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.answer_steps import AnswerStep
 from longctx.fixtures.engines.openai.canaries import TEXTS, Canary, CanaryAnswer, CanaryCheck, first_answers
-from longctx.fixtures.engines.openai.log_probabilities import AnswerStep
 from longctx.fixtures.records import Prompt
-from tests.helpers.clients import asking, echo, engine_of
+from tests.helpers.clients import asking, echo, endpoint_of, engine_of
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
 PROMPTS = asking(*TEXTS)
@@ -42,7 +42,7 @@ def check_of(before: CanaryAnswer, now: Callable[[Prompt], CanaryAnswer | None])
 def test_answers_are_not_used_once_another_model_answers(server: ChatServer) -> None:
     canaries, notes = first_answers(engine_of(server).ask_canary, PROMPTS, server.url)
     assert (len(canaries), notes) == (2, ())
-    engine = engine_of(server, canaries=canaries)
+    engine = engine_of(server, endpoint=endpoint_of(server, canaries=canaries))
     assert [answer.text for answer in engine.generate(asking("one two"))] == [" two"]
     server.answer = lambda request: text_completion(" other", read=len(str(request.prompt).split()))
     for _ in range(2):
@@ -53,7 +53,7 @@ def test_answers_are_not_used_once_another_model_answers(server: ChatServer) -> 
 
 def test_answers_are_confirmed_together_while_that_costs_less_than_a_hundredth(server: ChatServer) -> None:
     canaries, _ = first_answers(engine_of(server).ask_canary, PROMPTS, server.url)
-    engine = engine_of(server, canaries=canaries, batch_size=1)
+    engine = engine_of(server, endpoint=endpoint_of(server, canaries=canaries), batch_size=1)
     before = len(server.requests)
     texts = [f"text {number} " + "word " * 900 for number in range(4)]
     assert len(list(engine.generate(asking(*texts)))) == 4

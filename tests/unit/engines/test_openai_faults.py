@@ -9,15 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-import httpcore2
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai import engine
+from longctx.fixtures.engines.openai import engine, requests
 from longctx.fixtures.engines.openai.engine import MAX_TIMEOUTS
-from longctx.fixtures.http import retry
-from longctx.fixtures.http.client import RequestFailure
-from longctx.fixtures.http.exchange import _TimeLimit, exchange
+from longctx.fixtures.http.client import Connection, RequestFailure
 from longctx.fixtures.http.retry import RETRY_SECONDS, Retries, RetryPolicy
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
@@ -139,9 +136,9 @@ def test_a_name_that_is_looked_up_for_ever_is_a_time_out(monkeypatch: pytest.Mon
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    limit = _TimeLimit(ends=time.monotonic() + 0.2, closed=threading.Event())
-    with pytest.raises(httpcore2.ConnectTimeout, match="no address or no connection in time"):
-        exchange("GET", "http://server.example/v1/models", {}, b"", limit)
+    failure = Connection("http://server.example/v1", None, timeout_seconds=0.2).models()
+    assert isinstance(failure, RequestFailure)
+    assert failure.kind == "time-out"
     assert not ended.is_set()
     may_end.set()
 
@@ -179,7 +176,7 @@ def test_a_busy_server_is_waited_for_once(server: ChatServer, failing: Response)
 def test_a_server_that_comes_back_is_used_again(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, first: str, api: str
 ) -> None:
-    monkeypatch.setattr(retry, "CHECK_INTERVAL_SECONDS", 0.3)
+    monkeypatch.setattr(requests, "CHECK_INTERVAL_SECONDS", 0.3)
     server.answer = lambda _: Response(status=503)
     engine = engine_of(server, retry_policy=0.2, endpoint=endpoint_of(server, api=api))
     prompt = asking("one two", turns=("one two", ""))
@@ -348,14 +345,3 @@ def test_tokens_that_a_text_lacks_are_counted(server: ChatServer, text: str, wri
     server.answer = lambda _: text_completion(text, read=2, written=written)
     (generation,) = engine_of(server).generate(asking("one two"))
     assert generation.missing_tokens == missing
-
-
-@pytest.mark.parametrize(("timed", "is_cut"), [(40, False), (30, True)])
-def test_a_prompt_whose_times_are_those_of_fewer_tokens_was_cut(server: ChatServer, timed: int, is_cut: bool) -> None:
-    """llama.cpp says how many tokens it computed and how many it had in its cache."""
-    text = " ".join(map(str, range(40)))
-    server.answer = lambda _: text_completion(" x", read=40, timings={"prompt_n": timed - 10, "cache_n": 10})
-    if is_cut:
-        assert "counts 40 tokens of a prompt, but its times are those of 30" in refused(engine_of(server), text)
-    else:
-        assert answers(engine_of(server), text) == [" x"]

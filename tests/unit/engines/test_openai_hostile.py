@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting, connect, probe_endpoint
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting, connect
 from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.engines.openai.probe import probe_endpoint
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
 from longctx.fixtures.records import Prompt
 from tests.fuzz.hostile_server import Behaviour, HostileServer
@@ -57,14 +58,17 @@ def probed(url: str, timeout_seconds: float) -> Endpoint:
 
 def answered(url: str, stage: str, timeout_seconds: float) -> Any:
     """Return the generation for a prompt, or the message of the error in its place."""
-    counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     plain: dict[str, Any] = {"url": url, "model": "m", "api": "completions", "prompts": "text", "prefix": "continued"}
     try:
         endpoint = (
             Endpoint(**plain, counting=counting, answers_as="m") if stage == "answer" else probed(url, timeout_seconds)
         )
         engine = load_server_engine(
-            CHECKPOINT, tokenizer=Words(), endpoint=endpoint, timeout_seconds=timeout_seconds, retry_policy=RETRIES
+            CHECKPOINT,
+            tokenizer=Words(),
+            retry_policy=RETRIES,
+            settings=ServerSettings(endpoint=endpoint, timeout_seconds=timeout_seconds),
         )
         ids = tuple(words(PROMPT))
         prompt = Prompt(text=PROMPT, token_ids=ids, length_tokens=len(ids), generation_tokens=8)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.endpoint import Endpoint, connect, probe_endpoint
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.engines.openai.probe import probe_endpoint
 from longctx.fixtures.http.retry import RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
@@ -121,7 +122,7 @@ def test_requests_use_the_servers_name_for_the_model(
 
 def test_a_server_without_the_model_is_refused(server: ChatServer) -> None:
     server.models = in_json({"data": [{"id": "step_8", "root": "/ckpt/step_8"}]})
-    assert "has step_8, but no '/ckpt/step_9'; give the server's name" in refused(server)
+    assert "has step_8, but no '/ckpt/step_9'; name the model in the address" in refused(server)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_a_chat_server_that_can_continue_an_answer_gets_its_prefix(server: ChatS
     endpoint = probed(server, api="chat")
     assert (endpoint.prefix, endpoint.counting.exact, endpoint.counting.overhead) == ("continued", True, 7.0)
     server.requests.clear()
-    engine = load_server_engine(None, tokenizer=Letters(), endpoint=endpoint)  # type: ignore[arg-type]  # the checkpoint is not read
+    engine = load_server_engine(None, tokenizer=Letters(), settings=ServerSettings(endpoint=endpoint))  # type: ignore[arg-type]  # the checkpoint is not read
     turns = ("Where?", "It is")
     prompt = Prompt(text="", token_ids=tuple(characters("".join(turns))), length_tokens=1, generation_tokens=4)
     (generation,) = engine.generate([with_turns(prompt, turns)])

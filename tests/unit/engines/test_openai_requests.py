@@ -16,7 +16,7 @@ import pytest
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.engines import execution_settings
-from longctx.fixtures.engines.openai.endpoint import _TokenCounting
+from longctx.fixtures.engines.openai.endpoint import ServerSettings, TokenCounting
 from longctx.fixtures.engines.openai.requests import RequestQueue
 from longctx.fixtures.records import Conversation, Generation, Prompt
 from tests.helpers.clients import CHECKPOINT, answers, asking, echo, endpoint_of, engine_of, refused
@@ -217,7 +217,7 @@ def test_a_process_ends_without_waiting_for_pending_requests(server: ChatServer)
 
 
 def test_approximate_counting_detects_a_prompt_cut_in_half(server: ChatServer) -> None:
-    approximate = _TokenCounting(ratio=0.8, overhead=4.0, exact=False)
+    approximate = TokenCounting(ratio=0.8, overhead=4.0, exact=False)
     words = " ".join(f"w{number}" for number in range(100))
     engine = engine_of(server, endpoint=endpoint_of(server, counting=approximate))
     server.answer = lambda _: text_completion(" ok", read=78)
@@ -228,9 +228,10 @@ def test_approximate_counting_detects_a_prompt_cut_in_half(server: ChatServer) -
 
 def test_execution_settings_depend_on_what_a_server_serves_and_not_on_its_address(server: ChatServer) -> None:
     def settings_of(**changes: Any) -> dict[str, str]:
-        settings: dict[str, Any] = {"batch_size": 0, "thinking_tokens": 0, "timeout_seconds": 1.0}
         checkpoint: Checkpoint = CHECKPOINT
-        return execution_settings(checkpoint, engine="openai", endpoint=endpoint_of(server, **changes), **settings)
+        return execution_settings(
+            checkpoint, engine="openai", settings=ServerSettings(endpoint=endpoint_of(server, **changes))
+        )
 
     assert settings_of() == settings_of(url="http://other.example/v1")
     assert len({str(settings_of(**change)) for change in CHANGES}) == len(CHANGES)

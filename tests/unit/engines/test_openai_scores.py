@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting, connect
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.http.retry import TimeBudget
@@ -46,7 +46,7 @@ def reply_of(kind: str, request: Request) -> Response:
 
 def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
     fields: dict[str, Any] = {"api": "completions", "prompts": "ids", "prefix": "continued"}
-    counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     return Endpoint(url=server.url, model="m", counting=counting, **fields | changes)
 
 
@@ -56,7 +56,9 @@ def engine_of(server: ChatServer, kind: str) -> OpenAIEngine:
     connection = connect(server.url, timeout_seconds=60)
     method = require_log_probabilities(connection, endpoint, [1, 2, 3], TimeBudget())
     return load_server_engine(
-        NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint_of(server, log_probabilities=method)
+        NO_CHECKPOINT,
+        tokenizer=Letters(),
+        settings=ServerSettings(endpoint=endpoint_of(server, log_probabilities=method)),
     )
 
 
@@ -88,7 +90,7 @@ def test_an_endpoint_that_cannot_take_a_given_answer_is_refused(
 def test_a_reply_that_lacks_a_token_is_an_error(server: ChatServer) -> None:
     engine = engine_of(server, "vllm")
     server.answer = lambda request: text_completion("x", read=len(request.prompt))
-    with pytest.raises(EngineError, match="holds no prompt_logprobs of every token"):
+    with pytest.raises(EngineError, match="a reply holds no log-probabilities"):
         list(engine.score([PROMPT], [(7, 8)]))
     server.answer = lambda request: text_completion("x", read=2)
     with pytest.raises(EngineError, match="counts 2 prompt tokens of 5"):

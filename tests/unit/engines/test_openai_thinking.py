@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.engines.hf.decode import StopTracker
-from longctx.fixtures.engines.openai.endpoint import Endpoint, _TokenCounting
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
 from longctx.fixtures.engines.openai.engine import load_server_engine
 from longctx.fixtures.engines.thinking import THINK, strip_opening
 from longctx.fixtures.records import Generation, Prompt
@@ -44,7 +44,7 @@ def by_server(
     budget: int = BUDGET,
     tokenizer: Letters | None = None,
 ) -> Generation:
-    counting = _TokenCounting(ratio=1.0, overhead=0.0, exact=True)
+    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     endpoint = Endpoint(
         url=server.url,
         model="m",
@@ -53,7 +53,8 @@ def by_server(
         prefix="instruction",
         counting=counting,
     )
-    engine = load_server_engine(None, tokenizer=tokenizer or Letters(), endpoint=endpoint, thinking_tokens=budget)  # type: ignore[arg-type]  # the checkpoint is not read
+    settings = ServerSettings(endpoint=endpoint, thinking_tokens=budget)
+    engine = load_server_engine(None, tokenizer=tokenizer or Letters(), settings=settings)  # type: ignore[arg-type]  # the checkpoint is not read
     server.answer = lambda _: response
     (generation,) = engine.generate([prompt])
     return generation

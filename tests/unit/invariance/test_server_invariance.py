@@ -13,6 +13,7 @@ from torch import Tensor
 
 from benchmarks.faults.engine_faults import ENGINE_FAULTS
 from longctx.fixtures.engines.hf.engine import HfEngine
+from longctx.fixtures.engines.openai.endpoint import ServerSettings
 from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
 from longctx.fixtures.invariance.server_check import ServerQuestion, check_server_engine
 from longctx.fixtures.records import Prompt
@@ -82,7 +83,9 @@ def verdicts(server: ChatServer, **settings: Any) -> dict[str, str]:
 
 
 def served(server: ChatServer, **settings: Any) -> OpenAIEngine:
-    return load_server_engine(NO_CHECKPOINT, tokenizer=Letters(), endpoint=endpoint_of(server), **settings)
+    return load_server_engine(
+        NO_CHECKPOINT, tokenizer=Letters(), settings=ServerSettings(endpoint=endpoint_of(server), **settings)
+    )
 
 
 SOUND = {"warm": "pass", "order": "pass", "batch": "pass"}
