@@ -34,7 +34,7 @@ from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.plugins.config.options import SUITE_OPTIONS
-from longctx.plugins.report.sections.server import notes_of
+from longctx.plugins.report.sections.engine import notes_of
 
 SAMPLES = 32
 MOST_SHOWN = 3

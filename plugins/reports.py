@@ -25,13 +25,11 @@ from longctx.plugins.config.option import PATHS, Option
 from longctx.plugins.config.options import REPORT_OPTIONS
 from longctx.plugins.options import usage_error
 from longctx.plugins.report.document import document
-from longctx.plugins.report.formats import COLUMNS
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.sample_files import inspect_logs, sample_lines
 from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
-from longctx.plugins.report.sections.invariance import invariance_lines
-from longctx.plugins.report.summary import RunSummary, details
-from longctx.plugins.report.terminal import inspection_lines, terminal_summary
+from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.terminal import COLUMNS, inspection_lines, invariance_lines, terminal_summary
 from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
 
 START = pytest.StashKey[tuple[str, float]]()
@@ -214,7 +212,7 @@ def _write_report(option: str, target: Path | str, summary: RunSummary, document
             write(Path(target), markdown(document, holds=holds))
         case "report_html":
             # Importing its templates takes time that other runs need not spend.
-            from longctx.plugins.report.html.page import page
+            from longctx.plugins.report.html.page import details, page
 
             write(Path(target), page(document, details(summary)))
         case "samples_jsonl":

@@ -18,7 +18,7 @@ from longctx.fixtures.diagnosis.static import StaticComparison
 from longctx.fixtures.diagnosis.tensors import TensorChange
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.html.page import render
-from longctx.plugins.report.html.tables import Cell, Row, Table
+from longctx.plugins.report.tables import Cell, Row, Table
 
 SCHEMA = "longctx-diagnosis/1"
 MOST_TENSORS = 30

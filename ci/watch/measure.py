@@ -26,7 +26,7 @@ from longctx.ci.watch.history import Verdict
 from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
-from longctx.plugins.report.sections.invariance import failed_properties
+from longctx.plugins.report.sections.engine import failed_properties
 
 OPEN = ("inconclusive", "lost here")
 LAST_GOOD = "last-good"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from statistics import median
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -28,16 +29,13 @@ from longctx.fixtures.records.report import (
 )
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.formats import DEPTH_BINS
-from longctx.plugins.report.made_of import quantization, source_of
 from longctx.plugins.report.sections.comparison import regression
 from longctx.plugins.report.sections.cost import tokens_of
-from longctx.plugins.report.sections.frontier import frontier
-from longctx.plugins.report.sections.helmet import helmet
+from longctx.plugins.report.sections.engine import server_notes
 from longctx.plugins.report.sections.likelihood import likelihood
-from longctx.plugins.report.sections.question_sets import CUT_PART, QUESTIONS_TEST, question_sets
 from longctx.plugins.report.sections.ruler import ruler_summary
-from longctx.plugins.report.sections.server import server_notes
-from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.sections.suites import CUT_PART, QUESTIONS_TEST, frontier, helmet, question_sets
+from longctx.plugins.report.summary import RunSummary, source_of
 from longctx.plugins.verdicts.diagnoses import case_blocks
 from longctx.plugins.verdicts.evaluate import blocks
 from longctx.plugins.verdicts.evaluation import Evaluation
@@ -99,6 +97,18 @@ def _model(summary: RunSummary) -> ReportModel:
         quantization=quantization(checkpoint.config),
         thought=(facts.thought or None) if facts else None,
     )
+
+
+def quantization(config: Mapping[str, Any]) -> str | None:
+    """Return the quantization that a config declares, such as "gptq, 4 bits"; None if it declares none."""
+    text = config.get("text_config")
+    places = [config, text] if isinstance(text, dict) else [config]
+    declared = next((place["quantization_config"] for place in places if place.get("quantization_config")), None)
+    if not isinstance(declared, dict):
+        return None
+    bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)
+    method = str(declared.get("quant_method", "of an unnamed kind"))
+    return method if bits is None else f"{method}, {bits} bits"
 
 
 def _run(summary: RunSummary) -> ReportRun:

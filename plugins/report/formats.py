@@ -1,39 +1,19 @@
-"""The forms in which reports show numbers, lengths and intervals, lines of the terminal, and text in Markdown."""
+"""The forms in which reports show numbers, lengths and intervals."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.shown_text import one_line, visible_line
+from longctx.fixtures.records.report import JsonReport
 
-Markup = dict[str, bool]
-Line = tuple[str, Markup]
-"""A line's text and its markup, as pytest's terminal takes it."""
-COLUMNS = 100
-"""The most columns of a line; a narrower terminal gets shorter ones."""
-INDENT = 11
-# Characters that have a meaning within a line of GitHub's Markdown, in addresses and mentions, too. A backslash
-# takes the meaning away.
-SPECIAL_CHARACTERS = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 FEW_SAMPLES = 10
 DEPTH_BINS = 10
 
 
-def wrapped(line: Line, columns: int) -> list[Line]:
-    text, markup = line
-    if len(text) <= columns:
-        return [line]
-    # A continued line is indented like its text.
-    indent = max(INDENT, len(text) - len(text.lstrip()))
-    return [(part, markup) for part in textwrap.wrap(text, columns, subsequent_indent=" " * indent)]
-
-
-def named_line(name: str, text: str, **markup: bool) -> Line:
-    # A line break within a text could otherwise pass for a line of the summary.
-    return visible_line(f"{name:<{INDENT}}{text}"), markup
+def tested_lengths(document: JsonReport) -> list[int]:
+    """Return the tested lengths in ascending order."""
+    return sorted({case.length for case in document.cases})
 
 
 def short_length(length: int | None) -> str:
@@ -59,20 +39,17 @@ def shown_range(interval: Sequence[float], signed: bool = False) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def markdown_text(text: str, most: int) -> str:
-    """Return text on one line in a form that has no meaning as Markdown or HTML, first cut to `most` characters."""
-    shown = one_line(text, most).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return SPECIAL_CHARACTERS.sub(r"\\\1", shown)
+def counted(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; empty without rows."""
-    if not rows:
-        return ""
-    lines = [f"| {' | '.join(head)} |", f"{'| --- ' * len(head)}|", *(f"| {' | '.join(row)} |" for row in rows)]
-    return "\n".join(lines)
+def plural(count: int, one: str, many: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {one if count == 1 else many}"
 
 
-def cut_start(text: str, width: int) -> str:
-    """Return the text, cut at its start if it is longer than the width."""
-    return text if len(text) <= width else f"...{text[3 - width :]}"
+def shares_text(kinds: Iterable[tuple[str, int]]) -> str:
+    """Return counts by kind, such as "3 wrong, 1 empty"."""
+    return ", ".join(f"{count} {kind}" for kind, count in kinds)

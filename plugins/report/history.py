@@ -27,7 +27,7 @@ from longctx.plugins.report.charts.lines import (
 from longctx.plugins.report.correlations import ByLength, Correlations, common_means, correlations
 from longctx.plugins.report.formats import short_length
 from longctx.plugins.report.html.page import render
-from longctx.plugins.report.sections.frontier import frontier_means
+from longctx.plugins.report.sections.suites import frontier_means
 from longctx.plugins.verdicts.evaluate import shown_verdict
 
 # A search writes it beside its comparisons.

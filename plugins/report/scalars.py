@@ -10,8 +10,8 @@ from pathlib import Path
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records.report import JsonReport
-from longctx.plugins.report.sections.frontier import frontier_means
-from longctx.plugins.report.sections.question_sets import question_set_means
+from longctx.fixtures.records.report_parts import MeanEstimate
+from longctx.plugins.report.sections.suites import means
 
 MARKUP = str.maketrans("<>&", "\u2039\u203a+")
 SCALAR_NAMES = {name: name for name in ("nll", "gain", "recovery", "evidence", "greedy")} | {"margin": "gold_less_foil"}
@@ -33,7 +33,7 @@ def check_extra(name: str) -> None:
 
 def scalars(document: JsonReport) -> dict[str, float]:
     """Return all measured numbers by name: scores from 0 to 100, lengths in tokens, gates as 1 (pass) or 0 (fail)."""
-    ruler, helmet, likelihood = document.ruler, document.helmet, document.likelihood
+    ruler = document.ruler
     values: dict[str, float | None] = {
         "ruler/effective_length": ruler.effective_length,
         "ruler/wavg_inc": ruler.wavg_inc,
@@ -43,26 +43,19 @@ def scalars(document: JsonReport) -> dict[str, float]:
     if ruler.effective_length is None and ruler.effective_length_label is not None:
         # Below the shortest tested length. A curve over steps should start at 0 there rather than have a gap.
         values["ruler/effective_length"] = 0
-    means = {"ruler/mean": ruler.scores} | {f"ruler/{name}": scores for name, scores in ruler.aspects.items()}
-    if helmet is not None:
-        means |= {f"helmet/{name}": scores for name, scores in helmet.categories.items()}
-        means["helmet/average"] = helmet.average
-    means |= {f"frontier/{name}": scores for name, scores in frontier_means(document).items()}
-    means |= {name.replace(" ", "/"): scores for name, scores in question_set_means(document).items()}
-    for name, scores in means.items():
-        values |= {f"{name}/{format_length(int(length))}": score for length, score in scores.items()}
-    values |= {f"task/{case.task}/{format_length(case.length)}": case.score for case in document.cases}
-    values |= {
-        f"likelihood/{panel.family}/{name}/{format_length(panel.length)}": estimate.mean
-        for panel in (likelihood.panels if likelihood else ())
-        for key, name in SCALAR_NAMES.items()
-        if (estimate := getattr(panel, key)) is not None
-    }
-    values |= {
-        f"gate/{gate.name}": {"pass": 1.0, "fail": 0.0}[gate.verdict]
-        for gate in document.gates
-        if gate.verdict in ("pass", "fail")
-    }
+    for mean in means(document):
+        for length, score in mean.scores.items():
+            values[f"{mean.suite}/{mean.name}/{format_length(int(length))}".replace(" ", "/")] = score
+    for case in document.cases:
+        values[f"task/{case.task}/{format_length(case.length)}"] = case.score
+    for panel in document.likelihood.panels if document.likelihood else ():
+        for key, name in SCALAR_NAMES.items():
+            estimate: MeanEstimate | None = getattr(panel, key)
+            place = f"likelihood/{panel.family}/{name}/{format_length(panel.length)}"
+            values[place] = None if estimate is None else estimate.mean
+    for gate in document.gates:
+        if gate.verdict in ("pass", "fail"):
+            values[f"gate/{gate.name}"] = float(gate.verdict == "pass")
     # Dashboards show the names of gates, some of them as markup.
     return {name.translate(MARKUP): float(value) for name, value in values.items() if value is not None}
 

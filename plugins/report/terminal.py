@@ -1,51 +1,82 @@
-"""The terminal output: the summary of a run, and the results of --preflight."""
+"""The terminal output: the summary of a run, and the results of --preflight and --invariance."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
-from longctx.fixtures.records import Inspection
+from longctx.fixtures.records import Inspection, PropertyFinding
 from longctx.fixtures.records.report import JsonReport
-from longctx.plugins.report.formats import (
-    COLUMNS,
-    Line,
-    cut_start,
-    named_line,
-    wrapped,
-)
-from longctx.plugins.report.layout import SECTIONS
-from longctx.plugins.report.sections.gates import NO_GATE
-from longctx.plugins.report.sections.ruler import effective_length_lines
-from longctx.plugins.report.sections.scores import score_table_lines
+from longctx.fixtures.shown_text import visible_line
+from longctx.plugins.report.formats import short_length
+from longctx.plugins.report.sections.comparison import comparison_notes
+from longctx.plugins.report.sections.cost import cost_notes
+from longctx.plugins.report.sections.engine import invariance_notes, notes_of
+from longctx.plugins.report.sections.failures import error_notes, failure_notes
+from longctx.plugins.report.sections.gates import NO_GATE, gate_notes
+from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table
+from longctx.plugins.report.sections.ruler import effective_length_text, has_no_ruler, threshold_notes
+from longctx.plugins.report.sections.scores import whole_table, whole_table_notes
+from longctx.plugins.report.sections.suites import frontier_notes, question_notes
+from longctx.plugins.report.tables import Cell, Note, Table, Tone, notes
+
+Line = tuple[str, dict[str, bool]]
+"""A line's text and its markup, as pytest's terminal takes it."""
+COLUMNS = 100
+"""The most columns of a line; a narrower terminal gets shorter ones."""
+INDENT = 11
+NAME_WIDTH, LONGEST_NAME, CELL_WIDTH = 22, 40, 8
+LIKELIHOOD_WIDTH = 14
+SHOWN_PROBLEMS = 3
+COLOURS: dict[Tone, str] = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
 def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]:
     """Return the summary as lines of at most `columns` columns."""
-    model = document.model
+    parts = (
+        note_lines(_head(document)),
+        _score_lines(document, columns),
+        note_lines(notes("server", notes_of(document), "warning")),
+        _likelihood_lines(document),
+        note_lines(frontier_notes(document)),
+        note_lines(question_notes(document)),
+        note_lines(gate_notes(document)),
+        note_lines(comparison_notes(document)),
+        note_lines(error_notes(document)),
+        note_lines(failure_notes(document)),
+        note_lines(cost_notes(document)),
+    )
+    lines: list[Line] = []
+    for part in parts:
+        # An empty line stands between two parts.
+        lines += [("", {})] if part and lines else []
+        lines += part
+    return [short_line for line in lines for short_line in _wrapped(line, columns)]
+
+
+def _head(document: JsonReport) -> list[Note]:
+    """Return the model, the baseline and the effective length."""
+    model, shown = document.model, []
+    has_gate = any(gate.blocking and gate.verdict != "not measured" for gate in document.gates)
+    has_floor = any(case.floor is not None for case in document.cases)
+    if not (has_gate or has_floor or document.invariance):
+        shown.append(Note(name="no gate", text=NO_GATE, tone="warning"))
     chat = "chat template" if model.chat_template else "no chat template"
     made = model.source and ("merged adapter" if model.source.kind == "adapter" else "converted")
     thinks = model.thought and f"thinks in {model.thought}"
     known = (model.architecture, model.quantization, made, model.dtype, model.attention, chat, thinks)
     facts = ", ".join(fact for fact in known if fact)
-    has_gate = any(gate.blocking and gate.verdict != "not measured" for gate in document.gates)
-    has_floor = any(case.floor is not None for case in document.cases)
-    warning = "" if has_gate or has_floor or document.invariance else NO_GATE
-    head = [named_line("no gate", warning, yellow=True)] if warning else []
-    head.append(named_line("model", f"{cut_start(model.name, 40)} ({facts})"))
+    shown.append(Note(name="model", text=f"{_cut_start(model.name, 40)} ({facts})"))
     if document.regression is not None:
-        head.append(named_line("baseline", cut_start(document.regression.baseline.name, 60)))
-    head += effective_length_lines(document)
+        shown.append(Note(name="baseline", text=_cut_start(document.regression.baseline.name, 60)))
+    if has_no_ruler(document):
+        shown.append(Note(name="claimed", text=short_length(document.ruler.claimed_length)))
+    else:
+        text = effective_length_text(document, strong=str, plain=str)
+        shown += [Note(name="effective", text=text, is_bold=True), *threshold_notes(document)]
     if model.calibration:
-        head.append(named_line("calibrated", "solves the tasks marked * by construction, and no other task"))
-    shown = [section.terminal(document) for section in SECTIONS if section.terminal is not None]
-    parts = [part for part in (head, score_table_lines(document, columns), *shown) if part]
-    # An empty line stands between two parts.
-    separator: list[Line] = [("", {})]
-    lines = [line for number, part in enumerate(parts) for line in (*separator * bool(number), *part)]
-    return [short_line for line in lines for short_line in wrapped(line, columns)]
-
-
-SHOWN_PROBLEMS = 3
+        shown.append(Note(name="calibrated", text="solves the tasks marked * by construction, and no other task"))
+    return shown
 
 
 def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
@@ -57,9 +88,89 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
     least = min(inspection.min_fill for inspection in inspections)
     mean = sum(inspection.mean_fill for inspection in inspections) / len(inspections)
     head = f"{len(inspections)} cases, {samples} samples: {len(broken) or 'no'} cases with problems"
-    problems = [(inspection.case.id, text) for inspection in broken for text in inspection.problems[:SHOWN_PROBLEMS]]
-    return [
-        named_line("preflight", head, red=bool(broken), green=not broken, bold=True),
-        named_line("fill", f"at least {least:.3f} of the length, {mean:.3f} on average"),
-        *(named_line("", f"{case_id}: {text}", red=True) for case_id, text in problems),
+    shown = [
+        Note(name="preflight", text=head, tone="bad" if broken else "good", is_bold=True),
+        Note(name="fill", text=f"at least {least:.3f} of the length, {mean:.3f} on average"),
     ]
+    for inspection in broken:
+        for text in inspection.problems[:SHOWN_PROBLEMS]:
+            shown.append(Note(text=f"{inspection.case.id}: {text}", tone="bad"))
+    return note_lines(shown)
+
+
+def invariance_lines(findings: Sequence[PropertyFinding]) -> list[Line]:
+    """Return a line for every property of the engine that --invariance checked."""
+    lines = []
+    for line in note_lines(invariance_notes(findings)):
+        lines += _wrapped(line, COLUMNS)
+    return [*lines, ("", {})] if lines else []
+
+
+def note_lines(shown: Sequence[Note]) -> list[Line]:
+    lines = []
+    for note in shown:
+        markup = {COLOURS[note.tone]: True} if note.tone else {}
+        if note.is_bold:
+            markup["bold"] = True
+        # A line break within a text could otherwise pass for a line of the summary.
+        lines.append((visible_line(f"{note.name:<{INDENT}}{note.text}"), markup))
+    return lines
+
+
+def _score_lines(document: JsonReport, columns: int) -> list[Line]:
+    """Return the scores by task and length; lengths that do not fit beside the others follow in a table below."""
+    if has_no_answers(document):
+        return []
+    table = whole_table(document)
+    width = min(LONGEST_NAME, max((NAME_WIDTH, *(len(row.name) + 1 for row in table.rows))))
+    most = max(1, (columns - width) // CELL_WIDTH)
+    lines: list[Line] = []
+    for first in range(0, len(table.columns), most):
+        shown = slice(first, first + most)
+        lines.append((_row_text(table.name, table.columns[shown], width, CELL_WIDTH), {"bold": True}))
+        for row in table.rows:
+            if texts := [_score_text(cell) for cell in row.cells[shown]]:
+                markup = {"bold": True} if row.kind == "total" else {}
+                lines.append((_row_text(row.name, texts, width, CELL_WIDTH), markup))
+    return lines + [(note.text, {}) for note in whole_table_notes(document)]
+
+
+def _score_text(cell: Cell) -> str:
+    return f"~{cell.text}" if "rough" in cell.style else cell.text
+
+
+def _likelihood_lines(document: JsonReport) -> list[Line]:
+    """Return the measures of every panel with their intervals below, and the findings."""
+    section = document.likelihood
+    if section is None:
+        return []
+    table: Table = likelihood_table(section, ())
+    lines: list[Line] = [
+        (table.name, {"bold": True}),
+        (_row_text("", table.columns, LIKELIHOOD_WIDTH, LIKELIHOOD_WIDTH), {}),
+    ]
+    for row in table.rows:
+        texts, intervals = [cell.text for cell in row.cells], [cell.interval for cell in row.cells]
+        lines.append((_row_text(row.name, texts, LIKELIHOOD_WIDTH, LIKELIHOOD_WIDTH), {}))
+        lines.append((_row_text(f"  {row.samples} samples", intervals, LIKELIHOOD_WIDTH, LIKELIHOOD_WIDTH), {}))
+    lines += [(visible_line(note.text), {"yellow": True}) for note in finding_notes(section)]
+    tokens = section.tokens
+    return [*lines, (f"{tokens.computed:,} tokens computed for likelihoods, {tokens.reused:,} reused", {})]
+
+
+def _row_text(name: str, texts: Sequence[str], width: int, cell_width: int) -> str:
+    return f"{_cut_start(name, width - 1):<{width}}" + "".join(f"{text:>{cell_width}}" for text in texts)
+
+
+def _wrapped(line: Line, columns: int) -> list[Line]:
+    text, markup = line
+    if len(text) <= columns:
+        return [line]
+    # A continued line is indented like its text.
+    indent = max(INDENT, len(text) - len(text.lstrip()))
+    return [(part, markup) for part in textwrap.wrap(text, columns, subsequent_indent=" " * indent)]
+
+
+def _cut_start(text: str, width: int) -> str:
+    """Return the text, cut at its start if it is longer than the width."""
+    return text if len(text) <= width else f"...{text[3 - width :]}"

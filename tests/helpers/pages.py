@@ -8,8 +8,8 @@ from typing import Any
 
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import page
-from longctx.plugins.report.summary import RunSummary, details
+from longctx.plugins.report.html.page import details, page
+from longctx.plugins.report.summary import RunSummary
 
 
 class PageParser(HTMLParser):

@@ -10,8 +10,7 @@ import pytest
 
 from longctx.plugins.report.document import document
 from longctx.plugins.report.history import StepReport, steps_page
-from longctx.plugins.report.html.page import page
-from longctx.plugins.report.summary import details
+from longctx.plugins.report.html.page import details, page
 from longctx.plugins.reports import write
 from tests.helpers.browser import CHROMIUM, DRIVER, Browser, browser
 from tests.helpers.pages import rows_of

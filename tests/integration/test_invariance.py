@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from longctx.fixtures.records.report import report_from
-from longctx.plugins.report.sections.invariance import failed_properties
+from longctx.plugins.report.sections.engine import failed_properties
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import calibration_checkpoint, completed_run, run_pytest

@@ -6,7 +6,8 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,17 +17,68 @@ from markupsafe import Markup
 
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
-from longctx.plugins.report.charts.colours import SHADES, shade_rules
 from longctx.plugins.report.charts.evidence import evidence_svg
 from longctx.plugins.report.charts.intervals import interval_svg
 from longctx.plugins.report.charts.lines import line_svg
-from longctx.plugins.report.formats import both_ends, short_length, shown_number
-from longctx.plugins.report.layout import SECTIONS
-from longctx.plugins.report.summary import Details
+from longctx.plugins.report.charts.svg import SHADES, shade_rules
+from longctx.plugins.report.formats import (
+    FEW_SAMPLES,
+    both_ends,
+    plural,
+    short_length,
+    shown_number,
+    tested_lengths,
+)
+from longctx.plugins.report.samples import Samples, samples_of
+from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables, flip_counts, no_votes
+from longctx.plugins.report.sections.cost import cost_tiles
+from longctx.plugins.report.sections.engine import notes_of
+from longctx.plugins.report.sections.failures import KINDS, failure_shares, lowest_table
+from longctx.plugins.report.sections.gates import gate_groups, headline, seed_role, warning_texts
+from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_table
+from longctx.plugins.report.sections.ruler import (
+    Series,
+    aspect_series,
+    effective_length_tile,
+    ladder,
+    score_charts,
+)
+from longctx.plugins.report.sections.scores import category_bars, depth_tables, is_rough, suite_tables
+from longctx.plugins.report.sections.suites import frontier_notes
+from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.verdicts.evaluate import shown_verdict
+from longctx.plugins.verdicts.evaluation import Curve
 
+LOWEST_CASES = 12
 # Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """The values of a run that are in the page and not in the JSON document."""
+
+    confidence: float
+    """The confidence of the means' intervals, from 0 to 1."""
+
+    aspects: tuple[Series, ...]
+    """The means of RULER's aspects; empty for a run without RULER."""
+
+    curves: Mapping[str, tuple[Curve, ...]]
+    """The evidence by the name of the gate's verdict."""
+
+    samples: Samples
+
+
+def details(summary: RunSummary) -> Details:
+    """Return the details of the run of a summary."""
+    evaluation = summary.evaluation
+    return Details(
+        confidence=evaluation.thresholds.verdict.confidence,
+        aspects=aspect_series(evaluation),
+        curves=evaluation.curves,
+        samples=samples_of(evaluation.measured.scope.cases, evaluation.measured.results),
+    )
 
 
 def page(document: JsonReport, details: Details) -> str:
@@ -34,12 +86,11 @@ def page(document: JsonReport, details: Details) -> str:
 
     All texts of the document must be visible; Jinja and the SVG layer escape their markup.
     """
-    values: dict[str, Any] = {}
-    for section in SECTIONS:
-        values |= {} if section.page is None else section.page(document, details)
-    counts = Counter(case.source for case in document.cases)
-    directory = document.run.options.get("data_dir")
-    places = {"archive": "generated text", "published": f"published data{f' in {directory}' if directory else ''}"}
+    shares = failure_shares(document)
+    kinds = [kind for kind in KINDS if any(row["counts"][kind] for row in shares)]
+    likelihood, regression = document.likelihood, document.regression
+    worse, better, pairs = (0, 0, 0) if regression is None else flip_counts(regression)
+    length, length_note = effective_length_tile(document)
     return render(
         "report.html.j2",
         script=resource("script.js"),
@@ -48,15 +99,62 @@ def page(document: JsonReport, details: Details) -> str:
         model=document.model,
         run=document.run,
         ruler=document.ruler,
-        **values,
+        headline=headline(document),
+        effective_length=length,
+        effective_length_note=length_note,
+        ladder=ladder(document),
+        charts=score_charts(document, details.aspects),
+        tables=suite_tables(document),
+        depths=depth_tables(document),
+        few_samples=FEW_SAMPLES if any(map(is_rough, document.cases)) else None,
+        helmet=_helmet(document),
+        frontier=[note.text for note in frontier_notes(document)],
+        likelihood=None if likelihood is None else likelihood_table(likelihood, document.cases),
+        likelihood_findings=[] if likelihood is None else [note.text for note in finding_notes(likelihood)],
+        gates=gate_groups(document, details.curves),
+        notes=[*(f"The server {note}" for note in notes_of(document)), *warning_texts(document)],
+        seed_role=seed_role(document),
+        regression=regression,
+        flips={"worse": worse, "better": better, "pairs": pairs},
+        differences=[] if regression is None else difference_tables(document, regression),
+        no_votes=no_votes(document),
+        comparison_notes=[note.text for note in comparison_notes(document)],
+        failures=shares,
+        kinds=kinds,
+        lowest=lowest_table(document, LOWEST_CASES),
+        cost=cost_tiles(document),
         samples=details.samples,
-        data_sources=[
-            f"{places.get(source, source)}: {count} {'case' if count == 1 else 'cases'}"
-            for source, count in counts.items()
-        ],
+        data_sources=_data_sources(document),
         confidence=details.confidence,
         data=embedded({"rows": asdict(details.samples)["rows"]}),
     )
+
+
+def _helmet(document: JsonReport) -> dict[str, Any] | None:
+    """Return HELMET's categories at the longest measured length; None if no category was measured at any length."""
+    helmet = document.helmet
+    if helmet is None:
+        return None
+    measured = []
+    for length in tested_lengths(document):
+        if any(scores.get(str(length)) is not None for scores in helmet.categories.values()):
+            measured.append(length)
+    if not measured:
+        return None
+    return {
+        "length": short_length(measured[-1]),
+        "bars": category_bars(helmet, measured[-1]),
+        "average": helmet.average.get(str(measured[-1])),
+        "confidence": helmet.confidence,
+    }
+
+
+def _data_sources(document: JsonReport) -> list[str]:
+    """Return how many cases read which texts."""
+    directory = document.run.options.get("data_dir")
+    places = {"archive": "generated text", "published": f"published data{f' in {directory}' if directory else ''}"}
+    counts = Counter(case.source for case in document.cases)
+    return [f"{places.get(source, source)}: {plural(count, 'case', 'cases')}" for source, count in counts.items()]
 
 
 def render(template: str, *, script: str = "", chart_style: str = "", **values: Any) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from longctx.fixtures.records.report import JsonReport, ReportTokens
-from longctx.plugins.report.formats import Line, named_line
-from longctx.plugins.report.sections.section import Section
-from longctx.plugins.report.summary import Details
+from longctx.plugins.report.formats import plural
+from longctx.plugins.report.tables import Note
 from longctx.plugins.verdicts.evaluate import Measured
 
 # Start-up and noise take a large share of shorter runs.
@@ -50,73 +48,62 @@ def partial_note(document: JsonReport) -> str:
     """Return what a run leaves out; empty for a whole one."""
     run = document.run
     if run.interrupted:
-        samples, planned = sum(case.samples for case in document.cases), sum(case.planned for case in document.cases)
-        return f"interrupted: scores from {samples:,} of {planned:,} samples; the same command continues"
+        return f"interrupted: scores from {samples_text(document)}; the same command continues"
     if not run.partial:
         return ""
-    deselected = run.deselected
-    if not deselected:
+    if not run.deselected:
         return "partial: cases returned no result"
-    return f"partial: {deselected} {'case' if deselected == 1 else 'cases'} deselected"
+    return f"partial: {plural(run.deselected, 'case', 'cases')} deselected"
 
 
-def _terminal(document: JsonReport) -> list[Line]:
-    run = document.run
-    tokens, cases = run.tokens, document.cases
-    samples, planned = sum(case.samples for case in cases), sum(case.planned for case in cases)
-    share = f" (1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run)" if tokens.computed else ""
-    if samples == planned:
-        share = " (a full run)"
-    lines = [
-        named_line(
-            "cost", f"{_shown_count(tokens.computed)} tokens computed{share}, {samples:,} of {planned:,} samples"
-        ),
-        named_line("", f"{run.computed_samples:,} samples answered in this run, {run.seconds:.0f} s"),
+def cost_notes(document: JsonReport) -> list[Note]:
+    """Return the tokens, samples and time that a run took, and what it leaves out."""
+    run, share = document.run, _share_text(document)
+    shown = f" ({share})" if share else ""
+    shown_notes = [
+        Note(name="cost", text=f"{shown_count(run.tokens.computed)} tokens computed{shown}, {samples_text(document)}"),
+        Note(text=f"{run.computed_samples:,} samples answered in this run, {run.seconds:.0f} s"),
     ]
-    if time := _shown_seconds(run.worker_seconds):
-        lines.append(named_line("", time))
+    total = sum(run.worker_seconds.values())
+    if total >= LEAST_SHOWN_SECONDS:
+        spent = sorted(((seconds, name) for name, seconds in run.worker_seconds.items()), reverse=True)
+        shares = [f"{name} {seconds / total:.0%}" for seconds, name in spent if seconds >= 0.01 * total]
+        shown_notes.append(Note(text=f"of the workers' time: {', '.join(shares)}"))
     if note := partial_note(document):
-        lines.append(named_line("", note, yellow=True))
-    return lines
+        shown_notes.append(Note(text=note, tone="warning"))
+    return shown_notes
 
 
-def _markdown(document: JsonReport) -> str:
-    run, cases = document.run, document.cases
-    samples, planned = sum(case.samples for case in cases), sum(case.planned for case in cases)
-    note = partial_note(document)
-    partial = f"; **{note}**" if note else ""
-    return f"{_shown_count(run.tokens.computed)} tokens computed, {samples:,} of {planned:,} samples{partial}"
-
-
-def _page(document: JsonReport, _: Details) -> dict[str, Any]:
-    """Return the numbers of tokens and samples."""
-    tokens, cases = document.run.tokens, document.cases
-    samples, planned = sum(case.samples for case in cases), sum(case.planned for case in cases)
-    share = "a full run" if samples == planned else "part of a full run"
-    if samples != planned and tokens.computed:
-        share = f"1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run"
-    shown = {
-        "tokens": _shown_count(tokens.computed),
-        "share": share,
+def cost_tiles(document: JsonReport) -> dict[str, str]:
+    """Return the numbers of tokens and samples as texts."""
+    tokens, (samples, planned) = document.run.tokens, _sample_counts(document)
+    return {
+        "tokens": shown_count(tokens.computed),
+        "share": _share_text(document) or "part of a full run",
         "samples": f"{samples:,}",
         "planned": f"of {planned:,} planned",
-        "reused": _shown_count(tokens.reused),
+        "reused": shown_count(tokens.reused),
     }
-    return {"cost": shown}
 
 
-COST = Section(terminal=_terminal, markdown=_markdown, page=_page)
+def samples_text(document: JsonReport) -> str:
+    samples, planned = _sample_counts(document)
+    return f"{samples:,} of {planned:,} samples"
 
 
-def _shown_seconds(seconds: Mapping[str, float]) -> str:
-    """Return where the time of the workers went; empty for a short run."""
-    total = sum(seconds.values())
-    if total < LEAST_SHOWN_SECONDS:
-        return ""
-    shares = [(spent / total, name) for name, spent in seconds.items() if spent >= 0.01 * total]
-    return "of the workers' time: " + ", ".join(f"{name} {share:.0%}" for share, name in sorted(shares, reverse=True))
-
-
-def _shown_count(count: int | None) -> str:
+def shown_count(count: int | None) -> str:
     """Return a number of tokens as reports show it."""
     return "unknown" if count is None else f"{count:,}"
+
+
+def _share_text(document: JsonReport) -> str:
+    """Return the tokens as a share of those of all planned samples; empty if they are not known."""
+    tokens, (samples, planned) = document.run.tokens, _sample_counts(document)
+    if samples == planned:
+        return "a full run"
+    return f"1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run" if tokens.computed else ""
+
+
+def _sample_counts(document: JsonReport) -> tuple[int, int]:
+    """Return the numbers of measured and of planned samples."""
+    return sum(case.samples for case in document.cases), sum(case.planned for case in document.cases)

@@ -10,29 +10,17 @@ from longctx.fixtures.records import FailureKind
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.report.charts.bars import shares_of
-from longctx.plugins.report.formats import Line, markdown_table, markdown_text, named_line, short_length, shown_number
-from longctx.plugins.report.html.tables import tested_lengths
-from longctx.plugins.report.sections.section import Section
-from longctx.plugins.report.summary import Details
+from longctx.plugins.report.formats import shares_text, short_length, shown_number, tested_lengths
+from longctx.plugins.report.tables import Cell, Note, Row, Table
 
 SHOWN_CASES = 5
 TEXT_WIDTH = 28
-LOWEST_IN_MARKDOWN = 5
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
 ORDER = (
-    "right",
-    "right but wordy",
-    "incomplete",
-    "distractor",
-    "wrong instance",
-    "copied",
-    "wrong",
-    "refused",
-    "unfinished thinking",
-    "empty",
-)
+    "right", "right but wordy", "incomplete", "distractor", "wrong instance", "copied", "wrong", "refused",
+    "unfinished thinking", "empty",
+)  # fmt: skip
 KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))
-LOWEST_IN_PAGE = 12
 
 
 def short(text: str) -> str:
@@ -42,57 +30,56 @@ def short(text: str) -> str:
     return repr(shown if len(shown) <= TEXT_WIDTH else f"{shown[: TEXT_WIDTH - 3]}...")
 
 
-def _errors(document: JsonReport) -> list[Line]:
-    """Return a line for every distinct error, with the first of its cases."""
+def error_notes(document: JsonReport) -> list[Note]:
+    """Return a note for every distinct error, with the first of its cases."""
     cases: dict[str, list[str]] = {}
     for case in document.cases:
         if case.verdict == "error":
             cases.setdefault(case.error or "", []).append(_short_id(case))
-    return [
-        named_line("error", f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {text}", red=True)
-        for text, names in cases.items()
-    ]
+    found = []
+    for text, names in cases.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        found.append(Note(name="error", text=f"{names[0]}{more}: {text}", tone="bad"))
+    return found
 
 
-def _failures(document: JsonReport) -> list[Line]:
+def failure_notes(document: JsonReport) -> list[Note]:
     """Return an example of the lowest cases; cases that a calibration checkpoint should have solved come first."""
     solved = document.model.solved_tasks
     failed = [case for case in document.cases if case.failures]
     failed.sort(key=lambda case: (case.task not in solved, case.score or 0, case.length))
     if not failed:
         return []
-    lines = [named_line("below 100", f"{len(failed)} of {len(document.cases)} cases, for example")]
+    found = [Note(name="below 100", text=f"{len(failed)} of {len(document.cases)} cases, for example")]
     for case in failed[:SHOWN_CASES]:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in case.failures.items())
+        kinds = shares_text(case.failures.items())
+        found.append(Note(text=f"{_short_id(case)}: {kinds} of {case.samples}"))
         example = case.examples[0]
         depth = "" if example.depth is None else f" at depth {example.depth:.2f}"
         expected, answer = short(", ".join(example.expected)), short(example.got) if example.got else "nothing"
-        lines.append(named_line("", f"{_short_id(case)}: {kinds} of {case.samples}"))
-        lines.append(named_line("", f"    sample {example.index}: expected {expected}{depth}, got {answer}"))
-    return lines
+        found.append(Note(text=f"    sample {example.index}: expected {expected}{depth}, got {answer}"))
+    return found
 
 
 def _short_id(case: ReportCase) -> str:
     return f"{case.task}-{format_length(case.length)}"
 
 
-def _markdown(document: JsonReport) -> str:
-    """Return a table of the lowest cases with one wrong answer of each."""
+def lowest_table(document: JsonReport, most: int) -> Table:
+    """Return the cases with the lowest scores, each with its kinds of failure and its first wrong answer."""
     wrong = [case for case in document.cases if case.examples]
     wrong.sort(key=lambda case: (case.score or 0, case.length))
-    rows = [
-        (
-            markdown_text(f"{case.task} {short_length(case.length)}", 50),
-            shown_number(case.score),
-            markdown_text(", ".join(case.examples[0].expected), 40),
-            markdown_text(case.examples[0].got or "(empty)", 60),
-        )
-        for case in wrong[:LOWEST_IN_MARKDOWN]
-    ]
-    return markdown_table(("lowest cases", "score", "expected", "answer"), rows)
+    rows = []
+    for case in wrong[:most]:
+        example = case.examples[0]
+        expected, answer = one_line(", ".join(example.expected), 60), one_line(example.got, 80) or "(empty)"
+        texts = (shown_number(case.score), shares_text(case.failures.items()), expected, answer)
+        cells = tuple(Cell(text=text) for text in texts)
+        rows.append(Row(name=f"{case.task} {short_length(case.length)}", cells=cells))
+    return Table(name="lowest cases", columns=("score", "failures", "expected", "answer"), rows=tuple(rows))
 
 
-def failures(document: JsonReport) -> list[dict[str, Any]]:
+def failure_shares(document: JsonReport) -> list[dict[str, Any]]:
     """Return how many samples of every suite and length failed, by kind of failure, and the shares of the bar."""
     rows = []
     for suite in dict.fromkeys(case.suite for case in document.cases):
@@ -104,35 +91,6 @@ def failures(document: JsonReport) -> list[dict[str, Any]]:
             total = sum(case.samples for case in cases)
             counts["right"] = total - counts.total()
             if total:
-                rows.append(
-                    {
-                        "name": f"{suite} {short_length(length)}",
-                        "total": total,
-                        "counts": counts,
-                        "shares": shares_of(counts, total, KINDS),
-                    }
-                )
+                name, shares = f"{suite} {short_length(length)}", shares_of(counts, total, KINDS)
+                rows.append({"name": name, "total": total, "counts": counts, "shares": shares})
     return rows
-
-
-def _page(report: JsonReport, _: Details) -> dict[str, Any]:
-    rows = failures(report)
-    wrong = [case for case in report.cases if case.examples]
-    wrong.sort(key=lambda case: (case.score or 0, case.length))
-    # The cases with the lowest scores and their first wrong sample, for a page without its script.
-    lowest = [
-        {
-            "name": f"{case.task} {short_length(case.length)}",
-            "score": case.score,
-            "failures": ", ".join(f"{count} {kind}" for kind, count in case.failures.items()),
-            "expected": one_line(", ".join(case.examples[0].expected), 60),
-            "answer": one_line(case.examples[0].got, 80),
-        }
-        for case in wrong[:LOWEST_IN_PAGE]
-    ]
-    kinds = [kind for kind in KINDS if any(row["counts"][kind] for row in rows)]
-    return {"failures": rows, "kinds": kinds, "lowest_cases": lowest}
-
-
-ERRORS = Section(terminal=_errors)
-FAILURES = Section(terminal=_failures, markdown=_markdown, page=_page)

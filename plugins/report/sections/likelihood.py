@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.records.report_parts import (
     CaseLikelihood,
     LikelihoodChanges,
@@ -25,9 +24,8 @@ from longctx.plugins.evidence.likelihood import (
     LikelihoodEstimates,
 )
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.formats import Line, markdown_table, markdown_text, short_length
-from longctx.plugins.report.sections.section import Section
-from longctx.plugins.report.summary import Details
+from longctx.plugins.report.formats import short_length
+from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table
 from longctx.plugins.verdicts.evaluation import Evaluation
 from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood
 
@@ -43,7 +41,6 @@ MEASURES: Mapping[str, str] = {
     "margin": "gold - foil",
 }
 """The measures that every report shows, by their key in the document, with their heading."""
-WIDTH = 14
 
 
 def likelihood(evaluation: Evaluation) -> LikelihoodSummary | None:
@@ -96,19 +93,49 @@ def has_no_answers(document: JsonReport) -> bool:
     return document.likelihood is not None and document.likelihood.signal == "likelihood"
 
 
-def texts(entry: CaseLikelihood | LikelihoodChanges) -> list[tuple[str, str]]:
-    """Return value and interval of every measure of a panel or case as texts; a hyphen for what is undefined."""
-    shown = []
+def likelihood_table(section: LikelihoodSummary, cases: Sequence[ReportCase]) -> Table:
+    """Return the measures of every panel, the change of the panel against the baseline, and those of its cases."""
+    rows = []
+    for panel in section.panels:
+        rows.append(_row(panel_name(panel), "mean", panel, panel.samples))
+        if panel.change is not None:
+            rows.append(_row("change", "mean", panel.change, panel.change.pairs))
+        for case in cases:
+            family = case.category if case.suite == "helmet" else case.suite
+            entry = section.cases.get(case.id)
+            if entry is not None and (family, case.length) == (panel.family, panel.length):
+                rows.append(_row(case.task, "task", entry, entry.samples))
+    return Table(name=CAPTION, columns=tuple(MEASURES.values()), rows=tuple(rows))
+
+
+def finding_notes(section: LikelihoodSummary) -> list[Note]:
+    """Return what the numbers of the panels alone do not say."""
+    found = []
+    for panel in section.panels:
+        found += [Note(text=f"{panel_name(panel)}: {finding}", tone="warning") for finding in panel.findings]
+    return found
+
+
+def panel_name(panel: LikelihoodPanel) -> str:
+    return f"{panel.family} {short_length(panel.length)}"
+
+
+def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, samples: int) -> Row:
+    """Return value and interval of every measure; a hyphen for what is undefined."""
+    cells = []
     for key in MEASURES:
         estimate: MeanEstimate | None = getattr(entry, key, None)
         if estimate is None:
-            shown.append(("-", ""))
+            cells.append(Cell())
             continue
-        is_share = key in ("recovery", "greedy")
-        form = "{:.1f}" if is_share else "{:+.2f}" if key == "margin" else "{:.2f}"
-        low, high = (f"{end:.0f}" if is_share else f"{end:.2f}" for end in estimate.interval)
-        shown.append((form.format(estimate.mean), f"{low} to {high}"))
-    return shown
+        low, high = estimate.interval
+        if key in ("recovery", "greedy"):
+            cells.append(Cell(text=f"{estimate.mean:.1f}", interval=f"{low:.0f} to {high:.0f}"))
+        else:
+            is_signed = key == "margin" or isinstance(entry, LikelihoodChanges)
+            text = f"{estimate.mean:+.2f}" if is_signed else f"{estimate.mean:.2f}"
+            cells.append(Cell(text=text, interval=f"{low:.2f} to {high:.2f}"))
+    return Row(name=name, kind=kind, cells=tuple(cells), samples=samples)
 
 
 def _estimates(result: LikelihoodEstimates) -> dict[str, Any]:
@@ -156,81 +183,3 @@ def _estimate(estimate: Estimate) -> MeanEstimate:
         interval=(estimate.low, estimate.high),
         model_interval=(estimate.model_low, estimate.model_high),
     )
-
-
-def _terminal(report: JsonReport) -> list[Line]:
-    """Return lines with their markup: the measures of every panel with their intervals below, and the findings."""
-    section = report.likelihood
-    if section is None:
-        return []
-    lines: list[Line] = [(CAPTION, {"bold": True}), (_row("", MEASURES.values()), {})]
-    for panel in section.panels:
-        values = texts(panel)
-        lines += [
-            (_row(f"{panel.family} {format_length(panel.length).upper()}", [value for value, _ in values]), {}),
-            (_row(f"  {panel.samples} samples", [interval for _, interval in values]), {}),
-        ]
-        if panel.change is not None:
-            means = {"nll": panel.change.nll, "gain": panel.change.gain, "evidence": panel.change.evidence}
-            changes = ", ".join(f"{name} {estimate.mean:+.2f}" for name, estimate in means.items() if estimate)
-            lines.append((f"  against the baseline, {panel.change.pairs} pairs: {changes}", {}))
-        lines += [(f"  {finding}", {"yellow": True}) for finding in panel.findings]
-    tokens = section.tokens
-    return [*lines, (f"{tokens.computed:,} tokens computed for likelihoods, {tokens.reused:,} reused", {})]
-
-
-def _row(name: str, cells: Iterable[str]) -> str:
-    return f"{name:<{WIDTH}}" + "".join(f" {cell:>{WIDTH - 1}}" for cell in cells)
-
-
-def _markdown(document: JsonReport) -> str:
-    """Return the likelihoods of gold answers, pooled by family and length; empty without any."""
-    section = document.likelihood
-    if section is None or not section.panels:
-        return ""
-    rows = [
-        (f"{panel.family} {short_length(panel.length)}", *(value for value, _ in texts(panel)), str(panel.samples))
-        for panel in section.panels
-    ]
-    findings = [
-        f"- {panel.family} {short_length(panel.length)}: {markdown_text(finding, 240)}"
-        for panel in section.panels
-        for finding in panel.findings
-    ]
-    table = markdown_table(("", *MEASURES.values(), "samples"), rows)
-    return "\n\n".join((CAPTION, table, *(["\n".join(findings)] if findings else [])))
-
-
-def _page(document: JsonReport, _: Details) -> dict[str, Any]:
-    """Return the rows of panels, each followed by its cases, and the findings; None for a run of answers only."""
-    section = document.likelihood
-    if section is None:
-        return {"likelihood": None}
-    rows = []
-    for panel in section.panels:
-        rows.append(_page_row("mean", _name(panel), panel))
-        if panel.change is not None:
-            rows.append({"kind": "mean", "name": "change", "texts": texts(panel.change), "samples": panel.change.pairs})
-        for case in document.cases:
-            family = case.category if case.suite == "helmet" else case.suite
-            entry = section.cases.get(case.id)
-            if entry is not None and (family, case.length) == (panel.family, panel.length):
-                rows.append(_page_row("task", case.task, entry))
-    shown = {
-        "caption": CAPTION,
-        "headings": list(MEASURES.values()),
-        "rows": rows,
-        "findings": [f"{_name(panel)}: {finding}" for panel in section.panels for finding in panel.findings],
-    }
-    return {"likelihood": shown}
-
-
-def _page_row(kind: str, name: str, entry: CaseLikelihood) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "texts": texts(entry), "samples": entry.samples}
-
-
-def _name(panel: LikelihoodPanel) -> str:
-    return f"{panel.family} at {short_length(panel.length)}"
-
-
-LIKELIHOOD = Section(terminal=_terminal, markdown=_markdown, page=_page)

@@ -3,277 +3,216 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from longctx.fixtures.records.report import JsonReport, ReportCase
+from longctx.fixtures.records.report import HelmetSummary, JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts.colours import shade
+from longctx.plugins.report.charts.svg import shade
 from longctx.plugins.report.formats import (
     DEPTH_BINS,
     FEW_SAMPLES,
-    Line,
-    Markup,
     both_ends,
-    cut_start,
-    markdown_table,
-    markdown_text,
+    plural,
     short_length,
     shown_number,
     shown_range,
+    tested_lengths,
 )
-from longctx.plugins.report.html.tables import Cell, Row, Scores, Table, score_table, tested_lengths
-from longctx.plugins.report.sections.frontier import frontier_means
-from longctx.plugins.report.sections.likelihood import has_no_answers
-from longctx.plugins.report.sections.question_sets import QUESTIONS_TEST, question_set_means
-from longctx.plugins.report.sections.section import Section
-from longctx.plugins.report.summary import Details
+from longctx.plugins.report.sections.suites import QUESTIONS_TEST, Mean, means
+from longctx.plugins.report.tables import Cell, Note, Row, Table
 
-_Row = tuple[str, list[str], Markup]
-"""A table row: its name, its cells by length, and its markup."""
-NAME_WIDTH, LONGEST_NAME = 22, 40
-CELL_WIDTH = 8
+TITLES = {"ruler": "RULER", "helmet": "HELMET", "frontier": "Frontier tasks"}
+# The totals of the suites in the terminal, where all are in one table.
+SHORT_TOTALS = {"ruler": "mean", "helmet": "HELMET"}
 # A case whose prompts take less of the length, in percent, measures less than its name says.
 LOW_FILL, MOST_NAMED = 75, 3
 INTERVALS = ("these samples", "the model")
-INTERVALS_MEAN = "intervals of the mean over the planned samples, and over unlimited ones"
 
 
-def score_table_lines(document: JsonReport, columns: int) -> list[Line]:
-    """Return the scores by task and length; lengths that do not fit beside the others follow in a table below."""
-    if has_no_answers(document):
-        return []
-    cases, ruler = document.cases, document.ruler
-    lengths = sorted({case.length for case in cases})
-    cells = {}
-    for case in cases:
-        score = ("~" if _is_rough(case) else "") + shown_number(case.score)
-        cells[case.task, case.length] = "error" if case.verdict == "error" else score
-    # An asterisk marks the tasks that a calibration checkpoint solves.
-    rows: list[_Row] = [
-        (
-            f"{task} *" if task in document.model.solved_tasks else task,
-            [cells.get((task, length), "-") for length in lengths],
-            {},
-        )
-        for task in dict.fromkeys(case.task for case in cases)
-    ]
-    rows += _mean_rows(document, lengths)
-    width = min(LONGEST_NAME, max((NAME_WIDTH, *(len(name) + 1 for name, _, _ in rows))))
-    most = max(1, (columns - width) // CELL_WIDTH)
-    lines = []
-    for first in range(0, len(lengths), most):
-        shown = slice(first, first + most)
-        lines.append((_row("score", [short_length(length) for length in lengths[shown]], width), {"bold": True}))
-        lines += [(_row(name, texts[shown], width), markup) for name, texts, markup in rows]
-    if ruler.wavg_inc is not None:
-        lines.append((f"{'= wAvg':<{width}}inc {ruler.wavg_inc:.1f}, dec {ruler.wavg_dec:.1f}", {}))
-    if any(name.strip() in INTERVALS for name, _, _ in rows):
-        lines.append((f"{' and '.join(INTERVALS)}: {INTERVALS_MEAN}", {}))
-    if any(map(_is_rough, cases)):
-        lines.append((f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all", {}))
-    return lines + _low_fills(cases)
+def is_rough(case: ReportCase) -> bool:
+    """True for a case of the report with few samples, because its panel's verdict came early."""
+    return 0 < case.samples < min(case.planned, FEW_SAMPLES)
 
 
-def _low_fills(cases: Sequence[ReportCase]) -> list[Line]:
-    """Return a line about the cases that fill little of their length; questions of tasks files need not fill it."""
-    low = [
-        f"{case.task} at {short_length(case.length)} {case.fill[0]:.0f} % ({case.fill[1]:.0f} %)"
-        for case in cases
-        if case.fill is not None and case.fill[0] < LOW_FILL and not case.id.startswith(QUESTIONS_TEST)
-    ]
-    if not low:
-        return []
-    more = f"; {len(low) - MOST_NAMED} more" if len(low) > MOST_NAMED else ""
-    return [(f"filled in the median (at least): {'; '.join(low[:MOST_NAMED])}{more}", {})]
+def suite_tables(document: JsonReport) -> list[Table]:
+    """Return the scores and means of every suite by task and length."""
+    tables = []
+    for suite in dict.fromkeys(case.suite for case in document.cases):
+        cases = [case for case in document.cases if case.suite == suite]
+        rows = [*case_table(document, cases).rows]
+        for mean in means(document):
+            if mean.suite == suite:
+                rows.append(_mean_row(document, mean, mean.title if mean.is_total else f"{mean.title} mean"))
+        tables.append(_table(document, TITLES.get(suite, f"Questions: {suite}"), rows))
+    return tables
 
 
-def _mean_rows(document: JsonReport, lengths: Sequence[int]) -> list[_Row]:
-    """Return a row for every mean that was measured at any length."""
-    ruler, helmet = document.ruler, document.helmet
-    helmet_categories = helmet.categories if helmet else {}
-    categories = (
-        *ruler.aspects.items(),
-        *helmet_categories.items(),
-        *frontier_means(document).items(),
-        *question_set_means(document).items(),
-    )
-    means: list[tuple[str, Mapping[str, float | None], Markup]] = [
-        *((name, scores, {}) for name, scores in categories),
-        ("HELMET", helmet.average if helmet else {}, {"bold": True}),
-        ("mean", ruler.scores, {"bold": True}),
-    ]
-    baseline = document.regression.scores if document.regression else {}
-    families = {"mean": "ruler", **{category: category for category in helmet_categories}}
-    rows: list[_Row] = []
-    for name, scores, markup in means:
-        is_measured = any(score is not None for score in scores.values())
-        if is_measured:
-            rows.append((f"= {name}", [shown_number(scores[str(length)]) for length in lengths], markup))
-        if known := baseline.get(family := families.get(name, "")):
-            if not is_measured:
-                rows.append(("= these tasks", _means_of_selection(document, family, lengths), {}))
-            rows.append(("  baseline", [shown_number(known.get(str(length))) for length in lengths], {}))
-    intervals = dict(zip(INTERVALS, (ruler.intervals, ruler.model_intervals), strict=True))
-    for name, by_length in intervals.items():
-        if all(interval is None for interval in by_length.values()):
-            continue
-        shown = [by_length[str(length)] for length in lengths]
-        # Whole points, rounded outwards, fit a cell.
-        ranges = ["-" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}" for ends in shown]
-        rows.append((f"  {name}", ranges, {}))
-    return rows
-
-
-def _means_of_selection(document: JsonReport, family: str, lengths: Sequence[int]) -> list[str]:
-    """Return the mean over a family's selected cases at each length, as that of the baseline is taken."""
-    means = []
-    for length in lengths:
-        cases = [case for case in document.cases if family in (case.suite, case.category) and case.length == length]
-        scores = [case.score for case in cases if case.score is not None]
-        means.append(shown_number(fmean(scores) if scores and len(scores) == len(cases) else None))
-    return means
-
-
-def _row(name: str, cells: Sequence[str], width: int) -> str:
-    return f"{cut_start(name, width - 1):<{width}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
-
-
-def _means(document: JsonReport) -> str:
-    """Return a table of all means that were measured at any length."""
-    lengths = tested_lengths(document)
-    categories, average = (document.helmet.categories, document.helmet.average) if document.helmet else ({}, {})
-    rows = {
-        **document.ruler.aspects,
-        "**RULER mean**": document.ruler.scores,
-        **categories,
-        "**HELMET average**": average,
-        **frontier_means(document),
-        **question_set_means(document),
-    }
-    means: list[tuple[str, ...]] = [
-        (name, *(shown_number(scores.get(str(length))) for length in lengths))
-        for name, scores in rows.items()
-        if any(score is not None for score in scores.values())
-    ]
-    ruler = document.ruler
-    intervals = {"RULER mean, these samples": ruler.intervals, "RULER mean, the model": ruler.model_intervals}
-    means += [
-        (name, *(shown_range(ends) if (ends := by_length[str(length)]) else "-" for length in lengths))
-        for name, by_length in intervals.items()
-        if any(interval is not None for interval in by_length.values())
-    ]
-    return markdown_table(("", *map(short_length, lengths)), means)
-
-
-def _cases(document: JsonReport) -> str:
-    """Return the scores of all cases as a table that can be unfolded."""
-    lengths = tested_lengths(document)
-    by_place = {(case.task, case.length): case for case in document.cases}
-    cells = {place: "error" for place, case in by_place.items() if case.verdict == "error"}
-    for place, case in by_place.items():
-        rough, failed = "\\~" if _is_rough(case) else "", " ▼" if case.verdict == "fail" else ""
-        cells.setdefault(place, f"{rough}{shown_number(case.score)}{failed}")
-    rows = [
-        (markdown_text(task, 40), *(cells.get((task, length), "-") for length in lengths))
-        for task in dict.fromkeys(case.task for case in document.cases)
-    ]
-    table = markdown_table(("task", *map(short_length, lengths)), rows)
-    if any(map(_is_rough, by_place.values())):
-        table += f"\n\n\\~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more"
-    return f"<details><summary>All {len(document.cases)} cases</summary>\n\n{table}\n\n</details>" if rows else ""
-
-
-def _task_table(name: str, cases: Sequence[Any], lengths: Sequence[int], means: Mapping[str, Scores]) -> Table:
+def case_table(document: JsonReport, cases: Sequence[ReportCase]) -> Table:
+    """Return the scores of cases by task and length."""
     by_place = {(case.task, case.length): case for case in cases}
-    rows = [
-        Row(name=task, cells=tuple(_page_cell(by_place.get((task, length))) for length in lengths))
-        for task in dict.fromkeys(case.task for case in cases)
-    ]
-    for mean, scores in means.items():
-        if any(score is not None for score in scores.values()):
-            shown = [scores.get(str(length)) for length in lengths]
-            cells = [Cell() if one is None else Cell(text=shown_number(one), style=f"s{shade(one)}") for one in shown]
-            rows.append(Row(name=mean, kind="mean", cells=tuple(cells)))
-    return score_table(name, lengths, rows)
+    rows = []
+    for task in dict.fromkeys(case.task for case in cases):
+        cells = [_case_cell(by_place.get((task, length))) for length in tested_lengths(document)]
+        rows.append(Row(name=task, cells=tuple(cells)))
+    return _table(document, "task", rows)
 
 
-def _page_cell(case: ReportCase | None) -> Cell:
+def mean_table(document: JsonReport) -> Table:
+    """Return all means, and the intervals of RULER's."""
+    rows = [_mean_row(document, mean, mean.title) for mean in means(document)]
+    for name, intervals in _ruler_intervals(document):
+        shown = [shown_range(interval) if interval else "-" for interval in intervals]
+        rows.append(_text_row(f"RULER mean, {name}", shown))
+    return _table(document, "", rows)
+
+
+def whole_table(document: JsonReport) -> Table:
+    """Return all tasks and all means in one table, each mean with the baseline's, and the intervals of RULER's."""
+    rows = []
+    for row in case_table(document, document.cases).rows:
+        # An asterisk marks the tasks that a calibration checkpoint solves.
+        is_solved = row.name in document.model.solved_tasks
+        rows.append(Row(name=f"{row.name} *" if is_solved else row.name, cells=row.cells))
+    left = _baselines(document)
+    for mean in sorted(means(document), key=lambda mean: (mean.is_total, mean.is_total and mean.suite)):
+        rows.append(_mean_row(document, mean, f"= {SHORT_TOTALS[mean.suite] if mean.is_total else mean.title}"))
+        family = "ruler" if mean.is_total and mean.suite == "ruler" else mean.name
+        rows += [left.pop(family)] if family in left else []
+    # The baseline is compared with the selected tasks where a mean over all of a family is not known.
+    for family, baseline in left.items():
+        rows += [_text_row("= these tasks", _means_of_selection(document, family)), baseline]
+    for name, intervals in _ruler_intervals(document):
+        # Whole points, rounded outwards, fit a cell.
+        ranges = ["-" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}" for ends in intervals]
+        rows.append(_text_row(f"  {name}", ranges))
+    if document.ruler.wavg_inc is not None:
+        rows.append(_text_row("= wAvg", [f"inc {document.ruler.wavg_inc:.1f}, dec {document.ruler.wavg_dec:.1f}"]))
+    return _table(document, "score", rows)
+
+
+def whole_table_notes(document: JsonReport) -> list[Note]:
+    """Return what stands below the table of all tasks and means."""
+    texts = []
+    if _ruler_intervals(document):
+        texts.append(
+            f"{' and '.join(INTERVALS)}: intervals of the mean over the planned samples, and over unlimited ones"
+        )
+    if any(map(is_rough, document.cases)):
+        texts.append(f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all")
+    low = []
+    for case in document.cases:
+        # Questions of tasks files need not fill their length.
+        if case.fill is not None and case.fill[0] < LOW_FILL and not case.id.startswith(QUESTIONS_TEST):
+            low.append(f"{case.task} at {short_length(case.length)} {case.fill[0]:.0f} % ({case.fill[1]:.0f} %)")
+    if low:
+        more = f"; {len(low) - MOST_NAMED} more" if len(low) > MOST_NAMED else ""
+        texts.append(f"filled in the median (at least): {'; '.join(low[:MOST_NAMED])}{more}")
+    return [Note(text=text) for text in texts]
+
+
+def depth_tables(document: JsonReport) -> list[Table]:
+    """Return the mean scores of references by depth and length, a table for each task with any."""
+    width = 100 // DEPTH_BINS
+    tables = []
+    for task in dict.fromkeys(case.task for case in document.cases if case.by_depth):
+        cells: dict[tuple[int, float], Cell] = {}
+        for case in document.cases:
+            for found in case.by_depth if case.task == task else ():
+                title = plural(found.samples, "reference", "references")
+                cells[case.length, found.depth] = Cell(
+                    text=f"{found.score:.0f}", style=f"s{shade(found.score)}", title=title
+                )
+        rows = []
+        for tenth in range(DEPTH_BINS):
+            depth, name = (tenth + 0.5) / DEPTH_BINS, f"{tenth * width}-{(tenth + 1) * width} %"
+            row = [cells.get((length, depth), Cell(text="")) for length in tested_lengths(document)]
+            rows.append(Row(name=name, cells=tuple(row)))
+        tables.append(_table(document, task, rows))
+    return tables
+
+
+def category_bars(helmet: HelmetSummary, length: int) -> list[dict[str, Any]]:
+    """Return HELMET's categories at a length, each with its interval or what its score lacks."""
+    key, bars = str(length), list[dict[str, Any]]()
+    for category, scores in helmet.categories.items():
+        score, missing = scores.get(key), helmet.missing.get(category, {}).get(key, {})
+        interval = None if score is None else helmet.intervals.get(category, {}).get(key)
+        # Both ends are the same number if the mean is known.
+        is_known = interval is not None and shown_number(interval[0]) == shown_number(interval[1])
+        reasons = "; ".join(f"{dataset}: {reason}" for dataset, reason in missing.items())
+        text = "" if interval is None or is_known else both_ends(interval)
+        bars.append({
+            "name": category, "score": score, "interval": interval, "interval_text": text,
+            "missing": one_line(reasons, 160),
+        })  # fmt: skip
+    return bars
+
+
+def _table(document: JsonReport, name: str, rows: Sequence[Row]) -> Table:
+    return Table(name=name, columns=tuple(map(short_length, tested_lengths(document))), rows=tuple(rows))
+
+
+def _text_row(name: str, texts: Sequence[str]) -> Row:
+    return Row(name=name, cells=tuple(Cell(text=text) for text in texts))
+
+
+def _mean_row(document: JsonReport, mean: Mean, name: str) -> Row:
+    cells = []
+    for length in tested_lengths(document):
+        score = mean.scores.get(str(length))
+        cells.append(Cell() if score is None else Cell(text=shown_number(score), style=f"s{shade(score)}"))
+    return Row(name=name, cells=tuple(cells), kind="total" if mean.is_total else "mean")
+
+
+def _case_cell(case: ReportCase | None) -> Cell:
     if case is None:
         return Cell(title="not planned")
     if case.verdict == "error":
-        return Cell(
-            text="error", style="error", title=one_line(case.error or "", 200), task=case.task, length=case.length
-        )
+        reason = one_line(case.error or "", 200)
+        return Cell(text="error", style="error", title=reason, task=case.task, length=case.length)
     if case.score is None:
         return Cell(title="no sample was started", task=case.task, length=case.length)
     title = f"interval {both_ends(case.interval)}, {case.samples} of {case.planned} samples"
     if case.fill is not None:
         title += f", filled {case.fill[0]:.0f} % in the median, {case.fill[1]:.0f} % at least"
-    is_bad = case.verdict == "fail"
+    styles = [f"s{shade(case.score)}"]
+    if case.verdict == "fail":
+        title += f"; {case.decided_by}"
+        styles.append("bad")
+    if is_rough(case):
+        styles.append("rough")
     return Cell(
-        text=shown_number(case.score),
-        style=f"s{shade(case.score)}{' bad' if is_bad else ''}{' rough' if _is_rough(case) else ''}",
-        title=f"{title}; {case.decided_by}" if is_bad else title,
-        task=case.task,
-        length=case.length,
-    )
+        text=shown_number(case.score), style=" ".join(styles), title=title, task=case.task, length=case.length
+    )  # fmt: skip
 
 
-def _depth_table(document: JsonReport, task: str) -> Table:
-    lengths = tested_lengths(document)
-    bins = {
-        (case.length, depth_bin.depth): depth_bin
-        for case in document.cases
-        if case.task == task
-        for depth_bin in case.by_depth
-    }
-    width = 100 // DEPTH_BINS
-    rows = []
-    for index in range(DEPTH_BINS):
-        cells = []
-        for length in lengths:
-            found = bins.get((length, (index + 0.5) / DEPTH_BINS))
-            if found is None:
-                cells.append(Cell(text=""))
-                continue
-            title = f"{found.samples} {'reference' if found.samples == 1 else 'references'}"
-            cells.append(Cell(text=f"{found.score:.0f}", style=f"s{shade(found.score)}", title=title))
-        rows.append(Row(name=f"{index * width}-{(index + 1) * width} %", cells=tuple(cells)))
-    return score_table(task, lengths, rows)
+def _baselines(document: JsonReport) -> dict[str, Row]:
+    """Return a row with the baseline's mean for RULER and for each of HELMET's categories, where it is known."""
+    rows = {}
+    for family in ("ruler", *(document.helmet.categories if document.helmet else ())):
+        known = document.regression.scores.get(family) if document.regression else None
+        if known:
+            texts = [shown_number(known.get(str(length))) for length in tested_lengths(document)]
+            rows[family] = _text_row("  baseline", texts)
+    return rows
 
 
-def _page(report: JsonReport, _: Details) -> dict[str, Any]:
-    """Return a table for each of RULER, HELMET, the other suites and those of tasks files, and the tables by depth."""
-    lengths, tables = tested_lengths(report), []
-    ruler, helmet = report.ruler, report.helmet
-    if ruler_cases := [case for case in report.cases if case.suite == "ruler"]:
-        means = {f"{aspect} mean": scores for aspect, scores in ruler.aspects.items()}
-        tables.append(_task_table("RULER", ruler_cases, lengths, means | {"RULER mean": ruler.scores}))
-    if helmet and (cases := [case for case in report.cases if case.suite == "helmet"]):
-        means = {f"{category} mean": scores for category, scores in helmet.categories.items()}
-        tables.append(_task_table("HELMET", cases, lengths, means | {"HELMET average": helmet.average}))
-    if means := frontier_means(report):
-        cases = [case for case in report.cases if case.suite == "frontier"]
-        rows = {f"{category} mean": scores for category, scores in means.items()}
-        tables.append(_task_table("Frontier tasks", cases, lengths, rows))
-    for suite in report.question_sets or {}:
-        cases = [case for case in report.cases if case.suite == suite]
-        means = {name: scores for name, scores in question_set_means(report).items() if name.startswith(f"{suite} ")}
-        tables.append(_task_table(f"Questions: {suite}", cases, lengths, means))
-    tasks = dict.fromkeys(case.task for case in report.cases if case.by_depth)
-    return {
-        "tables": tables,
-        "few_samples": FEW_SAMPLES if any(map(_is_rough, report.cases)) else None,
-        "depths": [_depth_table(report, task) for task in tasks],
-    }
+def _means_of_selection(document: JsonReport, family: str) -> list[str]:
+    """Return the mean over a family's selected cases at each length, as that of the baseline is taken."""
+    found = []
+    for length in tested_lengths(document):
+        cases = [case for case in document.cases if family in (case.suite, case.category) and case.length == length]
+        scores = [case.score for case in cases if case.score is not None]
+        found.append(shown_number(fmean(scores) if scores and len(scores) == len(cases) else None))
+    return found
 
 
-MEANS = Section(markdown=_means, page=_page)
-CASES = Section(markdown=_cases)
-
-
-def _is_rough(case: ReportCase) -> bool:
-    """True for a case of the report with few samples, because its panel's verdict came early."""
-    return 0 < case.samples < min(case.planned, FEW_SAMPLES)
+def _ruler_intervals(document: JsonReport) -> list[tuple[str, list[tuple[float, float] | None]]]:
+    """Return the intervals of RULER's mean by length, over the planned samples and of the model, where known."""
+    ruler, found = document.ruler, []
+    for name, by_length in zip(INTERVALS, (ruler.intervals, ruler.model_intervals), strict=True):
+        if any(interval is not None for interval in by_length.values()):
+            found.append((name, [by_length.get(str(length)) for length in tested_lengths(document)]))
+    return found

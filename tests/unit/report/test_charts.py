@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.records import FailureKind
-from longctx.plugins.report.charts.colours import SHADES, difference_class, shade, shade_rules
 from longctx.plugins.report.charts.differences import CROSS, StepDifference, difference_svg
 from longctx.plugins.report.charts.lines import line_svg, lowest_of, score_chart
-from longctx.plugins.report.charts.svg import element
+from longctx.plugins.report.charts.svg import SHADES, difference_class, element, shade, shade_rules
 from longctx.plugins.report.document import document
-from longctx.plugins.report.sections.failures import failures
-from longctx.plugins.report.sections.ruler import RULER_SECTION
-from longctx.plugins.report.summary import details
+from longctx.plugins.report.html.page import details
+from longctx.plugins.report.sections.failures import failure_shares
+from longctx.plugins.report.sections.ruler import score_charts
 from longctx.plugins.thresholds.records import Gate
 from longctx.plugins.verdicts.evaluation import curves
 from tests.helpers.pages import page_of, parse
@@ -42,7 +41,7 @@ def test_every_kind_of_failure_has_a_bar_and_a_colour() -> None:
     written = document(run)
     kinds = {kind for case in written.cases for kind in case.failures}
     assert kinds == set(get_args(FailureKind))
-    for row in failures(written):
+    for row in failure_shares(written):
         assert sum(row["counts"].values()) == row["total"]
         assert sum(share.width for share in row["shares"]) == pytest.approx(300, abs=0.1)
     text = page_of(run)
@@ -55,8 +54,7 @@ def test_every_kind_of_failure_has_a_bar_and_a_colour() -> None:
 
 def test_charts_side_by_side_have_one_scale() -> None:
     run = run_summary(samples=20, suite="ruler")
-    assert RULER_SECTION.page is not None
-    charts = RULER_SECTION.page(document(run), details(run))["charts"]
+    charts = score_charts(document(run), details(run).aspects)
     assert len(charts) == 5
     assert len({chart.line.y_ticks for chart in charts}) == 1
     assert (lowest_of([99.0, None, 53.0]), lowest_of([99.0, 51.0]), lowest_of([None])) == (50, 0, 0)

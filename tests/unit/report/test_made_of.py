@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import page
-from longctx.plugins.report.made_of import quantization
+from longctx.plugins.report.document import document, quantization
+from longctx.plugins.report.html.page import details, page
 from longctx.plugins.report.markdown import markdown
-from longctx.plugins.report.summary import details
 from longctx.plugins.report.terminal import terminal_summary
 from tests.helpers.reports import run_summary
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from longctx.plugins.report.document import document
-from longctx.plugins.report.formats import markdown_text
-from longctx.plugins.report.markdown import markdown
+from longctx.plugins.report.markdown import markdown, markdown_text
 from longctx.plugins.report.sections.gates import MOST_GATES
 from tests.helpers.reports import NASTY, run_summary
 

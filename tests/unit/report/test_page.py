@@ -20,10 +20,10 @@ from longctx.fixtures.records import CaseResult, PropertyFinding, VerdictWord
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line, visible
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import embedded, page
+from longctx.plugins.report.html.page import details, embedded, page
 from longctx.plugins.report.markdown import markdown
-from longctx.plugins.report.sections.gates import GATES
-from longctx.plugins.report.summary import RunSummary, details
+from longctx.plugins.report.sections import gates
+from longctx.plugins.report.summary import RunSummary
 from tests.helpers.pages import page_of, parse, rows_of
 from tests.helpers.reports import LENGTHS, NASTY, run_summary
 
@@ -32,9 +32,7 @@ ANY_TEXT = st.text(st.characters(), max_size=60) | st.text("<>&/script!-\u2028\u
 
 def headline(run: RunSummary, written: JsonReport | None = None) -> dict[str, Any]:
     """Return the headline of a run's page, or of another report of this run."""
-    assert GATES.page is not None
-    shown: dict[str, Any] = GATES.page(written or document(run), details(run))["headline"]
-    return shown
+    return gates.headline(written or document(run))
 
 
 @pytest.fixture(scope="module")

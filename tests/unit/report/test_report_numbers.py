@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
-from longctx.plugins.report import formats
+from longctx.plugins.report.markdown import markdown_text as rendered_markdown_text
 from tests.helpers.pages import rows_of, tables_of
 from tests.helpers.reports import NASTY, markdown_rows, shown
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
@@ -198,7 +198,7 @@ def test_a_regression_gate_is_the_same_in_all_reports(compared: CompletedRun) ->
     for gate in gates:
         assert f"lost {-gate['measured']:.1f} points " in gate["reason"]
         assert html.escape(gate["reason"]) in page_text
-        assert formats.markdown_text(gate["reason"], 160) in markdown
+        assert rendered_markdown_text(gate["reason"], 160) in markdown
         assert f"{gate['name']}: {' '.join(gate['reason'].split())}" in terminal
         properties = compared.junit_properties(f"gate[{gate['name']}]")
         assert float(properties["measured"]) == pytest.approx(gate["measured"], abs=1e-4)

@@ -19,9 +19,8 @@ from pathlib import Path
 
 from tests.helpers.reports import cases_of, run_summary, options_of, result_of
 from tests.helpers.peak_memory import peak_mebibytes
-from longctx.plugins.report.summary import details
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import page
+from longctx.plugins.report.html.page import details, page
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.reports import write, _write_json
 from longctx.plugins.report.terminal import terminal_summary

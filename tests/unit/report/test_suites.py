@@ -18,17 +18,19 @@ from longctx.plugins.report.document import document
 from longctx.plugins.report.history import StepReport, mean_tracks
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.scalars import scalars
-from longctx.plugins.report.sections.frontier import (
+from longctx.plugins.report.sections.suites import (
     CONTROLS,
-    FRONTIER,
     LADDERS,
     TWINS,
     frontier_means,
+    frontier_notes,
+    question_notes,
     relative_length,
 )
 from longctx.plugins.report.terminal import terminal_summary
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import evaluate
+from tests.helpers.report_records import report_of as report_from_parts
 from tests.helpers.reports import run_summary
 
 SCORES = {"ladder_mk_basic": 1.0, "ladder_mk_easy": 0.4, "association": 0.25, "association_literal": 0.75}
@@ -89,8 +91,7 @@ def test_the_report_is_valid_and_its_means_are_of_its_own(report: JsonReport) ->
 
 
 def test_the_findings_name_the_rung_the_twin_and_the_reply(report: JsonReport) -> None:
-    assert FRONTIER.terminal is not None
-    lines = [text[11:] for text, _ in FRONTIER.terminal(report)]
+    lines = [note.text for note in frontier_notes(report)]
     assert "ladder mk at 4K: breaks at copy (find 100.0, copy 40.0, copy and solve 100.0, solve 100.0)" in lines
     assert "ladder mv at 4K: no rung breaks (find 100.0, copy 100.0, copy and select 100.0, select 100.0)" in lines
     assert "association at 4K: +50.0 for its twin association_literal" in lines
@@ -120,3 +121,11 @@ def test_the_relative_length_keeps_its_share_of_the_shortest_score() -> None:
     assert relative_length({"4096": 0.0, "8192": 17.0}) is None
     assert relative_length({"4096": None, "8192": 17.0}) is None
     assert relative_length({}) is None
+
+
+@pytest.mark.parametrize(("test", "is_advised"), [("test_questions", True), ("test_ruler", False)])
+def test_another_metric_is_advised_only_where_a_tasks_file_can_name_one(test: str, is_advised: bool) -> None:
+    case = {"id": f"{test}[contracts-1k]", "task": "contracts", "length": 1024, "samples": 20}
+    report = report_from_parts({"cases": [{**case, "failures": {"right but wordy": 3}}]})
+    lines = [note.text for note in question_notes(report)]
+    assert ["contracts at 1k: 3 of 20 answers state the reference" in line for line in lines] == [True] * is_advised

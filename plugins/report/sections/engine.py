@@ -1,20 +1,43 @@
-"""The requests that a server did not follow, as far as its replies show it."""
+"""What a run noticed about its engine: the properties that --invariance checked, and the notes about a server."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
+from longctx.fixtures.records import PropertyFinding
 from longctx.fixtures.records.report import JsonReport, ReportServer
 from longctx.fixtures.records.results import EngineFacts
-from longctx.plugins.report.formats import Line, markdown_text, named_line
-from longctx.plugins.report.sections.section import Section
-from longctx.plugins.report.summary import Details
+from longctx.plugins.report.tables import Note, Tone
 from longctx.plugins.verdicts.evaluate import Measured
 
 # Single answers may consist of special tokens, which no text shows.
 MISSING_SHARE = 0.05
+WORDS: dict[str, tuple[str, Tone]] = {"pass": ("PASS", "good"), "fail": ("FAIL", "bad"), "skipped": ("-", "warning")}
+
+
+def failed_properties(document: JsonReport) -> list[str]:
+    """Return a line for every property that fails: its name, the sample, the first differing token, both answers."""
+    failed = [finding for finding in document.invariance or () if finding.verdict == "fail"]
+    return [f"invariance: {finding.line}" for finding in failed]
+
+
+def held_properties(document: JsonReport) -> list[str]:
+    """Return the number of the checked properties of the engine that hold, in words; nothing without --invariance."""
+    checked = [finding for finding in document.invariance or () if finding.verdict != "skipped"]
+    holding = sum(finding.verdict == "pass" for finding in checked)
+    return [f"{holding} of {len(checked)} checked properties of the engine hold"] if checked else []
+
+
+def invariance_notes(findings: Sequence[PropertyFinding]) -> list[Note]:
+    """Return a note for every property of the engine that --invariance checked."""
+    shown = []
+    for finding in findings:
+        word, tone = WORDS[finding.verdict]
+        text = finding.line.removeprefix(f"{finding.name}: {finding.verdict}: ").removeprefix(f"{finding.name}: ")
+        shown.append(Note(name="invariance", text=f"{word:<5} {finding.name}: {text}", tone=tone))
+    return shown
 
 
 def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer | UnsetType:
@@ -39,18 +62,3 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
 def notes_of(document: JsonReport) -> tuple[str, ...]:
     """Return the notes about the server in a report."""
     return () if isinstance(document.server, UnsetType) else document.server.notes
-
-
-def _terminal(document: JsonReport) -> list[Line]:
-    return [named_line("" if at else "server", note, yellow=True) for at, note in enumerate(notes_of(document))]
-
-
-def _markdown(document: JsonReport) -> str:
-    return "\n".join(f"- ⚠️ the server {markdown_text(note, 400)}" for note in notes_of(document))
-
-
-def _page(document: JsonReport, _: Details) -> dict[str, Any]:
-    return {"server_notes": [f"The server {note}" for note in notes_of(document)]}
-
-
-SERVER = Section(terminal=_terminal, markdown=_markdown, page=_page)

@@ -1,0 +1,354 @@
+"""The suites: what the report says of HELMET, of the frontier tasks and of tasks files (--tasks), and all means.
+
+HELMET's categories and their average are those of its paper (Yen et al. 2025, §2.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import Case, Outcome
+from longctx.fixtures.records.report import HelmetSummary, JsonReport
+from longctx.fixtures.records.report_parts import (
+    CopiedReply,
+    FrontierSummary,
+    LadderResult,
+    ReplyResult,
+    TwinResult,
+    UnanswerableResult,
+)
+from longctx.plugins.config.run_facts import RunFacts
+from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
+from longctx.plugins.evidence.points import to_points
+from longctx.plugins.report.formats import short_length, shown_number
+from longctx.plugins.report.tables import Note, notes
+from longctx.plugins.thresholds.records import CATEGORIES
+from longctx.plugins.verdicts.evaluation import Evaluation
+
+ByLength = Mapping[str, float | None]
+FRONTIER = "frontier"
+# The part of a score of a graph task that tells the F1 by a lenient reading.
+LENIENT_PART = "lenient"
+# The category of the tasks that only serve to be compared with others.
+CONTROLS = "controls"
+# The twin of a task, from which it differs in one thing: literal instead of associative questions, or printed labels.
+TWINS = {
+    "association": "association_literal", "association_far": "association_literal",
+    "count_labels": "count_labels_labelled", "count_users": "count_users_labelled",
+    "count_dates": "count_dates_labelled",
+}  # fmt: skip
+# The tasks of every ladder, with the operation that they test.
+LADDERS = {
+    "mk": {"basic": "find", "easy": "copy", "medium": "copy and solve", "hard": "solve"},
+    "mv": {"basic": "find", "easy": "copy", "medium": "copy and select", "hard": "select"},
+    "qa": {"basic": "find", "easy": "select", "medium": "copy and solve", "hard": "solve"},
+}
+# A length counts as mastered with this share of the score at the shortest length (NoLiMa's rule).
+RELATIVE_SHARE = 0.85
+# A ladder breaks at its first rung with a score below this.
+BREAKS_BELOW = 50.0
+QUESTIONS_TEST = "test_questions["
+# The part of a score that tells the share of its text that a cut removed.
+CUT_PART = "cut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean:
+    """The mean over the tasks of a category or aspect, or over a whole suite, at every length."""
+
+    suite: str
+    name: str
+    title: str
+    """The name in a table of several suites."""
+
+    scores: ByLength
+    is_total: bool = False
+    """True for the mean over a whole suite."""
+
+
+def means(document: JsonReport) -> list[Mean]:
+    """Return all means that were measured at any length; a suite's total follows those of its parts."""
+    found = _means_of("ruler", document.ruler.aspects)
+    found.append(Mean(suite="ruler", name="mean", title="RULER mean", scores=document.ruler.scores, is_total=True))
+    helmet = document.helmet
+    if helmet is not None:
+        found += _means_of("helmet", helmet.categories)
+        found.append(Mean(suite="helmet", name="average", title="HELMET average", scores=helmet.average, is_total=True))
+    found += _means_of(FRONTIER, frontier_means(document))
+    # A category with one set has no mean of its own.
+    sets = {(case.suite, case.category, case.task) for case in document.cases}
+    sizes = Counter((suite, category) for suite, category, _ in sets)
+    for suite, categories in (document.question_sets or {}).items():
+        for category, scores in categories.items():
+            if sizes[suite, category] > 1:
+                found.append(Mean(suite=suite, name=category, title=f"{suite} {category}", scores=scores))
+    return [mean for mean in found if any(score is not None for score in mean.scores.values())]
+
+
+def _means_of(suite: str, categories: Mapping[str, ByLength]) -> list[Mean]:
+    return [Mean(suite=suite, name=name, title=name, scores=scores) for name, scores in categories.items()]
+
+
+def frontier_means(document: JsonReport) -> dict[str, ByLength]:
+    """Return the means of a document's frontier categories by length; reports of older versions have none."""
+    section = document.frontier
+    return dict(section.categories) if section else {}
+
+
+def helmet(
+    evaluation: Evaluation, planned: Sequence[Case], unavailable: Mapping[str, str], run: RunFacts
+) -> HelmetSummary | None:
+    """Return HELMET's summary with scores from 0 to 100; None for a run without HELMET.
+
+    A category's score is the mean of its data sets; the average is the mean of the seven categories. A mean that lacks
+    one of its parts is None, and `missing` gives the reasons. Every interval holds with `confidence` by itself.
+    """
+    cases = [case for case in planned if case.suite == "helmet"]
+    if not cases:
+        return None
+    lengths = evaluation.measured.scope.lengths
+    scores: dict[str, ByLength] = {}
+    intervals = {}
+    for category, findings in evaluation.categories.items():
+        scores[category] = {str(length): finding.score for length, finding in findings.items()}
+        intervals[category] = {str(length): finding.interval for length, finding in findings.items()}
+    datasets: dict[str, dict[str, float | None]] = {}
+    for case in cases:
+        datasets.setdefault(case.task, {})[str(case.length)] = _score(evaluation, case)
+    return HelmetSummary(
+        scoring="paper" if run.options.scoring == "paper" else "strict",
+        rubrics=run.rubrics,
+        categories=scores,
+        intervals=intervals,
+        datasets=datasets,
+        confidence=1 - ESTIMATE_ALPHA,
+        average={
+            str(length): _mean_of_all(by_length[str(length)] for by_length in scores.values()) for length in lengths
+        },
+        sources={case.task: case.source for case in cases if case.id not in unavailable},
+        missing={
+            category: {str(length): _missing(evaluation, cases, unavailable, category, length) for length in lengths}
+            for category in CATEGORIES
+        },
+    )
+
+
+def _missing(
+    evaluation: Evaluation, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
+) -> dict[str, str]:
+    """Return the data sets of a category that have no score at a length, with the reason."""
+    selected = evaluation.measured.scope.cases_at(length)
+    reasons = {}
+    for case in cases:
+        if (case.category, case.length) != (category, length):
+            continue
+        result = evaluation.measured.results.get(case.id)
+        if result is None or result.score is None:
+            reason = unavailable.get(case.id) or (result.error if result else None)
+            reasons[case.task] = reason or ("no sample was started" if case.task in selected else "not selected")
+    return reasons
+
+
+def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary | None:
+    """Return the summary of the frontier tasks with scores from 0 to 100; None for a run without them."""
+    cases = [case for case in planned if case.suite == FRONTIER]
+    if not cases:
+        return None
+    categories = {
+        category: means_by_length(evaluation, [case for case in cases if case.category == category])
+        for category in dict.fromkeys(case.category for case in cases)
+        if category != CONTROLS
+    }
+    outcomes = {}
+    for case in cases:
+        result = evaluation.measured.results.get(case.id)
+        if result is not None and result.outcomes:
+            outcomes[case] = result.outcomes
+    scores = {(case.task, case.length): _score(evaluation, case) for case in cases}
+    lengths = evaluation.measured.scope.lengths
+    return FrontierSummary(
+        categories=categories,
+        relative_share=RELATIVE_SHARE,
+        relative_lengths={category: relative_length(means) for category, means in categories.items()},
+        ladders=_ladders(scores, lengths),
+        twins=_twins(scores, lengths),
+        replies=tuple(_replies(case, own) for case, own in outcomes.items() if case.category == "mrcr"),
+        unanswerable=tuple(_unanswerable(case, own) for case, own in outcomes.items() if case.category == "absence"),
+        lenient=_lenient(outcomes),
+    )
+
+
+def _ladders(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> tuple[LadderResult, ...]:
+    """Return the result of every ladder of which a rung was measured."""
+    results = []
+    for (ladder, steps), length in product(LADDERS.items(), lengths):
+        rungs = {name: scores.get((f"ladder_{ladder}_{step}", length)) for step, name in steps.items()}
+        if any(score is not None for score in rungs.values()):
+            results.append(LadderResult(ladder=ladder, length=length, rungs=rungs, breaks_at=_breaking_rung(rungs)))
+    return tuple(results)
+
+
+def _breaking_rung(rungs: ByLength) -> str | None:
+    """Return the first rung with a score below `BREAKS_BELOW`; None if there is none before an unmeasured rung."""
+    for name, score in rungs.items():
+        if score is None:
+            return None
+        if score < BREAKS_BELOW:
+            return name
+    return None
+
+
+def _twins(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> tuple[TwinResult, ...]:
+    """Return the differences of the tasks that were measured with their twins."""
+    results = []
+    for (task, twin), length in product(TWINS.items(), lengths):
+        score, other = scores.get((task, length)), scores.get((twin, length))
+        if score is not None and other is not None:
+            results.append(TwinResult(task=task, twin=twin, length=length, difference=other - score))
+    return tuple(results)
+
+
+def _lenient(outcomes: Mapping[Case, Sequence[Outcome]]) -> dict[str, dict[str, float | None]]:
+    """Return by graph task and length the mean of the lenient readings of its answers."""
+    found: dict[str, dict[str, float | None]] = {}
+    for case, own in outcomes.items():
+        if case.category == "graphs":
+            readings = (outcome.score.parts.get(LENIENT_PART) for outcome in own)
+            mean = _mean_of_all(readings)
+            found.setdefault(case.task, {})[str(case.length)] = None if mean is None else to_points(mean)
+    return found
+
+
+def relative_length(scores: ByLength) -> int | None:
+    """Return the longest length with at least `RELATIVE_SHARE` of the score at the shortest length.
+
+    Returns None if the shortest length has no score or a score of 0, of which every other would be a share.
+    """
+    known = {int(length): score for length, score in scores.items() if score is not None}
+    shortest = min(map(int, scores), default=None)
+    if shortest is None or not known.get(shortest):
+        return None
+    return max(length for length, score in known.items() if score >= RELATIVE_SHARE * known[shortest])
+
+
+def _replies(case: Case, outcomes: Sequence[Outcome]) -> ReplyResult:
+    """Return how often an answer began with the code, and which reply it copied for which one."""
+    pairs: Counter[tuple[int, int]] = Counter()
+    for outcome in outcomes:
+        parts = outcome.score.parts
+        pairs[int(parts["wanted"]), int(parts["copied"])] += 1
+    copied = [
+        CopiedReply(wanted=wanted, copied=copied or None, samples=samples)
+        for (wanted, copied), samples in sorted(pairs.items())
+    ]
+    codes = math.fsum(outcome.score.parts["code"] for outcome in outcomes)
+    return ReplyResult(
+        task=case.task, length=case.length, code_rate=to_points(codes / len(outcomes)), copied=tuple(copied)
+    )
+
+
+def _unanswerable(case: Case, outcomes: Sequence[Outcome]) -> UnanswerableResult:
+    """Return the scores of the questions that the text answers and of those that it does not answer."""
+
+    def rate(kind: str) -> float | None:
+        mean = _mean_of_all(outcome.score.value for outcome in outcomes if kind in outcome.score.parts)
+        return None if mean is None else to_points(mean)
+
+    return UnanswerableResult(length=case.length, present=rate("present"), absent=rate("absent"))
+
+
+def question_sets(evaluation: Evaluation, planned: Sequence[Case]) -> dict[str, dict[str, ByLength]] | None:
+    """Return by suite the mean of every category, with scores from 0 to 100; None for a run without tasks files."""
+    suites: dict[str, dict[str, list[Case]]] = {}
+    for case in planned:
+        if case.id.startswith(QUESTIONS_TEST):
+            suites.setdefault(case.suite, {}).setdefault(case.category, []).append(case)
+    found: dict[str, dict[str, ByLength]] = {}
+    for suite, categories in suites.items():
+        found[suite] = {category: means_by_length(evaluation, cases) for category, cases in categories.items()}
+    return found or None
+
+
+def means_by_length(evaluation: Evaluation, cases: Sequence[Case]) -> ByLength:
+    """Return the mean score of the cases by length; None at a length where one of them has no score."""
+    found = {}
+    for length in evaluation.measured.scope.lengths:
+        found[str(length)] = _mean_of_all(_score(evaluation, case) for case in cases if case.length == length)
+    return found
+
+
+def _mean_of_all(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None if a value is unknown, and without values."""
+    values = list(values)
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _score(evaluation: Evaluation, case: Case) -> float | None:
+    result = evaluation.measured.results.get(case.id)
+    return None if result is None or result.score is None else to_points(result.score)
+
+
+def frontier_notes(document: JsonReport) -> list[Note]:
+    """Return a note for every ladder, twin and conversation; none for a run without frontier tasks."""
+    section = document.frontier
+    if section is None:
+        return []
+    lines = [_ladder_text(ladder) for ladder in section.ladders]
+    for twin in section.twins:
+        lines.append(f"{twin.task} at {short_length(twin.length)}: {twin.difference:+.1f} for its twin {twin.twin}")
+    lines += [_reply_text(reply) for reply in section.replies]
+    for entry in section.unanswerable:
+        present, absent = shown_number(entry.present), shown_number(entry.absent)
+        text = f"{present} where the text tells, {absent} where it does not"
+        lines.append(f"not_in_text at {short_length(entry.length)}: {text}")
+    tested: set[int] = set()
+    for scores in section.categories.values():
+        tested.update(map(int, scores))
+    known = [(name, length) for name, length in section.relative_lengths.items() if length is not None]
+    if len(tested) > 1 and known:
+        lengths = ", ".join(f"{name} {short_length(length)}" for name, length in known)
+        share = f"{100 * section.relative_share:.0f} %"
+        lines.append(f"longest length with {share} of the score at {short_length(min(tested))}: {lengths}")
+    return notes("frontier", lines)
+
+
+def _ladder_text(ladder: LadderResult) -> str:
+    rungs = ", ".join(f"{name} {shown_number(score)}" for name, score in ladder.rungs.items())
+    result = f"breaks at {ladder.breaks_at}" if ladder.breaks_at else "no rung breaks"
+    if ladder.breaks_at is None and None in ladder.rungs.values():
+        result = "incomplete"
+    return f"ladder {ladder.ladder} at {short_length(ladder.length)}: {result} ({rungs})"
+
+
+def _reply_text(reply: ReplyResult) -> str:
+    total = sum(pair.samples for pair in reply.copied)
+    wrong = [pair for pair in reply.copied if pair.copied not in (None, pair.wanted)]
+    swaps = ", ".join(f"reply {pair.copied} in place of {pair.wanted}: {pair.samples}" for pair in wrong)
+    copied = f"{sum(pair.samples for pair in wrong)} of {total} copy another reply"
+    text = f"{reply.task} at {short_length(reply.length)}: code in {reply.code_rate:.0f} % of the answers, {copied}"
+    return f"{text} ({swaps})" if swaps else text
+
+
+def question_notes(document: JsonReport) -> list[Note]:
+    """Return a note for every case of a tasks file with questions that were cut or left out, or right wordy answers."""
+    lines = []
+    for case in document.cases:
+        name = f"{case.task} at {format_length(case.length)}"
+        if case.cut:
+            lines.append(f"{name}: {case.cut:.0f} % of the samples are cut to the length")
+        if case.left_out:
+            lines.append(f"{name}: {case.left_out} questions do not fit the length and are left out")
+        wordy = case.failures.get("right but wordy")
+        # Only a tasks file can name another metric.
+        if wordy and case.id.startswith(QUESTIONS_TEST):
+            lines.append(
+                f"{name}: {wordy} of {case.samples} answers state the reference and score below 100 for their other "
+                'words; metric = { name = "substring_match" } accepts them, or ask for a short answer'
+            )
+    return notes("questions", lines)
