@@ -22,9 +22,6 @@ table counts once more; each of two faults that makes up a quarter; the first lo
 range that has a quarter of it, but none of its steps alone. Without a loss nothing is right. A search that names the
 whole series, or nothing, counts as *not shown*.
 
-With --likelihood the steps are screened by the likelihood of gold answers first, as the command does where it has one.
-The losses of the gold answers are drawn as they were measured on SmolLM2-135M-Instruct with noise on its weights.
-
 Exit code 1 if, in a cell, more than MAX_WRONG of the searches are wrong, or if the stated probability of a bin with
 at least LEAST_IN_BIN searches exceeds the share that is right by more than MAX_MISCALIBRATED.
 """
@@ -43,13 +40,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.kept_rows import KeptRows
-from longctx.ci.bisect.compare import CONTEXTS, Bounds, search_bounds, verdict_by_rise
-from longctx.ci.bisect.endpoints import EARLY_SHARE, SURVEY_SAMPLES, _is_loss, hints_at_loss
+from longctx.ci.bisect.compare import Bounds, search_bounds
+from longctx.ci.bisect.endpoints import EARLY_SHARE, _is_loss, hints_at_loss
 from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import EDGE_ALPHA
 from longctx.ci.bisect.posterior import FALL_SHARE, EndpointVotes, Posterior
 from longctx.ci.bisect.report import MOST_CERTAIN
-from longctx.ci.bisect.search import FIRST_SAMPLES, Edge, Request, StepResult, search
+from longctx.ci.bisect.search import Edge, Request, StepResult, search
 from longctx.ci.bisect.telling import TellingSamples, telling_samples
 from longctx.fixtures.records import Case
 from longctx.plugins.evidence.clusters import SampleRef
@@ -73,12 +70,6 @@ MAX_WRONG = 0.01
 MAX_MISCALIBRATED, LEAST_IN_BIN = 0.03, 50
 # Edges of the bins of stated probability.
 BINS = (0.0, 0.7, 0.8, 0.9, 0.95, 0.99, 0.995, 1.0)
-# Mean and standard deviation of a sample's loss of the gold answer, less that of the good endpoint and relative to that
-# between the endpoints: before the edge, and from there on. Noise of 0.05 flips 22 % of the answers and loses nothing,
-# and noise of 0.1 loses 18 points (`benchmarks.likelihood_pairs`).
-RISES = (0.18, 0.08), (1.0, 0.3)
-# RULER's 13 tasks at three lengths.
-CASES = 39
 
 Scores = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -97,7 +88,7 @@ class SearchResult:
     is_dip: bool
     """True if it names the beginning of a dip."""
     samples: int
-    """Answered and scored samples of all checkpoints, the endpoints included."""
+    """Answered samples of all checkpoints, the endpoints included."""
     loads: int
     """Number of checkpoints loaded."""
     rounds: int
@@ -151,19 +142,14 @@ class Chain:
         self.scores: Scores = (truth ^ (rng.random(truth.shape) < flipping)).astype(float)
         self.answered: dict[int, set[int]] = {}
         self.rounds = 0
-        self._rng: np.random.Generator | None = None
-        self._scored = 0
 
-    def search(
-        self, parallel: int = 1, *, confidence: float = CONFIDENCE, rng: np.random.Generator | None = None
-    ) -> SearchResult:
-        """Search as the command does. With `rng`, which draws losses of gold answers, these screen the steps."""
-        self._rng, last = rng, len(self.scores) - 1
+    def search(self, parallel: int = 1, *, confidence: float = CONFIDENCE) -> SearchResult:
+        """Search as the command does where it has no likelihoods."""
+        last = len(self.scores) - 1
         doubt = self._measure_endpoints(confidence)
         self._telling = self._choose(None)
         if doubt and not hints_at_loss(self.votes.worse, self.votes.better):
             return self._result(None)
-        self._scored = 0 if rng is None else 2 * CONTEXTS
         edge = search(last, self, confidence=confidence, parallel=parallel)
         if doubt and not edge.is_shown:
             return self._result(None)
@@ -182,7 +168,7 @@ class Chain:
             is_dip = edge.is_step and edge.first_bad == self.history.dip
         return SearchResult(
             word=word, probability=probability, width=width, is_dip=is_dip,
-            samples=sum(map(len, self.answered.values())) + self._scored, loads=len(self.answered), rounds=self.rounds,
+            samples=sum(map(len, self.answered.values())), loads=len(self.answered), rounds=self.rounds,
         )  # fmt: skip
 
     @property
@@ -197,8 +183,8 @@ class Chain:
 
     @property
     def has_screen(self) -> bool:
-        """True if likelihoods are drawn."""
-        return self._rng is not None
+        """False: no likelihoods are drawn."""
+        return False
 
     @property
     def can_extend(self) -> bool:
@@ -228,14 +214,6 @@ class Chain:
     def _measure(self, request: Request) -> StepResult:
         position, count = request
         self.answered.setdefault(position, set())
-        if not count:
-            assert self._rng is not None
-            self._scored += CONTEXTS
-            is_lost = self.history.lost[position].sum() >= self.history.lost[-1].sum() / 2
-            rise = float(self._rng.normal(*RISES[bool(is_lost)], CONTEXTS).mean())
-            if verdict := verdict_by_rise(rise, 1.0):
-                return StepResult(screened=verdict, rise_of_loss=rise, pairs=CONTEXTS)
-            count = min(FIRST_SAMPLES, self.telling)
         samples = [context.number for context in self._telling.contexts[:count]]
         self.answered[position].update(samples)
         good, step = (
@@ -299,20 +277,20 @@ def draw_chain(kind: str, points: float, *, length: int, flipping: float, rng: n
 
 def run(
     kind: str, points: int, *, chains: int, length: int, flipping: float, seed: int, parallel: int = 1,
-    likelihood: bool = False, confidence: float = CONFIDENCE, rows: KeptRows = NOT_KEPT,
+    confidence: float = CONFIDENCE, rows: KeptRows = NOT_KEPT,
 ) -> list[SearchResult]:  # fmt: skip
     """Search this many series of checkpoints of one cell, except for those that are kept."""
     results = []
     for number in range(chains):
         settings = {
             "history": kind, "points": points, "flips": flipping, "series": number, "checkpoints": length, "seed": seed,
-            "parallel": parallel, "likelihood": likelihood, "confidence": confidence,
+            "parallel": parallel, "confidence": confidence,
         }  # fmt: skip
         kept = rows.get(settings)
         if kept is None:
             rng = np.random.default_rng([seed, points, round(1000 * flipping), number])
             chain = draw_chain(kind, points, length=length, flipping=flipping, rng=rng)
-            kept = asdict(chain.search(parallel, confidence=confidence, rng=rng if likelihood else None))
+            kept = asdict(chain.search(parallel, confidence=confidence))
             rows.add(settings, kept)
         results.append(SearchResult(**kept))
     return results
@@ -350,37 +328,6 @@ def print_calibration(results: Sequence[SearchResult]) -> bool:
     return is_kept
 
 
-def survey(points: int, *, flipping: float, rng: np.random.Generator) -> int:
-    """Return the case that lost most between the endpoints on the samples of a survey; case 0 has lost the points."""
-    differences = []
-    for case in range(CASES):
-        solved, lost = rng.random(SURVEY_SAMPLES) < SOLVED, rng.random(SURVEY_SAMPLES) < points / 100 / SOLVED
-        before, after = (
-            truth ^ (rng.random(SURVEY_SAMPLES) < flipping) for truth in (solved, solved & ~(lost & (case == 0)))
-        )
-        differences.append(after.mean() - before.mean())
-    return int(np.argmin(differences))
-
-
-def print_surveyed(*, chains: int, length: int, seed: int) -> bool:
-    """Print a table of searches on a surveyed case; return False if more than MAX_WRONG of them are wrong."""
-    print(f"\nthe worst of {CASES} cases in a survey of {SURVEY_SAMPLES} samples, one or none of which has lost")
-    print("| lost | flips | right | not shown | wrong |\n|---|---|---|---|---|")
-    is_kept = True
-    for flipping in FLIP_RATES[:3]:
-        for points in (0, *POINTS):
-            rng = np.random.default_rng([seed, points, round(1000 * flipping)])
-            words = []
-            for _ in range(chains):
-                case = survey(points, flipping=flipping, rng=rng)
-                kind = "step" if case == 0 and points else "none"
-                words.append(draw_chain(kind, points, length=length, flipping=flipping, rng=rng).search().word)
-            right, unshown, wrong = (sum(word in line for line in words) / chains for word in ("right", "not", "wrong"))
-            is_kept &= wrong <= MAX_WRONG
-            print(f"| {points} | {flipping:.0%} | {right:.1%} | {unshown:.1%} | {wrong:.1%} |", flush=True)
-    return is_kept
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print all tables; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -392,8 +339,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add("--confidence", type=float, default=CONFIDENCE, help="confidence of the searches (default: 0.99)")
     add("--parallel", type=int, default=1, help="steps to measure at a time (default: 1)")
-    add("--likelihood", action="store_true", help="screen by the likelihood of gold answers first")
-    add("--no-survey", action="store_true", help="leave out the table of searches on a surveyed case")
     add("--seed", type=int, default=0)
     add("--rows", type=Path, default=ROWS, metavar="FILE", help=f"file that keeps every search (default: {ROWS})")
     args = parser.parse_args(arguments)
@@ -411,13 +356,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for flipping in FLIP_RATES:
                 results = run(
                     kind, points, chains=args.chains, length=args.checkpoints, flipping=flipping, seed=args.seed,
-                    parallel=args.parallel, likelihood=args.likelihood, confidence=args.confidence, rows=rows,
+                    parallel=args.parallel, confidence=args.confidence, rows=rows,
                 )  # fmt: skip
                 is_kept &= print_cell(kind, points, flipping, results) or args.confidence < CONFIDENCE
                 everything += results
     is_kept &= print_calibration(everything)
-    if not args.no_survey:
-        is_kept &= print_surveyed(chains=args.chains, length=args.checkpoints, seed=args.seed)
     return 0 if is_kept else 1
 
 

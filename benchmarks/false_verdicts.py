@@ -3,11 +3,10 @@
     python -m benchmarks.false_verdicts [--orders 2000] [--section NAME] [--json FILE]
 
 Errors are measured where they are most likely: for a level gate with the mean of the set one step from the threshold,
-and for a regression gate with an unchanged model and with one that lost exactly the drop to detect, also with samples
-that share most of their needles in pairs. Costs are measured on the curves of RULER's Table 3 (Hsieh et al. 2024), with
-six gates that share the probability of error. A z-test that peeks makes the same verdicts for contrast. More sections
-are in `unequal_panels` and `haystack_verdicts`. Limits: exit code 1 if more than 1 % of the verdicts of a line are
-wrong, or if a median panel or model takes more than an eighth of all samples.
+and for a regression gate with an unchanged model and with one that lost exactly the drop to detect. Costs are measured on the curves of RULER's Table 3 (Hsieh et al. 2024), with
+six gates that share the probability of error. `unequal_panels` and `haystack_verdicts` have more sections. Limits: exit
+code 1 if more than 1 % of the verdicts of a line are wrong, or if a median panel or model takes more than an eighth of
+all samples.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from benchmarks.simulated_panels import (
     baseline_of,
     curves,
     flips,
-    pair_flips,
     panel,
     task_accuracies,
 )
@@ -137,27 +135,6 @@ def regression_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
             yield gate.figure(f"{name}, {f'{100 * change:g} points worse' if change else 'unchanged'}", draws, wrong)
 
 
-def shared_needles(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
-    """Measure regression gates with tasks of four needles, of which neighbouring samples share three.
-
-    In the worst case the shared needles flip together. A panel has two such tasks; one case alone is shown for
-    comparison, without a limit.
-    """
-    for name, (samples, gate) in REGRESSION_GATES.items():
-        shared = min(samples, 2 * SAMPLES)
-        for change, wrong in ((0.0, "fail"), (gate.drop, "pass")):
-            draws = (
-                np.concatenate([flips(rng, samples - shared, change), pair_flips(rng, shared, change)])
-                for _ in range(orders)
-            )
-            yield gate.figure(
-                f"{name}, {f'{100 * change:g} points worse' if change else 'unchanged'}",
-                map(rng.permutation, draws),
-                wrong,
-                most=ALPHA if shared < samples else None,
-            )
-
-
 def costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
     """Measure the samples and tokens until the verdict, as shares of all, for one gate and for six."""
     models = curves()
@@ -202,23 +179,6 @@ def costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
         )
 
 
-def peeking(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
-    """Measure a z-test, which is valid for one look, taken every 10 samples from 30 on."""
-    z = 2.576
-    for name, parts in {"one task": (1,), "13 tasks pooled": PARTS}.items():
-        scores = panel(rng, round(THRESHOLD * len(parts) * SAMPLES) - 1, parts).ravel()
-        looks = np.arange(30, scores.size, 10)
-        wrong = 0
-        for _ in range(orders):
-            order = rng.permutation(scores)
-            mean = order.cumsum()[looks - 1] / looks
-            variance = np.maximum((order**2).cumsum()[looks - 1] / looks - mean**2, 1e-12)
-            statistic = (mean - THRESHOLD) / np.sqrt(variance / looks)
-            crossed = np.abs(statistic) > z
-            wrong += bool(crossed.any()) and bool(statistic[crossed.argmax()] > z)
-        yield Figure(name=f"{name}, z-test every 10 samples: wrong pass", value=wrong / orders)
-
-
 Measure = Callable[[np.random.Generator, int], Iterator[Figure]]
 
 # Each section has a seed of its own: changing one leaves the figures of the others.
@@ -226,8 +186,6 @@ SECTIONS: Mapping[str, tuple[int, str, Measure]] = {
     "level": (0, "Level gate, the set's mean one step from the threshold", level_gate),
     "paired": (1, "Regression gate, 10 % of the samples differ", regression_gate),
     "costs": (2, "Cost against 13 x 500 samples, score curves of RULER's Table 3", costs),
-    "peeking": (3, "For contrast", peeking),
-    "shared": (4, "Regression gate, samples that share three of their four needles by twos", shared_needles),
     "tasks": (5, "Level gate one step off, 13 tasks of different sizes", unequal_panels.one_step_off),
     "planned": (7, "Regression gate on the planned samples, on 32 haystacks", haystack_verdicts.planned_gate),
     "model": (8, "Regression gate on the model (population = false)", haystack_verdicts.model_gate),

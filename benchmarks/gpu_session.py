@@ -6,7 +6,7 @@ DIR gets `gpu_session.json` and the page `gpu_session.md`, both written anew aft
 off loses nothing. The parts are, in this order: exactness of the GPU against float32 on the CPU, prefill of 4K to 128K
 with every attention implementation, decoding of one prompt, decoding by the rows of a batch beside the number that the
 engine chooses, a prompt that continues a cached prefix, batches of short prompts, two processes on one card, and with a
-checkpoint all 13 tasks of RULER and the most expensive faults. A part that fails leaves its reason; after the time is
+checkpoint all 13 tasks of RULER. A part that fails leaves its reason; after the time is
 up, no row begins and no started run goes on. `--tiny` runs all parts with a tiny model on the CPU; its figures say
 nothing. The ceiling is the best rate of a large bfloat16 matrix product. Limit: exit code 1 if a part fails, logits
 differ, or a peak differs from its estimate by more than 10 %.
@@ -43,9 +43,7 @@ from longctx.fixtures.memory.estimate import (
 
 Row = dict[str, Any]
 REPOSITORY = Path(__file__).parents[1]
-PARTS = ("exactness", "prefill", "decode", "rows", "sharing", "batches", "workers", "tasks", "faults")
-# Faults whose effect shows only at a length that a CPU does not reach in reasonable time.
-HEAVY_FAULTS = ("clamped_positions", "dropped_keys", "fp8_cache")
+PARTS = ("exactness", "prefill", "decode", "rows", "sharing", "batches", "workers", "tasks")
 # The logits of the exactness check have a standard deviation of about 1.
 EXACT_LIMIT = 1e-3
 LLAMA_8B = {
@@ -82,17 +80,16 @@ class Scale:
     """Rows of a batch that is decoded, besides the number that the engine chooses."""
     suite_length: str
     """Length of the tasks that a checkpoint answers."""
-    fault_length: str
     ceiling_size: int
 
 
 GPU = Scale(
     shape=LLAMA_8B, layers=32, lengths=(4096, 32768, 131072), decode_tokens=64, batch_length=4096, batches=(1, 4, 8),
-    rows=(1, 2, 4, 8, 16, 32), suite_length="32k", fault_length="8k", ceiling_size=CEILING_SIZE,
+    rows=(1, 2, 4, 8, 16, 32), suite_length="32k", ceiling_size=CEILING_SIZE,
 )  # fmt: skip
 TINY = Scale(
     shape=TOY, layers=2, lengths=(128, 256), decode_tokens=4, batch_length=64, batches=(1, 2), rows=(1, 2),
-    suite_length="1k", fault_length="512", ceiling_size=256,
+    suite_length="1k", ceiling_size=256,
 )  # fmt: skip
 
 
@@ -255,14 +252,6 @@ class Session:
             lines, code = self._suite("--lengths", self.scale.suite_length, "--samples", "8", "--journal", "journal")
             seconds = time.monotonic() - started
             yield {"run": word, "seconds": seconds, "result": "; ".join(lines), "ok": code in (0, 1)}
-
-    def faults(self) -> Iterator[Row]:
-        """Measure a checkpoint without a fault, and under faults that show at a length."""
-        words = ["--lengths", self.scale.fault_length, "-k", "niah_multikey_1", "--samples", "16", "--full"]
-        for fault in ("none", *HEAVY_FAULTS):
-            injected = ["-p", "benchmarks.faults.plugin", "--inject-fault", fault] if fault != "none" else []
-            lines, code = self._suite(*words, "--journal", f"journal-{fault}", *injected)
-            yield {"fault": fault, "result": "; ".join(lines), "ok": code in (0, 1)}
 
     def _suite(self, *words: str) -> tuple[list[str], int]:
         """Run the suite on the checkpoint; return the lines with scores and the exit code."""
@@ -446,7 +435,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9.0, help="nothing is measured after this time (default: 9)")
     parser.add_argument("--parts", default=",".join(PARTS), help="the parts to measure (default: all)")
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="CKPT", help="also measure tasks and faults on this checkpoint"
+        "--checkpoint", type=Path, metavar="CKPT", help="also measure tasks on this checkpoint"
     )
     parser.add_argument("--tiny", action="store_true", help="run all parts with a tiny model on the CPU")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

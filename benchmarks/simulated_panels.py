@@ -146,11 +146,6 @@ def flips(rng: np.random.Generator, samples: int, change: float) -> Floats:
     return rng.choice((-1.0, 0.0, 1.0), samples, p=shares)
 
 
-def pair_flips(rng: np.random.Generator, samples: int, change: float) -> Floats:
-    """Return such differences for samples that share the first three of their four parts with a neighbour."""
-    return 0.75 * flips(rng, samples // 2, change).repeat(2) + 0.25 * flips(rng, samples, change)
-
-
 def curves() -> list[Curve]:
     """Return all rows of the table."""
     table = json.loads(TABLE.read_text(encoding="utf-8"))

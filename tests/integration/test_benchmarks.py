@@ -26,10 +26,10 @@ def test_a_tiny_session_measures_every_part_that_starts_no_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parts = ("exactness", "prefill", "decode", "rows", "sharing", "batches")
-    assert gpu_session.main(["--tiny", "--out", str(tmp_path), "--parts", ",".join((*parts, "faults"))]) == 0
+    assert gpu_session.main(["--tiny", "--out", str(tmp_path), "--parts", ",".join((*parts, "tasks"))]) == 0
     measured = {part["name"]: part for part in json.loads((tmp_path / "gpu_session.json").read_text())["parts"]}
     assert {name: part["problem"] for name, part in measured.items()} == dict.fromkeys(parts, "") | {
-        "faults": "not measured: needs --checkpoint"
+        "tasks": "not measured: needs --checkpoint"
     }
     assert all(
         row["tokens_per_second"] > 0
