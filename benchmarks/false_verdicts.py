@@ -3,10 +3,10 @@
     python -m benchmarks.false_verdicts [--orders 2000] [--section NAME] [--json FILE]
 
 Errors are measured where they are most likely: for a level gate with the mean of the set one step from the threshold,
-and for a regression gate with an unchanged model and with one that lost exactly the drop to detect. Costs are measured on the curves of RULER's Table 3 (Hsieh et al. 2024), with
-six gates that share the probability of error. `unequal_panels` and `haystack_verdicts` have more sections. Limits: exit
-code 1 if more than 1 % of the verdicts of a line are wrong, or if a median panel or model takes more than an eighth of
-all samples.
+and for a regression gate with an unchanged model and with one that lost exactly the drop to detect. Costs are measured
+on the curves of RULER's Table 3 (Hsieh et al. 2024), with six gates that share the probability of error.
+`unequal_panels` and `haystack_verdicts` have more sections. Limits: exit code 1 if more than 1 % of the verdicts of a
+line are wrong, or if a median panel or model takes more than an eighth of all samples.
 """
 
 from __future__ import annotations

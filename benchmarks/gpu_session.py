@@ -313,6 +313,7 @@ def measure_prefill(model: Any, attention: str, length: int, ceiling: float) -> 
         torch.cuda.reset_peak_memory_stats()
     seconds = seconds_of(lambda: forward.prefill(ids, chunk_tokens=chunk), device)
     estimate = estimate_peak_memory(checkpoint_of(model), length, attention=attention, prefill=str(chunk))
+    assert estimate is not None
     return PrefillRow(
         attention=attention,
         length_tokens=length,
@@ -434,9 +435,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/gpu_session"), metavar="DIR")
     parser.add_argument("--minutes", type=float, default=9.0, help="nothing is measured after this time (default: 9)")
     parser.add_argument("--parts", default=",".join(PARTS), help="the parts to measure (default: all)")
-    parser.add_argument(
-        "--checkpoint", type=Path, metavar="CKPT", help="also measure tasks on this checkpoint"
-    )
+    parser.add_argument("--checkpoint", type=Path, metavar="CKPT", help="also measure tasks on this checkpoint")
     parser.add_argument("--tiny", action="store_true", help="run all parts with a tiny model on the CPU")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
