@@ -2,17 +2,14 @@
 
     DIR/<subject key>/subject.json       the subject: a model and how it is run
     DIR/<subject key>/<worker>.jsonl     results, one per line; only this worker writes the file
-    DIR/<subject key>/claims/<key>       a sample in progress, or finished lately; contains the name of its worker
+    DIR/<subject key>/claims/<key>       a sample of a run that goes on; contains the name of its worker
     DIR/workers/<worker>.json            a worker's process and run; touched every few seconds while it lives
     DIR/judge/judge-<worker>.jsonl       replies of LLM judges, by a hash of the request; for all subjects
 
 Workers share only a directory, which may be on a network file system. Files are created exclusively, renamed, or
-appended to by one process; nothing is locked. A worker keeps its claim for ten minutes after the result, and claims
-only if it has read the journal within five. So a sample that it can claim is free, even if the file system shows new
-lines late, and it need not read the results of all workers again. The last worker removes the claims that are left. A
-worker that was stopped for longer than a lease loses its claims, and writes no result without them.
-Two workers may still answer the same sample, if one is stopped between that check and the write. Then both results
-stay in the files, and all readers choose the same one.
+appended to by one process; nothing is locked. A worker claims a sample before it answers it. Two workers may still
+answer the same sample, if one was stopped for longer than a lease or a file system shows its files late. Then both
+results stay in the files, and all readers choose the same one.
 
 A line is a JSON object whose last field, `crc32`, is a checksum (8 hex digits) of all bytes of the line before that
 field. A line with a wrong checksum, or without one, is skipped.

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
@@ -19,15 +20,12 @@ from longctx.plugins.journal.subjects import (
 )
 
 UNIT_SECONDS = {"d": 86_400, "h": 3_600}
+AGES = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 TEXT_COLUMNS = 3
 COLUMNS = (("model", 26), ("checkpoint", 10), ("engine", 16), ("cases", 5), ("samples", 7), ("size", 8), ("written", 7))
-
 # The name of a model keeps so many characters in a narrow terminal.
 LEAST_MODEL = 14
-
-
-class _CommandError(ValueError):
-    """Wrong use: one line with the argument, its value and a correct example."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,31 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     directory: Path = options.directory
     try:
-        if options.dry_run and options.prune is None:
-            raise _CommandError("--dry-run: has no effect without --prune; add --prune 30d")
-        least_seconds = None
-        if options.prune is not None:
-            age = re.fullmatch(r"([0-9]{1,6})([dh])", options.prune.strip().lower())
-            if age is None:
-                raise _CommandError(f"--prune: cannot read {options.prune!r}; write 30d or 12h, or 0d for everything")
-            least_seconds = int(age[1]) * UNIT_SECONDS[age[2]]
-        if not os.path.isdir(directory):
-            raise _CommandError(f"DIR: {directory} is not a directory; give the directory of --journal")
-        if not is_journal(directory):
-            raise _CommandError(f"DIR: {directory} is not a journal; give the directory of --journal")
-        subjects = subject_directories(directory)
-        if options.model is not None:
-            models = ", ".join(sorted({_printable(item.subject.model) for item in subjects})) or "none"
-            subjects = [
-                item for item in subjects if options.model in (item.subject.model, Path(item.subject.model).name)
-            ]
-            if not subjects:
-                raise _CommandError(f"--model: no results of {options.model!r} here; the journal has: {models}")
+        least_seconds = _least_seconds(options.prune, dry_run=options.dry_run)
+        subjects = _subjects(directory, options.model)
         if least_seconds is None:
             _list(subjects)
         else:
             _prune(directory, subjects, least_seconds, dry_run=options.dry_run)
-    except (_CommandError, JournalError) as error:
+    except (ValueError, JournalError) as error:
         return report_wrong_use(str(error))
     except OSError as error:
         return report_wrong_use(
@@ -73,22 +53,54 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _least_seconds(prune: str | None, *, dry_run: bool) -> int | None:
+    """Return the age from which --prune deletes, None without --prune; raise ValueError."""
+    if prune is None:
+        if dry_run:
+            raise ValueError("--dry-run: has no effect without --prune; add --prune 30d")
+        return None
+    age = re.fullmatch(r"([0-9]{1,6})([dh])", prune.strip().lower())
+    if age is None:
+        raise ValueError(f"--prune: cannot read {prune!r}; write 30d or 12h, or 0d for everything")
+    return int(age[1]) * UNIT_SECONDS[age[2]]
+
+
+def _subjects(directory: Path, model: str | None) -> list[SubjectDirectory]:
+    """Return the subjects of a journal, or those of one model; raise ValueError."""
+    if not os.path.isdir(directory):
+        raise ValueError(f"DIR: {directory} is not a directory; give the directory of --journal")
+    if not is_journal(directory):
+        raise ValueError(f"DIR: {directory} is not a journal; give the directory of --journal")
+    subjects = subject_directories(directory)
+    if model is None:
+        return subjects
+    named = [item for item in subjects if model in (item.subject.model, Path(item.subject.model).name)]
+    if not named:
+        models = ", ".join(sorted({_printable(item.subject.model) for item in subjects})) or "none"
+        raise ValueError(f"--model: no results of {model!r} here; the journal has: {models}")
+    return named
+
+
 def _list(subjects: list[SubjectDirectory]) -> None:
     widths = [width for _, width in COLUMNS]
     if sys.stdout.isatty():
-        others = sum(widths) - widths[0] + len("  ") * (len(widths) - 1)
+        others = sum(widths[1:]) + len("  ") * (len(widths) - 1)
         widths[0] = max(LEAST_MODEL, min(widths[0], shutil.get_terminal_size().columns - others))
-    rows = [tuple(name for name, _ in COLUMNS)]
-    rows += [(*_cells(item), "in use" if item.busy else "") for item in subjects]
-    for row in rows:
-        cells = []
-        for number, (cell, width) in enumerate(zip(row, widths, strict=False)):
-            # Text is on the left, numbers on the right. Long text keeps its end, where checkpoints differ.
-            text = cell if len(cell) <= width else ".." + cell[2 - width :]
-            cells.append(text.ljust(width) if number < TEXT_COLUMNS else cell.rjust(width))
-        print_line("  ".join([*cells, *row[len(COLUMNS) :]]).rstrip())
-    samples, size = sum(item.samples for item in subjects), sum(item.size_bytes for item in subjects)
+    print_line(_row([name for name, _ in COLUMNS], widths))
+    for item in subjects:
+        print_line(_row(_cells(item), widths) + "  in use" * item.busy)
+    samples = sum(item.samples for item in subjects)
+    size = sum(item.size_bytes for item in subjects)
     print_line(f"{_count(len(subjects), 'subject')}, {_count(samples, 'sample')}, {_size(size)}")
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return a row of the table: text on the left, numbers on the right; long text keeps its end, which differs."""
+    parts = []
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        text = cell if len(cell) <= width else ".." + cell[2 - width :]
+        parts.append(text.ljust(width) if number < TEXT_COLUMNS else cell.rjust(width))
+    return "  ".join(parts).rstrip()
 
 
 def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int, *, dry_run: bool) -> None:
@@ -98,9 +110,7 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
             continue
         model, checkpoint, engine, _, _, size, written = _cells(item)
         name = f"{model} {checkpoint} {engine} ({_count(item.samples, 'sample')}, {size}, written {written} ago)"
-        if item.has_foreign_files and not item.busy:
-            print_line(f"kept {name}: {item.folder} contains files that are not the journal's")
-        elif item.busy or not (dry_run or delete_subject(directory, item.folder)):
+        if item.busy or not (dry_run or delete_subject(directory, item.folder)):
             print_line(f"kept {name}: in use")
         else:
             print_line(f"{'would delete' if dry_run else 'deleted'} {name}")
@@ -116,15 +126,12 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
 
 
 def _cells(item: SubjectDirectory) -> tuple[str, ...]:
-    subject = item.subject
+    subject, seconds = item.subject, max(0, int(item.idle_seconds))
     engine = "/".join(subject.execution[key] for key in ("engine", "dtype") if key in subject.execution)
-    age = f"{max(0, int(item.idle_seconds))} s"
-    for unit, length in (("min", 60), ("h", 3_600), ("d", 86_400)):
-        if item.idle_seconds >= length:
-            age = f"{int(item.idle_seconds // length)} {unit}"
+    unit, length = next(((unit, length) for unit, length in AGES if seconds >= length), AGES[-1])
     return (
         _printable(subject.model), _printable(subject.fingerprint)[:10], _printable(engine), str(item.cases),
-        str(item.samples), _size(item.size_bytes), age,
+        str(item.samples), _size(item.size_bytes), f"{seconds // length} {unit}",
     )  # fmt: skip
 
 
@@ -134,7 +141,7 @@ def _printable(text: str) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+    for unit, factor in SIZES:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f} {unit}"
     return f"{size_bytes} B"

@@ -42,32 +42,6 @@ class _WorkerRecord(StoredRecord, frozen=True, kw_only=True):
     run: str
 
 
-class _Lease:
-    """Measures how long states have stayed the same, by this process's own clock.
-
-    Clocks of other machines are never compared with this one: only changes count.
-    """
-
-    def __init__(self, seconds: float, clock: Callable[[], float]):
-        self.seconds = seconds
-        self.clock = clock
-        self._states: dict[str, tuple[object, float]] = {}
-        """The last state by name, and the time at which this process first saw it."""
-
-    def has_expired(self, name: str, state: object) -> bool:
-        """Return True if `name` has had this state for a whole lease; the first call starts the lease."""
-        now = self.clock()
-        known, since = self._states.setdefault(name, (state, now))
-        if known != state:
-            self._states[name] = (state, now)
-            return False
-        return now - since >= self.seconds
-
-    def restart(self) -> None:
-        """Forget all states: time in which this process saw nothing says nothing about the others."""
-        self._states.clear()
-
-
 class Heartbeat:
     """A worker's sign of life in the journal `directory`, as a part of the run named `run`.
 
@@ -88,7 +62,10 @@ class Heartbeat:
         self.run = run
         self.pid = os.getpid()
         self.name = f"{host}-{self.pid}-{secrets.token_hex(4)}"
-        self.lease = _Lease(lease_seconds, clock)
+        self.lease_seconds = lease_seconds
+        self.clock = clock
+        self._states: dict[str, tuple[object, float]] = {}
+        """The last state by name, and the time at which this process first saw it."""
         self.when_last: list[Callable[[], None]] = []
         """Called after the worker's file was deleted if no living worker is left in the journal."""
         self._closing = threading.Event()
@@ -124,19 +101,23 @@ class Heartbeat:
         return has_ended or self.is_silent(name, touched)
 
     def is_silent(self, name: str, state: object) -> bool:
-        """Return True if `name` has had this state for a whole lease in which this process was not stopped itself."""
-        pauses = self._pauses
-        has_expired = self.lease.has_expired(name, state)
+        """Return True if `name` has had this state for a whole lease in which this process was not stopped itself.
+
+        The first call starts the lease. Clocks of other machines are never compared with this one: only changes count.
+        """
+        now, pauses = self.clock(), self._pauses
+        known, since = self._states.setdefault(name, (state, now))
+        if known != state:
+            self._states[name] = (state, now)
+            return False
         is_awake = time.monotonic() - self._beaten < PAUSE_SECONDS
-        return has_expired and is_awake and pauses == self._pauses
+        return now - since >= self.lease_seconds and is_awake and pauses == self._pauses
 
     def run_of(self, name: str) -> str | None:
         """Return the run of a worker; None if its file is missing or unreadable."""
-        if not WORKER_NAME.fullmatch(name):
-            return None
         try:
             worker, _ = _read_worker_file(worker_file(self.directory, name))
-        except OSError:
+        except (OSError, ValueError):
             return None
         return None if worker is None else worker.run
 
@@ -172,7 +153,8 @@ class Heartbeat:
             now = time.monotonic()
             if now - self._beaten >= PAUSE_SECONDS:
                 self._pauses += 1
-                self.lease.restart()
+                # Time in which this process saw nothing says nothing about the others.
+                self._states.clear()
             self._beaten = now
             try:
                 os.utime(worker_file(self.directory, self.name))

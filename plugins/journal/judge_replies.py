@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 from threading import Lock
 
@@ -75,9 +74,6 @@ class JudgeReplies:
         """Read the new lines of a file."""
         with path.open("rb") as file:
             offset = self._offsets.get(path.name, 0)
-            if os.fstat(file.fileno()).st_size < offset:
-                # The file was truncated by hand; the replies read so far stay valid.
-                offset = 0
             file.seek(offset)
             for line in complete_lines(file):
                 offset += len(line)

@@ -5,13 +5,11 @@ Records are stored as ASCII JSON, which is checked against the record's types wh
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import os
 import re
-import sys
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
@@ -37,15 +35,6 @@ SUBJECT_KEY_BYTES = 12
 CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}')
 CHECKSUM_BYTES = len(',"crc32":"01234567"}')
 CHECKSUM_LINE = b',"crc32":"%08x"}\n'
-CHECKSUM_LINE_BYTES = CHECKSUM_BYTES + 1
-# The beginning of an entry as `encode_line` writes it. A quote within a text is preceded by a backslash.
-ENTRY_HEAD = re.compile(
-    rb'\{"element":"([0-9A-Za-z_-]{1,128})","prompt":"([^"\\]*)","case":"([^"\\]*)","index":\d+,'
-    rb'"outcome":\{"index":\d+,"score":\{"value":([-+.0-9e]+)[,}]'
-)
-COMPUTED_TOKENS = b',"computed_tokens":'
-# The fields of an entry that a journal keeps in memory: key, prompt, case, score and computed tokens.
-EntryHead = tuple[str, str, str, float, int | None]
 
 
 def sample_key(samples: str, version: str, seed: int, task: str, length: int, index: int) -> str:
@@ -156,29 +145,6 @@ def decode_line(data: bytes) -> Line | None:
     return next((line for kind in KINDS if (line := decode_record(body + b"}", kind)) is not None), None)
 
 
-def decode_head(data: bytes) -> EntryHead | None:
-    """Return the head of an entry whose checksum is right; None for all other lines.
-
-    A tenth of the work of `decode_line`: a right checksum says that `encode_line` wrote the line, so the fields need
-    only be located.
-    """
-    head = ENTRY_HEAD.match(data)
-    if head is None or data[-CHECKSUM_LINE_BYTES:] != CHECKSUM_LINE % zlib.crc32(data[:-CHECKSUM_LINE_BYTES]):
-        return None
-    # The last one in the line: after it come only fields whose names do not depend on the sample.
-    start = data.rindex(COMPUTED_TOKENS) + len(COMPUTED_TOKENS)
-    tokens = data[start : data.index(b",", start)]
-    key, prompt, case, score = head.groups()
-    # A case has hundreds of samples, and its id need be in memory only once.
-    return (
-        key.decode(),
-        prompt.decode(),
-        sys.intern(case.decode()),
-        float(score),
-        None if tokens == b"null" else int(tokens),
-    )
-
-
 def encode_subject(subject: Subject) -> bytes:
     """Return the content of `subject.json`."""
     return encode_record(subject, indent=1) + b"\n"
@@ -244,7 +210,7 @@ class LineFile:
     def append(self, line: bytes) -> int:
         """Append a line so that it survives a power loss, and return its offset.
 
-        Raises OSError if the line cannot be written completely; no part of it is read as a line then.
+        Raises OSError if the line cannot be written completely.
         """
         if self._descriptor is not None and not self.is_open:
             # Nobody would ever read the lines of a deleted file.
@@ -262,11 +228,8 @@ class LineFile:
             write_all(descriptor, b"\n" * self._torn + line)
             os.fsync(descriptor)
         except OSError:
-            # Remove the part that was written; if that fails too, the next line starts with a newline.
-            was_torn, self._torn = self._torn, True
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, end)
-                self._torn = was_torn or os.fstat(descriptor).st_size != end
+            # The next line starts with a newline, which ends the part that was written.
+            self._torn = True
             raise
         offset = end + self._torn
         self._torn = False

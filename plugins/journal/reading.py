@@ -23,7 +23,6 @@ from longctx.plugins.journal.lines import (
     Line,
     LostClaim,
     complete_lines,
-    decode_head,
     decode_line,
 )
 
@@ -49,17 +48,14 @@ class IndexedEntry(msgspec.Struct, frozen=True, gc=False):
         return self.file, self.offset
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _FileState:
-    """The content of one worker's file, as far as it was read."""
+    """What was read of one worker's file, beside its results."""
 
     offset: int = 0
     """The end of the last line that was read."""
     stamp: tuple[int, int] = (-1, 0)
     """The file's size and time of change when it was read."""
-    entries: list[IndexedEntry] = field(default_factory=list)
-    likelihoods: list[tuple[int, LikelihoodEntry]] = field(default_factory=list)
-    """With the offsets of their lines."""
     facts: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lost_claims: set[tuple[str, str]] = field(default_factory=set)
@@ -74,52 +70,51 @@ class SubjectReader:
     order of reading.
     """
 
-    def __init__(self, folder: Path, run: str | None, own_file: str | None):
+    def __init__(self, folder: Path, run: str | None = None, own_file: str | None = None):
         self.folder = folder
         self.run = run
+        """The id of the run whose failures and lost claims are shown."""
         self.own_file = own_file
         """The file that this process writes and therefore does not read."""
         self.entries: dict[str, IndexedEntry] = {}
+        """The finished samples by key, in short; `load` reads the rest."""
         self.entries_by_prompt: dict[str, IndexedEntry] = {}
+        """The finished samples by prompt key: two samples with the same prompt have the same answer."""
         self.likelihoods: dict[str, LikelihoodEntry] = {}
+        """The likelihoods of gold answers by key (`likelihood_key`)."""
         self._likelihood_positions: dict[str, tuple[str, int]] = {}
         self._files: dict[str, _FileState] = {}
 
-    def refresh(self, *, thorough: bool) -> int:
-        """Read new lines and return the number of new samples; raises JournalError if that is not possible.
+    def refresh(self, *, thorough: bool = False) -> int:
+        """Read the lines appended since the last call; returns the number of new samples.
 
         Opens only files whose size or time of change differs; with `thorough` it opens all files, because a network
-        file system guarantees to show the changes of other machines only after a file was opened.
+        file system guarantees to show the changes of other machines only after a file was opened. Raises JournalError.
         """
         before = len(self.entries)
-        shrank = False
         try:
             for name in self._changed_files(thorough):
-                shrank |= self._read(name, self._files.setdefault(name, _FileState()))
+                self._read(name)
         except OSError as error:
             raise journal_error("read", self.folder, error) from error
-        if shrank:
-            self._rebuild_index()
-        return max(0, len(self.entries) - before)
+        return len(self.entries) - before
 
-    def read_file(self, name: str) -> None:
-        """Read the new lines of one file, if it exists; raises JournalError if that is not possible."""
+    def has_result(self, worker: str, key: str) -> bool:
+        """Return True if a worker has finished a sample, after a look at its file; raises JournalError."""
         try:
-            shrank = self._read(name, self._files.setdefault(name, _FileState()))
+            self._read(worker + SUFFIX)
         except OSError as error:
             raise journal_error("read", self.folder, error) from error
-        if shrank:
-            self._rebuild_index()
+        return self.is_finished(key)
 
-    @property
-    def file_count(self) -> int:
-        """The number of files known so far."""
-        return len(self._files)
+    def is_finished(self, key: str) -> bool:
+        """Return True if a result for this key was read."""
+        return key in self.entries or key in self.likelihoods
 
     def add(self, offset: int, line: Line) -> None:
         """Add a line that this process has written to its own file."""
         assert self.own_file is not None
-        self._add(self.own_file, self._files.setdefault(self.own_file, _FileState()), offset, line)
+        self._add(self.own_file, offset, line)
 
     def load(self, entries: Iterable[IndexedEntry]) -> list[Entry]:
         """Read entries in full, in the given order; raises JournalError if a file has been deleted or changed."""
@@ -145,10 +140,12 @@ class SubjectReader:
 
     @property
     def facts(self) -> list[dict[str, Any]]:
+        """The workers' descriptions of their engines, in the order of their files' names."""
         return [facts for file in self._sorted_files() for facts in file.facts]
 
     @property
     def failures(self) -> dict[str, str]:
+        """The errors of this run by case; a new run tries these cases again."""
         failures: dict[str, str] = {}
         for file in self._sorted_files():
             failures = {**file.failures, **failures}
@@ -156,11 +153,13 @@ class SubjectReader:
 
     @property
     def lost_claims(self) -> Counter[str]:
+        """The number of workers of this run that died while they worked on a sample, by the sample's key."""
         lost = set().union(*(file.lost_claims for file in self._files.values()))
         return Counter(key for key, _ in lost)
 
     @property
     def unreadable_lines(self) -> int:
+        """The number of damaged or unknown lines, which are skipped."""
         return sum(file.unreadable_lines for file in self._files.values())
 
     def _changed_files(self, thorough: bool) -> Iterator[str]:
@@ -179,26 +178,20 @@ class SubjectReader:
                 except FileNotFoundError:
                     continue
 
-    def _read(self, name: str, state: _FileState) -> bool:
-        """Read a file from the last position on; return True if it had to be read again from its start."""
-        shrank = False
+    def _read(self, name: str) -> None:
+        """Read a file from the last position on."""
+        state = self._files.setdefault(name, _FileState())
         try:
             with (self.folder / name).open("rb", buffering=BUFFER_BYTES) as file:
                 stamp = _stamp(os.fstat(file.fileno()))
                 if stamp == state.stamp:
-                    return False
-                file.seek(max(0, state.offset - 1))
-                # In a file that was truncated and has grown again, no line may start at the last position.
-                if state.offset and file.read(1) != b"\n":
-                    file.seek(0)
-                    self._files[name] = state = _FileState()
-                    shrank = True
+                    return
+                file.seek(state.offset)
                 state.stamp = stamp
                 for line in complete_lines(file):
-                    if (head := decode_head(line)) is not None:
-                        self._add_entry(state, IndexedEntry(*head, name, state.offset))
-                    elif (content := decode_line(line)) is not None:
-                        self._add(name, state, state.offset, content)
+                    content = decode_line(line)
+                    if content is not None:
+                        self._add(name, state.offset, content)
                     elif line.strip():
                         state.unreadable_lines += 1
                     state.offset += len(line)
@@ -206,29 +199,27 @@ class SubjectReader:
             # The file was deleted in the meantime, on this machine or on the file server.
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
-        return shrank
 
-    def _add(self, name: str, state: _FileState, offset: int, line: Line) -> None:
+    def _add(self, name: str, offset: int, line: Line) -> None:
+        state = self._files.setdefault(name, _FileState())
         match line:
             case Entry():
                 score, generation = line.outcome.score, line.outcome.generation
                 entry = IndexedEntry(
                     line.key, line.prompt, sys.intern(line.case), score.value, generation.computed_tokens, name, offset
                 )
-                self._add_entry(state, entry)
+                self._index(entry)
             case LikelihoodEntry():
-                state.likelihoods.append((offset, line))
-                self._index_likelihood((name, offset), line)
+                position = (name, offset)
+                if position <= self._likelihood_positions.setdefault(line.key, position):
+                    self._likelihood_positions[line.key] = position
+                    self.likelihoods[line.key] = line
             case Facts():
                 state.facts.append(dict(line.facts))
             case FailedCase() if line.run == self.run:
                 state.failures.setdefault(line.case, line.reason)
             case LostClaim() if line.run == self.run:
                 state.lost_claims.add((line.key, line.worker))
-
-    def _add_entry(self, state: _FileState, entry: IndexedEntry) -> None:
-        state.entries.append(entry)
-        self._index(entry)
 
     def _index(self, entry: IndexedEntry) -> None:
         # Almost all entries are the first ones of their keys.
@@ -238,20 +229,6 @@ class SubjectReader:
         known = self.entries_by_prompt.setdefault(entry.prompt, entry)
         if known is not entry and entry.position < known.position:
             self.entries_by_prompt[entry.prompt] = entry
-
-    def _index_likelihood(self, position: tuple[str, int], entry: LikelihoodEntry) -> None:
-        if position <= self._likelihood_positions.setdefault(entry.key, position):
-            self._likelihood_positions[entry.key] = position
-            self.likelihoods[entry.key] = entry
-
-    def _rebuild_index(self) -> None:
-        for index in (self.entries, self.entries_by_prompt, self.likelihoods, self._likelihood_positions):
-            index.clear()
-        for name, file in self._files.items():
-            for entry in file.entries:
-                self._index(entry)
-            for offset, likelihood in file.likelihoods:
-                self._index_likelihood((name, offset), likelihood)
 
     def _sorted_files(self) -> list[_FileState]:
         return [self._files[name] for name in sorted(self._files)]

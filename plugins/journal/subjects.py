@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from longctx.plugins.journal.claims import CLAIMS, read_claim
 from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
-from longctx.plugins.journal.lines import KEY, SUBJECT, Subject, decode_subject
+from longctx.plugins.journal.lines import SUBJECT, Subject, decode_subject
 from longctx.plugins.journal.reading import SUFFIX, SubjectReader
 
 DELETED = ".pruned-"
@@ -33,8 +34,6 @@ class SubjectDirectory:
     """The time since the last change of any file."""
     busy: bool
     """True if a living worker holds a claim or has a file in it."""
-    has_foreign_files: bool
-    """True if it contains files that are not the journal's."""
 
 
 def is_journal(directory: Path) -> bool:
@@ -53,8 +52,8 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
     """Return all subjects, the latest first; raises OSError and JournalError."""
     subjects = []
     for folder, subject in _subject_folders(directory):
-        reader = SubjectReader(folder, run=None, own_file=None)
-        reader.refresh(thorough=False)
+        reader = SubjectReader(folder)
+        reader.refresh()
         files = [file.stat() for file in folder.iterdir() if file.is_file()]
         described = SubjectDirectory(
             folder=folder,
@@ -64,7 +63,6 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
             size_bytes=sum(file.st_size for file in files),
             idle_seconds=max(0.0, time.time() - max(file.st_mtime for file in files)),
             busy=_is_busy(directory, folder),
-            has_foreign_files=not all(map(_is_journal_file, (*folder.iterdir(), *(folder / CLAIMS).glob("*")))),
         )
         subjects.append(described)
     return sorted(subjects, key=lambda item: (item.idle_seconds, item.folder.name))
@@ -78,31 +76,22 @@ def _is_busy(directory: Path, folder: Path) -> bool:
     for claim in (folder / CLAIMS).glob("*"):
         # No worker makes a directory or a link there.
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            owner = read_claim(claim).owner
+            owner = read_claim(claim)
             if _is_alive(directory, owner) if owner else time.time() - claim.stat().st_mtime < SILENT_SECONDS:
                 return True
     return False
 
 
 def delete_subject(directory: Path, folder: Path) -> bool:
-    """Delete a subject that is neither busy nor contains foreign files; returns False if a worker has started on it."""
-    renamed = folder
-    if not folder.name.startswith(DELETED):
-        # A worker that starts now creates a new directory; one that started before is visible in this one.
-        renamed = folder.with_name(f"{DELETED}{secrets.token_hex(4)}")
-        folder.rename(renamed)
-        if _is_busy(directory, renamed):
-            with contextlib.suppress(OSError):
-                renamed.rename(folder)
-            return False
-    for file in (*renamed.glob(f"{CLAIMS}/*"), *(file for file in renamed.iterdir() if file.is_file())):
-        # The subject's file is deleted last: without it an interrupted deletion could not be continued.
-        if file.name != SUBJECT:
-            file.unlink(missing_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        (renamed / CLAIMS).rmdir()
-    (renamed / SUBJECT).unlink()
-    renamed.rmdir()
+    """Delete a subject that is not busy; returns False if a worker has started on it."""
+    # A worker that starts now creates a new directory; one that started before is visible in this one.
+    renamed = folder.with_name(f"{DELETED}{secrets.token_hex(4)}")
+    folder.rename(renamed)
+    if _is_busy(directory, renamed):
+        with contextlib.suppress(OSError):
+            renamed.rename(folder)
+        return False
+    shutil.rmtree(renamed)
     return True
 
 
@@ -115,17 +104,6 @@ def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
             subject = decode_subject((folder / SUBJECT).read_bytes())
             if subject is not None and (folder.name == subject.key or folder.name.startswith(DELETED)):
                 yield folder, subject
-
-
-def _is_journal_file(path: Path) -> bool:
-    if path.is_symlink():
-        return False
-    if path.is_dir():
-        return path.name == CLAIMS and path.parent.name != CLAIMS
-    if path.parent.name == CLAIMS:
-        # While a dead worker's claim is removed, the remover's name is appended to it after a dot.
-        return KEY.fullmatch(path.name.partition(".")[0]) is not None
-    return path.suffix == SUFFIX or path.name == SUBJECT or path.name.startswith(f".{SUBJECT}.")
 
 
 def _is_alive(directory: Path, name: str) -> bool:
@@ -155,7 +133,7 @@ def last_rate(directory: Path, fingerprint: str) -> _Rate | None:
         last = max(files, key=lambda file: (file.stat().st_mtime, file.name), default=None)
         if last is None:
             return None
-        reader = SubjectReader(last.parent, run=None, own_file=None)
+        reader = SubjectReader(last.parent)
         reader.refresh(thorough=True)
         entries = [entry for entry in reader.entries.values() if entry.file == last.name]
         latest = sorted(entries, key=lambda entry: entry.offset)[-LAST_RESULTS:]

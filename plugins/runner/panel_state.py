@@ -72,11 +72,6 @@ class PanelState:
         """
         return sum(journal.refresh(thorough=thorough) for journal in self.journals.values())
 
-    def catch_up(self) -> None:
-        """Refresh after a batch, as often as the number of workers allows; see `Journal.catch_up`."""
-        for journal in self.journals.values():
-            journal.catch_up()
-
     def scores(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, float]:
         """Return the scores, 0 to 1, of all finished samples of the panel."""
         entries = self.journals[role].entries

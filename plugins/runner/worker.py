@@ -160,7 +160,7 @@ class Worker:
             self._check_parent()
             if (status.next_samples and self._work(panel, status)) or self._work_elsewhere(panel):
                 wait_seconds = WAIT_SECONDS
-                self.panel_state.catch_up()
+                self.panel_state.refresh()
             else:
                 # Other workers have claimed all that is left.
                 with self.stopwatch.measure("wait"):
@@ -383,7 +383,7 @@ class _LikelihoodWorker:
                 return error
             if self._work(panel, wanted):
                 wait_seconds = WAIT_SECONDS
-                self.panel_state.catch_up()
+                self.panel_state.refresh()
             else:
                 # Other workers have claimed all that is left.
                 with self.stopwatch.measure("wait"):

@@ -10,24 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from longctx.plugins.journal import LEASE_SECONDS, Heartbeat, Journal
-from longctx.plugins.journal.claims import FINISHED_SECONDS
-from longctx.plugins.journal.store import VIEW_SECONDS
+from longctx.plugins.journal import Heartbeat, Journal
 from tests.helpers.file_requests import Requests
-from tests.helpers.journals import SUBJECT, Clock, entry, kill_worker, sample_keys, write_journal
+from tests.helpers.journals import SUBJECT, entry, kill_worker, sample_keys
 
 FOLDER = SUBJECT.key
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def heartbeats(tmp_path: Path, clock: Clock) -> Iterator[list[Heartbeat]]:
+def heartbeats(tmp_path: Path) -> Iterator[list[Heartbeat]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(Heartbeat(tmp_path, "run", clock=clock)) for _ in range(2)]
+        yield [stack.enter_context(Heartbeat(tmp_path, "run")) for _ in range(2)]
 
 
 def hidden(file: Path) -> Path:
@@ -39,55 +32,11 @@ def claims_in(directory: Path) -> list[str]:
     return sorted(path.name for path in (directory / FOLDER / "claims").iterdir())
 
 
-def test_a_result_that_is_not_visible_yet_is_not_computed_again(
-    tmp_path: Path, heartbeats: list[Heartbeat], clock: Clock
-) -> None:
-    """Neither while its worker lives, nor for a lease after its end; a result that was deleted is computed again."""
+def test_a_result_that_is_not_visible_yet_is_not_computed_again(tmp_path: Path, heartbeats: list[Heartbeat]) -> None:
     first, second = (Journal(tmp_path, SUBJECT, heartbeat) for heartbeat in heartbeats)
     first.append(entry(*first.claim(["aa"], 1)))
     hidden(tmp_path / FOLDER / f"{heartbeats[0].name}.jsonl")
     assert second.claim(["aa"], 1) == []
-    clock.now += LEASE_SECONDS
-    assert second.claim(["aa"], 1) == []
-    first.close()
-    heartbeats[0].close()
-    assert second.claim(["aa"], 1) == []
-    clock.now += LEASE_SECONDS
-    assert second.claim(["aa"], 1) == ["aa"]
-
-
-def test_a_worker_reads_all_results_before_their_claims_end(
-    tmp_path: Path, heartbeats: list[Heartbeat], clock: Clock
-) -> None:
-    first, second = (Journal(tmp_path, SUBJECT, heartbeat) for heartbeat in heartbeats)
-    assert second.claim(["bb"], 1) == ["bb"]
-    first.append(entry(*first.claim(["aa"], 1)))
-    clock.now += FINISHED_SECONDS - 1
-    assert first.claim([], 1) == []
-    assert claims_in(tmp_path) == ["aa", "bb"]
-    clock.now += 1
-    assert first.claim([], 1) == []
-    assert claims_in(tmp_path) == ["bb"]
-    assert second.claim(["aa", "cc"], 2) == ["cc"]
-
-
-def test_a_worker_that_was_stopped_while_it_claimed_releases_what_others_finished(
-    tmp_path: Path, heartbeats: list[Heartbeat], clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal = Journal(tmp_path, SUBJECT, heartbeats[0])
-    list_keys = type(journal._writer.claims).list_keys  # type: ignore[union-attr]
-
-    def list_and_stop(claims: object) -> set[str]:
-        keys: set[str] = list_keys(claims)  # type: ignore[arg-type]
-        write_journal(tmp_path, entry("aa"))
-        for claim in (tmp_path / FOLDER / "claims").iterdir():
-            claim.unlink()
-        clock.now += VIEW_SECONDS
-        return keys
-
-    monkeypatch.setattr("longctx.plugins.journal.claims.Claims.list_keys", list_and_stop)
-    assert journal.claim(["aa", "bb"], 2) == ["bb"]
-    assert claims_in(tmp_path) == ["bb"]
 
 
 def test_deaths_that_others_recorded_count_before_a_sample_is_tried_again(
@@ -106,7 +55,7 @@ def test_permission_denied_for_a_name_that_another_machine_created_is_a_claim_of
 ) -> None:
     """SFTP reports no reason, and sshfs shows such a failure as EPERM."""
     journal = Journal(tmp_path, SUBJECT, heartbeats[0])
-    claims, open_file = journal._writer.claims, os.open  # type: ignore[union-attr]
+    claims, open_file = journal._require_claims(), os.open
 
     def refuse(code: int, *, shows: bool) -> None:
         def fail(path: Path, *more: int) -> int:
@@ -128,12 +77,12 @@ def test_permission_denied_for_a_name_that_another_machine_created_is_a_claim_of
     assert claims.held == set()
 
 
-def test_the_last_worker_removes_the_claims_of_finished_samples(tmp_path: Path, heartbeats: list[Heartbeat]) -> None:
+def test_the_last_worker_removes_all_claims(tmp_path: Path, heartbeats: list[Heartbeat]) -> None:
     journals = [Journal(tmp_path, SUBJECT, heartbeat) for heartbeat in heartbeats]
     for journal, key in zip(journals, ("aa", "bb"), strict=True):
         journal.append(entry(*journal.claim([key], 1)))
     (tmp_path / FOLDER / "claims" / "cc").write_text("killed-1-00000000\n")
-    for journal, heartbeat, left in zip(journals, heartbeats, (["aa", "bb", "cc"], ["cc"]), strict=True):
+    for journal, heartbeat, left in zip(journals, heartbeats, (["aa", "bb", "cc"], []), strict=True):
         journal.close()
         heartbeat.close()
         assert claims_in(tmp_path) == left

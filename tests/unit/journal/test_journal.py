@@ -145,18 +145,6 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (journal.refresh(), set(journal.entries)) == (1, {"aa", "bb", "cc", "dd"})
 
 
-@pytest.mark.parametrize("later", [["cc"], ["cc", "ddd", "eeee"]], ids=["shorter", "longer"])
-def test_a_file_that_was_truncated_is_read_again_from_its_start(tmp_path: Path, later: list[str]) -> None:
-    """If it has grown again since, no line starts where the reader stopped."""
-    file = write_journal(tmp_path, entry("aa"), entry("bb"))
-    journal = Journal(tmp_path, SUBJECT)
-    journal.refresh()
-    file.write_bytes(b"".join(encode_line(entry(key)) for key in later))
-    journal.refresh()
-    assert (list(journal.entries), journal.unreadable_lines) == (later, 0)
-    assert list(journal.entries_by_prompt) == [f"{key}00" for key in later]
-
-
 def test_a_deleted_file_does_not_stop_a_reader(tmp_path: Path) -> None:
     file = write_journal(tmp_path, entry("aa"))
     journal = Journal(tmp_path, SUBJECT)

@@ -16,12 +16,10 @@ from msgspec.structs import replace
 
 from longctx.plugins.journal.lines import (
     CHECKSUM_BYTES,
-    Entry,
     Facts,
     FailedCase,
     Line,
     LostClaim,
-    decode_head,
     decode_line,
     encode_line,
 )
@@ -60,8 +58,6 @@ def test_any_entry_is_decoded_as_it_was_encoded(text: str, case: str, value: flo
     score = replace(plain.outcome.score, value=value, parts=parts, failure=None)
     full = replace(plain, outcome=replace(plain.outcome, score=score))
     assert decode_line(encode_line(full)) == full
-    tokens = full.outcome.generation.computed_tokens
-    assert decode_head(encode_line(full)) in (None, (full.key, full.prompt, case, value, tokens))
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -71,31 +67,6 @@ def test_the_last_field_is_the_checksum_of_all_bytes_before_it(line: Line) -> No
     assert match is not None
     assert int(match[2], 16) == zlib.crc32(match[1])
     assert list(json.loads(data))[-1] == "crc32"
-
-
-FIELD = ',"computed_tokens":7,'
-
-
-@pytest.mark.parametrize("tokens", [None, 0, 4009])
-@pytest.mark.parametrize("text", ["an answer", FIELD, f'"{FIELD}', f'\\"{FIELD}"{FIELD}', '"value":1}', "é\ud800\n"])
-def test_the_head_of_an_entry_is_that_of_the_whole_line_whatever_its_texts_are(text: str, tokens: int | None) -> None:
-    made = entry("aa-_9", text, prompt="f0")
-    outcome = made.outcome
-    line = replace(
-        made,
-        outcome=replace(
-            outcome,
-            score=replace(outcome.score, value=0.25, parts={text: 0.5, "computed_tokens": 1.0, "generation": 0.0}),
-            generation=replace(outcome.generation, computed_tokens=tokens),
-            references=(text, "computed_tokens", FIELD),
-        ),
-    )
-    assert decode_line(encode_line(line)) == line
-    assert decode_head(encode_line(line)) == (line.key, line.prompt, line.case, 0.25, tokens)
-
-
-def test_only_an_entry_has_a_head() -> None:
-    assert [decode_head(encode_line(line)) is not None for line in LINES] == [isinstance(line, Entry) for line in LINES]
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -115,7 +86,6 @@ def test_no_line_with_a_changed_byte_is_read_with_other_content() -> None:
         # A byte that became a newline ends the line there.
         parts = bytes(data).splitlines(keepends=True) if b"\n" in data[:-1] else [bytes(data)]
         assert all(decode_line(part) in (None, line) for part in parts)
-        assert all(decode_head(part) in (None, decode_head(encode_line(line))) for part in parts)
 
 
 REFUSED = {
