@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from longctx.ci.suite_process import POLL_SECONDS, Cancelled, Ended, Executor, LocalProcesses, start
@@ -53,10 +52,10 @@ class _LaunchTemplate:
         `{command}` as a word of its own becomes the words of the command; within quotes or in a longer word, as in
         `--wrap={command}`, it becomes one string that is quoted for a shell.
         """
-        fields = {"command": shlex.join(command), "name": name}
         filled: list[str] = []
         for word in self.words:
-            filled += command if word == WORDS else [FIELD.sub(lambda field: fields[field[1]], word)]
+            text = FIELD.sub(lambda found: name if found[1] == "name" else shlex.join(command), word)
+            filled += command if word == WORDS else [text]
         return filled
 
 
@@ -102,24 +101,23 @@ class _LaunchedJobs:
         log.write_bytes(b"")
         for number in range(1, MAX_LAUNCHES + 1):
             job = _Job(
-                jobs=self, subject=report.stem, file=report.with_name(f".{report.name}.job"), id=secrets.token_hex(4)
-            )
+                file=report.with_name(f".{report.name}.job"), id=secrets.token_hex(4), subject=report.stem,
+                command=tuple(command), log=log, environment=environment, cancelled=self.cancelled, show=self.show,
+            )  # fmt: skip
             try:
-                state, exit_code, waited = job.run(command, log=log, environment=environment)
+                exit_code = job.run(self.template)
             finally:
                 job.remove()
-            if state.get("state") == "ended":
-                return Ended(exit_code=state["exit_code"])
+            if job.state.get("state") == "ended":
+                return Ended(exit_code=job.state["exit_code"])
             # srun ends with 0 too when the node of its job has crashed.
-            if exit_code == 0 and not waited:
+            if exit_code == 0 and not job.was_seen:
                 reason = (
                     f"the launching command ended with code 0 before its job; it must wait for the job's end, as in "
-                    f"'sbatch --wait', and the job must see {log.parent} (last line: {_last_line(log)})"
+                    f"'sbatch --wait', and the job must see {log.parent} (last line: {job.last_line})"
                 )
                 break
-            where = f"on {state['machine']}{_scheduler_id(state)} " if state else ""
-            happened = "was stopped" if state.get("state") == "stopped" else "was lost" if state else "did not begin"
-            reason = f"the job {where}{happened}, code {exit_code}: {_last_line(log)}"
+            reason = f"the job {job.what_happened}, code {exit_code}: {job.last_line}"
             if number < MAX_LAUNCHES:
                 self.show(f"{report.stem}: {reason}; launching it again ({number} of {MAX_LAUNCHES - 1})")
                 if self.cancelled.wait(LAUNCH_AGAIN_SECONDS[min(number, len(LAUNCH_AGAIN_SECONDS)) - 1]):
@@ -127,55 +125,49 @@ class _LaunchedJobs:
         return Ended(exit_code=exit_code, reason=f"--launch: {reason}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Job:
     """One launch: the job file that keeps the job alive, and the state that the job writes beside it."""
 
-    jobs: _LaunchedJobs
-    subject: str
-    """The name in lines about the job."""
     file: Path
     id: str
     """Distinguishes this launch from earlier ones of the same run, whose jobs may still be in a queue."""
+    subject: str
+    """The name in lines about the job."""
+    command: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] | None
+    cancelled: threading.Event
+    show: Callable[[str], None]
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """The last state; empty if the job has not begun."""
+    was_seen: bool = False
+    """True if the launching program was there while the job ran."""
 
-    def run(
-        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None
-    ) -> tuple[Mapping[str, Any], int, bool]:
-        """Launch the job and wait for its end.
-
-        Returns its last state, empty if it never began, the launching program's exit code, and whether that program
-        was there while the job ran.
-        """
-        job = {"id": self.id, "directory": os.getcwd(), "log": str(log), "command": list(command)}
+    def run(self, template: _LaunchTemplate) -> int:
+        """Launch the job and wait for its end; return the launching program's exit code."""
+        job = {"id": self.id, "directory": os.getcwd(), "log": str(self.log), "command": [*self.command]}
         write_file(self.file, json.dumps(job).encode())
-        run_file = job_command(str(self.file), self.id)
-        with _launch_log(log).open("ab") as output:
-            # A name that every scheduler accepts: lower-case letters, digits and hyphens, at most 63.
-            name = re.sub(r"[^a-z0-9]+", "-", self.subject.lower())[:NAME_CHARACTERS].strip("-")
-            words = self.jobs.template.fill(run_file, f"longctx-{name}-{self.id}")
-            launcher = start(words, output.fileno(), environment, first_signal=signal.SIGTERM)
+        # A name that every scheduler accepts: lower-case letters, digits and hyphens, at most 63.
+        name = re.sub(r"[^a-z0-9]+", "-", self.subject.lower())[:NAME_CHARACTERS].strip("-")
+        words = template.fill(job_command(str(self.file), self.id), f"longctx-{name}-{self.id}")
+        with self._launch_log.open("ab") as output:
+            launcher = start(words, output.fileno(), self.environment, first_signal=signal.SIGTERM)
             try:
-                shown = ""
                 while launcher.poll() is None:
-                    state = self._read_state()
-                    if state.get("state") == "running":
-                        running = f"running on {state['machine']}{_scheduler_id(state)}"
-                        if running != shown:
-                            self.jobs.show(f"{self.subject}: {running}")
-                        shown = running
-                    if self.jobs.cancelled.wait(POLL_SECONDS):
-                        raise Cancelled
+                    self._look()
             except BaseException:
                 # The job sees that its file is gone, also where the scheduler does not pass on the signal.
                 self.remove()
                 launcher.stop()
                 raise
+        self.was_seen = bool(self.state)
         # Wait for the end of the job to become visible.
         deadline = time.monotonic() + VISIBLE_SECONDS
-        while (state := self._read_state()).get("state") in (None, "running") and time.monotonic() < deadline:
-            if self.jobs.cancelled.wait(POLL_SECONDS):
-                raise Cancelled
-        return state, launcher.wait(), bool(shown)
+        self.state = self._read_state()
+        while self.state.get("state") in (None, "running") and time.monotonic() < deadline:
+            self._look()
+        return launcher.wait()
 
     def remove(self) -> None:
         """Delete the job file, so that no job with its id begins or goes on."""
@@ -183,36 +175,51 @@ class _Job:
             path.unlink(missing_ok=True)
 
     @property
+    def last_line(self) -> str:
+        """The last line that the launching program has printed."""
+        lines = [line.strip() for line in self._launch_log.read_text(encoding="utf-8", errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), "no output")
+
+    @property
+    def what_happened(self) -> str:
+        """Where and how the job was lost."""
+        if not self.state:
+            return "did not begin"
+        return f"{self._place} was {'stopped' if self.state.get('state') == 'stopped' else 'lost'}"
+
+    @property
+    def _place(self) -> str:
+        number = self.state["scheduler_id"]
+        return f"on {self.state['machine']}" + (f" (job {number})" if number else "")
+
+    @property
+    def _launch_log(self) -> Path:
+        return self.log.with_suffix(".launch.log")
+
+    @property
     def _state_file(self) -> Path:
         return self.file.with_name(f"{self.file.name}.{self.id}")
 
+    def _look(self) -> None:
+        """Read what the job has written, and say where it runs; then pause, and raise Cancelled if it is to end."""
+        before, self.state = self.state, self._read_state() or self.state
+        if self.state.get("state") == "running" and self.state != before:
+            self.show(f"{self.subject}: running {self._place}")
+        if self.cancelled.wait(POLL_SECONDS):
+            raise Cancelled
+
     def _read_state(self) -> Mapping[str, Any]:
-        """Return what the job has written, empty if it has written nothing."""
         with contextlib.suppress(OSError, ValueError):
             state: dict[str, Any] = json.loads(self._state_file.read_bytes())
             return state
         return {}
 
 
-def _launch_log(log: Path) -> Path:
-    return log.with_suffix(".launch.log")
-
-
-def _scheduler_id(state: Mapping[str, Any]) -> str:
-    return f" (job {state['scheduler_id']})" if state["scheduler_id"] else ""
-
-
-def _last_line(log: Path) -> str:
-    """Return the last line that the launching program has printed."""
-    lines = [line.strip() for line in _launch_log(log).read_text(encoding="utf-8", errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "no output")
-
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Execution:
     """Runs functions that wait for the suite, up to `parallel` at a time; a context manager."""
 
@@ -220,28 +227,25 @@ class Execution:
     executor: Executor = field(default_factory=LocalProcesses)
     cancelled: threading.Event = field(default_factory=threading.Event)
     """The event of the executor: it stops everything that runs."""
-    _threads: list[ThreadPoolExecutor] = field(default_factory=list)
+    _threads: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Execution:
-        if self.parallel > 1:
-            self._threads.append(ThreadPoolExecutor(self.parallel))
+        self._threads = ThreadPoolExecutor(self.parallel) if self.parallel > 1 else None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Wait for everything that runs; stop it first if an exception ends the block."""
         if kind is not None:
             self.cancelled.set()
-        for threads in self._threads:
-            threads.shutdown(cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
 
     def submit(
         self, function: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs
     ) -> Future[Result]:
         """Call the function in a thread or, one at a time, in this one, which signals reach directly."""
-        if self._threads:
-            return self._threads[0].submit(function, *arguments, **options)
+        if self._threads is not None:
+            return self._threads.submit(function, *arguments, **options)
         future: Future[Result] = Future()
         future.set_result(function(*arguments, **options))
         return future

@@ -103,7 +103,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
     "requests": (), "httpx": (), "aiohttp": (),
     # To find a free port, and to see that the cluster of an address answers; nothing is sent.
-    "socket": ("fixtures.engines.openai.server_process", "ci.ray"),
+    "socket": ("fixtures.engines.openai.server_process",),
     "nltk": ("fixtures.scoring.citations", "fixtures.scoring.rouge"), "punkt": ("fixtures.scoring.citations",),
     "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
     # No package of this project: who has a cluster has it.
