@@ -7,7 +7,6 @@ Scores are from 0 to 100, keyed by length in tokens. All functions raise ValueEr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 
 
@@ -54,27 +53,6 @@ def weighted_average(scores: Mapping[int, float], *, rising: bool) -> float:
     lengths = sorted(scores, reverse=not rising)
     weights = range(1, len(lengths) + 1)
     return sum(weight * scores[length] for weight, length in zip(weights, lengths, strict=True)) / sum(weights)
-
-
-def area_weights(lengths: Collection[int]) -> Mapping[int, float]:
-    """Return the weights, which sum to 1, of the normalized area under a curve over log2 of the length.
-
-    They are those of the trapezoidal rule, so that doubling the length counts alike everywhere. Raises ValueError
-    without lengths.
-    """
-    _require(lengths)
-    ordered = sorted(lengths)
-    if len(ordered) == 1:
-        return {ordered[0]: 1.0}
-    places = [math.log2(length) for length in ordered]
-    ends = [places[0], *places, places[-1]]
-    total = 2 * (places[-1] - places[0])
-    return {length: (ends[at + 2] - ends[at]) / total for at, length in enumerate(ordered)}
-
-
-def area(scores: Mapping[int, float]) -> float:
-    """Return the mean score over log2 of the length, between the shortest and the longest of them."""
-    return math.fsum(weight * scores[length] for length, weight in area_weights(scores).items())
 
 
 def _require(scores: Collection[int]) -> None:

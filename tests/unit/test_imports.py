@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -308,20 +307,41 @@ def test_no_circle_of_imports() -> None:
     assert left == {}
 
 
+def imported_files(module: str) -> set[str]:
+    """Return the modules of this project that a module imports, a package that only re-exports among them."""
+    return {name for name in imported(module) if name in FILES and name != module}
+
+
 def test_no_circle_of_folders() -> None:
-    """Of two folders side by side, one may stand on the other, with everything below it, but not both."""
-    used: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    """At every level, the files and folders of a folder can be read one after another."""
+    levels: dict[tuple[str, ...], dict[str, set[str]]] = {}
     for module in FILES:
-        for other in imported(module) & FILES.keys():
-            own, its = (FILES[name].relative_to(REPOSITORY).parent.parts for name in (module, other))
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(own, its, strict=False))
-            shared = len(list(same))
-            if shared < min(len(own), len(its)):
-                used.setdefault(own[: shared + 1], set()).add(its[: shared + 1])
-    while ready := [folder for folder, others in used.items() if not others & used.keys()]:
-        for folder in ready:
-            del used[folder]
-    assert used == {}
+        parts = module.split(".")
+        for other in (name.split(".") for name in imported_files(module)):
+            same = 0
+            while same < min(len(parts), len(other)) and parts[same] == other[same]:
+                same += 1
+            # A package and its own files are no two folders.
+            if same < min(len(parts), len(other)):
+                level = levels.setdefault(tuple(parts[:same]), {})
+                level.setdefault(parts[same], set()).add(other[same])
+                level.setdefault(other[same], set())
+    for level in levels.values():
+        while ready := [folder for folder, names in level.items() if not names & level.keys()]:
+            for folder in ready:
+                del level[folder]
+    assert {place: sorted(level) for place, level in levels.items() if level} == {}
+
+
+def test_no_chain_of_imports_is_longer_than_24_files() -> None:
+    floors: dict[str, int] = {}
+
+    def floor(module: str) -> int:
+        if module not in floors:
+            floors[module] = 1 + max(map(floor, imported_files(module)), default=0)
+        return floors[module]
+
+    assert {module: floor(module) for module in FILES if floor(module) > 24} == {}
 
 
 def test_files_and_functions_are_short() -> None:

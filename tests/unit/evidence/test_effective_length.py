@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.plugins.evidence.effective_length import (
-    area,
     average,
     contiguous_effective_length,
     effective_length,
@@ -77,10 +76,3 @@ def test_the_contiguous_length_is_never_longer(scores: dict[int, float], thresho
 def test_weighted_averages_stay_within_the_curve(scores: dict[int, float]) -> None:
     for rising in (True, False):
         assert min(scores.values()) - 1e-9 <= weighted_average(scores, rising=rising) <= max(scores.values()) + 1e-9
-    assert min(scores.values()) - 1e-9 <= area(scores) <= max(scores.values()) + 1e-9
-
-
-def test_doubling_the_length_counts_alike_in_the_area() -> None:
-    assert area({4096: 90.0, 8192: 60.0, 16384: 30.0}) == pytest.approx((75 + 45) / 2)
-    assert area({1024: 80.0, 4096: 40.0}) == pytest.approx(area({1024: 80.0, 2048: 60.0, 4096: 40.0}))
-    assert area({4096: 70.0}) == 70
