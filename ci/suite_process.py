@@ -137,10 +137,9 @@ def start(
 
     `output` is the file descriptor for its output. Variables of a pytest around this process are not inherited.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    return Supervised(
-        command, output=output, environment=inherited | dict(environment or {}), first_signal=first_signal
-    )
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    variables.update(environment or {})
+    return Supervised(command, output=output, environment=variables, first_signal=first_signal)
 
 
 def wait(process: Supervised, cancelled: threading.Event) -> int:
@@ -168,8 +167,10 @@ def read_report(path: Path) -> JsonReport | None:
 
 def _is_about(report: JsonReport, fingerprints: Sequence[str]) -> bool:
     """Return True if a report is about the checkpoints with these fingerprints, or about what was made of them."""
-    models = report.models
-    return len(fingerprints) <= len(models) and all(
-        fingerprint in (model.fingerprint, model.source and model.source.fingerprint)
-        for fingerprint, model in zip(fingerprints, models, strict=False)
-    )
+    if len(fingerprints) > len(report.models):
+        return False
+    for fingerprint, model in zip(fingerprints, report.models, strict=False):
+        source = model.source.fingerprint if model.source else None
+        if fingerprint not in (model.fingerprint, source):
+            return False
+    return True

@@ -231,8 +231,10 @@ def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) 
     Nothing is checked with --length-tokenizer, because the server counts tokens with another one; there the first
     sample that is too long fails.
     """
+    if endpoint.context is None or options.length_tokenizer is not None:
+        return
     needed = max(lengths, default=0) + options.thinking_budget
-    if endpoint.context is not None and options.length_tokenizer is None and needed > endpoint.context:
+    if needed > endpoint.context:
         thought = f" and a thought of {options.thinking_budget}" if options.thinking_budget else ""
         raise EngineError(
             f"--lengths: {max(lengths)} tokens{thought} do not fit {endpoint.url}, which serves {endpoint.model!r} "

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 
@@ -15,7 +14,6 @@ from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai import engine, requests
 from longctx.fixtures.engines.openai.engine import MAX_TIMEOUTS
 from longctx.fixtures.http.client import Connection, RequestFailure
-from longctx.fixtures.http.retry import RETRY_SECONDS, Retries, RetryPolicy
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
 
@@ -61,7 +59,7 @@ def test_a_request_that_fails_once_is_retried_with_the_same_result(server: ChatS
     ("failing", "message", "calls"),
     [
         (in_json({"error": {"message": "bad key"}}, status=401), "401 (bad key); set LONGCTX_API_KEY", 1),
-        (in_json({"error": {"message": "no model\nm"}}, status=404), "404 (no model m); correct --base-url or", 1),
+        (in_json({"error": {"message": "no model\nm"}}, status=404), "404 (no model m); correct --base-url", 1),
         (in_json({"detail": "Unexpected fields"}, status=422), "422 (Unexpected fields", 1),
         (
             Response(status=301, headers={"Location": "http://127.0.0.1:9/"}),
@@ -89,25 +87,6 @@ def test_a_lasting_failure_is_a_one_line_error_after_a_bounded_number_of_request
     server.answer = lambda _: failing
     assert message in refused(engine_of(server))
     assert len(server.requests) == calls
-
-
-def test_retries_of_a_failing_server_end_with_the_retry_policy(server: ChatServer) -> None:
-    server.answer = lambda _: in_json({"error": {"message": "broken"}}, status=500)
-    began = time.monotonic()
-    assert "500 (broken)" in refused(engine_of(server, retry_policy=2.0))
-    assert len(server.requests) > 2
-    assert time.monotonic() - began < RETRY_SECONDS / 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "may_return", "is_retried"),
-    [("connection", False, False), ("connection", True, True), ("time-out", False, True)],
-)
-def test_only_a_server_that_may_return_is_connected_to_again(
-    kind: Literal["connection", "time-out"], may_return: bool, is_retried: bool
-) -> None:
-    retries = Retries(RetryPolicy(may_return=lambda: may_return), limits={})
-    assert (retries.pause_after(RequestFailure(kind=kind, message="failed"), 0.0) is not None) == is_retried
 
 
 def test_a_retry_waits_as_long_as_retry_after_demands(server: ChatServer) -> None:
@@ -198,16 +177,6 @@ def test_a_server_that_fails_on_one_prompt_still_answers_the_others(server: Chat
         assert answers(engine, "one two") == [" two"]
 
 
-def test_concurrent_prompts_share_one_health_check(server: ChatServer) -> None:
-    server.answer = lambda _: Response(status=503)
-    engine = engine_of(server, retry_policy=0.2)
-    refused(engine)
-    server.requests.clear()
-    server.answer = lambda _: Response(status=503, delay_seconds=0.3)
-    refused(engine, "a b", "c d", "e f", "g h")
-    assert [request.body["max_tokens"] for request in server.requests] == [1]
-
-
 def test_retries_pause_even_if_retry_after_is_zero(server: ChatServer) -> None:
     server.answer = lambda _: in_json({"error": "later"}, status=429, Retry_After="0")
     refused(engine_of(server, retry_policy=2.0))
@@ -215,21 +184,9 @@ def test_retries_pause_even_if_retry_after_is_zero(server: ChatServer) -> None:
     assert len(server.requests) <= 8
 
 
-def test_a_time_out_longer_than_the_retry_policy_is_retried(server: ChatServer) -> None:
-    server.queue = [replace(RIGHT, delay_seconds=10)]
-    assert answers(engine_of(server, timeout_seconds=1.0, retry_policy=0.5), "one two") == [" two"]
-
-
 def test_a_stalled_answer_is_requested_again(server: ChatServer) -> None:
     server.queue = [replace(RIGHT, stall_seconds=10)]
     assert answers(engine_of(server, timeout_seconds=1.0), "one two") == [" two"]
-
-
-def test_an_unexpected_exception_is_raised_at_once(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_of(server)
-    monkeypatch.setattr(engine._reader, "read", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        list(engine.generate(asking("one two")))
 
 
 def test_the_engine_waits_for_a_server_that_restarts() -> None:
@@ -257,24 +214,6 @@ def test_the_engine_waits_for_a_server_that_restarts() -> None:
         thread.join()
 
 
-def test_the_engine_waits_only_once_for_a_server_that_stays_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    failures: list[RequestFailure] = []
-    pause_after = Retries.pause_after
-
-    def recorded(retries: Retries, failure: RequestFailure, seconds: float) -> float | None:
-        failures.append(failure)
-        return pause_after(retries, failure, seconds)
-
-    monkeypatch.setattr(Retries, "pause_after", recorded)
-    with ChatServer().serving() as gone:
-        engine = engine_of(gone, retry_policy=2.0)
-    assert "the connection fails" in refused(engine)
-    assert len(failures) > 2
-    failures.clear()
-    assert "the connection fails" in refused(engine)
-    assert len(failures) <= 1
-
-
 def test_answers_that_arrived_beside_a_failure_are_not_requested_again(server: ChatServer) -> None:
     last = threading.Event()
 
@@ -295,16 +234,6 @@ def test_answers_that_arrived_beside_a_failure_are_not_requested_again(server: C
     request_count = len(server.requests)
     assert answers(engine, "a b") == [" b"]
     assert len(server.requests) == request_count == 3
-
-
-def test_prompts_after_a_failed_one_leave_no_request_pending(server: ChatServer) -> None:
-    no = in_json({"error": "no"}, status=400)
-    server.answer = lambda request: no if "bad" in str(request.prompt) else echo(request)
-    shared = "one two three four five six"
-    engine = engine_of(server, batch_size=1)
-    with pytest.raises(EngineError, match="400"):
-        list(engine.generate(asking("bad", *(f"{shared} {letter}" for letter in "abcdef"))))
-    assert answers(engine, f"{shared} a", f"{shared} b") == [" a", " b"]
 
 
 def test_an_answer_that_ends_at_a_limit_below_the_requested_one_is_an_error_with_both_numbers(
@@ -345,3 +274,13 @@ def test_tokens_that_a_text_lacks_are_counted(server: ChatServer, text: str, wri
     server.answer = lambda _: text_completion(text, read=2, written=written)
     (generation,) = engine_of(server).generate(asking("one two"))
     assert generation.missing_tokens == missing
+
+
+def test_prompts_after_a_failed_one_leave_no_request_pending(server: ChatServer) -> None:
+    no = in_json({"error": "no"}, status=400)
+    server.answer = lambda request: no if "bad" in str(request.prompt) else echo(request)
+    shared = "one two three four five six"
+    engine = engine_of(server, batch_size=1)
+    with pytest.raises(EngineError, match="400"):
+        list(engine.generate(asking("bad", *(f"{shared} {letter}" for letter in "abcdef"))))
+    assert answers(engine, f"{shared} a", f"{shared} b") == [" a", " b"]

@@ -69,12 +69,6 @@ def test_a_server_that_counts_like_the_tokenizer_gets_ids_and_exact_counting(ser
     assert (endpoint.prompts, endpoint.prefix, endpoint.counting.exact) == ("ids", "continued", True)
 
 
-def test_a_server_that_takes_no_ids_gets_text(server: ChatServer) -> None:
-    refusal = in_json({"detail": "prompt must be a string."}, status=400)
-    server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else refusal
-    assert probed(server).prompts == "text"
-
-
 def test_another_tokenizer_is_refused_for_a_checkpoint_and_accepted_for_a_model_name(
     server: ChatServer,
 ) -> None:
@@ -134,12 +128,6 @@ def test_the_context_is_read_from_the_servers_list(
 ) -> None:
     server.models = in_json({"data": [{"id": "step_9", "root": "/ckpt/step_9"} | entry]})
     assert probed(server).context == context
-
-
-def test_a_server_that_is_down_is_a_one_line_error() -> None:
-    with ChatServer().serving() as gone:
-        pass
-    assert "the connection fails" in refused(gone)
 
 
 def test_a_chat_server_that_can_continue_an_answer_gets_its_prefix(server: ChatServer) -> None:
@@ -215,15 +203,6 @@ def test_failures_before_every_reply_do_not_change_the_endpoint(server: ChatServ
     assert probed(server, api=api) == expected
     assert set(responses.request_counts.values()) == {3}
     assert len(responses.request_counts) == 3
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_list_of_models_is_requested_again_after_a_failure(server: ChatServer, fault: str) -> None:
-    server.models = in_json({"data": [{"id": "mine", "root": "/ckpt/step_9", "max_model_len": 512}]})
-    faults = [FAULTS[fault]] * 2
-    server.list_models = lambda: faults.pop() if faults else server.models
-    endpoint = probed(server)
-    assert (endpoint.model, endpoint.context, faults) == ("mine", 512, [])
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 415, 422, 500, 501])

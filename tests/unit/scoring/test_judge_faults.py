@@ -83,12 +83,6 @@ def test_a_lasting_failure_is_one_line_after_a_bounded_number_of_calls(
     assert len(server.requests) == calls
 
 
-def test_a_lost_connection_is_one_line_after_its_retries(server: ChatServer) -> None:
-    server.answer = lambda _: replace(RIGHT, cut=True)
-    assert "the connection fails" in refused(server)
-    assert len(server.requests) == 2
-
-
 def test_a_server_that_is_not_there_is_one_line() -> None:
     with ChatServer().serving() as gone:
         pass
@@ -118,11 +112,3 @@ def test_retry_after_is_respected(server: ChatServer, dated: bool) -> None:
     decided(server)
     # Without the header the pause is half a second at most.
     assert time.monotonic() - started > 0.9
-
-
-def test_an_unreadable_reply_is_answered_by_a_reminder_of_the_form(server: ChatServer) -> None:
-    server.queue = [completion("Fine."), RIGHT]
-    decided(server)
-    first, second = (request.text for request in server.requests)
-    assert second.startswith(first)
-    assert "could not be read" in second
