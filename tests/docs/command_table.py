@@ -67,21 +67,6 @@ def installed(*programs: str) -> Callable[[], str | None]:
     return lambda: next((f"{name} is not installed" for name in programs if shutil.which(name) is None), None)
 
 
-def builds_gpu_kernels() -> str:
-    """Return why FlashAttention is not installed."""
-    return "it compiles kernels for a GPU, which takes an hour"
-
-
-def measures_a_pretrained_checkpoint() -> str:
-    """Return why the examples are not made here; tests read the committed ones."""
-    return "it needs SmolLM2-135M-Instruct, and half an hour"
-
-
-def installs_the_site_builder() -> str:
-    """Return why the site is not built here; a test of its own builds it where the builder is installed."""
-    return "it installs the builder of the site from an index"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
     """How the commands with one beginning are run."""
@@ -98,17 +83,13 @@ class CommandRun:
     codes: tuple[int, ...] = (0,)
     """The exit codes of a run that came to its end; 1 is a limit or a gate that so few samples miss."""
     directory: str = "."
-    until: str = ""
-    """Press Ctrl-C once the output has this line; for programs that serve until then."""
-    is_fresh: bool = False
-    """Start the programs of this environment, not forks of a process that has imported the packages."""
     missing: Callable[[], str | None] = field(default=lambda: None)
     """Return why the command cannot run on this machine."""
 
 
-def benchmark(small: str, shows: str, *needs: StandIn, writes: str = "", codes: tuple[int, ...] = (0, 1)) -> CommandRun:
-    """Return how a script is run that measures what a page claims."""
-    return CommandRun(small=small, shows=shows, needs=needs, writes=writes, codes=codes)
+def benchmark(small: str, shows: str, *needs: StandIn, writes: str = "") -> CommandRun:
+    """Return how a script is run that measures what a page claims; so few samples may miss its limits."""
+    return CommandRun(small=small, shows=shows, needs=needs, writes=writes, codes=(0, 1))
 
 
 COMMAND_RUNS = {
@@ -123,15 +104,15 @@ COMMAND_RUNS = {
     "pip install 'longctx-gates": CommandRun(
         needs=(environment, wheel), shows=r"\A(?![\s\S]*does not provide)[\s\S]*Successfully installed longctx-gates"
     ),
-    "pip install --no-build-isolation 'flash-attn": CommandRun(missing=builds_gpu_kernels),
+    "pip install --no-build-isolation 'flash-attn": CommandRun(missing=lambda: "it compiles kernels for an hour"),
     "uv tool install": CommandRun(needs=(offline, wheel), writes="uv/tool_bin/longctx"),
     "make .venv/.ready": CommandRun(needs=(offline,), writes=".venv/bin/longctx"),
     "make check": CommandRun(
         needs=(finished_environment,), small="PYTEST='.venv/bin/pytest -k imports'", shows="passed"
     ),
-    "make examples": CommandRun(missing=measures_a_pretrained_checkpoint),
-    "make site": CommandRun(missing=installs_the_site_builder),
-    "make wheel": CommandRun(missing=installs_the_site_builder),
+    "make examples": CommandRun(missing=lambda: "it needs SmolLM2-135M-Instruct, and half an hour"),
+    "make site": CommandRun(missing=lambda: "it installs the builder of the site from an index"),
+    "make wheel": CommandRun(missing=lambda: "it installs the builder of the site from an index"),
     "pytest tests/unit/thresholds": CommandRun(small="-k test_thresholds", shows="passed"),
     "python -m tests.fuzz --count": CommandRun(small="--count 40", shows="inputs"),
     "python -m tests.fuzz.servers": CommandRun(small="--each 1 --jobs 2", shows="behaviours"),
@@ -257,13 +238,13 @@ COMMAND_RUNS = {
     "longctx history DIR": CommandRun(
         needs=(reports("DIR/a.json", "DIR/b.json"),), shows="2 steps, 4000 to 5000", writes="DIR/history.html"
     ),
-    "longctx analysis out/reports": CommandRun(
-        needs=(reports(*(f"out/reports/{name}.json" for name in "abcd")),), shows="RULER", writes="analysis.html"
+    "longctx history out/reports": CommandRun(
+        needs=(reports(*(f"out/reports/{name}.json" for name in "abcd")),), writes="out/reports/history.html"
     ),
     "longctx fetch helmet-prompts": CommandRun(needs=(helmet_clone,), writes="helmet.toml"),
     "longctx fetch ": CommandRun(small="--from $MIRROR", needs=(mirror,), shows="complete", writes="DIR/fetched.json"),
     "jq ": CommandRun(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),
-    "inspect view": CommandRun(missing=installed("inspect"), until="Running"),
+    "inspect view": CommandRun(missing=lambda: "it serves until Ctrl-C"),
     # Scripts that measure what the pages claim.
     "python -m benchmarks.ruler_referee": CommandRun(missing=lambda: "nvidia-long-context-eval is not installed"),
     "python -m benchmarks.peers": CommandRun(missing=lambda: "lm_eval is not installed"),
