@@ -238,9 +238,6 @@ COMMAND_RUNS = {
     "longctx history DIR": CommandRun(
         needs=(reports("DIR/a.json", "DIR/b.json"),), shows="2 steps, 4000 to 5000", writes="DIR/history.html"
     ),
-    "longctx history out/reports": CommandRun(
-        needs=(reports(*(f"out/reports/{name}.json" for name in "abcd")),), writes="out/reports/history.html"
-    ),
     "longctx fetch helmet-prompts": CommandRun(needs=(helmet_clone,), writes="helmet.toml"),
     "longctx fetch ": CommandRun(small="--from $MIRROR", needs=(mirror,), shows="complete", writes="DIR/fetched.json"),
     "jq ": CommandRun(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),
