@@ -13,7 +13,7 @@ from itertools import combinations, pairwise
 
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts.intervals import IntervalRow
+from longctx.plugins.report.charts.bars import IntervalRow
 from longctx.plugins.thresholds.records import CATEGORIES
 
 RULER, HELMET = "RULER", "HELMET"

@@ -219,17 +219,14 @@ def by_depth(outcomes: Sequence[Outcome]) -> tuple[DepthScore, ...]:
     scores: dict[int, list[float]] = {}
     for outcome in outcomes:
         parts = outcome.score.parts
-        found = [(depth, outcome.score.value) for depth in outcome.depths[:1]]
+        depths, values = outcome.depths[:1], [outcome.score.value]
         if all(reference in parts for reference in outcome.references):
-            pairs = zip(outcome.references, outcome.depths, strict=False)
-            found = [(depth, parts[reference]) for reference, depth in pairs]
-        for depth, score in found:
-            scores.setdefault(min(DEPTH_BINS - 1, int(depth * DEPTH_BINS)), []).append(score)
-    return tuple(
-        DepthScore(
-            depth=(tenth + 0.5) / DEPTH_BINS,
-            score=to_points(sum(values) / len(values)),
-            samples=len(values),
-        )
-        for tenth, values in sorted(scores.items())
-    )
+            depths, values = outcome.depths, [parts[reference] for reference in outcome.references]
+        for depth, value in zip(depths, values, strict=False):
+            tenth = min(DEPTH_BINS - 1, int(depth * DEPTH_BINS))
+            scores.setdefault(tenth, []).append(value)
+    found = []
+    for tenth, values in sorted(scores.items()):
+        mean = to_points(sum(values) / len(values))
+        found.append(DepthScore(depth=(tenth + 0.5) / DEPTH_BINS, score=mean, samples=len(values)))
+    return tuple(found)

@@ -28,33 +28,34 @@ LOWEST_CASES = 5
 
 def markdown(document: JsonReport, *, holds: bool) -> str:
     """Return the document as about 50 lines of Markdown; `holds` is True if the run succeeds."""
-    likelihood, regression = document.likelihood, document.regression
-    parts = [
-        *_head(document, holds),
-        _list(f"⚠️ the server {note}" for note in notes_of(document)),
-        _list([*(f"❌ {line}" for line in failed_properties(document)), *held_properties(document)]),
-        table(mean_table(document)),
-    ]
-    if likelihood is not None and likelihood.panels:
-        shown = likelihood_table(likelihood, ())
-        parts += [shown.name, table(shown, "", samples="samples")]
-        parts.append(_list(note.text for note in finding_notes(likelihood)))
-    parts += [
-        _list(note.text for note in frontier_notes(document)),
-        _list(note.text for note in question_notes(document)),
-        table(gate_table(document)),
-        "" if regression is None else markdown_text(comparison_text(document, regression), 3 * LONGEST_NOTE),
-        _cases(document),
-        table(lowest_table(document, LOWEST_CASES)),
-    ]
+    parts = _head(document, holds)
+    parts.append(_list(f"⚠️ the server {note}" for note in notes_of(document)))
+    parts.append(_list([*(f"❌ {line}" for line in failed_properties(document)), *held_properties(document)]))
+    parts.append(table(mean_table(document)))
+    parts += _likelihood(document)
+    for topic in (frontier_notes, question_notes):
+        parts.append(_list(note.text for note in topic(document)))
+    parts.append(table(gate_table(document)))
+    if document.regression is not None:
+        parts.append(markdown_text(comparison_text(document, document.regression), 3 * LONGEST_NOTE))
+    parts += [_cases(document), table(lowest_table(document, LOWEST_CASES))]
     if document.gates:
         parts += [_small(text) for text in (*warning_texts(document), seed_role(document))]
-    texts = [note.text for note in threshold_notes(document)]
-    parts += [_small(". ".join(f"{text[0].upper()}{text[1:]}" for text in texts) + ".")] if texts else []
-    note = partial_note(document)
-    partial = f"; **{note}**" if note else ""
-    parts.append(f"{shown_count(document.run.tokens.computed)} tokens computed, {samples_text(document)}{partial}")
+    threshold = [f"{note.text[0].upper()}{note.text[1:]}." for note in threshold_notes(document)]
+    parts.append(_small(" ".join(threshold)) if threshold else "")
+    cost, left_out = f"{shown_count(document.run.tokens.computed)} tokens computed", partial_note(document)
+    parts.append(f"{cost}, {samples_text(document)}{f'; **{left_out}**' if left_out else ''}")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _likelihood(document: JsonReport) -> list[str]:
+    """Return the likelihoods of gold answers, pooled by family and length; nothing without any."""
+    likelihood = document.likelihood
+    if likelihood is None or not likelihood.panels:
+        return []
+    shown = likelihood_table(likelihood, ())
+    findings = _list(note.text for note in finding_notes(likelihood))
+    return [shown.name, table(shown, "", samples="samples"), findings]
 
 
 def _head(document: JsonReport, holds: bool) -> list[str]:

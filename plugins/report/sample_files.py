@@ -149,8 +149,9 @@ def _id(*parts: str) -> str:
 
 
 def _usage(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    prompt = sum(outcome.generation.prompt_tokens for outcome in outcomes)
-    generated = sum(outcome.generation.generated_tokens or 0 for outcome in outcomes)
+    generations = [outcome.generation for outcome in outcomes]
+    prompt = sum(generation.prompt_tokens for generation in generations)
+    generated = sum(generation.generated_tokens or 0 for generation in generations)
     return {"input_tokens": prompt, "output_tokens": generated, "total_tokens": prompt + generated}
 
 

@@ -43,8 +43,11 @@ def _schema_text() -> str:
 def _text(value: Any, indent: int) -> str:
     if not isinstance(value, dict) or indent > 3:
         return json.dumps(value)
-    lines = (f"{' ' * indent} {json.dumps(key)}: {_text(entry, indent + 1)}" for key, entry in value.items())
-    return "{\n" + ",\n".join(lines) + f"\n{' ' * indent}}}"
+    margin, lines = " " * indent, []
+    for key, entry in value.items():
+        shown = _text(entry, indent + 1)
+        lines.append(f"{margin} {json.dumps(key)}: {shown}")
+    return "{\n" + ",\n".join(lines) + f"\n{margin}}}"
 
 
 def _field_docs(record: type) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from longctx.fixtures.records import Inspection, PropertyFinding
 from longctx.fixtures.records.report import JsonReport
@@ -28,24 +28,20 @@ INDENT = 11
 NAME_WIDTH, LONGEST_NAME, CELL_WIDTH = 22, 40, 8
 LIKELIHOOD_WIDTH = 14
 SHOWN_PROBLEMS = 3
+TOPICS: tuple[Callable[[JsonReport], list[Note]], ...] = (
+    frontier_notes, question_notes, gate_notes, comparison_notes, error_notes, failure_notes, cost_notes,
+)  # fmt: skip
+"""The topics below the tables of scores and likelihoods, in their order."""
 COLOURS: dict[Tone, str] = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
 def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]:
     """Return the summary as lines of at most `columns` columns."""
-    parts = (
-        note_lines(_head(document)),
-        _score_lines(document, columns),
-        note_lines(notes("server", notes_of(document), "warning")),
-        _likelihood_lines(document),
-        note_lines(frontier_notes(document)),
-        note_lines(question_notes(document)),
-        note_lines(gate_notes(document)),
-        note_lines(comparison_notes(document)),
-        note_lines(error_notes(document)),
-        note_lines(failure_notes(document)),
-        note_lines(cost_notes(document)),
-    )
+    server = notes("server", notes_of(document), "warning")
+    parts = [note_lines(_head(document)), _score_lines(document, columns), note_lines(server)]
+    parts.append(_likelihood_lines(document))
+    for topic in TOPICS:
+        parts.append(note_lines(topic(document)))
     lines: list[Line] = []
     for part in parts:
         # An empty line stands between two parts.

@@ -93,13 +93,15 @@ def difference_svg(
 def _scales(differences: Sequence[StepDifference], dashed: float) -> tuple[Scale, Scale]:
     """Return the scales of x and y, wide enough for all steps, intervals and both horizontal lines."""
     steps = [difference.step for difference in differences]
-    ends = [end for difference in differences for end in (difference.difference, *(difference.interval or ()))]
-    values = [0.0, dashed, *(end for end in ends if end is not None)]
-    low, high = min(values), max(0.0, *values)
-    return (
-        Scale(values=(min(steps), max(max(steps), min(steps) + 1)), coordinates=(LEFT, WIDTH - RIGHT)),
-        Scale(values=(low if low < high else high - 1, high), coordinates=(HEIGHT - BOTTOM, TOP)),
-    )
+    values = [0.0, dashed]
+    for shown in differences:
+        values += [] if shown.difference is None else [shown.difference]
+        values += shown.interval or ()
+    low, high = min(values), max(values)
+    last_step = max(max(steps), min(steps) + 1)
+    x = Scale(values=(min(steps), last_step), coordinates=(LEFT, WIDTH - RIGHT))
+    y = Scale(values=(low if low < high else high - 1, high), coordinates=(HEIGHT - BOTTOM, TOP))
+    return x, y
 
 
 def _level(y: float, label: str, dashes: str | None) -> tuple[Markup, Markup]:

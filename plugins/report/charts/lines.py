@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -53,8 +54,6 @@ class _LineChart:
 
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
-    marks: tuple[tuple[float, str], ...] = ()
-    """Places to name, such as the checkpoint that all others are compared with: x coordinate and name."""
 
 
 def score_chart(
@@ -68,25 +67,13 @@ def score_chart(
 ) -> _LineChart:
     """Lay out a chart of scores from `lowest` (see `lowest_of`) to 100, one place for each label."""
     y = Scale(values=(lowest, 100), coordinates=(HEIGHT - BOTTOM, TOP))
-    places = _places(len(labels))
-    labelled = _informative(scores)
     # The parts of the intervals that the scale has room for.
-    drawn_intervals = [
-        None if interval is None else [min(100.0, max(lowest, end)) for end in interval] for interval in intervals
-    ]
+    drawn_intervals: list[Interval | None] = []
+    for interval in intervals:
+        drawn_intervals.append(None if interval is None else [min(100.0, max(lowest, end)) for end in interval])
     return _LineChart(
-        points=tuple(
-            _Point(
-                x=x,
-                y=y(score),
-                label=f"{score:.1f}" if index in labelled else "",
-                label_above=_label_above(scores, index),
-                verdict=verdicts[index] if index < len(verdicts) else None,
-            )
-            for index, (x, score) in enumerate(zip(places, scores, strict=True))
-            if score is not None
-        ),
-        bands=tuple(_bands(places, drawn_intervals, y)),
+        points=_points(scores, y, "{:.1f}".format, verdicts),
+        bands=tuple(_bands(_places(len(labels)), drawn_intervals, y)),
         threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(tick), f"{tick}") for tick in range(int(lowest), 101, 10 if lowest else 25)),
@@ -100,34 +87,19 @@ def value_chart(
     *,
     threshold: float | None = None,
     verdicts: Sequence[str | None] = (),
-    marks: Mapping[int, str] | None = None,
 ) -> _LineChart:
-    """Lay out a chart of values of any size, on a scale that holds 0, all intervals and the threshold.
-
-    `marks` are names of places, by their index.
-    """
-    ends = [end for interval in intervals if interval is not None for end in interval]
-    drawn = [0.0, *ends, *(value for value in (*values, threshold) if value is not None)]
+    """Lay out a chart of values of any size, on a scale that holds 0, all intervals and the threshold."""
+    drawn = [0.0, *(value for value in (*values, threshold) if value is not None)]
+    for interval in intervals:
+        drawn += interval or ()
     low, high = min(drawn), max(drawn)
     y = Scale(values=(low, high if high > low else low + 1), coordinates=(HEIGHT - BOTTOM, TOP))
-    places, labelled = _places(len(labels)), _informative(values)
     return _LineChart(
-        points=tuple(
-            _Point(
-                x=x,
-                y=y(value),
-                label=f"{value:.2f}" if index in labelled else "",
-                label_above=_label_above(values, index),
-                verdict=verdicts[index] if index < len(verdicts) else None,
-            )
-            for index, (x, value) in enumerate(zip(places, values, strict=True))
-            if value is not None
-        ),
-        bands=tuple(_bands(places, intervals, y)),
+        points=_points(values, y, "{:.2f}".format, verdicts),
+        bands=tuple(_bands(_places(len(labels)), intervals, y)),
         threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(tick), f"{tick:.3g}") for tick in sorted({low, 0.0, high})),
-        marks=tuple((places[index], name) for index, name in (marks or {}).items()),
     )
 
 
@@ -137,18 +109,35 @@ def level_chart(
     """Lay out a chart of levels, such as tested lengths: `levels` and `threshold` are indices into `names`."""
     highest = max(1, len(names) - 1)
     y = Scale(values=(0, highest), coordinates=(HEIGHT - 24, TOP))
-    labelled = _informative(levels)
     return _LineChart(
-        points=tuple(
-            _Point(x=x, y=y(level), label=names[level] if index in labelled else "", label_above=True, verdict=None)
-            for index, (x, level) in enumerate(zip(_places(len(labels)), levels, strict=True))
-            if level is not None
-        ),
+        points=_points(levels, y, lambda level: names[int(level)], always_above=True),
         bands=(),
         threshold=None if threshold is None else y(threshold),
         x_ticks=_x_ticks(labels),
         y_ticks=tuple((y(level), name) for level, name in enumerate(names)),
     )
+
+
+def _points(
+    values: Sequence[float | None],
+    y: Scale,
+    label: Callable[[float], str],
+    verdicts: Sequence[str | None] = (),
+    *,
+    always_above: bool = False,
+) -> tuple[_Point, ...]:
+    """Return a point for each known value, the informative ones with their labels."""
+    labelled, found = _informative(values), []
+    for index, (x, value) in enumerate(zip(_places(len(values)), values, strict=True)):
+        if value is not None:
+            found.append(_Point(
+                x=x,
+                y=y(value),
+                label=label(value) if index in labelled else "",
+                label_above=always_above or _label_above(values, index),
+                verdict=verdicts[index] if index < len(verdicts) else None,
+            ))  # fmt: skip
+    return tuple(found)
 
 
 def line_svg(chart: _LineChart, description: str) -> Markup:
@@ -161,11 +150,6 @@ def line_svg(chart: _LineChart, description: str) -> Markup:
     drawn += [
         element("text", label, class_="tick", x=x, y=HEIGHT - 7, text_anchor="middle") for x, label in chart.x_ticks
     ]
-    for x, name in chart.marks:
-        drawn.append(element("line", class_="decided", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM))
-        # A name at the right end would leave the figure.
-        side, anchor = (-4, "end") if x > WIDTH / 2 else (4, "start")
-        drawn.append(element("text", name, class_="tick", x=x + side, y=HEIGHT - BOTTOM - 6, text_anchor=anchor))
     drawn += [element("polygon", class_="band", points=band) for band in chart.bands]
     if chart.threshold is not None:
         drawn.append(
@@ -215,10 +199,10 @@ def _places(count: int) -> list[float]:
 
 def _x_ticks(labels: Sequence[str]) -> tuple[tuple[float, str], ...]:
     """Return the labels with their x coordinates, leaving out labels at equal distances where there are too many."""
-    needed = len(labels) * max(map(len, labels), default=1) * LABEL_WIDTH
-    distance = -(-needed // (WIDTH - LEFT - RIGHT)) or 1
-    ticks = list(zip(_places(len(labels)), labels, strict=True))
-    return tuple(ticks[::distance])
+    width = max(map(len, labels), default=1) * LABEL_WIDTH
+    distance = math.ceil(len(labels) * width / (WIDTH - LEFT - RIGHT)) or 1
+    ticks = zip(_places(len(labels)), labels, strict=True)
+    return tuple(ticks)[::distance]
 
 
 def _bands(places: Sequence[float], intervals: Sequence[Interval | None], y: Scale) -> Iterator[str]:

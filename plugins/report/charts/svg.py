@@ -39,11 +39,11 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Marku
     An underscore in an attribute's name becomes a hyphen, and one at its end is dropped: `class_`, `text_anchor`.
     An attribute of None is left out; numbers are rounded to hundredths of a unit.
     """
-    written = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(_formatted(value))}"'
-        for name, value in attributes.items()
-        if value is not None
-    )
+    written = ""
+    for name, value in attributes.items():
+        if value is not None:
+            shown_name = name.rstrip("_").replace("_", "-")
+            written += f' {shown_name}="{escape(_formatted(value))}"'
     content = "".join(map(escape, children))
     return Markup(f"<{tag}{written}>{content}</{tag}>" if content else f"<{tag}{written}/>")
 
@@ -84,8 +84,9 @@ def shade_rules() -> str:
         # A colour is interpolated between the two next to its place on the scale.
         place = number / SHADES * (len(CIVIDIS) - 1)
         low = min(int(place), len(CIVIDIS) - 2)
-        first, second = (bytes.fromhex(CIVIDIS[index]) for index in (low, low + 1))
-        red, green, blue = (round(a + (b - a) * (place - low)) for a, b in zip(first, second, strict=True))
+        first, second = bytes.fromhex(CIVIDIS[low]), bytes.fromhex(CIVIDIS[low + 1])
+        share = place - low
+        red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
         # Relative luminance and contrast ratio as WCAG 2 defines them.
         luminance = 0.2126 * _linear(red) + 0.7152 * _linear(green) + 0.0722 * _linear(blue)
         text = "#fff" if 1.05 / (luminance + 0.05) >= (luminance + 0.05) / 0.05 else "#000"

@@ -16,9 +16,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from longctx.fixtures.records.report import JsonReport
-from longctx.plugins.report.charts.bars import score_svg, shares_svg, swatch_svg
+from longctx.plugins.report.charts.bars import interval_svg, score_svg, shares_svg, swatch_svg
 from longctx.plugins.report.charts.evidence import evidence_svg
-from longctx.plugins.report.charts.intervals import interval_svg
 from longctx.plugins.report.charts.lines import line_svg
 from longctx.plugins.report.charts.svg import SHADES, shade_rules
 from longctx.plugins.report.formats import (

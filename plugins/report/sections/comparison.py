@@ -140,16 +140,14 @@ def comparison_notes(report: JsonReport) -> list[Note]:
 
 def comparison_text(document: JsonReport, regression: RegressionSummary) -> str:
     """Return the comparison with the baseline as one sentence."""
-    cases = regression.cases
     worse, better, pairs = flip_counts(regression)
-    dropped = [case_id for case_id, case in cases.items() if case.dropped]
-    texts = [
-        f"Against {regression.baseline.name}: {worse} worse, {better} better of {pairs} pairs",
-        f"cases shown to be worse: {counted(dropped, MOST_DROPPED) or 'none'}",
-        no_votes(document),
-        *(note.text for note in comparison_notes(document)),
-    ]
-    return "; ".join(text for text in texts if text)
+    texts = [f"Against {regression.baseline.name}: {worse} worse, {better} better of {pairs} pairs"]
+    dropped = [case_id for case_id, case in regression.cases.items() if case.dropped]
+    texts.append(f"cases shown to be worse: {counted(dropped, MOST_DROPPED) or 'none'}")
+    if without_vote := no_votes(document):
+        texts.append(without_vote)
+    texts += [note.text for note in comparison_notes(document)]
+    return "; ".join(texts)
 
 
 def flip_counts(regression: RegressionSummary) -> tuple[int, int, int]:

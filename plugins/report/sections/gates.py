@@ -134,10 +134,15 @@ def _failing_ids(document: JsonReport) -> list[str]:
     A gate whose cases were deselected is left out.
     """
     place = Path(document.run.options["thresholds"]).name
-    gates = [gate for gate in document.gates if gate.blocking and gate.verdict != "pass"]
-    ids = [f"{place}::gate[{gate.name}]" for gate in gates if gate.fails or gate.verdict != "not measured"]
-    failed = [case.id for case in document.cases if case.verdict == "error"]
-    ids += [f"{CASES_DIRECTORY}/{case.partition('[')[0]}.py::{case}" for case in failed]
+    ids = []
+    for gate in document.gates:
+        is_deselected = gate.verdict == "not measured" and not gate.fails
+        if gate.blocking and gate.verdict != "pass" and not is_deselected:
+            ids.append(f"{place}::gate[{gate.name}]")
+    for case in document.cases:
+        if case.verdict == "error":
+            file, _, _ = case.id.partition("[")
+            ids.append(f"{CASES_DIRECTORY}/{file}.py::{case.id}")
     more = [f"and {len(ids) - MOST_IDS} more"] if len(ids) > MOST_IDS else []
     return [*ids[:MOST_IDS], *more]
 

@@ -327,12 +327,16 @@ def _ladder_text(ladder: LadderResult) -> str:
 
 
 def _reply_text(reply: ReplyResult) -> str:
-    total = sum(pair.samples for pair in reply.copied)
-    wrong = [pair for pair in reply.copied if pair.copied not in (None, pair.wanted)]
-    swaps = ", ".join(f"reply {pair.copied} in place of {pair.wanted}: {pair.samples}" for pair in wrong)
-    copied = f"{sum(pair.samples for pair in wrong)} of {total} copy another reply"
-    text = f"{reply.task} at {short_length(reply.length)}: code in {reply.code_rate:.0f} % of the answers, {copied}"
-    return f"{text} ({swaps})" if swaps else text
+    total = swapped = 0
+    swaps = []
+    for pair in reply.copied:
+        total += pair.samples
+        if pair.copied not in (None, pair.wanted):
+            swapped += pair.samples
+            swaps.append(f"reply {pair.copied} in place of {pair.wanted}: {pair.samples}")
+    name = f"{reply.task} at {short_length(reply.length)}"
+    text = f"{name}: code in {reply.code_rate:.0f} % of the answers, {swapped} of {total} copy another reply"
+    return f"{text} ({', '.join(swaps)})" if swaps else text
 
 
 def question_notes(document: JsonReport) -> list[Note]:
