@@ -43,11 +43,10 @@ from benchmarks.kept_rows import KeptRows
 from longctx.ci.bisect.compare import Bounds, search_bounds
 from longctx.ci.bisect.endpoints import EARLY_SHARE, _is_loss, hints_at_loss
 from longctx.ci.bisect.journal_stats import Flip
-from longctx.ci.bisect.measurements import EDGE_ALPHA
+from longctx.ci.bisect.measurements import EDGE_ALPHA, TellingSamples, telling_samples
 from longctx.ci.bisect.posterior import FALL_SHARE, EndpointVotes, Posterior
 from longctx.ci.bisect.report import MOST_CERTAIN
 from longctx.ci.bisect.search import Edge, Request, StepResult, search
-from longctx.ci.bisect.telling import TellingSamples, telling_samples
 from longctx.fixtures.records import Case
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import NonInferiority

@@ -109,12 +109,12 @@ class Suite:
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
-        selection = [
-            *(f"{CASES_DIRECTORY}/{case.partition('[')[0]}.py::{case}" for case in cases),
-            *self.options, "--samples", str(samples or self.samples), *(["--full"] if full else []),
-            *(self.survey_seed if is_survey else []), *(f"--only-samples={text}" for text in only),
-            *(["--signal", "likelihood", "--full"] if likelihood else []),
-        ]  # fmt: skip
+        selection = [f"{CASES_DIRECTORY}/{case.partition('[')[0]}.py::{case}" for case in cases]
+        selection += [*self.options, "--samples", str(samples or self.samples)]
+        selection += ["--full"] if full else []
+        selection += self.survey_seed if is_survey else []
+        selection += [f"--only-samples={text}" for text in only]
+        selection += ["--signal", "likelihood", "--full"] if likelihood else []
         name = f"{model.name}-{stable_hash(*fingerprints, thresholds, *selection):016x}"
         thresholds_path = self.folder / f"{name}.toml"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class Suite:
         arguments += ["--thresholds", str(thresholds_path)]
         if only or not (full or shared) or self._report(name).exists():
             return self._run(arguments, name, fingerprints)
-        parts = [name, *(f"{name}.{number}" for number in range(2, self.execution.parallel + 1))]
+        parts = [name] + [f"{name}.{number}" for number in range(2, self.execution.parallel + 1)]
         running = [self.execution.submit(self._run, arguments, part, fingerprints) for part in parts]
         run, *_ = [part.result() for part in running]
         return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from longctx.ci.bisect.compare import Bounds, Suite, regression_gate
@@ -55,16 +54,16 @@ class Endpoints:
     @property
     def summary(self) -> str:
         """The cases, both scores and the difference in one line."""
+        return f"{self.evidence} over {self.pairs} pairs"
+
+    @property
+    def evidence(self) -> str:
+        """The same without the number of pairs."""
         low, high = self.interval
-        return (
-            f"{_describe_cases(self.cases)}: {self.score_good:.1f} to {self.score_bad:.1f}, "
-            f"{-self.loss_points:+.1f} [{low:+.1f}, {high:+.1f}] over {self.pairs} pairs"
-        )
-
-
-def _describe_cases(cases: Sequence[str]) -> str:
-    """Return the id of the only case, or the number of cases and the first id."""
-    return cases[0] if len(cases) == 1 else f"{len(cases)} cases, {cases[0]} and others"
+        scores = f"{self.score_good:.1f} to {self.score_bad:.1f}"
+        others = len(self.cases) - 1
+        cases = f"{others + 1} cases, {self.cases[0]} and others" if others else self.cases[0]
+        return f"{cases}: {scores}, {-self.loss_points:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def choose_cases(
@@ -174,8 +173,9 @@ def _is_shown(report: JsonReport | None, confidence: float) -> bool:
 
 def _is_loss(worse: int, better: int, confidence: float) -> bool:
     """Return True if a sign test shows that more haystacks become worse than better."""
-    tail = sum(math.comb(worse + better, count) for count in range(worse, worse + better + 1))
-    return tail <= (1 - confidence) / 2 * float(2 ** (worse + better))
+    votes = worse + better
+    tail = sum(math.comb(votes, count) for count in range(worse, votes + 1))
+    return tail <= (1 - confidence) / 2 * float(2**votes)
 
 
 def _doubt(endpoints: Endpoints, good: Step, bad: Step) -> str:
@@ -183,16 +183,14 @@ def _doubt(endpoints: Endpoints, good: Step, bad: Step) -> str:
     low, high = endpoints.interval
     if high < 0:
         return ""
-    evidence = (
-        f"{_describe_cases(endpoints.cases)}: {endpoints.score_good:.1f} to {endpoints.score_bad:.1f}, "
-        f"{-endpoints.loss_points:+.1f} [{low:+.1f}, {high:+.1f}]"
-    )
     if low > 0:
-        return f"--bad {bad.name} is better than --good {good.name} ({evidence}); are they the other way round?"
+        return (
+            f"--bad {bad.name} is better than --good {good.name} ({endpoints.evidence}); are they the other way round?"
+        )
     if endpoints.score_good < 50:
-        fault = f"--good {good.name} is no better than --bad {bad.name} ({evidence}); give an earlier --good"
+        fault = f"--good {good.name} is no better than --bad {bad.name} ({endpoints.evidence}); give an earlier --good"
     else:
-        fault = f"--bad {bad.name} is not shown to be worse than --good {good.name} ({evidence})"
+        fault = f"--bad {bad.name} is not shown to be worse than --good {good.name} ({endpoints.evidence})"
     return f"{fault}; nothing to search"
 
 

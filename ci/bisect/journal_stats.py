@@ -73,14 +73,14 @@ class JournalStats:
 
     def cost(self, fingerprint: str, cases: Sequence[str]) -> Cost:
         """Return the cost of all of a checkpoint's results for these cases, in whichever run it gave them."""
-        entries, journal = self._entries(fingerprint, cases), self._journal(fingerprint)
-        likelihoods = {} if journal is None else journal.likelihoods
-        keys = [key for name in self._names(cases) if (key := likelihood_key(name)) in likelihoods]
-        return Cost(
-            samples=len(entries),
-            tokens=sum(entry.computed_tokens or 0 for entry in entries),
-            likelihood_tokens=sum(likelihoods[key].likelihood.computed_tokens for key in keys),
-        )
+        entries = self._entries(fingerprint, cases)
+        journal = self._journal(fingerprint)
+        likelihood_tokens = 0
+        for name in self._names(cases):
+            stored = None if journal is None else journal.likelihoods.get(likelihood_key(name))
+            likelihood_tokens += 0 if stored is None else stored.likelihood.computed_tokens
+        tokens = sum(entry.computed_tokens or 0 for entry in entries)
+        return Cost(samples=len(entries), tokens=tokens, likelihood_tokens=likelihood_tokens)
 
     def scores(self, fingerprint: str, cases: Sequence[str]) -> SampleScores:
         """Return the scores of all samples of these cases that a checkpoint answered."""
@@ -90,14 +90,15 @@ class JournalStats:
 
     def flips(self, before: str, after: str, cases: Sequence[str]) -> tuple[Flip, ...]:
         """Return the samples that both checkpoints answered and that have different scores."""
-        entries_before = {entry.key: entry for entry in self._entries(before, cases)}
-        flipped = [
-            entry
-            for entry in self._entries(after, cases)
-            if entry.key in entries_before and entries_before[entry.key].score != entry.score
-        ]
-        loaded_before = self._load(before, [entries_before[entry.key] for entry in flipped])
-        return tuple(map(_flip, loaded_before, self._load(after, flipped)))
+        known = {entry.key: entry for entry in self._entries(before, cases)}
+        flipped: list[IndexedEntry] = []
+        flipped_before: list[IndexedEntry] = []
+        for entry in self._entries(after, cases):
+            entry_before = known.get(entry.key)
+            if entry_before is not None and entry_before.score != entry.score:
+                flipped.append(entry)
+                flipped_before.append(entry_before)
+        return tuple(map(_flip, self._load(before, flipped_before), self._load(after, flipped)))
 
     def _load(self, fingerprint: str, entries: Sequence[IndexedEntry]) -> list[Entry]:
         journal = self._journal(fingerprint)
@@ -113,24 +114,20 @@ class JournalStats:
         return (key for _, key in self._keys(cases))
 
     def _keys(self, cases: Sequence[str]) -> Iterator[tuple[tuple[str, int], str]]:
-        """Return the case ids and indices of all samples of these cases, with their keys."""
+        """Yield the case ids and indices of all samples of these cases, with their keys."""
         run = self._report.run
-        return (
-            ((case.id, index), sample_key(run.samples, case.version, run.seed, case.task, case.length, index))
-            for case in self._report.cases
-            if case.id in cases
-            for index in range(max(self._samples, case.planned))
-        )
+        for case in self._report.cases:
+            if case.id in cases:
+                for index in range(max(self._samples, case.planned)):
+                    key = sample_key(run.samples, case.version, run.seed, case.task, case.length, index)
+                    yield (case.id, index), key
 
     def _journal(self, fingerprint: str) -> Journal | None:
         """Read the checkpoint's results, computed as the report's model if there are such, else in any other way."""
         if fingerprint in self._journals:
             return self._journals[fingerprint]
-        subjects = [
-            subject
-            for file in sorted(self._directory.glob("*/subject.json"))
-            if (subject := decode_subject(file.read_bytes())) is not None and subject.fingerprint == fingerprint
-        ]
+        stored = [decode_subject(file.read_bytes()) for file in sorted(self._directory.glob("*/subject.json"))]
+        subjects = [subject for subject in stored if subject is not None and subject.fingerprint == fingerprint]
         same_execution = [subject for subject in subjects if dict(subject.execution) == self._report.model.execution]
         journal = None
         if subjects:

@@ -21,14 +21,93 @@ from longctx.ci.bisect.compare import (
 )
 from longctx.ci.bisect.endpoints import Endpoints, extended
 from longctx.ci.bisect.journal_stats import Cost, Flip, JournalStats, SampleScores
-from longctx.ci.bisect.posterior import EndpointVotes, Posterior
+from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
 from longctx.ci.bisect.search import FIRST_SAMPLES, Edge, Request, StepResult
-from longctx.ci.bisect.telling import TellingSamples, telling_samples
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.seeding import stable_hash
 
 # The probability of error of the comparison of the two steps of an edge, which only describes the loss there.
 EDGE_ALPHA = 0.01
+
+# Of scores with many values, small differences are as often chance as not. Contexts tell if they differ by at least
+# this share of the mean difference.
+LEAST_DIFFERENCE_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Context:
+    """Consecutive samples of a case that share a context; a single sample where none do."""
+
+    case: str
+    number: int
+    """The number of the context within the case."""
+    loss: float
+    """The sum of the samples' scores at the good endpoint, less that at the bad one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellingSamples:
+    """The contexts on which the bad endpoint is worse, in the order in which steps answer them."""
+
+    contexts: tuple[_Context, ...]
+    groups: Mapping[str, int]
+    """The number of consecutive samples that share a context, by case id."""
+    votes: EndpointVotes
+
+    def values(self, count: int) -> tuple[str, ...]:
+        """Return the values of `--only-samples` for the first contexts, one for each case."""
+        indices: dict[str, list[int]] = {}
+        for context in self.contexts[:count]:
+            indices.setdefault(context.case, []).extend(self._indices(context))
+        values = []
+        for case, of_case in sorted(indices.items()):
+            numbers = ",".join(map(str, sorted(of_case)))
+            values.append(f"{case}:{numbers}")
+        return tuple(values)
+
+    def reading(self, good: SampleScores, step: SampleScores, count: int) -> Reading:
+        """Return what a step answered to the first contexts, up to the first one that it did not answer wholly."""
+        losses = []
+        for context in self.contexts[:count]:
+            samples = [(context.case, index) for index in self._indices(context)]
+            if any(sample not in step for sample in samples):
+                break
+            lost = sum(good[sample] - step[sample] for sample in samples)
+            losses.append(min(1.0, max(0.0, lost / context.loss)))
+        return Reading(losses=tuple(losses))
+
+    def samples(self, count: int) -> int:
+        """Return the number of samples in the first contexts."""
+        return sum(self.groups[context.case] for context in self.contexts[:count])
+
+    def _indices(self, context: _Context) -> range:
+        group = self.groups[context.case]
+        return range(context.number * group, (context.number + 1) * group)
+
+
+def telling_samples(
+    flips: Sequence[Flip], groups: Mapping[str, int], earlier: TellingSamples | None = None
+) -> TellingSamples:
+    """Choose the telling contexts, in an order that is always the same.
+
+    Those that steps may have answered already, `earlier`, come first.
+    """
+    losses: dict[tuple[str, int], float] = {}
+    for flip in flips:
+        context = flip.case, flip.index // groups[flip.case]
+        losses[context] = losses.get(context, 0.0) + flip.before - flip.after
+    sizes = [abs(loss) for loss in losses.values() if loss]
+    least = LEAST_DIFFERENCE_SHARE * sum(sizes) / max(1, len(sizes))
+    contexts = [] if earlier is None else list(earlier.contexts)
+    known = {(context.case, context.number) for context in contexts}
+    worse = [context for context, loss in losses.items() if loss > 0 and loss >= least and context not in known]
+    for case, number in sorted(worse, key=lambda context: stable_hash("telling", *context)):
+        contexts.append(_Context(case=case, number=number, loss=losses[case, number]))
+    better = sum(loss < 0 and -loss >= least for loss in losses.values())
+    votes = EndpointVotes(worse=len(contexts), better=better)
+    return TellingSamples(contexts=tuple(contexts), groups=groups, votes=votes)
+
 
 Note = Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]
 
@@ -46,7 +125,8 @@ class Bisection:
         self.confidence = confidence
         """The probability from which a step or a range is certain, 0 to 1."""
         self.note: Note = note or (lambda *_: None)
-        self._may_extend = True
+        self.can_extend = True
+        """False once the endpoints cannot be measured on more samples."""
         self._good: SampleScores = {}
         self._telling = self._choose(None)
 
@@ -70,11 +150,6 @@ class Bisection:
         """True if the likelihood of gold answers screens steps."""
         return self.rise_between_endpoints.tells
 
-    @property
-    def can_extend(self) -> bool:
-        """True if the endpoints can be measured on more samples."""
-        return self._may_extend
-
     @cached_property
     def rise_between_endpoints(self) -> LossRise:
         """The rise of the loss of the gold answers from the good endpoint to the bad one."""
@@ -87,10 +162,10 @@ class Bisection:
 
     def extend(self) -> bool:
         """Measure the endpoints on twice as many samples; return False if there are no more."""
-        if not self._may_extend:
-            return False
-        more = extended(self.endpoints, self.suite, self.steps[0], self.steps[-1], self.confidence)
-        self._may_extend = more is not None
+        more = None
+        if self.can_extend:
+            more = extended(self.endpoints, self.suite, self.steps[0], self.steps[-1], self.confidence)
+        self.can_extend = more is not None
         if more is None:
             return False
         self.endpoints = replace(more, doubt=self.endpoints.doubt, survey=self.endpoints.survey)
@@ -111,7 +186,8 @@ class Bisection:
         return JournalStats(self.endpoints.report, self.suite.samples)
 
     def _choose(self, earlier: TellingSamples | None) -> TellingSamples:
-        good, bad = (self.suite.journal_fingerprint(self.steps[position].path) for position in (0, self.last))
+        good = self.suite.journal_fingerprint(self.steps[0].path)
+        bad = self.suite.journal_fingerprint(self.steps[-1].path)
         groups = {case.id: case.group for case in self.endpoints.report.cases}
         stats = self._stats()
         self._good = stats.scores(good, self.endpoints.cases)

@@ -139,9 +139,11 @@ class Posterior:
     @cached_property
     def falls(self) -> Floats:
         """For each position, the probability that the run fell just there; 0 at the good endpoint."""
-        before, after = self._forward[:-1], self._backward[1:] * self._likelihoods[1:]
-        all_moves = self._moves, self._moves * self._are_falls(FALL_SHARE)
-        everything, fallen = (np.einsum("prs,prs->p", before, after @ moves.T) for moves in all_moves)
+        before = self._forward[:-1]
+        after = self._backward[1:] * self._likelihoods[1:]
+        falling = self._moves * self._are_falls(FALL_SHARE)
+        everything = np.einsum("prs,prs->p", before, after @ self._moves.T)
+        fallen = np.einsum("prs,prs->p", before, after @ falling.T)
         return np.array([0.0, *(fallen / everything)])
 
     def share(self, position: int, confidence: float) -> tuple[float, float, float]:
@@ -150,12 +152,14 @@ class Posterior:
         The good endpoint has lost a share of 0, the bad one of 1; a step may be better or worse than both.
         """
         joint = self._states[position].reshape(MODES, LEVELS).sum(axis=0)
-        edges, sums = np.linspace(0, 1, LEVELS + 1), np.concatenate([[0.0], np.cumsum(joint)])
+        edges = np.linspace(0, 1, LEVELS + 1)
+        sums = np.concatenate([[0.0], np.cumsum(joint)])
         tail = (1 - confidence) / 2
+        mean = joint @ LEVEL_VALUES
+        low, high = np.interp(tail, sums, edges), np.interp(1 - tail, sums, edges)
         good, bad = self.ends
-        levels = joint @ LEVEL_VALUES, np.interp(tail, sums, edges), np.interp(1 - tail, sums, edges)
-        mean, low, high = (float(level - good) / max(1 / LEVELS, bad - good) for level in levels)
-        return mean, low, high
+        loss = max(1 / LEVELS, bad - good)
+        return float(mean - good) / loss, float(low - good) / loss, float(high - good) / loss
 
     def fell(self, before: int, after: int, share: float = FALL_SHARE) -> float:
         """Return the probability that the run fell between two positions, by this share of the loss or more."""
@@ -182,14 +186,14 @@ def _moves(last: int) -> Floats:
 
     A state is a level in one of three modes: flat, a slow decline, a fast decline.
     """
-    jump, decline = (min(0.5, expected / last) for expected in (JUMPS, DECLINES))
+    jump, decline = min(0.5, JUMPS / last), min(0.5, DECLINES / last)
     flat = (1 - jump) * np.eye(LEVELS) + jump / LEVELS
-    slow, fast = (
-        sum(share * np.eye(LEVELS, k=move) for move, share in enumerate(shares)) for shares, _ in (SLOW, FAST)
-    )
     moves = np.zeros((MODES, LEVELS, MODES, LEVELS))
     moves[0, :, 0] = (1 - decline) * flat
-    for mode, steps, goes_on in ((1, slow, SLOW[1]), (2, fast, FAST[1])):
+    for mode, (shares, goes_on) in enumerate((SLOW, FAST), start=1):
+        steps = np.zeros((LEVELS, LEVELS))
+        for levels, share in enumerate(shares):
+            steps += share * np.eye(LEVELS, k=levels)
         moves[0, :, mode] = decline / 2 * steps
         moves[mode, :, mode] = goes_on * steps
         moves[mode, :, 0] = (1 - goes_on) * flat
@@ -207,7 +211,8 @@ def _weights(readings: Mapping[int, Reading]) -> dict[int, float]:
     full = [position for position in sorted(readings) if readings[position].samples == most]
     expected = observed = PRIOR_DIFFERENCES
     for before, after in itertools.pairwise(full):
-        one, two = np.array(readings[before].losses), np.array(readings[after].losses)
+        one = np.array(readings[before].losses)
+        two = np.array(readings[after].losses)
         mean = (one.mean() + two.mean()) / 2
         expected += 2 * most * mean * (1 - mean)
         observed += float(np.square(one - two).sum())
@@ -227,7 +232,8 @@ def _cached_likelihoods(lost: float, kept: float) -> Floats:
     from scipy.special import betaln
 
     logs = betaln(lost + alpha, kept + beta) - betaln(alpha, beta)
-    likelihoods: Floats = np.repeat(np.tile(np.exp(logs - logs.max()), MODES), GROUPS, axis=0)
+    of_levels = np.exp(logs - logs.max())
+    likelihoods: Floats = np.repeat(np.tile(of_levels, MODES), GROUPS, axis=0)
     return likelihoods
 
 

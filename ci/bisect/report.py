@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from longctx.ci.bisect.journal_stats import Cost
+from longctx.ci.bisect.journal_stats import Cost, Flip
 from longctx.ci.bisect.measurements import Bisection, Confirmation
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.search import Edge, StepResult, Verdict
@@ -194,40 +194,44 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     """Return the lines that end a search: its result first, then what qualifies it, then its cost."""
     steps, verdict = bisection.steps, confirmation.edge
     lines = [_result_line(bisection, edge)]
-    lines += (
-        f"not monotone: bad from {steps[dip.first_bad].number} on (good at {steps[dip.last_good].number}), "
-        f"good again at {steps[dip.good_again].number}; the loss of {steps[-1].name} begins later"
-        for dip in edge.dips
-    )
+    for dip in edge.dips:
+        lines.append(
+            f"not monotone: bad from {steps[dip.first_bad].number} on (good at {steps[dip.last_good].number}), "
+            f"good again at {steps[dip.good_again].number}; the loss of {steps[-1].name} begins later"
+        )
     if verdict.difference is None or verdict.interval is None:
         lines.append(f"the two steps were not compared: {verdict.reason}")
     else:
         low, high = verdict.interval
         loss = f"{verdict.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {verdict.pairs} pairs"
         lines.append(f"between them {loss}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
-    lines += (
-        f"two drops: from step {drop.before.number} to {drop.after.number} another {drop.difference:+.1f} "
-        f"[{drop.interval[0]:+.1f}, {drop.interval[1]:+.1f}]; search it with --good {drop.before.path} "
-        f"--bad {drop.after.path}"
-        for drop in confirmation.other_drops
-    )
-    worse = [flip for flip in confirmation.flips if flip.after < flip.before]
-    if confirmation.flips:
-        better = len(confirmation.flips) - len(worse)
-        lines.append(f"flipped samples: {len(worse)} worse, {better} better, for example")
-    for flip in worse[:MAX_FLIPS_SHOWN]:
-        depth = "" if flip.depth is None else f" at depth {flip.depth:.2f}"
-        expected, answer = ", ".join(flip.expected)[:SHOWN_CHARACTERS], flip.answer_after[:SHOWN_CHARACTERS]
-        lines.append(f"    {flip.case} sample {flip.index}{depth}: expected {expected!r}, now {answer!r}")
-    lines += (
-        f"skipped step {steps[position].number}: {result.reason}"
-        for position, result in sorted(edge.results.items())
-        if result.reason
-    )
+    for drop in confirmation.other_drops:
+        low, high = drop.interval
+        lines.append(
+            f"two drops: from step {drop.before.number} to {drop.after.number} another {drop.difference:+.1f} "
+            f"[{low:+.1f}, {high:+.1f}]; search it with --good {drop.before.path} --bad {drop.after.path}"
+        )
+    lines += _flip_lines(confirmation.flips)
+    for position, result in sorted(edge.results.items()):
+        if result.reason:
+            lines.append(f"skipped step {steps[position].number}: {result.reason}")
     if unmeasured := _unmeasured_count(bisection, edge):
         lines.append(f"not measured: {unmeasured} of {len(steps)} steps; a dip among them goes unnoticed")
     lines += [*_screening_lines(bisection, edge), *_cost_lines(confirmation)]
     return [*lines, f"written: {_files(bisection)}"]
+
+
+def _flip_lines(flips: Sequence[Flip]) -> list[str]:
+    """Return how many samples flipped, and some that became worse."""
+    if not flips:
+        return []
+    worse = [flip for flip in flips if flip.after < flip.before]
+    lines = [f"flipped samples: {len(worse)} worse, {len(flips) - len(worse)} better, for example"]
+    for flip in worse[:MAX_FLIPS_SHOWN]:
+        depth = "" if flip.depth is None else f" at depth {flip.depth:.2f}"
+        expected, answer = ", ".join(flip.expected)[:SHOWN_CHARACTERS], flip.answer_after[:SHOWN_CHARACTERS]
+        lines.append(f"    {flip.case} sample {flip.index}{depth}: expected {expected!r}, now {answer!r}")
+    return lines
 
 
 def _unmeasured_count(bisection: Bisection, edge: Edge) -> int:
@@ -281,15 +285,14 @@ def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict], edge: Edge
     last = StepDifference(
         step=steps[-1].number, verdict="bad", difference=-endpoints.loss_points, interval=endpoints.interval
     )
-    measured = [
-        StepDifference(
-            step=steps[position].number,
-            verdict=verdict.verdict,
-            difference=verdict.difference,
-            interval=verdict.interval,
-        )
-        for position, verdict in sorted(verdicts.items())
-    ]
+    measured = []
+    for position, verdict in sorted(verdicts.items()):
+        measured.append(
+            StepDifference(
+                step=steps[position].number, verdict=verdict.verdict, difference=verdict.difference,
+                interval=verdict.interval,
+            )
+        )  # fmt: skip
     others = len(endpoints.cases) - 1
     return difference_svg(
         [first, *measured, last],

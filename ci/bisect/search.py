@@ -323,14 +323,18 @@ class _Search:
 
     def _range(self) -> tuple[int, int]:
         """Return the narrowest range between measured steps that is certain; the whole series if there is none."""
-        known = sorted({0, self._last, *(position for position, result in self.results.items() if result.reading)})
+        known = {0, self._last}
+        known.update(position for position, result in self.results.items() if result.reading)
         begins = self._begins(screened=False)
-        pairs = sorted(
-            itertools.combinations(known, 2),
-            key=lambda pair: (pair[1] - pair[0], -begins[pair[0] + 1 : pair[1] + 1].sum()),
-        )
-        certain = (pair for pair in pairs if self.posterior.fell(*pair, RANGE_SHARE) >= self._confidence)
-        return next(certain, (0, self._last))
+
+        def rank(pair: tuple[int, int]) -> tuple[int, float]:
+            low, high = pair
+            return high - low, -begins[low + 1 : high + 1].sum()
+
+        for low, high in sorted(itertools.combinations(sorted(known), 2), key=rank):
+            if self.posterior.fell(low, high, RANGE_SHARE) >= self._confidence:
+                return low, high
+        return 0, self._last
 
     def _dips(self, last_good: int) -> Iterator[Dip]:
         """Return the losses before a good step that the run surely recovered from."""

@@ -57,31 +57,34 @@ class ClusteredQueue:
     ):
         self.refs = tuple(refs)
         self._cases = cases
-        self.clusters = tuple(tuple(group) for _, group in groupby(refs, key=lambda ref: cluster_of(ref, cases)))
-        case_sizes = Counter(cluster[0].case_id for cluster in self.clusters)
+        grouped = groupby(refs, key=lambda ref: cluster_of(ref, cases))
+        self.clusters = tuple(tuple(group) for _, group in grouped)
+        self._case_of = [cluster[0].case_id for cluster in self.clusters]
+        case_sizes = Counter(self._case_of)
         smallest = min(case_sizes.values(), default=1)
         self.scale = len(self.clusters) / (len(case_sizes) * smallest) if case_sizes else 1.0
-        self._rates = {case_id: (draw_rates or {}).get(case_id, 1.0) for case_id in case_sizes}
-        self._weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
-        self._weighted = tuple((self._weights[cluster[0].case_id], cluster) for cluster in self.clusters)
+        given = draw_rates or {}
+        self._rates: dict[str, float] = {}
+        self._weights: dict[str, float] = {}
+        for case_id, size in case_sizes.items():
+            self._rates[case_id] = given.get(case_id, 1.0)
+            self._weights[case_id] = smallest / size
         self._ends = (0, *accumulate(map(len, self.clusters)))
         # The length of the shortest prefix, in clusters, that has a cluster of every case.
-        seen: dict[str, int] = {}
-        for position, cluster in enumerate(self.clusters, start=1):
-            seen.setdefault(cluster[0].case_id, position)
-        self.covering_clusters = max(seen.values(), default=0)
+        firsts = [self._case_of.index(case_id) for case_id in case_sizes]
+        self.covering_clusters = 1 + max(firsts, default=-1)
         # The number of clusters before which no verdict is reached.
-        self.min_clusters = max(self.covering_clusters, MIN_CLUSTERS if len(case_sizes) > 1 else MIN_CLUSTERS_ONE_CASE)
+        fewest = MIN_CLUSTERS if len(case_sizes) > 1 else MIN_CLUSTERS_ONE_CASE
+        self.min_clusters = max(self.covering_clusters, fewest)
 
     @cached_property
     def strata(self) -> Strata:
         """The cases of all clusters, in queue order."""
         numbers = {case_id: number for number, case_id in enumerate(self._weights)}
-        return Strata(
-            stratum=np.array([numbers[cluster[0].case_id] for cluster in self.clusters], dtype=np.intp),
-            weights=np.array(list(self._weights.values())),
-            rates=np.array(list(self._rates.values())),
-        )
+        stratum = np.array([numbers[case_id] for case_id in self._case_of], dtype=np.intp)
+        weights = np.array(list(self._weights.values()))
+        rates = np.array(list(self._rates.values()))
+        return Strata(stratum=stratum, weights=weights, rates=rates)
 
     @property
     def drawn_strata(self) -> Strata | None:
@@ -122,11 +125,14 @@ class ClusteredQueue:
         """
         share = self.scale / max(1, len(self.clusters))
         units: dict[tuple[str, int], tuple[float, float]] = {}
-        for mean, (weight, cluster) in zip(means.tolist(), self._weighted, strict=False):
-            case = self._cases[cluster[0].case_id]
-            unit = case.task, case.haystack(cluster[0].sample_index)
+        for mean, (first, *_) in zip(means.tolist(), self.clusters, strict=False):
+            case = self._cases[first.case_id]
+            weight = self._weights[first.case_id]
+            unit = case.task, case.haystack(first.sample_index)
             total, largest = units.get(unit, (0.0, 0.0))
-            units[unit] = total + share * mean, largest + share * weight
+            total += share * mean
+            largest += share * weight
+            units[unit] = total, largest
         return units
 
     def unit_count(self, clusters: int) -> int:
@@ -173,21 +179,23 @@ class ClusteredQueue:
         The values run from 0 to 1, for differences from -1 to 1.
         """
         # This runs after every batch of samples, so no loop in Python goes over them.
-        first, last = self._ends[start], self.sample_count(len(self.clusters) if stop is None else stop)
+        first = self._ends[start]
+        last = self.sample_count(len(self.clusters) if stop is None else stop)
         known = takewhile(_is_known, map(scores.get, self.refs[first:last]))
         values: Floats = np.fromiter(known, dtype=np.float64)
         finished = bisect_right(self._ends, first + values.size) - 1
         if finished <= start:
             return np.empty(0)
         begins, sizes, weights = self._columns[:, start:finished]
-        sums: Floats = np.add.reduceat(values[: self._ends[finished] - first], begins.astype(np.intp) - first)
+        places = begins.astype(np.intp) - first
+        sums: Floats = np.add.reduceat(values[: self._ends[finished] - first], places)
         means: Floats = weights * sums / sizes
         return means
 
     @cached_property
     def _columns(self) -> Floats:
         """The number of samples before every cluster, in it, and its weight: three rows."""
-        weights = [weight for weight, _ in self._weighted]
+        weights = [self._weights[case_id] for case_id in self._case_of]
         return np.stack([self._ends[:-1], np.diff(self._ends), weights])
 
     def sample_count(self, clusters: int) -> int:

@@ -215,14 +215,18 @@ class LevelBets:
         The result has shape (2, draws), with +inf from the draw on that makes the null hypothesis impossible. A level
         below 0 or above the largest possible mean is moved there: beyond, a null hypothesis would be refuted at once.
         """
-        nulls = np.array([[max(0.0, low)], [max(0.0, self._largest_mean - high)]])
+        not_above, not_below = max(0.0, low), max(0.0, self._largest_mean - high)
+        nulls = np.array([[not_above], [not_below]])
         sums = self._values.cumsum(axis=-1)
+        sums_before = sums - self._values
         left = self._population - np.arange(sums.shape[-1])
-        expected = (self._population * nulls - (sums - self._values)) / left + self._offsets
+        expected = (self._population * nulls - sums_before) / left + self._offsets
         # The lower bound avoids a division by zero; raising what is expected only lowers the evidence.
-        logs = _log_capital(self._payoffs / np.maximum(expected, TIE_TOLERANCE) - 1, self._shares)
+        gains = self._payoffs / np.maximum(expected, TIE_TOLERANCE) - 1
+        logs = _log_capital(gains, self._shares)
+        mean_log = np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
         impossible = sums > self._population * (nulls + TIE_TOLERANCE)
-        return np.where(impossible, np.inf, np.logaddexp.reduce(logs, axis=0) - np.log(len(logs)))
+        return np.where(impossible, np.inf, mean_log)
 
 
 def _two_sided_bets(values: Floats, strata: Strata, known: Floats, running: Floats) -> tuple[Floats, Floats]:
@@ -231,21 +235,24 @@ def _two_sided_bets(values: Floats, strata: Strata, known: Floats, running: Floa
     `known` has one for every element of the population, `running` one for every stratum before every draw. An offset is
     by how much the largest expectation of a payoff exceeds the mean of the values left.
     """
-    looks = np.arange(values.size)
-    drawn = strata.stratum[: values.size]
-    importance, shares = strata.importance[: values.size], strata.shares[: values.size]
-    known_left = (known.sum() - known.cumsum() + known)[: values.size] / (strata.population - looks)
-    expected = known_left + (shares * running).sum(axis=-1)
+    draws = values.size
+    looks = np.arange(draws)
+    drawn = strata.stratum[:draws]
+    importance, shares = strata.importance[:draws], strata.shares[:draws]
+    sum_left = (known.sum() - known.cumsum() + known)[:draws]
+    expected = sum_left / (strata.population - looks) + (shares * running).sum(axis=-1)
     most, least = np.full((2, strata.weights.size), -np.inf)
     np.maximum.at(most, strata.stratum, known)
     np.maximum.at(least, strata.stratum, -known)
     # Importance is 0 where no element is left; any bound of at least 0 is safe there.
     upper = np.maximum(importance * (most + running), 0.0).max(axis=-1)
     lower = np.maximum(importance * (strata.weights + least - running), 0.0).max(axis=-1)
-    residuals = importance[looks, drawn] * (values - known[: values.size] - running[looks, drawn])
+    errors = values - known[:draws] - running[looks, drawn]
+    residuals = importance[looks, drawn] * errors
     # Rounding must not make a payoff of 0 negative.
     payoffs = np.maximum(np.stack([upper + residuals, lower - residuals]), 0.0)
-    return payoffs, np.stack([upper - expected, lower - (shares @ strata.weights - expected)])
+    expected_distance = shares @ strata.weights - expected
+    return payoffs, np.stack([upper - expected, lower - expected_distance])
 
 
 def _means_before(values: Floats, strata: Strata, start: float) -> Floats:
@@ -253,9 +260,11 @@ def _means_before(values: Floats, strata: Strata, start: float) -> Floats:
 
     It starts at the mean over all strata, and that one at `start`.
     """
-    sums = _sums_before(values / strata.largest_values[: values.size], strata)
-    overall = (sums.sum(axis=-1, keepdims=True) + start) / np.arange(1, values.size + 1)[:, np.newaxis]
-    means: Floats = (sums + PRIOR_DRAWS * overall) / (strata.drawn[: values.size] + PRIOR_DRAWS)
+    draws = values.size
+    sums = _sums_before(values / strata.largest_values[:draws], strata)
+    counts = np.arange(1, draws + 1)[:, np.newaxis]
+    overall = (sums.sum(axis=-1, keepdims=True) + start) / counts
+    means: Floats = (sums + PRIOR_DRAWS * overall) / (strata.drawn[:draws] + PRIOR_DRAWS)
     return strata.weights * means
 
 

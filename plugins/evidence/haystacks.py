@@ -231,21 +231,26 @@ def correlation(cases: Iterable[tuple[Floats, Ints]]) -> HaystackCorrelation | N
     intraclass correlation coefficient in the one-way random effects model"), pooled over the cases, with the standard
     error of Swiger et al. 1964. Returns None if the values do not vary, or too few haystacks have several of them.
     """
-    # Of every case: sums of squares and degrees of freedom between and within haystacks, and the sizes.
-    parts: list[tuple[float, float, float, float, float]] = []
-    for values, own in cases:
-        if values.size:
-            _, numbers, sizes = np.unique(own, return_inverse=True, return_counts=True)
-            means = np.bincount(numbers, weights=values) / sizes
-            inside = float(((values - means[numbers]) ** 2).sum())
-            outside = float((sizes * (means - values.mean()) ** 2).sum())
-            uneven = float(values.size - (sizes**2).sum() / values.size)
-            parts.append((outside, inside, len(sizes) - 1.0, float(values.size - len(sizes)), uneven))
+    parts = [_variance_parts(values, own) for values, own in cases if values.size]
     between, within, between_freedom, within_freedom, unequal = np.sum(parts, axis=0) if parts else np.zeros(5)
     if between_freedom < 1 or within_freedom < MIN_REPLICATES or between + within <= 0:
         return None
-    mean_between, mean_within, size = between / between_freedom, within / within_freedom, unequal / between_freedom
+    mean_between = between / between_freedom
+    mean_within = within / within_freedom
+    size = unequal / between_freedom
     value = (mean_between - mean_within) / (mean_between + (size - 1) * mean_within)
     spread = (1 - value) * (1 + (size - 1) * value) / size
     freedom = between_freedom * within_freedom / (between_freedom + within_freedom)
-    return HaystackCorrelation(value=float(value), standard_error=float(abs(spread) * math.sqrt(2 / freedom)))
+    error = abs(spread) * math.sqrt(2 / freedom)
+    return HaystackCorrelation(value=float(value), standard_error=float(error))
+
+
+def _variance_parts(values: Floats, own: Ints) -> tuple[float, float, float, float, float]:
+    """Return the sums of squares between and within the haystacks of a case, their degrees of freedom, and the size."""
+    _, numbers, sizes = np.unique(own, return_inverse=True, return_counts=True)
+    means = np.bincount(numbers, weights=values) / sizes
+    between = sizes * (means - values.mean()) ** 2
+    within = (values - means[numbers]) ** 2
+    count, haystacks = values.size, len(sizes)
+    uneven = count - (sizes**2).sum() / count
+    return float(between.sum()), float(within.sum()), haystacks - 1.0, float(count - haystacks), float(uneven)

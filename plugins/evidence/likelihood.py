@@ -219,15 +219,18 @@ def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue
         return None
     ratio = math.fsum(numerator) / math.fsum(denominator)
 
+    def shares(candidate: float, sign: int) -> Floats:
+        return (sign * recovery_differences(numerator, denominator, candidate) + 1) / 2
+
     def is_refuted(candidate: float, sign: int) -> bool:
-        x = (sign * recovery_differences(numerator, denominator, candidate) + 1) / 2
-        return bool(log_evidence(x, 0.5, population=len(queue.clusters)).max() >= math.log(2 / alpha))
+        evidence = log_evidence(shares(candidate, sign), 0.5, population=len(queue.clusters))
+        return bool(evidence.max() >= math.log(2 / alpha))
 
     def is_refuted_of_model(candidate: float, sign: int) -> bool:
-        x = (sign * recovery_differences(numerator, denominator, candidate) + 1) / 2
-        observed = layers(x, queue.haystacks)
+        observed = layers(shares(candidate, sign), queue.haystacks)
         bound = math.log(2 * len(observed) / alpha)
-        return any(layer.values.size and log_evidence(layer.values, 0.5).max() >= bound for layer in observed)
+        measured = [layer.values for layer in observed if layer.values.size]
+        return any(log_evidence(values, 0.5).max() >= bound for values in measured)
 
     return Estimate(ratio, *_ratio_bounds(is_refuted, ratio), *_ratio_bounds(is_refuted_of_model, ratio))
 

@@ -241,20 +241,21 @@ def analyze_pairs(
 
     `pairs` is the number of clusters that can be compared at all, by default all of the queue.
     """
-    differences = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
+    paired = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
+    differences = queue.weighted_means(paired)
+    clusters = len(differences)
     decision = _decide_pairs(hypothesis, queue, differences)
     p_value = None
     known = len(queue.clusters) if pairs is None else min(pairs, len(queue.clusters))
-    if decision is None and hypothesis.confirmation and 0 < known <= len(differences):
+    if decision is None and hypothesis.confirmation and 0 < known <= clusters:
         # All pairs are known, so the samples have lost too much, or it is not known whether they have.
         sums, largest = np.array(list(queue.unit_sums(differences).values())).reshape(-1, 2).T
-        if -sums.sum() * len(queue.clusters) >= (hypothesis.limit - TIE_TOLERANCE) * max(1, len(differences)):
+        if -sums.sum() * len(queue.clusters) >= (hypothesis.limit - TIE_TOLERANCE) * max(1, clusters):
             p_value = loss_p_value(sums, largest)
             if p_value <= hypothesis.confirmation.complete:
-                decision = Decision(verdict="fail", stopping_time=len(differences))
-    return _analysis(
-        decision, queue, len(differences) if decision is None or full else decision.stopping_time, p_value=p_value
-    )
+                decision = Decision(verdict="fail", stopping_time=clusters)
+    stop = clusters if decision is None or full else decision.stopping_time
+    return _analysis(decision, queue, stop, p_value=p_value)
 
 
 def pooled_p_value(
@@ -533,8 +534,9 @@ def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population:
         return None
     least = 1 + bisect_left(range(1, pairs), True, key=lambda worse: is_shown(_spread(worse, pairs)))
     remaining_share = 1.0 if population is None else 1 - pairs / population
-    deviation = math.sqrt(least * (1 - least / pairs) * remaining_share)
-    return min(1.0, (least + POWER_QUANTILE * deviation) / pairs)
+    variance = least * (1 - least / pairs) * remaining_share
+    worse = least + POWER_QUANTILE * math.sqrt(variance)
+    return min(1.0, worse / pairs)
 
 
 def _spread(worse: int, pairs: int) -> Floats:

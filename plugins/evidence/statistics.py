@@ -232,9 +232,10 @@ def stratified_interval(
     """
     if strata.weights.size == 1 or not values.size:
         return interval(values, alpha=alpha, population=strata.population, shares=shares)
-    mean, boundary = strata.mean(values), _boundary(alpha / 2)
+    mean = strata.mean(values)
     if values.size == strata.population:
         return mean, mean
+    boundary = _boundary(alpha / 2)
     bets = LevelBets(values, strata, shares=shares)
     outer, inner = np.array([0.0, strata.largest_mean]), np.array([mean, mean])
     for _ in range(BISECTIONS):
@@ -250,9 +251,10 @@ def paired_interval(
     """Return the bounds of `interval`, or of `stratified_interval`, for the mean of differences from -1 to 1."""
     if strata is not None:
         x = checked(differences, -1.0)
+        largest = strata.largest_mean
         values = (x + strata.largest_values[: x.size]) / 2
         low, high = stratified_interval(values, strata, alpha=alpha, shares=PAIR_SHARES)
-        return 2 * low - strata.largest_mean, 2 * min(high, strata.largest_mean) - strata.largest_mean
+        return 2 * low - largest, 2 * min(high, largest) - largest
     values = (checked(differences, -1.0) + 1) / 2
     low, high = interval(values, alpha=alpha, population=population, shares=PAIR_SHARES)
     return 2 * low - 1, 2 * high - 1

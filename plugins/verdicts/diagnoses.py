@@ -173,10 +173,11 @@ def _discoveries(log_evidence: Mapping[str, float], false_discoveries: float) ->
 
 def _haystacks(result: CaseResult) -> Haystacks:
     """Return the haystacks of the clusters of a result."""
-    case, first = result.case, result.outcomes[:: result.case.group]
-    own = np.array([case.haystack(outcome.index) for outcome in first], dtype=np.intp)
+    case = result.case
+    own = [case.haystack(outcome.index) for outcome in result.outcomes[:: case.group]]
     planned = [case.haystack(index) for index in range(0, case.samples - case.group + 1, case.group)]
-    return Haystacks(of_cluster=own, sizes=np.bincount(planned, minlength=own.max(initial=0) + 1))
+    sizes = np.bincount(planned, minlength=max(own, default=0) + 1)
+    return Haystacks(of_cluster=np.array(own, dtype=np.intp), sizes=sizes)
 
 
 def _diagnosis(

@@ -124,12 +124,11 @@ class GateEvaluator:
         self.measured = measured
         self.panels = build_panels(thresholds, measured.scope)
         # The scores, 0 to 1, of all samples of the panels.
-        self.scores = {
-            SampleRef(result.case.id, outcome.index): outcome.score.value
-            for result in measured.results.values()
-            if (result.case.family, result.case.length) in self.panels
-            for outcome in result.outcomes
-        }
+        self.scores: dict[SampleRef, float] = {}
+        for result in measured.results.values():
+            if (result.case.family, result.case.length) in self.panels:
+                for outcome in result.outcomes:
+                    self.scores[SampleRef(result.case.id, outcome.index)] = outcome.score.value
         # Several gates, and their evidence curves, rest on the same hypothesis.
         self._analyses: dict[tuple[PanelKey, Hypothesis], InterimAnalysis] = {}
 
@@ -206,9 +205,13 @@ class GateEvaluator:
 
     def problem(self, cases: Sequence[Case], results: Sequence[CaseResult]) -> str | None:
         """Return why the gate is an error: a case that failed or one that never came back."""
-        failed = next((f"{result.case.id}: {result.error}" for result in results if result.error is not None), None)
-        lost = next((f"{case.id}: no result came back" for case in cases if case.id not in self.measured.results), None)
-        return failed or lost
+        for result in results:
+            if result.error is not None:
+                return f"{result.case.id}: {result.error}"
+        for case in cases:
+            if case.id not in self.measured.results:
+                return f"{case.id}: no result came back"
+        return None
 
     def _measured_finding(self, gate: Gate, length: int, results: Sequence[CaseResult]) -> GateFinding:
         scope = self.measured.scope
@@ -299,8 +302,10 @@ def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) 
 
     They contain the mean of the cases' means, which is not quite that of the weighted clusters.
     """
-    low, high = (min(1.0, queue.scale * bound) for bound in bounds)
-    return to_points(min(low, mean)), to_points(max(high, mean))
+    low, high = bounds
+    lowest = min(1.0, queue.scale * low, mean)
+    highest = max(min(1.0, queue.scale * high), mean)
+    return to_points(lowest), to_points(highest)
 
 
 def _gate_verdict(
@@ -329,9 +334,12 @@ def _gate_verdict(
 
 def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate: Gate) -> tuple[float, float]:
     """Return the interval of a weighted average over lengths, from one interval for each."""
-    ends = [{length: ends[end] for length, ends in intervals.items() if ends} for end in (0, 1)]
-    low, high = (weighted_average(end, rising=gate.rising) for end in ends)
-    return low, high
+    lows: dict[int, float] = {}
+    highs: dict[int, float] = {}
+    for length, interval in intervals.items():
+        if interval is not None:
+            lows[length], highs[length] = interval
+    return weighted_average(lows, rising=gate.rising), weighted_average(highs, rising=gate.rising)
 
 
 def _effective_length_finding(

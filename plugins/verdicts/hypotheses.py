@@ -117,43 +117,43 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     """
     families = tuple(dict.fromkeys(case.family for case in scope.cases))
     tested = {(case.family, case.length) for case in scope.cases}
-    compared = tested if scope.has_baseline and not scope.is_same_checkpoint else set()
     keys = [(family, length) for length in scope.lengths for family in families if (family, length) in tested]
     gates = [HEADLINE, *filter(_drives_sampling, thresholds.gates)]
     gate_hypotheses = {key: _gate_hypotheses(gates, scope, key) for key in keys}
-    tests = max(1, sum(hypothesis.threshold is not None for group in gate_hypotheses.values() for hypothesis in group))
+    tests = 0
+    for group in gate_hypotheses.values():
+        tests += sum(hypothesis.threshold is not None for hypothesis in group)
+    alpha = (1 - thresholds.verdict.confidence) / max(1, tests)
+    below = ErrorShares.of_run(alpha / scope.series, 1) if fails_only_below(thresholds, scope) else None
+    zone = from_points(thresholds.verdict.indifference_zone)
+    is_compared = scope.has_baseline and not scope.is_same_checkpoint
+    non_inferiority = _non_inferiority(thresholds, scope, panels=len(tested)) if is_compared else None
+    panels = {}
+    for key, group in gate_hypotheses.items():
+        hypotheses = []
+        for hypothesis in (*group, *_estimate_of_rest(group, scope, key, thresholds.verdict)):
+            confirmation = None if hypothesis.threshold is None else below
+            hypotheses.append(replace(hypothesis, alpha=alpha, confirmation=confirmation, indifference_zone=zone))
+        panels[key] = Panel(
+            *key, _buildable_cases(scope, key), seed=scope.seed, hypotheses=hypotheses,
+            non_inferiority=non_inferiority, full=scope.full, draws_by_weight=thresholds.regression.population,
+        )  # fmt: skip
+    return panels
+
+
+def _non_inferiority(thresholds: Thresholds, scope: Scope, *, panels: int) -> NonInferiority:
+    """Return the hypothesis of the comparison with a baseline, whose error so many panels share."""
     error, settings = 1 - thresholds.verdict.confidence, thresholds.regression
     is_confirmed = settings.population and settings.lost_here == "report"
-    below = ErrorShares.of_run(error / tests / scope.series, 1) if fails_only_below(thresholds, scope) else None
-    non_inferiority = NonInferiority(
+    return NonInferiority(
         drop=from_points(settings.drop),
         clear=from_points(settings.clear_points),
         # Without a test that confirms it, a failure is final, and all runs of a series share its error.
-        alpha=error / max(1, len(compared)) / (1 if is_confirmed else scope.series),
+        alpha=error / max(1, panels) / (1 if is_confirmed else scope.series),
         pass_alpha=error,
         finite_population=settings.population,
-        confirmation=ErrorShares.of_run(error / scope.series, len(compared)) if is_confirmed else None,
+        confirmation=ErrorShares.of_run(error / scope.series, panels) if is_confirmed else None,
     )
-    return {
-        key: Panel(
-            *key,
-            _buildable_cases(scope, key),
-            seed=scope.seed,
-            hypotheses=[
-                replace(
-                    hypothesis,
-                    alpha=error / tests,
-                    confirmation=None if hypothesis.threshold is None else below,
-                    indifference_zone=from_points(thresholds.verdict.indifference_zone),
-                )
-                for hypothesis in (*group, *_estimate_of_rest(group, scope, key, thresholds.verdict))
-            ],
-            non_inferiority=non_inferiority if key in compared else None,
-            full=scope.full,
-            draws_by_weight=thresholds.regression.population,
-        )
-        for key, group in gate_hypotheses.items()
-    }
 
 
 def hypothesis_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Hypothesis:

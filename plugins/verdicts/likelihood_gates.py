@@ -128,19 +128,16 @@ def build_rules(
     gates = [gate for gate in thresholds.gates if gate.kind == "likelihood"]
     tests = sum(len(scope.lengths_of(gate)) for gate in gates)
     alpha = (1 - thresholds.verdict.confidence) / max(1, tests)
-    return {
-        key: _LikelihoodRule(
-            panel=panel,
-            gates=tuple(
-                (gate, cases)
-                for gate in gates
-                if gate.blocking and panel.length in scope.lengths_of(gate) and (cases := _cases(gate, scope, panel))
-            ),
-            alpha=alpha,
-        )
-        for key, panel in panels.items()
-        if _gold_cases(panel)
-    }
+    rules = {}
+    for key, panel in panels.items():
+        blocking = []
+        for gate in gates:
+            cases = _cases(gate, scope, panel)
+            if gate.blocking and panel.length in scope.lengths_of(gate) and cases:
+                blocking.append((gate, cases))
+        if _gold_cases(panel):
+            rules[key] = _LikelihoodRule(panel=panel, gates=tuple(blocking), alpha=alpha)
+    return rules
 
 
 def _decide(gate: Gate, queue: ClusteredQueue, known: Likelihoods, alpha: float) -> Decision | None:

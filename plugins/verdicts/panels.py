@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Literal
 
 from longctx.fixtures.records import Case
@@ -198,7 +198,8 @@ class Panel:
     def differences(self, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()) -> Floats | None:
         """Return the difference of every cluster of a panel whose pairs are all known; None for any other."""
         queue = self._paired_queue(failed)
-        values = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
+        differences = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
+        values = queue.weighted_means(differences)
         return values if len(values) == len(queue.clusters) else None
 
     def status(
@@ -266,14 +267,18 @@ class Panel:
                         hypothesis, queue, analysis, known.model, control_variate=known.control_variate, full=self.full
                     )
                 )
-        needed: dict[ModelRole, set[SampleRef]] = {
-            "model": wanted.difference(known.model),
-            "baseline": set(pairs).difference(known.baseline or {}),
-        }
-        if not any(needed.values()):
-            return ()
-        ordered = ((role, ref) for ref in self.order for role, refs in needed.items() if ref in refs)
-        return tuple(islice(ordered, MAX_CLUSTERS_AHEAD))
+        of_model = wanted.difference(known.model)
+        of_baseline = set(pairs).difference(known.baseline or {})
+        needed: list[tuple[ModelRole, SampleRef]] = []
+        if of_model or of_baseline:
+            for ref in self.order:
+                if ref in of_model:
+                    needed.append(("model", ref))
+                if ref in of_baseline:
+                    needed.append(("baseline", ref))
+                if len(needed) >= MAX_CLUSTERS_AHEAD:
+                    break
+        return tuple(needed[:MAX_CLUSTERS_AHEAD])
 
     def _refs_for_pairs(
         self, known: _PanelScores, comparison: InterimAnalysis | None, *, full: bool

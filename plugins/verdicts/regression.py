@@ -91,14 +91,15 @@ def compare_panels(compared: Sequence[ComparedPanel], control_variate: Scores | 
     ]
     pooled = None
     if len(compared) > 1 and any(analysis.is_doubtful for analysis in analyses):
-        pooled = pooled_p_value(
-            (panel.non_inferiority, panel.queue(panel.cases), panel.differences(scores, baseline))
-            for panel, scores, baseline in compared
-        )
-    return [
-        _comparison(panel, analysis, pooled, panels=len(compared))
-        for (panel, *_), analysis in zip(compared, analyses, strict=True)
-    ]
+        panels = []
+        for panel, scores, baseline in compared:
+            differences = panel.differences(scores, baseline)
+            panels.append((panel.non_inferiority, panel.queue(panel.cases), differences))
+        pooled = pooled_p_value(panels)
+    decisions = []
+    for (panel, *_), analysis in zip(compared, analyses, strict=True):
+        decisions.append(_comparison(panel, analysis, pooled, panels=len(compared)))
+    return decisions
 
 
 def _comparison(panel: Panel, analysis: InterimAnalysis, pooled: float | None, *, panels: int) -> PanelDecision:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import known_names
 from longctx.plugins.thresholds.records import Gate, Thresholds
 from longctx.plugins.verdicts.hypotheses import Scope
@@ -164,11 +163,12 @@ def _name(text: str) -> str:
 
 
 def _with_cases(name: str, gate: Gate, scope: Scope, lengths: Sequence[int]) -> NamedGate:
-    available: dict[tuple[str, int], Case] = {(case.task, case.length): case for case in scope.cases}
-    needed = [(task, length) for task in scope.tasks_of(gate) for length in lengths]
-    return NamedGate(
-        name=name,
-        gate=gate,
-        cases=tuple(available[place].id for place in needed if place in available),
-        missing=tuple(f"{task}-{format_length(length)}" for task, length in needed if (task, length) not in available),
-    )
+    available = {(case.task, case.length): case.id for case in scope.cases}
+    cases, missing = [], []
+    for task in scope.tasks_of(gate):
+        for length in lengths:
+            if (task, length) in available:
+                cases.append(available[task, length])
+            else:
+                missing.append(f"{task}-{format_length(length)}")
+    return NamedGate(name=name, gate=gate, cases=tuple(cases), missing=tuple(missing))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
@@ -19,6 +19,7 @@ def readings(lost: Mapping[int, tuple[int, int]]) -> dict[int, Reading]:
     return {place: Reading(losses=(1.0,) * bad + (0.0,) * (of - bad)) for place, (bad, of) in lost.items()}
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 40), st.integers(0, 30), st.integers(0, 30),
     st.dictionaries(st.integers(1, 39), st.tuples(st.integers(0, 12), st.just(12)), max_size=6),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from longctx.ci.bisect.journal_stats import Flip
+from longctx.ci.bisect.measurements import telling_samples
 from longctx.ci.bisect.posterior import EndpointVotes
-from longctx.ci.bisect.telling import telling_samples
 
 
 def flip(index: int, before: float, after: float, case: str = "a") -> Flip:
