@@ -115,7 +115,6 @@ COMMAND_RUNS = {
     "make wheel": CommandRun(missing=lambda: "it installs the builder of the site from an index"),
     "pytest tests/unit/thresholds": CommandRun(small="-k test_thresholds", shows="passed"),
     "python -m tests.fuzz --count": CommandRun(small="--count 40", shows="inputs"),
-    "python -m tests.fuzz.servers": CommandRun(small="--each 1 --jobs 2", shows="behaviours"),
     "python -m tests.golden.record": CommandRun(writes="tests/golden/recorded/samples.json"),
     # Commands of longctx that pages name without arguments.
     "longctx plan": CommandRun(small="--model calibration:4k --lengths 4k", shows="tokens"),
