@@ -6,8 +6,7 @@ import gc
 import itertools
 import shutil
 import textwrap
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,29 +107,37 @@ def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
     fitting = [case for case in cases if case.id not in run.misfits]
     server = run.options.base_url or run.options.serve
     checkpoint = f"{run.checkpoint.architecture}, {run.checkpoint.parameters / 1e6:,.1f}M parameters"
+    # The workers load the model unless it is on a server.
+    memory_title = "" if server else "   estimated peak memory for one prompt"
     rows = []
     for length in sorted({case.length for case in cases}):
-        tested = [case for case in fitting if case.length == length]
-        row = f"{format_length(length):>8} {len(tested):>6} {_samples(tested):>8} {_tokens(tested):>14,}"
-        # The workers load the model unless it is on a server.
+        row = _row(format_length(length), [case for case in fitting if case.length == length])
         rows.append(row if server else f"{row}   {_memory(run, length)}")
-    memory_title = "" if server else "   estimated peak memory for one prompt"
-    claimed, warnings = run.checkpoint.claimed_length, []
-    if claimed is not None and (beyond := sorted({case.length for case in cases if case.length > claimed})):
-        lengths = ", ".join(map(format_length, beyond))
-        warnings = [
-            f"warning    {lengths}: above the {format_length(claimed)} tokens that the checkpoint claims to support"
-        ]
+    all_row = f"{'all':>8} {len(cases):>6} {_samples(cases):>8} {_tokens(fitting):>14,}"
+    where = f"on a server: {server}" if server else checkpoint
     return [
-        f"model      {run.options.model} ({f'on a server: {server}' if server else checkpoint})",
+        f"model      {run.options.model} ({where})",
         f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}{memory_title}",
         *rows,
-        f"{'all':>8} {len(cases):>6} {_samples(cases):>8} {_tokens(fitting):>14,}",
+        all_row,
         *_time_lines(run, fitting, workers),
-        *warnings,
+        *_claim_lines(run.checkpoint.claimed_length, cases),
         *_power_lines(run, cases),
         *_misfit_lines(run, cases),
     ]
+
+
+def _row(name: str, cases: Sequence[Case]) -> str:
+    return f"{name:>8} {len(cases):>6} {_samples(cases):>8} {_tokens(cases):>14,}"
+
+
+def _claim_lines(claimed: int | None, cases: Sequence[Case]) -> list[str]:
+    """Return a warning of lengths above the one that the checkpoint claims to support; none for others."""
+    beyond = sorted({case.length for case in cases if claimed is not None and case.length > claimed})
+    if claimed is None or not beyond:
+        return []
+    lengths = ", ".join(map(format_length, beyond))
+    return [f"warning    {lengths}: above the {format_length(claimed)} tokens that the checkpoint claims to support"]
 
 
 def _misfit_lines(run: Run, cases: Sequence[Case]) -> list[str]:
@@ -251,10 +258,11 @@ def _detects(run: Run, panel: Panel, baseline: Baseline) -> str:
     available = known if baseline.checkpoint is None else planned
     loss = detectable_panel_loss(panel.non_inferiority, queue, available)
     refs = queue.refs[: queue.sample_count(available)]
+    haystacks: dict[str, set[int]] = {case_id: set() for case_id in panel.cases}
+    for ref in refs:
+        haystacks[ref.case_id].add(panel.cases[ref.case_id].haystack(ref.sample_index))
     # The case with the fewest haystacks in pairs decides which loss of one case is detected.
-    haystacks = {(ref.case_id, panel.cases[ref.case_id].haystack(ref.sample_index)) for ref in refs}
-    counts = Counter(case_id for case_id, _ in haystacks)
-    pairs = min((counts[case_id] for case_id in panel.cases), default=0)
+    pairs = min(map(len, haystacks.values()), default=0)
     cases = len(run.scope(run.measurable).cases)
     case_loss = detectable_case_loss(pairs, cases=cases, false_discoveries=run.thresholds.regression.false_discoveries)
     losses = f"{_loss(loss, 'of the mean')}, {_loss(case_loss, 'of one case')}"
@@ -279,11 +287,11 @@ def _known_pairs(run: Run, panel: Panel, baseline: Baseline) -> int:
         journal.refresh()
     except JournalError:
         return 0
-    scores: Mapping[SampleRef, float] = {
-        ref: entry.score
-        for ref in panel.order
-        if (entry := journal.entries.get(run.key(panel.cases[ref.case_id], ref.sample_index))) is not None
-    }
+    scores: dict[SampleRef, float] = {}
+    for ref in panel.order:
+        entry = journal.entries.get(run.key(panel.cases[ref.case_id], ref.sample_index))
+        if entry is not None:
+            scores[ref] = entry.score
     return len(panel.queue(panel.cases).weighted_means(scores))
 
 

@@ -130,8 +130,10 @@ class _Watcher:
         keys = self.panel_state.keys(panel).values()
         # A model that is its own baseline has one journal.
         journals = {id(journal): journal for journal in self.panel_state.journals.values()}.values()
-        found = (journal.entries[key] for journal in journals for key in keys if key in journal.entries)
-        tokens = sum(entry.computed_tokens or 0 for entry in found)
+        tokens = 0
+        for journal in journals:
+            found = [journal.entries[key] for key in keys if key in journal.entries]
+            tokens += sum(entry.computed_tokens or 0 for entry in found)
         growth = self._growth.setdefault(key, _Growth(first=(samples, tokens), samples=samples))
         if samples > growth.samples:
             growth.began_seconds = self._last_seconds if growth.began_seconds is None else growth.began_seconds

@@ -176,8 +176,12 @@ def _requested(config: pytest.Config) -> list[str]:
 
 def _targets(config: pytest.Config) -> dict[str, Path]:
     """Return the requested files and TensorBoard's directory, by option."""
-    given = {option: getattr(config.option, option) for option, one in OPTIONS.items() if one.kind in PATHS}
-    return {option: Path(config.invocation_params.dir, name) for option, name in given.items() if name}
+    targets = {}
+    for option, one in OPTIONS.items():
+        name = getattr(config.option, option)
+        if name and one.kind in PATHS:
+            targets[option] = Path(config.invocation_params.dir, name)
+    return targets
 
 
 def _flag(option: str) -> str:

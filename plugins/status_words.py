@@ -86,17 +86,7 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
     own = {f"{count} {key}" for key, count in counts.items()}
     others = [part for part in pytests_parts if part[0] not in own and not part[0].startswith("no tests")]
     cases = [_part(f"{counts[key]} {key}", colour) for key, colour in CASE_COLOURS.items() if key in counts]
-    groups: list[Part] = []
-    for group in GROUPS:
-        # The first count of a group begins with the group's name.
-        title = prefix = f"{group}: "
-        for key, reports in reporter.stats.items():
-            if key.startswith(prefix) and key != prefix:
-                word = key.removeprefix(prefix)
-                any_failed = any(report.failed for report in reports)
-                colour = "red" if any_failed else "green" if word == "pass" else "yellow"
-                groups.append(_part(f"{title}{len(reports)} {word}", colour))
-                title = ""
+    groups = [part for group in GROUPS for part in _group_parts(reporter.stats, f"{group}: ")]
     interruption = [_part(config.stash[INTERRUPTION], "yellow")] if INTERRUPTION in config.stash else []
     parts = [*interruption, *cases, *others, *groups]
     if not parts:
@@ -107,6 +97,19 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
     return [(text, markup | {"bold": colour in markup}) for text, markup in parts], colour
 
 
+def _group_parts(stats: Mapping[str, Any], prefix: str) -> list[Part]:
+    """Return the counts of a group by word; the first one begins with the group's name."""
+    parts: list[Part] = []
+    for key, reports in stats.items():
+        word = key.removeprefix(prefix)
+        if word in (key, ""):
+            continue
+        any_failed = any(report.failed for report in reports)
+        colour = "red" if any_failed else "green" if word == "pass" else "yellow"
+        parts.append(_part(f"{'' if parts else prefix}{len(reports)} {word}", colour))
+    return parts
+
+
 def _part(text: str, colour: str) -> Part:
     return text, {colour: True}
 
@@ -114,23 +117,24 @@ def _part(text: str, colour: str) -> Part:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     """Explain a run that selected nothing."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and RUN in config.stash:
-        given = [
-            f"{flag} {getattr(config.option, name)!r}"
-            for flag, name in (("-k", "keyword"), ("-m", "markexpr"))
-            if getattr(config.option, name)
-        ]
-        run = config.stash[RUN]
-        cases, gates = len(run.available), len(named_gates(run.thresholds, run.scope(run.available)))
-        remedy = "add --collect-only -q to list their ids"
-        words = re.findall(r"\w+", f"{config.option.keyword} {config.option.markexpr}")
-        names = {name for case in run.available for name in (case.task, case.category, format_length(case.length))}
-        typos = [word for word in words if word not in names and get_close_matches(word, names)]
-        near = f"{known_names(typos[0], names)} " if typos else ""
-        terminalreporter.write_line(
-            f"nothing selected: {' and '.join(given) or 'the command line'} matches none of the {cases} cases and "
-            f"{gates} gates; {near}{remedy}",
-            yellow=True,
-        )
+        terminalreporter.write_line(_nothing_selected(config), yellow=True)
+
+
+def _nothing_selected(config: pytest.Config) -> str:
+    """Return one line about a selection that matches nothing, with the name that a word of it may stand for."""
+    run, keyword, markers = config.stash[RUN], config.option.keyword, config.option.markexpr
+    given = [f"{flag} {value!r}" for flag, value in (("-k", keyword), ("-m", markers)) if value]
+    gates = named_gates(run.thresholds, run.scope(run.available))
+    names: set[str] = set()
+    for case in run.available:
+        names |= {case.task, case.category, format_length(case.length)}
+    words = re.findall(r"\w+", f"{keyword} {markers}")
+    typos = [word for word in words if word not in names and get_close_matches(word, names)]
+    near = f"{known_names(typos[0], names)} " if typos else ""
+    return (
+        f"nothing selected: {' and '.join(given) or 'the command line'} matches none of the {len(run.available)} cases "
+        f"and {len(gates)} gates; {near}add --collect-only -q to list their ids"
+    )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

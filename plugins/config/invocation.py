@@ -22,6 +22,7 @@ _OF_SUITE = (
 )  # fmt: skip
 _EVERYTHING = (str(SUITE / CONFTEST), str(SUITE / CASES_DIRECTORY))
 _NO_IMPORT_PATH = ("--override-ini", "pythonpath=")
+SHORT_ID = re.compile(r"(test_\w+)\[[^\[\]]+\]")
 # The word after these options of pytest is their value, even if it looks like the id of a test.
 TAKING_IDS = ("-k", "-m", "-p", "--deselect")
 
@@ -71,20 +72,23 @@ def pytest_command(arguments: Sequence[str]) -> list[str]:
     Ids of cases and gates are those that a run prints. All other paths start in the current directory. pytest would
     load the conftest.py of a project around the value of a path option, unless the two are one word.
     """
-    arguments = join_path_options(arguments)
-    # The short id of a case, as tables and errors have it.
-    short_ids = [re.fullmatch(r"(test_\w+)\[[^\[\]]+\]", word) for word in arguments]
-    arguments = [
-        f"{CASES_DIRECTORY}/{short[1]}.py::{word}" if short and before not in TAKING_IDS else word
-        for before, word, short in zip(("", *arguments), arguments, short_ids, strict=False)
-    ]
-    words, has_case, has_gate = [], False, False
-    for before, word in zip(("", *arguments), arguments, strict=False):
+    words: list[str] = []
+    has_case = has_gate = False
+    before = ""
+    for word in join_path_options(arguments):
+        is_value = before in TAKING_IDS
+        before = word
+        if is_value:
+            words.append(word)
+            continue
+        # The short id of a case, as tables and errors have it.
+        if short := SHORT_ID.fullmatch(word):
+            word = f"{CASES_DIRECTORY}/{short[1]}.py::{word}"
         is_case = word.partition("/")[0] == CASES_DIRECTORY
-        is_id = (is_case or ".toml::" in word) and before not in TAKING_IDS
+        has_case |= is_case
+        has_gate |= not is_case and ".toml::" in word
         # The id of a case gets the full path of its file; the id of a gate has none.
-        words.append(f"{SUITE}/{word}" if is_id and word.startswith(CASES_DIRECTORY) else word)
-        has_case, has_gate = has_case or (is_id and is_case), has_gate or (is_id and not is_case)
+        words.append(f"{SUITE}/{word}" if is_case else word)
     # pytest takes the suite's conftest.py, which has its options, for that of an existing path among the arguments.
     missing = CONFTEST if has_gate else CASES_DIRECTORY
     everything = [] if has_case else [str(SUITE / missing)]

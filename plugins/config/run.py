@@ -98,14 +98,11 @@ def is_same_checkpoint(run: Run, executions: Mapping[str, Mapping[str, str]]) ->
     `executions` has the settings under which the journals keep the results, by "model" and "baseline". It is False if a
     server answers: its answers also depend on its load, and other weights may have the same name.
     """
-    model, baseline = executions.get("model"), executions.get("baseline")
-    return (
-        run.baseline is not None
-        and run.baseline.fingerprint == run.checkpoint.fingerprint
-        and model is not None
-        and model == baseline
-        and model.get("engine") == "hf"
-    )
+    model = executions.get("model")
+    if run.baseline is None or model is None or model.get("engine") != "hf":
+        return False
+    is_same_execution = model == executions.get("baseline")
+    return is_same_execution and run.baseline.fingerprint == run.checkpoint.fingerprint
 
 
 def read_baseline(

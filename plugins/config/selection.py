@@ -35,9 +35,14 @@ def parse_lengths(text: str) -> tuple[int, ...]:
 
 def default_lengths(claimed_length: int | None, tasks: Iterable[Task] = TASKS.values()) -> tuple[int, ...]:
     """Return the lengths of the tasks up to the claimed one, and at least the shortest."""
-    standard = sorted({length for task in tasks for length in task.lengths})
-    claimed = tuple(length for length in standard if claimed_length is None or length <= claimed_length)
-    return claimed or (standard[0],)
+    lengths: set[int] = set()
+    for task in tasks:
+        lengths.update(task.lengths)
+    standard = sorted(lengths)
+    if claimed_length is None:
+        return tuple(standard)
+    claimed = [length for length in standard if length <= claimed_length]
+    return tuple(claimed or standard[:1])
 
 
 def check_suite(options: Options, materials: Materials) -> None:
@@ -180,9 +185,8 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter)
     unfit |= cases_that_cannot_fit(
         run.available, materials.tasks, seed=run.options.seed, formatter=formatter, corpora=materials.corpora
     )
-    short = {
-        case.id: unfit.pop(case.id)
-        for case in run.cases
-        if case.id in unfit and case.length < MIN_LENGTHS.get(case.suite, 0)
-    }
+    short = {}
+    for case in run.cases:
+        if case.id in unfit and case.length < MIN_LENGTHS.get(case.suite, 0):
+            short[case.id] = unfit.pop(case.id)
     return replace(run, unavailable=run.unavailable | short, misfits=unfit)

@@ -89,9 +89,9 @@ def _list(subjects: list[SubjectDirectory]) -> None:
     print_line(_row([name for name, _ in COLUMNS], widths))
     for item in subjects:
         print_line(_row(_cells(item), widths) + "  in use" * item.busy)
-    samples = sum(item.samples for item in subjects)
-    size = sum(item.size_bytes for item in subjects)
-    print_line(f"{_count(len(subjects), 'subject')}, {_count(samples, 'sample')}, {_size(size)}")
+    samples = _count(sum(item.samples for item in subjects), "sample")
+    size = _size(sum(item.size_bytes for item in subjects))
+    print_line(f"{_count(len(subjects), 'subject')}, {samples}, {size}")
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -126,13 +126,18 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
 
 
 def _cells(item: SubjectDirectory) -> tuple[str, ...]:
-    subject, seconds = item.subject, max(0, int(item.idle_seconds))
-    engine = "/".join(subject.execution[key] for key in ("engine", "dtype") if key in subject.execution)
-    unit, length = next(((unit, length) for unit, length in AGES if seconds >= length), AGES[-1])
-    return (
-        _printable(subject.model), _printable(subject.fingerprint)[:10], _printable(engine), str(item.cases),
-        str(item.samples), _size(item.size_bytes), f"{seconds // length} {unit}",
-    )  # fmt: skip
+    model, checkpoint = _printable(item.subject.model), _printable(item.subject.fingerprint)[:10]
+    execution = item.subject.execution
+    engine = _printable("/".join(execution[key] for key in ("engine", "dtype") if key in execution))
+    size, age = _size(item.size_bytes), _age(max(0, int(item.idle_seconds)))
+    return model, checkpoint, engine, str(item.cases), str(item.samples), size, age
+
+
+def _age(seconds: int) -> str:
+    for unit, length in AGES:
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return "0 s"
 
 
 def _printable(text: str) -> str:

@@ -204,11 +204,7 @@ class SubjectReader:
         state = self._files.setdefault(name, _FileState())
         match line:
             case Entry():
-                score, generation = line.outcome.score, line.outcome.generation
-                entry = IndexedEntry(
-                    line.key, line.prompt, sys.intern(line.case), score.value, generation.computed_tokens, name, offset
-                )
-                self._index(entry)
+                self._add_entry(name, offset, line)
             case LikelihoodEntry():
                 position = (name, offset)
                 if position <= self._likelihood_positions.setdefault(line.key, position):
@@ -221,14 +217,20 @@ class SubjectReader:
             case LostClaim() if line.run == self.run:
                 state.lost_claims.add((line.key, line.worker))
 
-    def _index(self, entry: IndexedEntry) -> None:
-        # Almost all entries are the first ones of their keys.
-        known = self.entries.setdefault(entry.key, entry)
-        if known is not entry and entry.position < known.position:
-            self.entries[entry.key] = entry
-        known = self.entries_by_prompt.setdefault(entry.prompt, entry)
-        if known is not entry and entry.position < known.position:
-            self.entries_by_prompt[entry.prompt] = entry
+    def _add_entry(self, name: str, offset: int, line: Entry) -> None:
+        entry = IndexedEntry(
+            key=line.key,
+            prompt=line.prompt,
+            # A case has hundreds of samples, and its id need be in memory only once.
+            case=sys.intern(line.case),
+            score=line.outcome.score.value,
+            computed_tokens=line.outcome.generation.computed_tokens,
+            file=name,
+            offset=offset,
+        )
+        for index, key in ((self.entries, entry.key), (self.entries_by_prompt, entry.prompt)):
+            if entry.position <= index.setdefault(key, entry).position:
+                index[key] = entry
 
     def _sorted_files(self) -> list[_FileState]:
         return [self._files[name] for name in sorted(self._files)]

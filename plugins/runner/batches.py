@@ -118,9 +118,12 @@ def claim_samples(
         claimed = journal.claim(unsuspected, min(batch_size(engine, panel), share))
         clusters = {panel.cluster(wanted[key]) for key in claimed}
         rest = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in claimed]
-        claimed = [*claimed, *journal.claim(rest, len(rest))] if rest else claimed
+        if rest:
+            claimed += journal.claim(rest, len(rest))
     samples = {key: wanted[key] for key in claimed}
-    for key in [key for key in samples if journal.lost_claims[key] >= MOST_LOSSES]:
+    for key in claimed:
+        if journal.lost_claims[key] < MOST_LOSSES:
+            continue
         sample = samples.pop(key)
         reason = (
             f"{sample.case_id} sample {sample.sample_index}: {MOST_LOSSES} workers died over it, killed by the system "

@@ -123,13 +123,15 @@ class PanelState:
         """
         if self.run.endpoint is None or panel not in self._compared:
             return {}
-        entries, keys, judged = self.journals["model"].entries, self.keys(panel), set[str]()
-        for case in panel.cases.values():
-            if case.task in TASKS and TASKS[case.task].needs_assistant(case.source):
-                judged.add(case.id)
-        answered = [ref for ref in panel.order if keys[ref] in entries and ref.case_id not in judged]
-        chosen = answered[: -(-REPEATED_SAMPLES // len(self._compared))]
-        return dict(sorted((repeat_key(keys[ref]), ref) for ref in chosen))
+        entries, keys = self.journals["model"].entries, self.keys(panel)
+        most = -(-REPEATED_SAMPLES // len(self._compared))
+        chosen: dict[str, SampleRef] = {}
+        for ref in panel.order:
+            case = panel.cases[ref.case_id]
+            is_judged = case.task in TASKS and TASKS[case.task].needs_assistant(case.source)
+            if keys[ref] in entries and not is_judged and len(chosen) < most:
+                chosen[repeat_key(keys[ref])] = ref
+        return dict(sorted(chosen.items()))
 
     def repeated_answers(self) -> RepeatedAnswers | None:
         """Return how often the second answers of a server differ; None without any. Raises JournalError."""
@@ -208,29 +210,22 @@ class PanelState:
         if paired := status.paired_counts.get(case.id, 0):
             scores = self.scores(panel, "baseline")
             baseline = tuple(scores[sample] for sample in queue[:paired])
-        # The first samples on which the two scores differ.
-        differing = [
-            sample
-            for sample, outcome, score in zip(queue, outcomes, baseline, strict=False)
-            if outcome.score.value != score
-        ][:MOST_FLIPPED]
-        others = self._outcomes("baseline", panel, differing)
-        flipped = {sample.sample_index: other for sample, other in zip(differing, others, strict=True)}
+        differing: list[SampleRef] = []
+        for sample, outcome, score in zip(queue, outcomes, baseline, strict=False):
+            if outcome.score.value != score:
+                differing.append(sample)
+        flipped: dict[int, Outcome] = {}
+        answers: list[BaselineAnswer] = []
+        for other in self._outcomes("baseline", panel, differing[:MOST_FLIPPED]):
+            flipped[other.index] = other
+            text = other.generation.text[:ANSWER_CHARACTERS]
+            answers.append(BaselineAnswer(index=other.index, text=text, failure=other.score.failure))
         return CaseResult(
             case=case,
-            # Most right answers are stored without an excerpt; the baseline's wrong answer to the same prompt has it.
-            outcomes=tuple(
-                msgspec.structs.replace(outcome, excerpt=flipped[outcome.index].excerpt)
-                if outcome.excerpt is None and outcome.index in flipped
-                else outcome
-                for outcome in outcomes
-            ),
+            outcomes=tuple(_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes),
             seconds=sum(outcome.generation.seconds for outcome in outcomes),
             baseline=baseline,
-            flipped=tuple(
-                BaselineAnswer(index=index, text=other.generation.text[:ANSWER_CHARACTERS], failure=other.score.failure)
-                for index, other in flipped.items()
-            ),
+            flipped=tuple(answers),
         )
 
     def _outcomes(self, role: ModelRole, panel: Panel, samples: Sequence[SampleRef]) -> tuple[Outcome, ...]:
@@ -240,3 +235,10 @@ class PanelState:
             return ()
         keys, journal = self.keys(panel), self.journals[role]
         return tuple(entry.outcome for entry in journal.load(journal.entries[keys[sample]] for sample in samples))
+
+
+def _with_excerpt(outcome: Outcome, other: Outcome | None) -> Outcome:
+    """Return an outcome with the excerpt of the baseline's wrong answer to the same prompt; right answers have none."""
+    if other is None or outcome.excerpt is not None:
+        return outcome
+    return msgspec.structs.replace(outcome, excerpt=other.excerpt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -84,9 +85,12 @@ class Controller:
     @property
     def worker_seconds(self) -> Mapping[str, float]:
         """Return the time of all workers together, by activity."""
-        parts = [*(report.seconds for report in self.reports.values()), *self.helped_seconds]
-        activities = dict.fromkeys(activity for part in parts for activity in part)
-        return {activity: sum(part.get(activity, 0.0) for part in parts) for activity in activities}
+        total: Counter[str] = Counter()
+        for report in self.reports.values():
+            total.update(report.seconds)
+        for seconds in self.helped_seconds:
+            total.update(seconds)
+        return total
 
     @property
     def facts(self) -> EngineFacts | None:

@@ -192,10 +192,13 @@ class Worker:
 
     def _work_elsewhere(self, panel: Panel) -> bool:
         """Work on another panel while other workers have the samples that this one needs."""
-        others = (other for other in self.panel_state.panels.values() if other is not panel and self._is_safe(other))
-        return any(
-            self._work(other, status) for other in others if (status := self.panel_state.status(other)).next_samples
-        )
+        for other in self.panel_state.panels.values():
+            if other is panel or not self._is_safe(other):
+                continue
+            status = self.panel_state.status(other)
+            if status.next_samples and self._work(other, status):
+                return True
+        return False
 
     def _is_safe(self, panel: Panel) -> bool:
         """Return True unless a worker died in the panel: another death would be blamed on the case of this test."""
