@@ -37,7 +37,7 @@ SLOW_MODULES = frozenset((
     "unit/tasks/test_gold.py",
     "unit/tasks/test_helmet_canaries.py", "unit/tasks/test_helmet_published.py", "unit/tasks/test_helmet_tasks.py",
     "unit/tasks/test_ruler_canaries.py", "unit/tasks/test_tasks.py", "unit/tasks/test_tasks_depths.py",
-    "unit/tasks/test_tasks_slots.py",
+
     "unit/test_cases.py", "unit/test_versions.py", "unit/tokenization/test_load.py",
     "unit/verdicts/test_evaluate_early.py", "unit/verdicts/test_likelihood_gates.py",
     "unit/verdicts/test_panels.py", "unit/verdicts/test_panels_ahead.py",

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from hashlib import sha256
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.corpora.synthetic import prose
-from longctx.fixtures.corpora.synthetic.sentences import entries, parse_slots
-from tests.helpers.paths import REPOSITORY
 
 FORBIDDEN = re.compile(r"\b(?:magic|special|numbers?|variables?|var|values?|words?|uuids?)\b", re.IGNORECASE)
 indices = st.integers(min_value=0, max_value=prose.SENTENCES - 1)
@@ -102,11 +97,6 @@ def test_a_million_tokens_of_consecutive_sentences_repeat_nothing(start: int) ->
     assert len(set(sentences)) == len(sentences)
 
 
-@given(indices, indices)
-def test_different_indices_give_different_sentences(one: int, other: int) -> None:
-    assert (prose.sentence(one) == prose.sentence(other)) == (one == other)
-
-
 @given(indices)
 def test_a_sentence_is_one_plain_english_sentence(index: int) -> None:
     text = prose.sentence(index)
@@ -117,42 +107,3 @@ def test_a_sentence_is_one_plain_english_sentence(index: int) -> None:
     assert not FORBIDDEN.search(text)
     assert not re.search(r"\bfor\b.*\b(?:is|are)\b", text)
     assert not re.search(r"\ba [aeiou]", text.lower())
-
-
-def test_the_entries_of_the_data_file_are_plain() -> None:
-    """This covers all entries, not only those that random sentences use."""
-    for form in prose.forms():
-        for text in (form.pattern.replace("%s", ""), *(entry for slot in form.slots for entry in slot)):
-            assert re.fullmatch(r"[A-Za-z', ]*\.?", text), text
-            assert not FORBIDDEN.search(text), text
-
-
-@pytest.mark.parametrize("index", [-1, prose.SENTENCES])
-def test_an_index_out_of_range_is_an_error(index: int) -> None:
-    with pytest.raises(IndexError, match=str(index)):
-        prose.sentence(index)
-
-
-def test_sentences_do_not_depend_on_the_process() -> None:
-    program = "from longctx.fixtures.corpora.synthetic import prose; print('\\n'.join(map(prose.sentence, range(500))))"
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    here = "\n".join(map(prose.sentence, range(500))) + "\n"
-    assert {sha256(output).digest() for output in outputs} == {sha256(here.encode()).digest()}
-
-
-def test_the_halves_of_a_slot_share_nothing() -> None:
-    slots = parse_slots({"tool": "awl, hammer,\n rasp, adze, oar"})
-    assert slots["tool"] == ("awl", "hammer", "rasp", "adze", "oar")
-    assert set(entries("tool1", slots)) | set(entries("tool2", slots)) == set(slots["tool"])
-    assert all(one != other for one, other in product(entries("tool1", slots), entries("tool2", slots)))
-    assert entries("A_tool1", slots) == ("An awl", "A rasp", "An oar")
-    with pytest.raises(KeyError, match="tools"):
-        entries("tools", slots)

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import Counter
-from hashlib import sha256
 from random import Random
 
 import pytest
 
 from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestions
-from longctx.fixtures.corpora.synthetic import passage_questions
 from longctx.fixtures.corpora.synthetic.passage_questions import (
     _Bm25Index,
-    _write_passage,
     one_hop_paragraphs,
     two_hop_paragraphs,
 )
 from longctx.fixtures.corpora.synthetic.world import Entity, World
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.words import contains_words
-from tests.helpers.paths import REPOSITORY
 from tests.helpers.solvers import first_of_type
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 WORLD = World(0)
-DIGEST = """
-import hashlib
-from longctx.fixtures.corpora.synthetic.passage_questions import one_hop_paragraphs, two_hop_paragraphs
-one, two = one_hop_paragraphs(3), two_hop_paragraphs(3)
-print(hashlib.sha256(repr((one.paragraphs[:50], one.questions[:50], two.questions[:50])).encode()).hexdigest())
-"""
 
 
 @pytest.fixture(params=[one_hop_paragraphs, two_hop_paragraphs], ids=["one hop", "two hops"])
@@ -64,11 +52,6 @@ def test_there_is_enough_for_a_million_tokens(questions: ParagraphQuestions) -> 
     assert sum(len(paragraph) for paragraph in questions.paragraphs) > 1.1 * 4.2 * 2**20
     assert len({question.question for question in questions.questions}) == len(questions.questions) >= 9000
     assert len({question.id for question in questions.questions}) == len(questions.questions)
-
-
-def test_gold_paragraphs_are_known_before_the_question(questions: ParagraphQuestions) -> None:
-    assert questions.golds is not None
-    assert all(questions.gold(at) == question.gold for at, question in enumerate(questions.questions))
 
 
 def test_the_answer_stands_in_the_last_gold_paragraph_and_not_in_the_question(questions: ParagraphQuestions) -> None:
@@ -109,43 +92,6 @@ def test_every_subject_has_a_namesake_in_the_pool() -> None:
     subjects = frozenset(map(subject_of, questions.questions))
     assert len(subjects) == len(questions.paragraphs)
     assert all(not subjects.isdisjoint(WORLD.namesakes(entity)) for entity in subjects)
-
-
-def test_paragraphs_are_those_of_the_archive() -> None:
-    questions = two_hop_paragraphs(0)
-    for question in sample(questions, 50):
-        work = subject_of(question)
-        golds = [_write_passage(WORLD, entity).text for entity in (work, WORLD.maker(work))]
-        assert [questions.paragraphs[place] for place in question.gold] == golds
-
-
-def test_the_question_sets_share_one_pool_and_are_built_once() -> None:
-    assert one_hop_paragraphs(0) is one_hop_paragraphs(0)
-    assert one_hop_paragraphs(0).paragraphs is two_hop_paragraphs(0).paragraphs
-
-
-def test_a_question_writes_only_its_own_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first sample of a run does not wait for the whole pool."""
-    written: list[Entity] = []
-
-    def counted(world: World, entity: Entity) -> object:
-        written.append(entity)
-        return _write_passage(world, entity)
-
-    monkeypatch.setattr(passage_questions, "_write_passage", counted)
-    questions = two_hop_paragraphs(11)
-    question = questions.questions[4321]
-    assert written == []
-    assert all(questions.paragraphs[place] for place in question.gold)
-    assert len(written) == 2
-
-
-def test_the_pool_does_not_depend_on_the_process() -> None:
-    env = {"PYTHONHASHSEED": "7", "PYTHONPATH": str(REPOSITORY)}
-    run = subprocess.run([sys.executable, "-c", DIGEST], env=env, capture_output=True, check=True, text=True)
-    one, two = one_hop_paragraphs(3), two_hop_paragraphs(3)
-    here = repr((one.paragraphs[:50], one.questions[:50], two.questions[:50]))
-    assert run.stdout.strip() == sha256(here.encode()).hexdigest()
 
 
 def test_the_best_constant_answer_scores_at_chance(questions: ParagraphQuestions) -> None:

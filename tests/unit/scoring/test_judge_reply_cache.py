@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.plugins.journal import JournalError, JudgeReplies
-from longctx.plugins.journal.subjects import is_journal, subject_directories
-from tests.helpers.journals import entry, start_worker, worker_output, write_journal
+from tests.helpers.journals import start_worker, worker_output
 
 REPLIES = "from longctx.plugins.journal import JudgeReplies\nreplies = JudgeReplies(directory, heartbeat.name)\n"
 
@@ -34,17 +32,6 @@ def test_stored_replies_can_be_read_by_every_process(replies: dict[str, str]) ->
         stored = JudgeReplies(Path(place), None)
         assert {key: stored.get(key) for key in replies} == replies
         assert stored.get("another") is None
-
-
-def test_a_reply_of_another_process_is_read_on_demand(tmp_path: Path) -> None:
-    """A process that reads too early reads again."""
-    ours, theirs = JudgeReplies(tmp_path, "one"), JudgeReplies(tmp_path, "two")
-    assert ours.get("a") is None
-    ours.put("b", "ours")
-    for index in range(3):
-        theirs.put(f"a{index}", f"reply {index}")
-        assert ours.get(f"a{index}") == f"reply {index}"
-    assert theirs.get("b") == "ours"
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -78,15 +65,6 @@ for number in range(10**6):
     assert [stored.get(str(number)) for number in range(last + 1)] == ["reply"] * (last + 1)
 
 
-def test_threads_put_whole_lines_and_a_key_once(tmp_path: Path) -> None:
-    replies = JudgeReplies(tmp_path, "one")
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: replies.put(str(number % 40), "x" * number), range(200)))
-    assert lines(tmp_path) == 40
-    stored = JudgeReplies(tmp_path, None)
-    assert all(stored.get(str(number)) == replies.get(str(number)) for number in range(40))
-
-
 def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
     JudgeReplies(tmp_path, "one").put("a", "first")
     (path,) = (tmp_path / "judge").iterdir()
@@ -118,21 +96,6 @@ def test_other_lines_are_skipped(tmp_path: Path, noise: bytes) -> None:
     (tmp_path / "judge" / "judge-0.jsonl").write_bytes(noise + b'{"key":"b","reply":"second"}\n')
     stored = JudgeReplies(tmp_path, None)
     assert (stored.get("a"), stored.get("b"), stored.get("k")) == ("first", "second", None)
-
-
-def test_a_store_without_a_name_writes_nothing(tmp_path: Path) -> None:
-    reader = JudgeReplies(tmp_path, None)
-    reader.put("a", "first")
-    assert reader.get("a") == "first"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_replies_are_no_subject_of_the_journal(tmp_path: Path) -> None:
-    JudgeReplies(tmp_path, "one").put("a", "first")
-    assert not is_journal(tmp_path)
-    write_journal(tmp_path, entry("aa"))
-    (shelf,) = subject_directories(tmp_path)
-    assert shelf.samples == 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

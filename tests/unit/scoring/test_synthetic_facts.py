@@ -251,7 +251,3 @@ def test_a_year_in_the_question_is_its_own_cue() -> None:
     assert not is_supported(both, claims, "e0")
     assert not is_supported(both, claims, "e1")
     assert not is_supported("The First set out in 1760.", claims, "e0", "e1")
-
-
-def test_there_are_enough_hand_labelled_cases() -> None:
-    assert len(CITED) + len(LISTED) + len(TOLD) + len(SUMMARIES) >= 60
