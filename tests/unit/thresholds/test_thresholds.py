@@ -18,6 +18,7 @@ from longctx.plugins.thresholds.records import (
 )
 
 LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
+CATEGORY = "[[gate]]\nname = 'c'\nkind = 'category'\n"
 BROKEN = {
     "[[gate]\n": "is not TOML",
     "[[gate]]\nname = 'g'\nkind = 'level'\nabove = 856\n": "above is 856; write a score from 0 to 100",
@@ -42,6 +43,14 @@ BROKEN = {
     "[[gate]]\nname = 'g'\nkind = 'weighted_average'\nabove = 1\n": "weights is missing; write one of rising, falling",
     "[[gate]]\nname = 'g'\nkind = 'level'\nabove = 'reference'\ntasks = ['vt']\n": "has no score for a list of tasks",
     "[[gate]]\nname = 'g'\nkind = 'worst_phase'\nmodulo = 8\n": "'g': kind \"worst_phase\" was removed",
+    CATEGORY + "category = 'qa'\nabove = 40\n": "category is 'qa'; write one of recall, rag, cite, rerank, icl",
+    CATEGORY + "above = 40\n": "category is missing; write one of recall, rag",
+    CATEGORY + "category = 'rag'\nabove = 'reference'\n": "above = 'reference' has no score for a category",
+    CATEGORY + "category = 'rag'\n": "'c': above is missing; write a score from 0 to 100",
+    CATEGORY + "category = 'rag'\nabove = 40\naspect = 'qa'\n": "unknown key 'aspect'; known are name, kind",
+    CATEGORY + "category = 'rag'\nabove = 40\nlengths = []\n": "lengths is empty",
+    LEVEL + "category = 'rag'\n": "unknown key 'category'",
+    LEVEL + "tasks = ['vt', 'nq']\n": "tasks of rag and ruler have no common mean; write a gate for each",
     "gate = 3\n": "write each gate as a [[gate]] table",
     "[reference.aligned]\nmean = 3\n": "must both be there",
     "[refs]\n": "unknown key 'refs'; known are reference, verdict, regression, floor, gate",

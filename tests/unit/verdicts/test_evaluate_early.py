@@ -93,20 +93,6 @@ def test_the_interval_of_an_early_decision_excludes_the_threshold(seed: int) -> 
             assert (low >= 80) if verdict.verdict == "pass" else (high <= 80)
 
 
-def test_the_evidence_ends_at_the_first_missing_sample() -> None:
-    """A case with fewer results than the others limits the evidence, though more is known of the others."""
-    evaluator = evaluator_of(
-        thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most=dict.fromkeys(LENGTHS, 60)
-    )
-    short = replace(evaluator.measured.results["test_ruler[vt-1024]"], outcomes=())
-    queue = evaluator.panels["ruler", 1024].order
-    for count in range(1, 4):
-        (*_, first_missing) = itertools.islice((ref for ref in queue if ref.case_id == short.case.id), count + 1)
-        short = replace(short, outcomes=evaluator.measured.results[short.case.id].outcomes[:count])
-        measured = replace(evaluator.measured, results={**evaluator.measured.results, short.case.id: short})
-        assert GateEvaluator(evaluator.thresholds, measured).verdicts()[0].samples == queue.index(first_missing)
-
-
 @pytest.mark.parametrize("most", [0, 5, 300])
 def test_a_failed_case_is_an_error_even_if_its_gate_would_fail(most: int) -> None:
     evaluator = evaluator_of(

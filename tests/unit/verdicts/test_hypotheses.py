@@ -200,13 +200,6 @@ def test_tasks_lengths_and_threshold_of_a_gate() -> None:
     assert [scope.threshold_of(gate) for gate in (HEADLINE, NEEDLES, replace(LEVEL, above=1.0))] == [80.0, 90.0, 1.0]
 
 
-def test_a_panel_has_only_cases_of_its_length() -> None:
-    panels = panels_by_length(thresholds(), scope_of(CASES[::-1]))
-    assert list(panels) == list(LENGTHS)
-    for length, panel in panels.items():
-        assert {item.length for item in panel.cases.values()} == {length} == {panel.length}
-
-
 def test_a_panel_whose_cases_all_failed_needs_no_sample() -> None:
     panel = panels_by_length(thresholds(NEEDLES), scope_of(CASES, has_baseline=True))[1024]
     panels = panel.status({}, baseline={}, failed=panel.cases)

@@ -171,22 +171,6 @@ def test_an_unfinished_sample_ends_the_evidence() -> None:
     assert panel.status(scores).next_samples == (("model", panel.order[10]),)
 
 
-@pytest.mark.parametrize("ones", [49, 50, 51])
-def test_a_full_run_compares_the_mean_of_all_samples(ones: int) -> None:
-    panel = panel_of(25, Hypothesis(case_ids=ids(*TASKS), threshold=0.5), full=True)
-    truth = draw_exact_scores(panel, dict(zip(panel.cases, (25, ones - 30, 5, 0), strict=True)))
-    run = SimulatedRun(panel, {"model": truth})
-    status = run.run_alone(99)
-    assert (status.analyses[panel.hypotheses[0]].decision, len(status.next_samples)) == (None, 1)
-    (analysis,) = run.run_alone().analyses.values()
-    assert analysis.decision is not None
-    assert (analysis.decision.verdict, analysis.samples, analysis.planned_samples) == (
-        "pass" if ones > 50 else "fail",
-        100,
-        100,
-    )
-
-
 def test_a_full_run_measures_all_samples_of_both_models() -> None:
     panel = panel_of(50, full=True)
     panel.non_inferiority = PAIRING
@@ -256,33 +240,6 @@ def test_the_comparison_ends_with_the_results_of_a_finished_baseline() -> None:
     assert status.next_samples == ()
     assert status.comparison == InterimAnalysis(decision=None, samples=70, planned_samples=400, clusters=70)
     assert len(run.journal["model"]) == 70
-
-
-@fast_settings
-@given(SEEDS, st.sampled_from([0.3, 0.6, 0.9]), st.sampled_from([0.0, 0.05, 0.5]))
-def test_a_control_variate_costs_at_most_half_of_alpha(seed: int, share: float, changed: float) -> None:
-    """With any control variate the verdict comes no later than without one at alpha / 2."""
-    panel = panel_of(60, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=0.7))
-    truth, random = draw_scores(panel, dict.fromkeys(panel.cases, share), seed), Random(seed)
-    control_variate = {ref: 1 - score if random.random() < changed else score for ref, score in truth.items()}
-    helped = panel.analyze(hypothesis, truth, control_variate=control_variate)
-    assert helped.samples <= panel.analyze(replace(hypothesis, alpha=hypothesis.alpha / 2), truth).samples
-
-
-@pytest.mark.parametrize("share", [0.78, 0.88])
-def test_a_baseline_that_scores_alike_saves_samples(share: float) -> None:
-    panel = panel_of(250, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=0.83))
-    analyses = []
-    for seed in range(10):
-        truth, random = draw_scores(panel, dict.fromkeys(panel.cases, share), seed), Random(seed)
-        control_variate = {ref: 1 - score if random.random() < 0.03 else score for ref, score in truth.items()}
-        analyses.append(
-            (panel.analyze(hypothesis, truth, control_variate=control_variate), panel.analyze(hypothesis, truth))
-        )
-    assert {analysis.decision and analysis.decision.verdict for pair in analyses for analysis in pair} == {
-        "pass" if share > 0.83 else "fail"
-    }
-    assert sum(helped.samples for helped, _ in analyses) < 0.8 * sum(plain.samples for _, plain in analyses)
 
 
 def test_a_baseline_that_is_not_known_in_full_does_not_help() -> None:

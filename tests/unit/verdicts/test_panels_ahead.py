@@ -6,20 +6,16 @@ from itertools import product
 from random import Random
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longctx.plugins.evidence import clusters
 from longctx.plugins.evidence.clusters import SampleRef
-from longctx.plugins.evidence.e_process import Floats, Strata
 from longctx.plugins.evidence.sequential import (
-    ESTIMATE_CLUSTERS_AHEAD,
     MAX_CLUSTERS_AHEAD,
     Hypothesis,
     samples_until_verdict,
 )
-from longctx.plugins.evidence.statistics import level_evidence, stratified_interval
+from longctx.plugins.evidence.statistics import level_evidence
 from longctx.plugins.verdicts.panels import ModelRole
 from tests.helpers.panels import SEEDS, TASKS, fast_settings, ids, panel_of, simulated_runs
 from tests.helpers.queues import SimulatedRun, draw_scores
@@ -58,20 +54,6 @@ def test_many_workers_measure_at_most_a_twentieth_more_than_one(
 
 
 @fast_settings
-@given(simulated_runs(), st.integers(2, 6))
-def test_workers_of_one_speed_waste_less_than_one_round_per_hypothesis(run: SimulatedRun, workers: int) -> None:
-    while next_samples := run.status().next_samples:
-        for role, ref in next_samples[:workers]:
-            run.measure(role, ref)
-    counted = run.evidence(run.status())
-    wasted = sum(len(run.journal[role]) - len(counted[role]) for role in run.truth)
-    tests = sum(hypothesis.drives_sampling for hypothesis in run.panel.hypotheses) + (
-        run.panel.non_inferiority is not None
-    )
-    assert wasted <= tests * (workers - 1)
-
-
-@fast_settings
 @given(simulated_runs(), st.integers(0, 40))
 def test_next_samples_are_missing_ones_in_queue_order(run: SimulatedRun, done: int) -> None:
     next_samples = run.run_alone(done).next_samples
@@ -95,23 +77,6 @@ def test_an_estimate_that_ends_soon_needs_no_more_with_many_workers() -> None:
             scores = {ref: truth[ref] for ref in panel.order[:done]}
             next_samples = panel.status(scores).next_samples
             assert 0 < len(next_samples) <= needed - done + int(0.05 * needed)
-
-
-def test_looking_ahead_of_an_estimate_computes_few_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interval takes a millisecond or more, and a worker looks ahead after every batch."""
-    panel = panel_of(500, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=None, precision=0.03))
-    truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.5))
-    scores = {ref: truth[ref] for ref in panel.order[:200]}
-    panel.analyze(hypothesis, scores)
-    sizes: list[int] = []
-
-    def counted(values: Floats, strata: Strata, *, alpha: float) -> tuple[float, float]:
-        sizes.append(len(values))
-        return stratified_interval(values, strata, alpha=alpha)
-
-    monkeypatch.setattr(clusters, "stratified_interval", counted)
-    assert len(panel.status(scores).next_samples) == ESTIMATE_CLUSTERS_AHEAD
-    assert len(sizes) == 3
 
 
 def test_a_verdict_delayed_by_rounding_leaves_a_sample_to_measure() -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from longctx.fixtures.records import CaseResult
-from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.thresholds.records import RegressionSettings, Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured, blocks
 from longctx.plugins.verdicts.hypotheses import build_panels
@@ -20,7 +19,6 @@ from tests.helpers.queues import (
     case,
     draw_scores,
     evaluator_of,
-    outcome,
     result,
     scope_of,
     thresholds,
@@ -173,14 +171,6 @@ def test_without_a_baseline_there_is_no_comparison() -> None:
     assert regression_verdicts(evaluator_of(COARSE, scope_of(MANY), SHARES)) == ()
 
 
-def test_the_thresholds_file_sets_drop_and_blocking() -> None:
-    given = replace(thresholds(), regression=RegressionSettings(drop=35.0, blocking=False))
-    verdicts = regression_verdicts(compared(dict.fromkeys(LENGTHS, 0.8), given=given))
-    assert [(verdict.verdict, verdict.required, verdict.blocking) for verdict in verdicts] == [
-        ("pass", -35.0, False)
-    ] * 3
-
-
 def test_a_full_run_uses_all_pairs() -> None:
     evaluator = evaluator_of(COARSE, scope_of(MANY, has_baseline=True, full=True), SHARES, baseline=SHARES)
     assert [(verdict.verdict, verdict.samples) for verdict in regression_verdicts(evaluator)] == [("pass", 300)] * 3
@@ -194,13 +184,3 @@ def test_the_verdict_rests_on_the_pairs_that_stopped_the_run() -> None:
         assert analysis is not None
         assert (verdict.length, verdict.samples) == (length, analysis.samples)
         assert verdict.verdict == (analysis.decision.verdict if analysis.decision else "inconclusive")
-
-
-def test_differences_end_with_the_scores_of_the_baseline() -> None:
-    of = case("vt", 1024, 4)
-    outcomes = (outcome(3, 1.0), outcome(0, 0.25), outcome(2, 0.0))
-    compared_result = CaseResult(case=of, outcomes=outcomes, seconds=0.0, baseline=(0.5, 0.5))
-    assert compared_result.differences == (0.5, -0.25)
-    measured = Measured(scope=PAIRED, results={of.id: compared_result})
-    assert measured.baseline_scores == {SampleRef(of.id, 3): 0.5, SampleRef(of.id, 0): 0.5}
-    assert replace(compared_result, baseline=()).differences == ()
