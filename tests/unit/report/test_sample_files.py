@@ -1,16 +1,33 @@
-"""`--inspect-log`: a log of every case that inspect_ai lists and reads."""
+"""Every sample in a file: lines of JSON (--samples-jsonl), and logs that inspect_ai reads (--inspect-log)."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
 from longctx.fixtures.shown_text import visible
-from longctx.plugins.report.sample_files import inspect_logs
+from longctx.plugins.report.sample_files import inspect_logs, sample_lines
 from tests.helpers.reports import NASTY, run_summary
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_lines_are_all_samples_of_the_report(paired: bool) -> None:
+    summary = run_summary(paired=paired, suite="ruler", lengths=(4096,), samples=5)
+    records: list[dict[str, Any]] = [json.loads(line) for line in sample_lines(summary)]
+    results = summary.evaluation.measured.results
+    assert len(records) == sum(len(result.outcomes) for result in results.values()) > 0
+    for case, result in results.items():
+        ours = [record for record in records if record["case"] == case]
+        assert [record["index"] for record in ours] == sorted(outcome.index for outcome in result.outcomes)
+        assert {record["answer"] for record in ours} == {outcome.generation.text for outcome in result.outcomes}
+        if result.score is not None:
+            assert fmean(record["score"] for record in ours) == pytest.approx(100 * result.score)
+    assert any(record["baseline_score"] is not None for record in records) == paired
+
 
 # Short texts that could break a report.
 TEXTS = NASTY[:9]

@@ -1,0 +1,285 @@
+"""What terminal, Markdown and page say of a run: means, gates, the baseline, the quantization."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from msgspec import structs
+
+from longctx.fixtures.lengths import parse_length
+from longctx.plugins.report.document import document, quantization
+from longctx.plugins.report.html.page import details, page
+from longctx.plugins.report.markdown import markdown, markdown_text
+from longctx.plugins.report.sections.gates import MOST_GATES
+from longctx.plugins.report.terminal import terminal_summary
+from tests.helpers.pages import page_of, tables_of
+from tests.helpers.reports import NASTY, markdown_rows, run_summary, shown
+
+
+def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
+    """For a made-up run of both suites with a baseline."""
+    run = run_summary(samples=10, paired=True)
+    written, page_text = document(run), page_of(run)
+    tables = tables_of(page_text)
+    assert written.helmet is not None
+    assert written.regression is not None
+    assert f"with its {100 * written.helmet.confidence:g} % confidence interval" in page_text
+    heatmap = {row[0]: row[1:] for row in tables["HELMET: score by task and length"][1:]}
+    rows = markdown_rows(markdown(written, holds=False))
+    terminal = {line.split()[1]: line.split()[2:] for line, _ in terminal_summary(written) if line.startswith("= ")}
+    helmet, keys = written.helmet, [str(length) for length in run.run.options.lengths]
+    for name, scores in (*helmet.categories.items(), ("HELMET average", helmet.average)):
+        row = [shown(scores[key]) for key in keys]
+        assert "-" not in row
+        assert heatmap[name if name in heatmap else f"{name} mean"] == row
+        assert rows[name] == row
+        assert terminal[name.split()[0]] == row
+    for suite in ("ruler", "helmet"):
+        table = tables[f"{suite.upper()}: difference from the baseline by task and length"]
+        cells = {row[0]: row[1:] for row in table[1:]}
+        for case in (case for case in written.cases if case.suite == suite):
+            difference = written.regression.cases[case.id].difference
+            column = keys.index(str(case.length))
+            assert float(cells[case.task][column].rstrip(" ▼=")) == pytest.approx(difference, abs=0.051)
+    worse = sum(pair.worse for pair in written.regression.cases.values())
+    assert f"{worse} worse" in markdown(written, holds=False)
+
+
+def test_the_mean_of_a_baseline_stands_below_that_of_the_same_tasks() -> None:
+    """Also where some tasks were deselected, and RULER's mean is unknown."""
+    written = document(run_summary(samples=4, lengths=(4096,), paired=True))
+    selected = ("vt", "cwe")
+    kept = tuple(case for case in written.cases if case.task in selected)
+    unknown = structs.replace(written.ruler, scores={"4096": None})
+    lines = [line for line, _ in terminal_summary(structs.replace(written, cases=kept, ruler=unknown, helmet=None))]
+    own = lines[lines.index(next(line for line in lines if line.startswith("  baseline "))) - 1]
+    mean = sum(case.score or 0.0 for case in kept) / len(kept)
+    assert own.split() == ["=", "these", "tasks", shown(mean)]
+
+
+def test_cases_that_fill_little_of_their_length_are_named_and_a_page_tells_every_fill() -> None:
+    run = run_summary(samples=4, suite="ruler", lengths=(4096,))
+    written = document(run)
+    first, second, *rest = written.cases
+    questions = structs.replace(second, id=f"test_questions[{second.task}-4k]", fill=(10.0, 5.0))
+    cases = (
+        structs.replace(first, fill=(57.4, 40.2)),
+        questions,
+        *(structs.replace(case, fill=(98.0, 97.0)) for case in rest),
+    )
+    lines = [line for line, _ in terminal_summary(structs.replace(written, cases=cases))]
+    assert [line for line in lines if "filled" in line] == [
+        f"filled in the median (at least): {first.task} at 4K 57 % (40 %)"
+    ]
+    assert page_of(run).count("% in the median, ") == sum(case.fill is not None for case in written.cases) > 0
+
+
+# More lengths than fit on a line beside the longest names; a user's own tasks may have longer ones.
+MANY_LENGTHS = tuple(2**exponent for exponent in range(12, 23))
+LONG_NAME = "name_of_a_task__" * 4
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("lengths", [MANY_LENGTHS[:8], MANY_LENGTHS])
+def test_lines_are_at_most_100_columns_wide_and_every_score_stands_under_its_length(
+    lengths: tuple[int, ...], paired: bool
+) -> None:
+    written = document(run_summary(texts=NASTY, samples=2, lengths=lengths, paired=paired))
+    gates = [structs.replace(gate, name=f"{gate.name} {LONG_NAME}", blocking=True) for gate in written.gates]
+    cases = [structs.replace(case, task=LONG_NAME) if case.task == "vt" else case for case in written.cases]
+    written = structs.replace(written, gates=tuple(gates), cases=tuple(cases))
+    lines = [text for text, _ in terminal_summary(written)]
+    assert max(map(len, lines)) <= 100
+    scores = table_cells(lines)
+    for case in written.cases:
+        name = case.task if case.task != LONG_NAME else f"...{LONG_NAME[-36:]}"
+        assert scores[name, case.length].removeprefix("~") == shown(case.score)
+    text = "".join("".join(lines).split())
+    for gate in written.gates:
+        assert "".join(f"{gate.name}: {gate.reason}".split()) in text
+
+
+def table_cells(lines: list[str]) -> dict[tuple[str, int], str]:
+    """Return the cells of the summary's tables by task and length, matched by the columns at which they end."""
+    cells: dict[tuple[str, int], str] = {}
+    length_at: dict[int, int] = {}
+    for line in lines:
+        if line.startswith("score "):
+            matches = re.finditer(r"\b\d+[KM]?\b", line)
+            length_at = {match.end(): parse_length(match[0].lower()) for match in matches}
+        elif length_at and line:
+            by_length = {length_at.get(match.end()): match[0] for match in re.finditer(r"\S+", line)}
+            name = line.split()[0]
+            cells |= {(name, length): cell for length, cell in by_length.items() if length is not None}
+        else:
+            length_at = {}
+    return cells
+
+
+@pytest.mark.parametrize(("verdict", "fails", "is_named"), [
+    ("fail", True, True), ("inconclusive", False, True), ("not measured", True, True), ("not measured", False, False),
+])  # fmt: skip
+def test_gates_are_named_to_be_selected_again_unless_their_cases_were_deselected(
+    verdict: str, fails: bool, is_named: bool
+) -> None:
+    written = document(run_summary(samples=20, suite="ruler"))
+    gates = [structs.replace(gate, verdict=verdict, fails=fails) for gate in written.gates if gate.blocking]
+    written = structs.replace(written, gates=tuple(gates))
+    assert any(text.startswith("id  ") for text, _ in terminal_summary(written)) == is_named
+
+
+def rendered(text: str) -> str:
+    """Return the HTML of Markdown in GitHub's dialect, with tables and raw HTML."""
+    return str(MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(text))
+
+
+def text_of(markup: str) -> str:
+    """Return the text of HTML, without its tags."""
+    for sign, code in (("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("&", "&amp;")):
+        markup = re.sub(r"<[^>]*>", "", markup).replace(code, sign) if sign == "<" else markup.replace(code, sign)
+    return markup
+
+
+@given(st.text(st.characters(), max_size=40) | st.text("|`*_[]()<>&#@~\\!-\n$:/w.", max_size=20))
+def test_plain_text_has_no_markup(text: str) -> None:
+    html = rendered(f"| a | b |\n| --- | --- |\n| {markdown_text(text, 60)} | end |\n")
+    assert html.count("<td>") == 2
+    assert re.sub(r"</?(table|thead|tbody|tr|th|td)>", "", html).count("<") == 0
+    words = " ".join(text.split())
+    if text.isascii() and text.isprintable():
+        assert " ".join(text_of(html.split("<td>")[1].split("</td>")[0]).split()) == words
+
+
+@pytest.mark.parametrize("answer", NASTY, ids=range(len(NASTY)))
+def test_no_answer_breaks_a_table(answer: str) -> None:
+    run = run_summary(texts=(answer,), samples=4, suite="ruler", lengths=(4096, 32768), model=answer[:50])
+    written = document(run)
+    text = markdown(written, holds=False)
+    text.encode("utf-8")
+    page = rendered(text)
+    assert not re.search(r"<(script|img|a |b>|em>|del>)", page)
+    for table in re.findall(r"<table>.*?</table>", page, re.DOTALL):
+        widths = {row.count("<td>") + row.count("<th>") for row in table.split("</tr>")[:-1]}
+        assert len(widths) == 1
+    assert page.count("<table>") == 4
+    assert len(text) < 10_000
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_the_first_line_states_the_verdict(holds: bool) -> None:
+    written = document(run_summary(samples=4, suite="ruler", lengths=(4096,)))
+    first = markdown(written, holds=holds).splitlines()[0]
+    assert first == f"### {'✅' if holds else '❌'} Long context: /models/run/step\\_1000, step 1000"
+
+
+def test_a_run_of_helmet_alone_shows_its_means_and_no_effective_length() -> None:
+    text = markdown(document(run_summary(samples=4, suite="helmet", lengths=(8192,))), holds=True)
+    assert "HELMET average" in text
+    assert "Effective length" not in text
+
+
+def test_failing_gates_come_first_and_the_rest_are_counted() -> None:
+    written = document(run_summary(samples=20, paired=True))
+    text = markdown(written, holds=False)
+    rows = [line for line in text.partition("blocking gate")[2].partition("Against")[0].splitlines()[2:] if line]
+    blocking = [gate for gate in written.gates if gate.blocking]
+    assert len(blocking) > MOST_GATES
+    assert "fail" in rows[0]
+    left = sum(int(count) for count in re.findall(r"\| (\d+) more \|", "\n".join(rows)))
+    assert left + sum(" more |" not in row for row in rows) == len(blocking)
+    assert re.search(r"Against runs/step\\_500: \d+ worse, \d+ better of 2720 pairs", text)
+    # GitHub refuses a comment that is longer.
+    assert len(text) < 65_536
+
+
+OTHERWISE = "the baseline's answers were computed otherwise: dtype float32, not bfloat16; version unset, not 2"
+
+
+@pytest.mark.parametrize(("baseline", "line"), [
+    ({"engine": "hf", "dtype": "float32"}, OTHERWISE), ({"engine": "hf", "dtype": "bfloat16", "version": "2"}, ""),
+    (None, ""),
+])  # fmt: skip
+def test_settings_of_the_baseline_are_shown_only_where_they_differ(baseline: dict[str, str] | None, line: str) -> None:
+    run = run_summary(samples=2, suite="ruler", lengths=(4096,), paired=True)
+    model = {"engine": "hf", "dtype": "bfloat16", "version": "2"}
+    run = replace(run, execution=model, baseline_execution=baseline)
+    report = document(run)
+    assert report.regression is not None
+    assert report.regression.baseline.execution == baseline
+    texts = (" ".join(text for text, _ in terminal_summary(report)), markdown(report, holds=True), page_of(run))
+    for text in texts:
+        plain = " ".join(text.replace("&#39;", "'").split())
+        assert (line or "computed otherwise") in plain if line else "computed otherwise" not in plain
+
+
+def test_a_loss_names_the_command_that_looks_for_its_cause(tmp_path: Path) -> None:
+    """It has both checkpoints, this report and, of the cases with gold answers, the one with most worse samples."""
+    run, good, bad = run_summary(samples=2, suite="ruler", lengths=(4096,), paired=True), tmp_path / "g", tmp_path / "b"
+    assert run.run.baseline is not None
+    assert run.run.baseline.checkpoint is not None
+    baseline = replace(run.run.baseline, checkpoint=replace(run.run.baseline.checkpoint, path=str(good)))
+    evaluation, worse = run.evaluation, {"qa_1": 9, "vt": 3}
+    results = {
+        case_id: replace(found, case=replace(found.case, has_gold=found.case.task != "qa_1"))
+        for case_id, found in evaluation.measured.results.items()
+    }
+    diagnoses = {
+        case_id: replace(found, dropped=True, flips=(worse.get(results[case_id].case.task, 1), 0))
+        for case_id, found in evaluation.diagnoses.items()
+    }
+    run = replace(
+        run,
+        run=replace(run.run, checkpoint=replace(run.run.checkpoint, path=str(bad)), baseline=baseline),
+        evaluation=replace(
+            evaluation, diagnoses=diagnoses, measured=replace(evaluation.measured, results=results)
+        ),
+        json_file=tmp_path / "report.json",
+    )  # fmt: skip
+    assert (document(run).regression or pytest.fail("no comparison")).cause is None
+    good.mkdir()
+    bad.mkdir()
+    report = document(run)
+    command = shlex.join(
+        ["longctx", "diagnose", str(good), str(bad), "--report", str(run.json_file), "--case", "test_ruler[vt-4096]"]
+    )
+    assert (report.regression or pytest.fail("no comparison")).cause == command
+    assert command.replace("'", "&#39;") in page_of(run)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptq, 4 bits"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}, "bitsandbytes, 8 bits"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
+        ({"text_config": {"quantization_config": {"quant_method": "awq", "bits": 4}}}, "awq, 4 bits"),
+        ({"quantization_config": {}}, None),
+        ({"text_config": {"hidden_size": 8}}, None),
+    ],
+)
+def test_a_declared_quantization_has_a_name(config: Mapping[str, Any], name: str | None) -> None:
+    assert quantization(config) == name
+
+
+def test_every_report_names_the_quantization() -> None:
+    summary = run_summary(suite="ruler", lengths=(4096,), samples=2)
+    config = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    checkpoint = replace(summary.run.checkpoint, config=config)
+    summary = replace(summary, run=replace(summary.run, checkpoint=checkpoint))
+    report = document(summary)
+    assert report.model.quantization == "gptq, 4 bits"
+    texts = (
+        "".join(line for line, _ in terminal_summary(report)),
+        markdown(report, holds=True),
+        page(report, details(summary)),
+    )
+    assert [text.count("gptq, 4 bits") for text in texts] == [1, 1, 1]
