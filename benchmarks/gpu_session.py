@@ -321,7 +321,7 @@ def measure_prefill(model: Any, attention: str, length: int, ceiling: float) -> 
         tokens_per_second=length / seconds,
         ceiling_share=prefill_flops(model, length) / seconds / ceiling,
         peak_bytes=torch.cuda.max_memory_allocated() if device.type == "cuda" else None,
-        estimated_bytes=estimate.total_bytes,
+        estimated_bytes=0 if estimate is None else estimate.total_bytes,
     )
 
 
