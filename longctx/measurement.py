@@ -20,6 +20,7 @@ from typing import Any
 from longctx.ci.run_file import RunFile, RunFileError, run_options
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, claimed_length
 from longctx.fixtures.engines import Engine, EngineError, execution_settings
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.installation import SUITE
 from longctx.fixtures.records import Case
 from longctx.fixtures.records.report import report_data
@@ -104,7 +105,7 @@ class ModelMeasurement:
             run=run,
             evaluation=evaluation,
             facts=next((report.facts for report in reports.values() if report.facts), None),
-            execution=execution_settings(run.checkpoint, **run.engine_settings("model")),
+            execution=execution_settings(run.checkpoint, run.engine_settings("model")),
             baseline_execution=executions.get("baseline"),
             computed_samples=sum(report.computed_samples for report in reports.values()),
             started=started,
@@ -152,6 +153,7 @@ class ModelMeasurement:
         from longctx.fixtures.engines.hf.engine import HfEngine
         from longctx.fixtures.engines.hf.loading import Loaded
 
+        assert isinstance(settings, HfSettings)
         # In evaluation mode until the stack ends.
         self._stack.callback(self._model.train, self._model.training)
         self._model.eval()
@@ -161,9 +163,7 @@ class ModelMeasurement:
             Loaded(model=self._model, device=self._model.device, dtype=dtype, attention=attention),
             run.checkpoint,
             tokenizer=self._tokenizer,
-            batch_size=settings["batch_size"],
-            prefill_chunk=settings["prefill_chunk"],
-            thinking_tokens=settings["thinking_tokens"],
+            settings=settings,
         )
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.openai.endpoint import ServerSettings
 from longctx.fixtures.engines.verified import VerifiedEngine
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import PropertyFinding, Sample
@@ -119,7 +120,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
 def _findings(session: pytest.Session) -> Iterator[PropertyFinding]:
     builder, run = worker_of(session).builder, session.config.stash[RUN]
     engine = engines_of(session.config).load("model")
-    if run.engine_settings("model")["engine"] != "hf":
+    if isinstance(run.engine_settings("model"), ServerSettings):
         from longctx.fixtures.invariance.server_check import ServerQuestion, check_server_engine
 
         # The server's cache may hold every question that an earlier run has asked.

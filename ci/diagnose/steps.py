@@ -49,7 +49,7 @@ def diagnose(given: argparse.Namespace, command: str) -> int:
     exchanger = None if task is None else Exchanger(
         good, bad, task, length,
         seed=alarm.seed if alarm else given.seed, chat=alarm.chat if alarm else "auto", folder=out,
-        settings={"device": given.device, "dtype": given.dtype, "attention": "auto"},
+        device=given.device, dtype=given.dtype,
     )  # fmt: skip
     static = compare_files(good, bad, _progress)
     for line in [*static_lines(static), static_conclusion(static)]:

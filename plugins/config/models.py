@@ -245,7 +245,7 @@ def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> 
     if Path(baseline.journal) != Path(run.options.journal):
         raise _CannotExtend(f"its results are in another journal; give --journal {baseline.journal}")
     try:
-        execution = execution_settings(checkpoint, **run.engine_settings("baseline"))
+        execution = execution_settings(checkpoint, run.engine_settings("baseline"))
     except EngineError:
         execution = None
     if execution != baseline.execution:

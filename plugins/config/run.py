@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Case, Options
@@ -45,24 +45,29 @@ class Run(RunFacts):
     endpoint: Endpoint | None = None
     """The server that runs the model; None if the workers load the checkpoint, or if no model is run."""
 
-    def engine_settings(self, role: ModelRole) -> dict[str, Any]:
-        """Return the keyword arguments for the engine of the model or the baseline.
+    def engine_settings(self, role: ModelRole) -> HfSettings | ServerSettings:
+        """Return the settings of the engine of the model or the baseline.
 
         A server runs only the model under test; the baseline is always loaded by the workers.
         """
         options = self.options
-        common = {"batch_size": options.batch_size, "thinking_tokens": options.thinking_budget}
         if self.endpoint is not None and role == "model":
-            served = ServerSettings(
+            return ServerSettings(
                 endpoint=self.endpoint,
+                batch_size=options.batch_size,
+                thinking_tokens=options.thinking_budget,
                 timeout_seconds=options.request_timeout,
                 deadline=self.deadline,
-                **common,
             )
-            return {"engine": "openai", "settings": served}
-        names = ("device", "dtype", "attention", "prefill_chunk")
-        local = {name: getattr(options, name) for name in names} | {"gpus": options.gpus_per_worker}
-        return {"engine": "hf"} | local | common
+        return HfSettings(
+            device=options.device,
+            dtype=options.dtype,
+            attention=options.attention,
+            batch_size=options.batch_size,
+            prefill_chunk=options.prefill_chunk,
+            thinking_tokens=options.thinking_budget,
+            gpus=options.gpus_per_worker,
+        )
 
     def key(self, case: Case, index: int) -> str:
         """Return the key of a sample in the journal; models that read the same samples share it."""

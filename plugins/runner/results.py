@@ -144,7 +144,7 @@ def journal_subject(run: Run, role: ModelRole = "model", execution: Mapping[str,
         assert run.baseline.checkpoint is not None
         checkpoint, name = run.baseline.checkpoint, run.baseline.name
     if execution is None:
-        execution = execution_settings(checkpoint, **run.engine_settings(role))
+        execution = execution_settings(checkpoint, run.engine_settings(role))
     return Subject(model=name, fingerprint=checkpoint.fingerprint, execution=execution)
 
 

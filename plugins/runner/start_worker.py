@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.corpora import CorpusError
 from longctx.fixtures.engines import ENGINES, Engine, EngineError
+from longctx.fixtures.engines.hf.settings import HfSettings
+from longctx.fixtures.engines.openai.endpoint import ServerSettings
 from longctx.fixtures.engines.verified import load_verified, replaced
 from longctx.fixtures.records import Case
 from longctx.fixtures.scoring.judge import (
@@ -49,8 +51,8 @@ class Engines:
             option = "--baseline" if role == "baseline" else "--model"
             try:
                 settings = run.engine_settings(role)
-                if settings["engine"] == "hf":
-                    settings["device"] = _place(run, checkpoint, self.slot)
+                if isinstance(settings, HfSettings):
+                    settings = replace(settings, device=_place(run, checkpoint, self.slot))
                 self._loaded[role] = open_engine(run, checkpoint, settings, option=option)
             except EngineError as error:
                 self._loaded[role] = error
@@ -170,16 +172,17 @@ def _models(run: Run, engines: Engines) -> dict[ModelRole, ModelUnderTest]:
     return models
 
 
-def open_engine(run: Run, checkpoint: Checkpoint, settings: Mapping[str, Any], *, option: str = "--model") -> Engine:
+def open_engine(
+    run: Run, checkpoint: Checkpoint, settings: HfSettings | ServerSettings, *, option: str = "--model"
+) -> Engine:
     """Return the engine of a checkpoint with the settings of `Run.engine_settings`; raise EngineError."""
-    trusted, name = run.options.trust_remote_code, settings["engine"]
-    settings = {key: value for key, value in settings.items() if key != "engine"}
+    trusted = run.options.trust_remote_code
 
     def load() -> Engine:
         tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=trusted)
-        return ENGINES[name](checkpoint, tokenizer=tokenizer, trust_remote_code=trusted, **settings)
+        return ENGINES[settings.engine](checkpoint, settings, tokenizer=tokenizer, trust_remote_code=trusted)
 
-    if name != "hf":
+    if isinstance(settings, ServerSettings):
         # A server has loaded its model already; the files here say nothing about it.
         return load()
     return load_verified(checkpoint, load, option=option, trust_remote_code=trusted)

@@ -16,6 +16,7 @@ import msgspec
 from longctx.fixtures import versions
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import execution_settings
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
 from longctx.fixtures.records import Generation, Prompt
 from longctx.fixtures.tokenization.load import load_tokenizer
@@ -90,13 +91,12 @@ def _hf_values() -> Iterator[tuple[str, Any]]:
     prompts = _needle_prompts(tokenizer)
     for name, (settings, chosen) in HF_RUNS.items():
         checkpoint = checkpoints[paths[name]]
-        engine = load_hf_engine(checkpoint, tokenizer=tokenizer, device="cpu", **settings)
+        engine = load_hf_engine(checkpoint, HfSettings(device="cpu", **settings), tokenizer=tokenizer)
         generations = engine.generate([prompts[key] for key in chosen])
         yield name, [[key, _shown(generation)] for key, generation in zip(chosen, generations, strict=True)]
         facts = msgspec.to_builtins(engine.facts)
         yield f"{name}: facts", {key: value for key, value in facts.items() if key not in NO_SETTINGS}
-    settings = {"device": "cpu", "dtype": "auto", "attention": "auto", "batch_size": 0, "prefill_chunk": "auto"}
-    keyed = execution_settings(checkpoints[paths["alone"]], engine="hf", **settings)
+    keyed = execution_settings(checkpoints[paths["alone"]], HfSettings(device="cpu"))
     yield "execution settings", {key: value for key, value in keyed.items() if key != "versions"}
 
 
@@ -174,11 +174,7 @@ def _openai_values() -> Iterator[tuple[str, Any]]:
                     yield from ((f"reply, {label}, {kind}", value) for kind, value in _chats_read(client))
             yield (
                 f"execution settings, {name}",
-                execution_settings(
-                    NO_CHECKPOINT,
-                    engine="openai",
-                    settings=ServerSettings(endpoint=endpoint, thinking_tokens=14),
-                ),
+                execution_settings(NO_CHECKPOINT, ServerSettings(endpoint=endpoint, thinking_tokens=14)),
             )
 
 

@@ -17,6 +17,7 @@ from longctx.fixtures.calibration.tokenizer import TokenRoles, token_roles
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.records import Prompt, Sample
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.load import load_tokenizer
@@ -70,7 +71,7 @@ def ready(spec: str) -> Calibrated:
     path = calibration_checkpoint(spec)
     tokenizer: Any = load_tokenizer(str(path))
     return Calibrated(
-        engine=load_hf_engine(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu"),
+        engine=load_hf_engine(read_checkpoint(str(path)), HfSettings(device="cpu"), tokenizer=tokenizer),
         formatter=PromptFormatter(tokenizer),
         tokenizer=tokenizer,
         roles=token_roles(Tokenizer.from_file(str(path / "tokenizer.json"))),

@@ -15,6 +15,7 @@ import torch
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
 from longctx.fixtures.engines.hf.prefill import FLOAT32_PROBE_LIMIT
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.records import Prompt
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, Ids, prompt, random_prompt, save_model
 
@@ -55,7 +56,7 @@ def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
             paths[family] = save_model((CONFIGS | HYBRIDS)[family], tmp_path_factory.mktemp(family))
         if (family, batch_size) not in made:
             checkpoint = read_checkpoint(str(paths[family]))
-            loaded = load_hf_engine(checkpoint, tokenizer=Ids(), device="cpu", batch_size=batch_size)
+            loaded = load_hf_engine(checkpoint, HfSettings(device="cpu", batch_size=batch_size), tokenizer=Ids())
             if loaded.prefill_mode.shares_prefixes:
                 loaded.prefill_mode = replace(loaded.prefill_mode, least_chunk_tokens=CHUNK, largest_chunk_tokens=CHUNK)
             made[family, batch_size] = loaded
@@ -65,8 +66,10 @@ def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
     return engine
 
 
-def engine_of(path: Path, **settings: Any) -> HfEngine:
-    return load_hf_engine(read_checkpoint(str(path)), **{"tokenizer": Ids(), "device": "cpu", **settings})
+def engine_of(path: Path, *, tokenizer: Any = None, **settings: Any) -> HfEngine:
+    """Return an engine on the CPU, unless the settings name another device."""
+    chosen = HfSettings(**{"device": "cpu", **settings})
+    return load_hf_engine(read_checkpoint(str(path)), chosen, tokenizer=tokenizer or Ids())
 
 
 def own_greedy(engine: HfEngine, single: Prompt) -> str:

@@ -19,8 +19,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.engines import ENGINES, Engine
+from longctx.fixtures.engines import Engine
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
+from longctx.fixtures.engines.openai.engine import load_server_engine
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
@@ -255,9 +256,10 @@ def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
     endpoint = Endpoint(
         url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=counting
     )
-    return ENGINES["openai"](
+    tokenizer: Any = load_tokenizer(str(model))
+    return load_server_engine(
         read_checkpoint(str(model)),
-        tokenizer=load_tokenizer(str(model)),
+        tokenizer=tokenizer,
         settings=ServerSettings(endpoint=endpoint, batch_size=at_once),
     )
 

@@ -13,14 +13,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from longctx.fixtures.calibration.recipe import SOLVED
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
-from longctx.fixtures.engines import ENGINES, Engine
+from longctx.fixtures.engines import Engine
+from longctx.fixtures.engines.hf.engine import load_hf_engine
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
+from longctx.fixtures.engines.openai.engine import load_server_engine
 from longctx.fixtures.engines.openai.probe import is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.http.retry import RETRY_SECONDS
@@ -93,7 +97,7 @@ def endpoint_of(url: str, model: Path) -> Endpoint:
 
 @serves
 def test_a_server_gives_every_sample_the_score_of_the_hf_engine(url: str, model: Path) -> None:
-    tokenizer = load_tokenizer(str(model))
+    tokenizer: Any = load_tokenizer(str(model))
     formatter = PromptFormatter(tokenizer)
     tasks = [TASKS[name] for name in (*SOLVED, "niah_multivalue")]
     samples = [
@@ -102,8 +106,8 @@ def test_a_server_gives_every_sample_the_score_of_the_hf_engine(url: str, model:
         for index in range(SAMPLES)
     ]
     checkpoint = read_checkpoint(str(model))
-    hf: Engine = ENGINES["hf"](checkpoint, tokenizer=tokenizer, device="cpu", dtype="float32")
-    served: Engine = ENGINES["openai"](
+    hf: Engine = load_hf_engine(checkpoint, HfSettings(device="cpu", dtype="float32"), tokenizer=tokenizer)
+    served: Engine = load_server_engine(
         checkpoint, tokenizer=tokenizer, settings=ServerSettings(endpoint=endpoint_of(url, model), batch_size=2)
     )
     prompts = [sample.prompt for sample in samples]

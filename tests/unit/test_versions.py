@@ -26,6 +26,7 @@ from longctx.fixtures.cases import samples_fingerprint
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines import execution_settings
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.fixtures.scoring.judge import JudgedClaim, JudgeSettings, fingerprint
 from longctx.fixtures.scoring.judge.client import request_of
@@ -39,8 +40,7 @@ question = JudgedClaim(premise="It sank.", claim="It sank.").questions()[0]
 print(Corpora().fingerprint, PromptFormatter(Pieces()).fingerprint, _recipe(), fingerprint(settings))
 print(samples_fingerprint(TASKS, Corpora(), PromptFormatter(Pieces()), scored_by=("strict",)))
 print(reply_key(question.rubric, request_of(settings, question.text)))
-how = {"device": "cpu", "dtype": "float32", "attention": "auto", "batch_size": 0, "prefill_chunk": "auto"}
-print(execution_settings(read_checkpoint(CHECKPOINT), engine="hf", **how))
+print(execution_settings(read_checkpoint(CHECKPOINT), HfSettings(device="cpu", dtype="float32")))
 """
 
 

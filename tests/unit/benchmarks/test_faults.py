@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, Llama4TextConfig, LlamaConfig
 from benchmarks.faults.__main__ import main
 from benchmarks.faults.checkpoint_faults import CHECKPOINT_FAULTS
 from benchmarks.faults.engine_faults import ENGINE_FAULTS
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
-from tests.helpers.tiny_models import CONFIGS, SIZES, YARN, Ids, prompt, random_prompt, save_model
+from longctx.fixtures.engines.hf.engine import HfEngine
+from tests.helpers.tiny_engines import engine_of
+from tests.helpers.tiny_models import CONFIGS, SIZES, YARN, prompt, random_prompt, save_model
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 # A checkpoint that each fault of files can break.
@@ -71,7 +71,7 @@ def test_a_fault_of_the_template_changes_the_template_only(name: str, tmp_path: 
 
 
 def loaded(path: Path, **settings: Any) -> HfEngine:
-    return load_hf_engine(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", dtype="float32", **settings)
+    return engine_of(path, dtype="float32", **settings)
 
 
 def step_logits(engine: HfEngine, *prompts: tuple[int, ...], tokens: int = 6) -> list[Tensor]:

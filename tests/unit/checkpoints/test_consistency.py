@@ -19,6 +19,7 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf.loading import load_model
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens, load_tokenizer
 from tests.helpers.runs import usage_error
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, save_model
@@ -99,7 +100,7 @@ def test_weights_with_nan_or_infinity_are_refused_when_they_are_loaded(value: fl
     name = "model.layers.1.mlp.down_proj.weight"
     change_weights(path, lambda tensors: tensors[name].view(-1)[-1:].fill_(value))
     with pytest.raises(EngineError, match=rf"{name} holds NaN or infinite values"):
-        load_model(read_checkpoint(str(path)), device="cpu", dtype="auto", attention="auto", trust_remote_code=False)
+        load_model(read_checkpoint(str(path)), HfSettings(device="cpu"))
     assert torch.isfinite(load_file(path / "model.safetensors")[EMBEDDINGS]).all()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,10 @@ def compared(tmp_path: Path) -> Run:
 
 def executions(run: Run, **changed: int | str) -> dict[str, dict[str, str]]:
     """Return the settings of both roles; `changed` are those in which the baseline differs."""
-    settings = run.engine_settings("model")
+    settings: Any = run.engine_settings("model")
     return {
-        "model": execution_settings(run.checkpoint, **settings),
-        "baseline": execution_settings(run.checkpoint, **settings | changed),
+        "model": execution_settings(run.checkpoint, settings),
+        "baseline": execution_settings(run.checkpoint, replace(settings, **changed)),
     }
 
 

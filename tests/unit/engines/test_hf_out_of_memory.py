@@ -11,9 +11,10 @@ import torch
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import EngineError, execution_settings
-from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.engines.hf.engine import HfEngine
+from longctx.fixtures.engines.hf.settings import HfSettings
 from tests.helpers.tiny_engines import TEXT, Ready, counted, engine_of, questions, ready_in
-from tests.helpers.tiny_models import CONFIGS, Ids, random_prompt, save_model
+from tests.helpers.tiny_models import CONFIGS, random_prompt, save_model
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +101,7 @@ def test_another_models_cache_is_freed_before_a_batch_fails(
     [("auto", "chunks of 128 to 1024", 128), ("whole", "whole", len(TEXT) + 3), ("32", "chunks of 32", 32)],
 )
 def test_the_option_sets_the_prefill_chunk(option: str, description: str, largest: int, tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
-    engine = load_hf_engine(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk=option)
+    engine = engine_of(save_model(CONFIGS["llama"], tmp_path / "c"), prefill_chunk=option)
     assert engine.facts.prefill == description
     with counted(engine) as pass_sizes:
         list(engine.generate(questions(1)))
@@ -110,23 +110,15 @@ def test_the_option_sets_the_prefill_chunk(option: str, description: str, larges
 
 @pytest.mark.parametrize("family", ["longrope", "jamba"])
 def test_a_prefill_chunk_that_changes_answers_is_refused(family: str, tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(str(save_model(CONFIGS[family], tmp_path / "c")))
+    path = save_model(CONFIGS[family], tmp_path / "c")
     with pytest.raises(EngineError, match=r"--prefill-chunk: 64, but .* answers differently when it reads in parts"):
-        load_hf_engine(checkpoint, tokenizer=Ids(), device="cpu", prefill_chunk="64")
+        engine_of(path, prefill_chunk="64")
 
 
 def test_execution_settings_differ_by_prefill_chunk(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(str(save_model(CONFIGS["llama"], tmp_path / "c")))
     variants = [
-        execution_settings(
-            checkpoint,
-            engine="auto",
-            device="cpu",
-            dtype="auto",
-            attention="auto",
-            batch_size=0,
-            prefill_chunk=chunk,
-        )
+        execution_settings(checkpoint, HfSettings(device="cpu", prefill_chunk=chunk))
         for chunk in ("auto", "whole", "512")
     ]
     assert all(one != other for one, other in itertools.combinations(variants, 2))

@@ -12,13 +12,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf import engine as hf_engine
 from longctx.fixtures.engines.hf import prefill
 from longctx.fixtures.engines.hf.decode import StopTracker, generate_batch
-from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Generation, Prompt
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.load import load_tokenizer
@@ -31,12 +30,13 @@ from tests.helpers.tiny_engines import (
     TEXT,
     Ready,
     counted,
+    engine_of,
     own_greedy,
     own_greedy_answer,
     questions,
     ready_in,
 )
-from tests.helpers.tiny_models import HYBRIDS, Ids, prompt, random_prompt, save_model
+from tests.helpers.tiny_models import HYBRIDS, prompt, random_prompt, save_model
 
 SHARING = ("llama", "yarn", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "granite_hybrid", "lfm2", "bamba")
 PLAIN = ("longrope", "jamba")
@@ -108,9 +108,7 @@ def test_a_model_that_continues_a_cache_inexactly_shares_no_prefixes(family: str
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_recurrent_states_are_shared_only_in_a_dtype_that_the_probe_can_verify(dtype: str, tmp_path: Path) -> None:
-    engine = load_hf_engine(
-        read_checkpoint(str(save_model(HYBRIDS["lfm2"], tmp_path / "c"))), tokenizer=Ids(), device="cpu", dtype=dtype
-    )
+    engine = engine_of(save_model(HYBRIDS["lfm2"], tmp_path / "c"), dtype=dtype)
     assert engine.facts.reuse == {"float32": "prefixes", "bfloat16": "none"}[dtype]
 
 
@@ -120,7 +118,7 @@ def test_six_queries_on_one_object_cost_little_more_than_one(spec: str, length: 
     torch.set_num_threads(1)
     path = calibration_checkpoint(spec)
     tokenizer: Any = load_tokenizer(str(path))
-    engine = load_hf_engine(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")
+    engine = engine_of(path, tokenizer=tokenizer)
     formatter, task = PromptFormatter(tokenizer), TASKS["niah_multikey_2"]
     sample = task.sample(length, 0, seed=0, tokenizer=formatter, corpora=Corpora())
     lines = sample.context.splitlines()

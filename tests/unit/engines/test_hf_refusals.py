@@ -19,6 +19,7 @@ from transformers import LlamaConfig, T5Config, T5ForConditionalGeneration
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import ENGINES, EngineError
 from longctx.fixtures.engines.hf import loading
+from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.records import Prompt
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, saved_in, texts
@@ -247,9 +248,8 @@ def test_a_failing_model_raises_a_one_line_engine_error(saved: Saved, monkeypatc
 
 
 def test_the_registry_loads_the_engine(saved: Saved) -> None:
-    engine = ENGINES["hf"](
-        read_checkpoint(str(saved("llama"))), tokenizer=Ids(), device="cpu", dtype="auto", attention="auto"
-    )
+    checkpoint, settings = read_checkpoint(str(saved("llama"))), HfSettings(device="cpu")
+    engine = ENGINES["hf"](checkpoint, settings, tokenizer=Ids(), trust_remote_code=False)
     assert engine.facts.engine == "hf"
 
 

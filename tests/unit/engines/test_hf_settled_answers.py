@@ -11,10 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines.hf.decode import StopTracker, is_settled
-from longctx.fixtures.engines.hf.engine import HfEngine, load_hf_engine
+from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Generation, Sample
 from longctx.fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
 from longctx.fixtures.tasks import TASKS
@@ -23,7 +22,8 @@ from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.runner.samples import prompt_key
 from tests.helpers.counts import count
 from tests.helpers.runs import calibration_checkpoint
-from tests.helpers.tiny_models import CONFIGS, Ids, byte_tokenizer, prompt, random_prompt, save_model
+from tests.helpers.tiny_engines import engine_of
+from tests.helpers.tiny_models import CONFIGS, byte_tokenizer, prompt, random_prompt, save_model
 
 SETTLED = [name for name, task in TASKS.items() if task.settled_by]
 # Letters whose lower case is longer or depends on the next letter, and parts of stop strings.
@@ -144,7 +144,7 @@ def test_calibration_checkpoints_score_the_same_with_fewer_tokens(spec: str) -> 
     torch.set_num_threads(1)
     path = calibration_checkpoint(spec)
     tokenizer = load_tokenizer(str(path))
-    engine = load_hf_engine(read_checkpoint(str(path)), tokenizer=tokenizer, device="cpu")  # type: ignore[arg-type]  # the tokenizer also decodes
+    engine = engine_of(path, tokenizer=tokenizer)
     formatter = PromptFormatter(tokenizer)
     samples = [
         with_budget(TASKS[name].sample(1024, index, seed=0, tokenizer=formatter, corpora=Corpora()), 24)
@@ -173,4 +173,4 @@ def with_budget(sample: Sample, generation_tokens: int) -> Sample:
 def tiny(tmp_path_factory: pytest.TempPathFactory, *, batch_size: int = 1) -> HfEngine:
     torch.set_num_threads(1)
     path = save_model(CONFIGS["llama"], tmp_path_factory.mktemp("settled"))
-    return load_hf_engine(read_checkpoint(str(path)), tokenizer=Ids(), device="cpu", batch_size=batch_size)
+    return engine_of(path, batch_size=batch_size)

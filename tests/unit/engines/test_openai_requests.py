@@ -229,9 +229,7 @@ def test_approximate_counting_detects_a_prompt_cut_in_half(server: ChatServer) -
 def test_execution_settings_depend_on_what_a_server_serves_and_not_on_its_address(server: ChatServer) -> None:
     def settings_of(**changes: Any) -> dict[str, str]:
         checkpoint: Checkpoint = CHECKPOINT
-        return execution_settings(
-            checkpoint, engine="openai", settings=ServerSettings(endpoint=endpoint_of(server, **changes))
-        )
+        return execution_settings(checkpoint, ServerSettings(endpoint=endpoint_of(server, **changes)))
 
     assert settings_of() == settings_of(url="http://other.example/v1")
     assert len({str(settings_of(**change)) for change in CHANGES}) == len(CHANGES)
