@@ -94,11 +94,11 @@ class AlertText:
     def facts(self, alert: Alert) -> list[tuple[str, str]]:
         """Return everything that one needs to act on an alert, by name."""
         rows = [("since", _since(alert))]
-        shown = list(alert.cases.items())[:MAX_CASES_SHOWN]
-        rows += [("case", _case_line(name, case)) for name, case in shown]
-        if len(alert.cases) > len(shown):
-            rows.append(("", f"and {len(alert.cases) - len(shown)} more in the report"))
-        if not alert.cases:
+        names = list(alert.cases)
+        rows += [("case", _case_line(name, alert.cases[name])) for name in names[:MAX_CASES_SHOWN]]
+        if len(names) > MAX_CASES_SHOWN:
+            rows.append(("", f"and {len(names) - MAX_CASES_SHOWN} more in the report"))
+        if not names:
             rows += [("reason", reason) for reason in alert.first.failed[:MAX_CASES_SHOWN]]
         return [*rows, *self._findings(alert), *_checkpoints(alert), *self._commands(alert)]
 
@@ -178,11 +178,12 @@ def _case_line(name: str, case: CaseOutcome) -> str:
 
 def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
     """Return the checkpoints of an alert, and the page of the report."""
-    culprit, first = alert.culprit, alert.first
-    good = (culprit and culprit.last_good_path) or (alert.last_good and alert.last_good.checkpoint)
-    rows = [("first bad", (culprit and culprit.last_path) or first.checkpoint), ("last good", good or "none")]
+    bad, good = alert.first.checkpoint, alert.last_good.checkpoint if alert.last_good else ""
+    if alert.culprit is not None:
+        bad, good = alert.culprit.last_path or bad, alert.culprit.last_good_path or good
     # A text, because the history may hold a path that no file can have.
-    return [*rows, ("report", f"{os.path.splitext(first.report)[0]}.html")]
+    report = os.path.splitext(alert.first.report)[0]
+    return [("first bad", bad), ("last good", good or "none"), ("report", f"{report}.html")]
 
 
 def _without(options: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -192,8 +193,9 @@ def _without(options: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def _repetition(alert: Alert, options: Sequence[str]) -> str:
-    baseline = alert.first.compared_with
-    words = ["longctx", "run", "--model", _failed_checkpoint(alert), *(["--baseline", baseline] if baseline else [])]
+    words = ["longctx", "run", "--model", _failed_checkpoint(alert)]
+    if alert.first.compared_with:
+        words += ["--baseline", alert.first.compared_with]
     lengths = sorted({case.length for case in alert.cases.values()})
     words += ["--lengths", ",".join(map(format_length, lengths)), "-k", " or ".join(alert.cases)]
     return shlex.join([*words, *_without(options, OWN)])

@@ -181,9 +181,11 @@ def _assign_losses(known: WatchedCheckpoint, going_on: Sequence[_Building]) -> l
 
 def _home(name: str, outcome: CaseOutcome, going_on: Sequence[_Building]) -> _Building | None:
     """Return the alert that a case belongs to: the one that has it, or the last at which it may have lost as much."""
-    having = [building for building in going_on if name in building.cases]
+    for building in going_on:
+        if name in building.cases:
+            return building
     alike = [building for building in going_on if _may_have_lost(building.steps[0].cases.get(name), outcome)]
-    return next(iter([*having, *reversed(alike)]), None)
+    return alike[-1] if alike else None
 
 
 def _may_have_lost(earlier: CaseOutcome | None, now: CaseOutcome) -> bool:

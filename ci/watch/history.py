@@ -220,8 +220,10 @@ class History:
 
     def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""
-        passed = [known for known in self.by_step if known.verdict == "pass" and os.path.isfile(known.report)]
-        return max((known for known in passed if known.step < before), key=lambda known: known.step, default=None)
+        for known in reversed(self.by_step):
+            if known.step < before and known.verdict == "pass" and os.path.isfile(known.report):
+                return known
+        return None
 
     @property
     def failures(self) -> list[WatchedCheckpoint]:

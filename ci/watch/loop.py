@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,7 +20,6 @@ from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
 from longctx.ci.watch.alerts import Alert, find_alerts
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
-from longctx.ci.watch.every_nth import every_nth
 from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner
 from longctx.ci.watch.notify import Deliveries, Notice, Notifier, due_stage, notifications
@@ -382,28 +381,18 @@ class Watch:
     def _summary(self) -> list[str]:
         """Return the summary of the measurements so far."""
         measurements, settings = self.history.by_step, self.settings
-        steps: dict[str, list[int]] = {}
-        for measurement in measurements:
-            steps.setdefault(measurement.verdict, []).append(measurement.step)
-        counts = []
-        for verdict in (verdict for verdict in reversed(SEVERITY) if verdict in steps):
-            of_verdict = steps[verdict]
-            shown = ", ".join(map(str, of_verdict[:MAX_STEPS_SHOWN]))
-            more = f" and {len(of_verdict) - MAX_STEPS_SHOWN} more" if len(of_verdict) > MAX_STEPS_SHOWN else ""
-            counts.append(
-                f"{len(of_verdict)} {shown_verdict(verdict)}" + ("" if verdict == "pass" else f" (step {shown}{more})")
-            )
         minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
         unit = "GPU minutes" if settings.gpus else "minutes"
         mean = f", {minutes / len(measurements):.1f} {unit} a checkpoint" if measurements else ""
-        measured = f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}"
+        count = f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}"
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
+        waiting = [f"not measured: {path.name}: {reason}" for path, reason in self.watcher.waiting.items()]
         return [
-            f"{measured}: {', '.join(counts) or 'nothing measured'}{mean}",
+            f"{count}: {', '.join(_counts(measurements)) or 'nothing measured'}{mean}",
             *suspicion_line(measurements),
             *self._skipped_line(),
             *self._alert_lines(),
-            *(f"not measured: {path.name}: {reason}" for path, reason in self.watcher.waiting.items()),
+            *waiting,
             f"a gate fails by mistake in at most {risk}",
         ]
 
@@ -456,6 +445,33 @@ class Watch:
         if self._last_lines.get(subject) != line:
             self._last_lines[subject] = line
             print_timed(line)
+
+
+def _counts(measurements: Sequence[WatchedCheckpoint]) -> Iterator[str]:
+    """Yield how many checkpoints have each verdict, with their steps unless they pass, the best verdict first."""
+    for verdict in reversed(SEVERITY):
+        steps = [str(measurement.step) for measurement in measurements if measurement.verdict == verdict]
+        if not steps:
+            continue
+        shown = ", ".join(steps[:MAX_STEPS_SHOWN])
+        more = f" and {len(steps) - MAX_STEPS_SHOWN} more" if len(steps) > MAX_STEPS_SHOWN else ""
+        yield f"{len(steps)} {shown_verdict(verdict)}" + ("" if verdict == "pass" else f" (step {shown}{more})")
+
+
+def every_nth(seen: Iterable[int], measured: Collection[int], number: int) -> set[int]:
+    """Return the steps to measure: the lowest one, and each with `number` - 1 other steps since the last chosen one.
+
+    `seen` are all steps that the watch knows of, complete or not, deleted ones included. Those that were `measured`
+    stay chosen, so that a step that is written late changes nothing before it.
+    """
+    chosen: set[int] = set()
+    since = number - 1
+    for step in sorted({*seen, *measured}):
+        since += 1
+        if since >= number or step in measured:
+            chosen.add(step)
+            since = 0
+    return chosen
 
 
 def print_timed(line: str) -> None:

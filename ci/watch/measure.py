@@ -159,33 +159,34 @@ class SuiteRunner:
 
         Also None if the baseline cannot answer any more, or there are no more samples.
         """
-        if baseline is None or (baseline.checkpoint is None and (baseline.argument or "").endswith(".json")):
+        if baseline is None or not baseline.can_answer:
             return None
         suspected = {case for gate in report.gates if gate.suspected for case in gate.cases}
         samples = int(report.run.options["samples"])
         has_more = any(case.planned > samples - case.group for case in report.cases if case.id in suspected)
-        return 2 * samples if has_more and not suspected <= {*self.alerted} else None
+        is_news = not suspected <= {*self.alerted}
+        return 2 * samples if has_more and is_news else None
 
     def _run(
         self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int, *more: str
     ) -> SuiteRun:
         """Run pytest; `series` are the comparisons of a watch that share its probability of error."""
-        argument = None if baseline is None else baseline.argument
+        words = [*self.options.for_step(checkpoint.step.number), "--series", str(series)]
+        words += ["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []
+        words += ["--model", str(checkpoint.step.path)]
+        if baseline is not None and baseline.argument:
+            words += ["--baseline", baseline.argument]
+        words += [*more, "--junitxml", str(report.with_suffix(".xml"))]
+        words += ["--report-html", str(report.with_suffix(".html"))]
         return self.run(
-            [
-                *self.options.for_step(checkpoint.step.number),
-                "--series", str(series),
-                *(["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []),
-                "--model", str(checkpoint.step.path), *(["--baseline", argument] if argument else []), *more,
-                "--junitxml", str(report.with_suffix(".xml")), "--report-html", str(report.with_suffix(".html")),
-            ],
+            words,
             report=report,
             log=report.with_suffix(".log"),
             fingerprints=[checkpoint.fingerprint],
             executor=self.executor,
             again=True,
             environment={"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else None,
-        )  # fmt: skip
+        )
 
 
 def _verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
@@ -195,18 +196,19 @@ def _verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     gates = [gate for gate in run.report.gates if gate.blocking]
     if run.exit_code == 0:
         # A checkpoint with an open comparison, or a loss that may be chance, must not become the last good step.
-        open_gates = [gate for gate in gates if gate.kind == "regression" and gate.verdict in OPEN]
+        unsure = [gate for gate in gates if gate.kind == "regression" and gate.verdict in OPEN]
         doubts = [gate for gate in gates if gate.verdict == "near"]
-        reasons = tuple(f"{gate.name}: {gate.reason}" for gate in (*open_gates, *doubts))
-        return ("inconclusive" if open_gates else "pass"), reasons
-    cases = [case for case in run.report.cases if case.verdict in ("fail", "error")]
+        reasons = tuple(f"{gate.name}: {gate.reason}" for gate in (*unsure, *doubts))
+        return ("inconclusive" if unsure else "pass"), reasons
+    lines = [f"{gate.name}: {gate.reason}" for gate in gates if gate.fails]
+    for case in run.report.cases:
+        if case.verdict in ("fail", "error"):
+            lines.append(f"{case.id}: {case.error or case.decided_by}")
     words = {result.verdict for result in _failed(run.report)}
-    reasons = (
-        *(f"{gate.name}: {gate.reason}" for gate in gates if gate.fails),
-        *(f"{case.id}: {case.error or case.decided_by}" for case in cases),
-    )
-    verdict: Verdict = "error" if "error" in words else "underpowered" if words == {"underpowered"} else "fail"
-    return verdict, reasons or (f"pytest ended with code {run.exit_code}",)
+    verdict: Verdict = "error" if "error" in words else "fail"
+    if words == {"underpowered"}:
+        verdict = "underpowered"
+    return verdict, tuple(lines) or (f"pytest ended with code {run.exit_code}",)
 
 
 def _result(run: SuiteRun, baseline: ComparedCheckpoint | None) -> CheckpointResult:

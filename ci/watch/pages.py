@@ -122,12 +122,11 @@ def _steps(alert: Alert) -> set[int]:
 
 def _alert(alert: Alert, text: AlertText) -> dict[str, Any]:
     """Return an alert as the page shows it: one line, and for an open one everything that one needs to act on it."""
-    facts = text.facts(alert) if alert.is_open else []
-    return {
-        "name": visible(alert.name),
-        "headline": visible_line(f"Alert, {alert.status}: {headline(alert)}"),
-        "facts": [(name, visible_line(value), _link(value, text.folder)) for name, value in facts],
-    }
+    facts = []
+    for name, value in text.facts(alert) if alert.is_open else ():
+        facts.append((name, visible_line(value), _link(value, text.folder)))
+    title = f"Alert, {alert.status}: {headline(alert)}"
+    return {"name": visible(alert.name), "headline": visible_line(title), "facts": facts}
 
 
 def _link(text: str, folder: Path) -> str:
@@ -185,10 +184,11 @@ def _case_noise(compared: Sequence[Mapping[str, Any]]) -> dict[str, float | None
     """
     steady = [checkpoint["cases"] for checkpoint in compared if checkpoint["verdict"] in ACCEPTED]
     noises: dict[str, float | None] = {}
-    for name in dict.fromkeys(name for checkpoint in compared for name in checkpoint["cases"]):
-        known = [cases[name] for cases in steady if name in cases]
-        counts = Counter(samples for _, samples in known).most_common(1)
-        noises[name] = noise([score for score, samples in known if samples == counts[0][0]])
+    for checkpoint in compared:
+        for name in checkpoint["cases"]:
+            known = [cases[name] for cases in steady if name in cases]
+            counts = Counter(samples for _, samples in known).most_common(1)
+            noises[name] = noise([score for score, samples in known if samples == counts[0][0]])
     return noises
 
 

@@ -18,24 +18,27 @@ from longctx.fixtures.records.report import JsonReport
 
 def mean_scores(report: JsonReport) -> dict[str, float]:
     """Return the mean score of every family at every length, 0 to 100, over the cases of a report."""
-    scores = _by_panel(report, {case.id: case.score for case in report.cases if case.score is not None})
-    return {name: math.fsum(values) / len(values) for name, values in scores.items()}
+    scores = {case.id: case.score for case in report.cases if case.score is not None}
+    return {name: _mean(values) for name, values in _by_panel(report, scores).items()}
 
 
 def sample_counts(report: JsonReport) -> dict[str, int]:
     """Return the number of samples under each of those means."""
-    counts = _by_panel(report, {case.id: case.samples for case in report.cases if case.score is not None})
-    return {name: round(math.fsum(values)) for name, values in counts.items()}
+    counts = {case.id: case.samples for case in report.cases if case.score is not None}
+    return {name: round(math.fsum(values)) for name, values in _by_panel(report, counts).items()}
 
 
 def changes(report: JsonReport) -> dict[str, Change]:
     """Return the difference from the baseline for every family at every length; empty without a baseline."""
-    cases = {} if report.regression is None else report.regression.cases
-    points = _by_panel(report, {name: case.difference for name, case in cases.items() if case.difference is not None})
-    pairs = _by_panel(report, {name: case.pairs for name, case in cases.items() if case.difference is not None})
+    points: dict[str, float] = {}
+    pairs: dict[str, float] = {}
+    for name, case in (report.regression.cases if report.regression else {}).items():
+        if case.difference is not None:
+            points[name], pairs[name] = case.difference, case.pairs
+    counts = _by_panel(report, pairs)
     return {
-        name: Change(points=math.fsum(values) / len(values), pairs=round(math.fsum(pairs[name])))
-        for name, values in points.items()
+        name: Change(points=_mean(values), pairs=round(math.fsum(counts[name])))
+        for name, values in _by_panel(report, points).items()
     }
 
 
@@ -47,6 +50,10 @@ def _by_panel(report: JsonReport, values: Mapping[str, float]) -> dict[str, list
             name = f"{family_of(case.suite, case.category)} {format_length(case.length)}"
             panels.setdefault(name, []).append(values[case.id])
     return panels
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 # The noise is that of so many last steps; fewer than the second number show none.

@@ -55,10 +55,10 @@ def find_gap(
     if not goods or not bads:
         return None
     good, bad = goods[-1], bads[0]
-    between = [candidate.step for candidate in on_disk if good.step < candidate.step.number < bad.step]
-    measured = {known.checkpoint for known in measurements if not known.is_gone}
-    has_skipped = any(str(step.path) not in measured for step in between)
-    return Gap(good=good, bad=bad, between=tuple(between)) if has_skipped else None
+    between = [each.step for each in on_disk if good.step < each.step.number < bad.step]
+    skipped = {str(step.path) for step in between}
+    skipped -= {known.checkpoint for known in measurements if not known.is_gone}
+    return Gap(good=good, bad=bad, between=tuple(between)) if skipped else None
 
 
 def due_search(
@@ -86,9 +86,12 @@ def searched_cases(cases: Mapping[str, CaseOutcome]) -> list[str]:
     Their mean has one baseline comparison.
     """
     worst, *others = cases
-    length, gates = cases[worst].length, cases[worst].gates
-    alike = [name for name in others if cases[name].length == length and {*cases[name].gates} & {*gates}]
-    return [worst, *alike]
+    searched = [worst]
+    for name in others:
+        shares_gate = not {*cases[name].gates}.isdisjoint(cases[worst].gates)
+        if cases[name].length == cases[worst].length and shares_gate:
+            searched.append(name)
+    return searched
 
 
 def search_words(

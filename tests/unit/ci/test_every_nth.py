@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longctx.ci.watch.every_nth import every_nth
+from longctx.ci.watch.loop import every_nth
 
 
 def test_the_lowest_step_and_every_nth_after_it_are_chosen() -> None:
