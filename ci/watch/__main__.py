@@ -29,8 +29,7 @@ from longctx.ci.suite_process import PARTIAL
 from longctx.ci.watch.baselines import check_anchor
 from longctx.ci.watch.lock import locked, open_lock
 from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
-from longctx.ci.watch.notify import Notifier, read_on_failure
-from longctx.ci.watch.webhook import check_webhook
+from longctx.ci.watch.notify import Notifier, check_webhook, read_on_failure
 from longctx.fixtures.cli import CommandParser, report_wrong_use
 from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import add_own_options, check_own_values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import re
 import signal
@@ -14,7 +16,6 @@ from typing import Any
 from longctx.ci.watch.alert_text import culprit_text, headline
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import Notified, Stage, WatchedCheckpoint
-from longctx.ci.watch.webhook import post
 from longctx.fixtures.shown_text import one_line, visible
 from longctx.plugins.verdicts.evaluate import shown_verdict
 
@@ -180,9 +181,11 @@ def _path(path: str) -> str:
     return path.replace("\0", "\u2400")[:PATH_CHARACTERS]
 
 
-TIMEOUT_SECONDS = 60
+# Of a whole command or request, however slowly a server replies.
+TIMEOUT_SECONDS = 60.0
+HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 CHECK_SECONDS = 10
-SHOWN_CHARACTERS = 80
+SHOWN_CHARACTERS, REASON_CHARACTERS = 80, 120
 # A first word without expansions, assignments or quotes: the name of a program, a builtin or a keyword.
 PLAIN_WORD = re.compile(r"\s*([\w./+-]+)(?=\s|;|$)")
 
@@ -227,7 +230,7 @@ def _run_command(command: str, facts: Mapping[str, str]) -> str | None:
     try:
         exit_code = process.wait(TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
-        return f"{_shown(command)} took more than {TIMEOUT_SECONDS} s"
+        return f"{_shown(command)} took more than {TIMEOUT_SECONDS:g} s"
     finally:
         # The shell's own children too, and also where a signal ends the watch in the meantime.
         if process.poll() is None:
@@ -249,8 +252,70 @@ def _shell(*arguments: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return one_line(getattr(error, "strerror", None) or type(error).__name__, SHOWN_CHARACTERS)
+    return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__, REASON_CHARACTERS)
 
 
 def _shown(command: str) -> str:
     return repr(one_line(command, SHOWN_CHARACTERS))
+
+
+def check_webhook(url: str) -> None:
+    """Raise ValueError with one line if nothing can be posted to the address with the proxies of the environment."""
+    import httpx2
+
+    try:
+        address = httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise ValueError(f"--webhook: not an address ({_reason(error)}); correct it") from None
+    if address.scheme not in ("http", "https"):
+        raise ValueError("--webhook: not an address; give one that begins with https:// or http://")
+    host = address.raw_host.decode("ascii")
+    labels = host.removesuffix(".").split(".")
+    # An IPv6 address, or a name or number whose labels have valid lengths and characters.
+    if ":" not in host and not all(HOST_LABEL.fullmatch(label) for label in labels):
+        raise ValueError("--webhook: not an address; its host is no name or number")
+    if address.port is not None and not 0 < address.port < 2**16:
+        raise ValueError(f"--webhook: not an address; port {address.port} is not between 1 and 65535")
+    try:
+        httpx2.Client().close()
+    except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+        raise ValueError(
+            f"--webhook: the environment's proxy or certificate settings cannot be used ({_reason(error)})"
+        ) from None
+
+
+def post(url: str, data: Mapping[str, Any]) -> str | None:
+    """Post the data as JSON; return None if the server accepts it within a minute, else one line with the problem.
+
+    No text of the server is repeated in it, because it may repeat the address, which may hold a token.
+    """
+    import httpx2
+
+    try:
+        status = asyncio.run(_status(url, json.dumps(data).encode("ascii")))
+    except (TimeoutError, httpx2.TimeoutException):
+        return f"no reply within {TIMEOUT_SECONDS:g} s"
+    except httpx2.RemoteProtocolError:
+        return "the reply is not valid HTTP"
+    except (httpx2.ReadError, httpx2.WriteError):
+        return "the server dropped the connection"
+    except (httpx2.ConnectError, OSError) as error:
+        return f"no connection ({_reason(error)})"
+    except (httpx2.HTTPError, httpx2.InvalidURL, ImportError, RuntimeError, ValueError) as error:
+        return type(error).__name__
+    if 300 <= status < 400:
+        return f"the server answered {status}; redirects are not followed, give the final address"
+    return None if 200 <= status < 300 else f"the server answered {status}"
+
+
+async def _status(url: str, body: bytes) -> int:
+    """Return the status of the reply; its content is not read."""
+    import httpx2
+
+    headers = {"Content-Type": "application/json"}
+    async with (
+        asyncio.timeout(TIMEOUT_SECONDS),
+        httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client,
+        client.stream("POST", url, content=body, headers=headers) as response,
+    ):
+        return response.status_code

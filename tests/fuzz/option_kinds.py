@@ -128,7 +128,7 @@ def webhook_replies(random: Random, sound: Sound, folder: Path) -> Program:
     scheme = random.choice(("http", "http", "http", "https"))
 
     def watch() -> int:
-        from longctx.ci.watch import webhook
+        from longctx.ci.watch import notify as webhook
 
         webhook.TIMEOUT_SECONDS = 1.0
         address = _serve(reply)

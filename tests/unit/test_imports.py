@@ -95,7 +95,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     # A failing checkpoint is reported to the address the user names.
     "huggingface_hub": ("fixtures.conversion.prepare", "fixtures.corpora.download"),
     "pooch": ("fixtures.corpora.download",),
-    "httpx2": ("fixtures.corpora.download", "fixtures.http", "ci.watch.webhook"),
+    "httpx2": ("fixtures.corpora.download", "fixtures.http", "ci.watch.notify"),
     "httpcore2": (),
     "openai": ("fixtures.http.client",),
     # Dashboards are written where a run asked for them, and nowhere else.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import socket
-import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,14 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from longctx.ci.watch import notify as on_failure
-from longctx.ci.watch import webhook
+from longctx.ci.watch import notify
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import WatchedCheckpoint
-from longctx.ci.watch.notify import Deliveries, Notice, Notifier, _run_command, facts, message, read_on_failure
-from longctx.ci.watch.webhook import check_webhook, post
-from tests.helpers.paths import REPOSITORY
-from tests.helpers.preloaded import preloaded
+from longctx.ci.watch.notify import (
+    Deliveries,
+    Notice,
+    Notifier,
+    _run_command,
+    check_webhook,
+    facts,
+    message,
+    post,
+    read_on_failure,
+)
 from tests.helpers.processes import all_gone
 
 FAILURE = WatchedCheckpoint(
@@ -99,7 +103,7 @@ def test_any_reply_is_accepted_or_one_line(reply: bytes, problem: str | None) ->
 
 @pytest.mark.parametrize("reply", [b"H", b"HTTP/1.1 200 OK\r\nX: y"])
 def test_a_reply_that_never_ends_has_a_total_deadline(reply: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(notify, "TIMEOUT_SECONDS", 0.3)
     started = time.monotonic()
     with raw_server(reply, endless=True) as url:
         assert post(url, {}) == "no reply within 0.3 s"
@@ -111,33 +115,11 @@ def test_content_without_end_is_not_read() -> None:
         assert post(url, {}) is None
 
 
-def test_an_unreachable_or_untrusted_server_is_one_line(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_one_line() -> None:
     with raw_server(b"no TLS at all", last=b"") as url:
         assert str(post(url.replace("http:", "https:"), {})).startswith("no connection (")
     assert str(post("http://127.0.0.1:1/secret", {})).startswith("no connection (")
     assert str(post("http://no-such-host.invalid/secret", {})).startswith("no connection (")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-keyout", str(key),
-         "-out", str(certificate)], capture_output=True, check=False,
-    )  # fmt: skip
-    if made.returncode:
-        pytest.skip("openssl cannot make a certificate")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    listener = socket.create_server(("127.0.0.1", 0))
-    with context.wrap_socket(listener, server_side=True) as untrusted:
-
-        def accept() -> None:
-            with suppress(OSError):
-                untrusted.accept()
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        ended = post(f"https://127.0.0.1:{untrusted.getsockname()[1]}/secret", {})
-        thread.join(60)
-    assert ended is not None
-    assert "CERTIFICATE_VERIFY_FAILED" in ended
 
 
 @pytest.mark.parametrize(
@@ -240,7 +222,7 @@ def test_a_closed_alert_is_posted_and_runs_no_command_for_failures(tmp_path: Pat
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_failure, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(notify, "TIMEOUT_SECONDS", 0.3)
     child = tmp_path / "child"
     command = f"(sh -c 'echo $$ > {child}.new; mv {child}.new {child}; exec sleep 600') | cat"
     assert str(_run_command(command, {})).endswith("took more than 0.3 s")
@@ -262,14 +244,3 @@ def test_a_recipient_gets_an_alert_once_and_a_failed_delivery_is_retried_with_pa
     assert log.read_text() == "again\n"
     pauses = [later - sooner for sooner, later in itertools.pairwise(attempts)]
     assert pauses == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
-
-
-def test_a_watch_refuses_a_mistyped_address_or_command_in_one_line(tmp_path: Path) -> None:
-    for option, value in (("--webhook", "https//x"), ("--on-failure", "echo 'x")):
-        ended = subprocess.run(
-            [str(preloaded("python")), "-m", "longctx", "watch", str(tmp_path), "--once", option, value],
-            cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
-        assert ended.returncode == 4
-        assert ended.stderr.startswith(f"error: {option}: ")
-        assert ended.stderr.count("\n") == 1
