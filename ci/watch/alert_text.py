@@ -178,9 +178,11 @@ def _case_line(name: str, case: CaseOutcome) -> str:
 
 def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
     """Return the checkpoints of an alert, and the page of the report."""
-    bad, good = alert.first.checkpoint, alert.last_good.checkpoint if alert.last_good else ""
+    bad = alert.first.checkpoint
+    good = alert.last_good.checkpoint if alert.last_good else ""
     if alert.culprit is not None:
-        bad, good = alert.culprit.last_path or bad, alert.culprit.last_good_path or good
+        bad = alert.culprit.last_path or bad
+        good = alert.culprit.last_good_path or good
     # A text, because the history may hold a path that no file can have.
     report = os.path.splitext(alert.first.report)[0]
     return [("first bad", bad), ("last good", good or "none"), ("report", f"{report}.html")]

@@ -381,20 +381,25 @@ class Watch:
     def _summary(self) -> list[str]:
         """Return the summary of the measurements so far."""
         measurements, settings = self.history.by_step, self.settings
-        minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
-        unit = "GPU minutes" if settings.gpus else "minutes"
-        mean = f", {minutes / len(measurements):.1f} {unit} a checkpoint" if measurements else ""
         count = f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}"
+        verdicts = ", ".join(_counts(measurements)) or "nothing measured"
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
         waiting = [f"not measured: {path.name}: {reason}" for path, reason in self.watcher.waiting.items()]
         return [
-            f"{count}: {', '.join(_counts(measurements)) or 'nothing measured'}{mean}",
+            f"{count}: {verdicts}{self._mean_cost(measurements)}",
             *suspicion_line(measurements),
             *self._skipped_line(),
             *self._alert_lines(),
             *waiting,
             f"a gate fails by mistake in at most {risk}",
         ]
+
+    def _mean_cost(self, measurements: Sequence[WatchedCheckpoint]) -> str:
+        if not measurements:
+            return ""
+        minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
+        unit = "GPU minutes" if self.settings.gpus else "minutes"
+        return f", {minutes / len(measurements):.1f} {unit} a checkpoint"
 
     def _alert_lines(self) -> list[str]:
         """Return a line about the open alerts; nothing without any alert."""

@@ -104,13 +104,14 @@ def _groups(
         yield "with RULER", tuple(_with(RULER, scores, others))
     yield "between categories", tuple(_pairs({name: scores[name] for name in others}))
     # HELMET's mean moves with its parts.
-    steps = [place for place, document in enumerate(documents) if document.run.step is not None]
-    moves = {
-        name: [values[after] - values[before] for before, after in pairwise(steps)]
-        for name, values in scores.items()
-        if name != HELMET
-    }
+    moves = {name: _moves(values, documents) for name, values in scores.items() if name != HELMET}
     yield "of changes from step to step", tuple(row for row in _pairs(moves) if row.low > 0 or row.high < 0)
+
+
+def _moves(values: Sequence[float], documents: Sequence[JsonReport]) -> list[float]:
+    """Return the changes of a score from each step to the next; the documents are in the order of their steps."""
+    known = [value for value, document in zip(values, documents, strict=True) if document.run.step is not None]
+    return [after - before for before, after in pairwise(known)]
 
 
 def _with(measure: str, scores: Mapping[str, Sequence[float]], others: Sequence[str]) -> Iterator[IntervalRow]:

@@ -147,7 +147,10 @@ def mean_tracks(reports: Sequence[StepReport]) -> list[Track]:
 
 
 def _category_tracks(family: str, tables: Sequence[Mapping[str, ByLength]]) -> Iterator[Track]:
-    for name in dict.fromkeys(name for table in tables for name in table):
+    names: dict[str, None] = {}
+    for table in tables:
+        names |= dict.fromkeys(table)
+    for name in names:
         means = tuple(common_means([table.get(name, {}) for table in tables]))
         yield Track(name=f"{family}{name}", values=means, intervals=(None,) * len(means))
 
