@@ -30,7 +30,7 @@ from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.report import BisectLog, step_line
 from longctx.ci.bisect.search import StepResult, expected_measurements, search
 from longctx.ci.checkpoint_dirs import CheckpointsError, Step, between, fingerprint_of
-from longctx.ci.launch import Execution, read_execution
+from longctx.ci.launch import read_execution
 from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
 from longctx.ci.suite_options import suite_thresholds
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
@@ -60,7 +60,6 @@ class Arguments:
     """The only checkpoint to measure, for `git bisect run`."""
     confidence: float
     suite: Suite
-    execution: Execution
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         parsed = _parse(arguments)
-        with parsed.execution:
+        with parsed.suite.execution:
             return _test(parsed) if parsed.test is not None else _search(parsed)
     except (CheckpointError, CheckpointsError, RunFileError, ThresholdsError) as error:
         return _fail(str(error), STOP_GIT if is_test else 4)
@@ -126,7 +125,6 @@ def _parse(arguments: list[str]) -> Arguments:
         test=parsed.test,
         confidence=parsed.confidence,
         suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, execution=execution),
-        execution=execution,
     )
 
 
@@ -143,7 +141,7 @@ def _search(arguments: Arguments) -> int:
     good, bad, last = steps[0], steps[-1], len(steps) - 1
     print_line(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
     endpoints = _endpoints(arguments, good, bad)
-    execution = arguments.execution
+    parallel = arguments.suite.execution.parallel
     bisection = Bisection(arguments.suite, steps, endpoints, confidence=arguments.confidence)
     votes = bisection.votes
     if endpoints.doubt and not hints_at_loss(votes.worse, votes.better):
@@ -153,7 +151,7 @@ def _search(arguments: Arguments) -> int:
         # Measured before several threads ask for it.
         print_line(f"screening  {bisection.rise_between_endpoints.line}")
     log = BisectLog(bisection=bisection)
-    most = expected_measurements(last, parallel=execution.parallel)
+    most = expected_measurements(last, parallel=parallel)
     print_line(f"searching  {last - 1} steps between them, about {most} to measure")
 
     def note(results: Mapping[int, StepResult], posterior: Posterior, measured: Sequence[int]) -> None:
@@ -162,7 +160,7 @@ def _search(arguments: Arguments) -> int:
             print_line(step_line(steps[position], verdicts[position]))
 
     bisection.note = note
-    edge = search(last, bisection, confidence=arguments.confidence, parallel=execution.parallel)
+    edge = search(last, bisection, confidence=arguments.confidence, parallel=parallel)
     is_shown = edge.is_shown or not endpoints.doubt
     for line in log.finish(edge, confirm(bisection, edge) if is_shown else None):
         print_line(line)

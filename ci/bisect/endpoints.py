@@ -113,43 +113,42 @@ def measure_endpoints(
         run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
     if run.report is None:
         raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"the endpoints cannot be compared: {run.reason}")
-    gate = regression_gate(run.report)
+    endpoints = _endpoints(run.report, cases, survey)
+    low, high = endpoints.interval
+    if is_shown:
+        return replace(endpoints, interval=(low, min(high, 0.0)))
+    return replace(endpoints, doubt=_doubt(endpoints, good, bad))
+
+
+def _endpoints(report: JsonReport, cases: tuple[str, ...], survey: JsonReport | None) -> Endpoints:
+    """Return the endpoints that a report compares; raise EndpointsError if it compares nothing."""
+    gate = regression_gate(report)
     if gate is None or gate.measured is None or gate.interval is None:
         raise EndpointsError(3, f"the endpoints cannot be compared: {gate.reason if gate else 'no case was run'}")
-    scores = [case.score for case in run.report.cases if case.score is not None]
+    scores = [case.score for case in report.cases if case.score is not None]
     if not scores:
-        raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(run.report)}")
+        raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(report)}")
     score_bad = sum(scores) / len(scores)
-    endpoints = Endpoints(
-        cases=cases,
-        loss_points=-gate.measured,
-        interval=(gate.interval[0], min(gate.interval[1], 0.0) if is_shown else gate.interval[1]),
-        pairs=gate.samples,
-        score_good=score_bad - gate.measured,
-        score_bad=score_bad,
-        report=run.report,
-        survey=survey,
-    )
-    return endpoints if is_shown else replace(endpoints, doubt=_doubt(endpoints, good, bad))
+    return Endpoints(
+        cases=cases, loss_points=-gate.measured, interval=gate.interval, pairs=gate.samples,
+        score_good=score_bad - gate.measured, score_bad=score_bad, report=report, survey=survey,
+    )  # fmt: skip
 
 
 def extended(endpoints: Endpoints, suite: Suite, good: Step, bad: Step, confidence: float) -> Endpoints | None:
     """Return the comparison of the endpoints on twice as many samples; None if all are measured or it failed."""
-    cases = len(endpoints.cases)
-    per_case = -(-endpoints.pairs // cases)
+    per_case = -(-endpoints.pairs // len(endpoints.cases))
     if per_case >= suite.samples:
         return None
     samples, bounds = min(suite.samples, 2 * per_case), Bounds(confidence=confidence)
     run = suite.compare(bad.path, good.path, bounds, cases=endpoints.cases, samples=samples, full=True)
-    gate = regression_gate(run.report)
-    if run.report is None or gate is None or gate.measured is None or gate.interval is None:
+    if run.report is None:
         return None
-    scores = [case.score for case in run.report.cases if case.score is not None]
-    score_bad = sum(scores) / max(1, len(scores))
-    return replace(
-        endpoints, loss_points=-gate.measured, interval=gate.interval, pairs=max(gate.samples, endpoints.pairs + 1),
-        score_good=score_bad - gate.measured, score_bad=score_bad, report=run.report,
-    )  # fmt: skip
+    try:
+        more = _endpoints(run.report, endpoints.cases, endpoints.survey)
+    except EndpointsError:
+        return None
+    return replace(more, pairs=max(more.pairs, endpoints.pairs + 1), doubt=endpoints.doubt)
 
 
 def hints_at_loss(worse: int, better: int) -> bool:

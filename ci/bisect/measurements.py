@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from longctx.ci.bisect.compare import (
@@ -115,16 +115,14 @@ Note = Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]
 class Bisection:
     """A series of checkpoints from a good one to a bad one, and the measurements of those between them."""
 
-    def __init__(
-        self, suite: Suite, steps: Sequence[Step], endpoints: Endpoints, *, confidence: float, note: Note | None = None
-    ):  # fmt: skip
+    def __init__(self, suite: Suite, steps: Sequence[Step], endpoints: Endpoints, *, confidence: float):
         self.suite = suite
         self.steps = steps
         """All checkpoints by step: the good endpoint first, the bad one last."""
         self.endpoints = endpoints
         self.confidence = confidence
         """The probability from which a step or a range is certain, 0 to 1."""
-        self.note: Note = note or (lambda *_: None)
+        self.note: Note = lambda *_: None
         self.can_extend = True
         """False once the endpoints cannot be measured on more samples."""
         self._good: SampleScores = {}
@@ -168,7 +166,7 @@ class Bisection:
         self.can_extend = more is not None
         if more is None:
             return False
-        self.endpoints = replace(more, doubt=self.endpoints.doubt, survey=self.endpoints.survey)
+        self.endpoints = more
         self._telling = self._choose(self._telling)
         return True
 
