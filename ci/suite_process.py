@@ -137,7 +137,10 @@ def start(
 
     `output` is the file descriptor for its output. Variables of a pytest around this process are not inherited.
     """
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    variables = dict(os.environ)
+    for name in os.environ:
+        if name.startswith("PYTEST_"):
+            del variables[name]
     variables.update(environment or {})
     return Supervised(command, output=output, environment=variables, first_signal=first_signal)
 
