@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -102,3 +103,14 @@ def test_a_checkpoint_that_was_moved_and_then_deleted_is_there_once(tmp_path: Pa
     for step in (3, 4):
         history.add(replace(MEASUREMENT, step=step, checkpoint=f"/run/step-{step}"))
     assert [known.step for known in history.by_step] == [3, 4]
+
+
+def test_lines_of_earlier_versions_end_no_watch(tmp_path: Path) -> None:
+    """A checkpoint that was only screened is measured again; alerts had a file and events of their own."""
+    (tmp_path / "alerts.jsonl").write_text('{"event": "opened", "alert": 1}\n')
+    history = History(tmp_path)
+    history.add(MEASUREMENT)
+    line = json.loads(history.path.read_text())
+    screened = line | {"checkpoint": "/run/step-2", "word": "screened", "screen": {"verdict": "no loss"}}
+    history.path.write_text("".join(json.dumps(each) + "\n" for each in (screened, {"event": "noted"}, line)))
+    assert list(History(tmp_path).measurements) == ["/run/step-1"]
