@@ -15,7 +15,7 @@ from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
 from longctx.fixtures.records.report_parts import MeanEstimate
 from longctx.fixtures.shown_text import visible, visible_data
-from longctx.plugins.report.charts.lines import (
+from longctx.plugins.report.charts.line_charts import (
     Chart,
     chart_rows,
     level_chart,

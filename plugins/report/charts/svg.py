@@ -89,7 +89,8 @@ def shade_rules() -> str:
         red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
         # Relative luminance and contrast ratio as WCAG 2 defines them.
         luminance = 0.2126 * _linear(red) + 0.7152 * _linear(green) + 0.0722 * _linear(blue)
-        text = "#fff" if 1.05 / (luminance + 0.05) >= (luminance + 0.05) / 0.05 else "#000"
+        against_white, against_black = 1.05 / (luminance + 0.05), (luminance + 0.05) / 0.05
+        text = "#fff" if against_white >= against_black else "#000"
         rules.append(f".s{number}{{background:#{red:02x}{green:02x}{blue:02x};color:{text}}}")
     return "\n".join(rules)
 

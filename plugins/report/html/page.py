@@ -18,7 +18,7 @@ from markupsafe import Markup
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.charts.bars import interval_svg, score_svg, shares_svg, swatch_svg
 from longctx.plugins.report.charts.evidence import evidence_svg
-from longctx.plugins.report.charts.lines import line_svg
+from longctx.plugins.report.charts.line_charts import line_svg
 from longctx.plugins.report.charts.svg import SHADES, shade_rules
 from longctx.plugins.report.formats import (
     FEW_SAMPLES,
@@ -28,7 +28,7 @@ from longctx.plugins.report.formats import (
     shown_number,
     tested_lengths,
 )
-from longctx.plugins.report.samples import Samples, samples_of
+from longctx.plugins.report.page_samples import Samples, samples_of
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables, flip_counts, no_votes
 from longctx.plugins.report.sections.cost import cost_tiles
 from longctx.plugins.report.sections.engine import notes_of

@@ -1,6 +1,6 @@
 "use strict";
 // Lists the samples that the page carries, searches, filters and sorts them, and shows one in detail.
-// plugins/report/samples.py describes a row; all text in it is inserted as text, never as markup.
+// plugins/report/page_samples.py describes a row; all text in it is inserted as text, never as markup.
 (() => {
   const PAGE = 50;
   const rows = JSON.parse(document.getElementById("data").textContent).rows;

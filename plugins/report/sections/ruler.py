@@ -15,7 +15,7 @@ from longctx.plugins.evidence.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from longctx.plugins.report.charts.lines import Chart, chart_rows, lowest_of, score_chart, threshold_note
+from longctx.plugins.report.charts.line_charts import Chart, chart_rows, lowest_of, score_chart, threshold_note
 from longctx.plugins.report.formats import short_length, shown_number, tested_lengths
 from longctx.plugins.report.sections.likelihood import has_no_answers
 from longctx.plugins.report.tables import Note

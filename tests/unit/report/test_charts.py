@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import FailureKind
 from longctx.plugins.report.charts.differences import CROSS, StepDifference, difference_svg
-from longctx.plugins.report.charts.lines import line_svg, lowest_of, score_chart
+from longctx.plugins.report.charts.line_charts import line_svg, lowest_of, score_chart
 from longctx.plugins.report.charts.svg import SHADES, difference_class, element, shade, shade_rules
 from longctx.plugins.report.document import document
 from longctx.plugins.report.html.page import details

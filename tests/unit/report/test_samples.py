@@ -14,7 +14,7 @@ from longctx.fixtures.records import Prompt, Sample
 from longctx.fixtures.scoring.failures import excerpt_of
 from longctx.plugins.report.document import document
 from longctx.plugins.report.html.page import details, embedded, page
-from longctx.plugins.report.samples import ANSWER_CHARACTERS, RIGHT_PER_CASE, samples_of
+from longctx.plugins.report.page_samples import ANSWER_CHARACTERS, RIGHT_PER_CASE, samples_of
 from tests.helpers.reports import LENGTHS, cases_of, options_of, result_of, run_summary
 
 
