@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import string
-
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.scoring.choice import choice_match, choice_match_strict
@@ -16,9 +13,7 @@ from longctx.fixtures.scoring.match import (
     exact_match,
     lenient_items,
     listed_items,
-    matching_ratio,
     named_alone,
-    normalize,
     set_f1,
     string_match_all,
     string_match_any,
@@ -37,62 +32,15 @@ WORDS = st.sampled_from(
 GAPS = st.sampled_from([" ", "", "  ", "\n", ".", "-", ", ", "\u00a0", "'"])
 TEXT = st.lists(st.tuples(WORDS, GAPS), max_size=6).map(lambda parts: "".join(word + gap for word, gap in parts))
 REFERENCES = st.lists(TEXT, min_size=1, max_size=3)
-LETTERS = st.sampled_from("ABCD")
-
-
-def plainly_normal(text: str) -> str:
-    """The definition, one character and one word at a time."""
-    letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    without = re.split(r"(\w+)", letters)
-    return " ".join("".join(" " if part in ("a", "an", "the") else part for part in without).split())
-
-
-def plainly_f1(output: str, reference: str) -> float:
-    one, other = plainly_normal(output), plainly_normal(reference)
-    if one != other and {one, other} & {"yes", "no", "noanswer"}:
-        return 0.0
-    left, shared = other.split(), 0
-    for word in one.split():
-        if word in left:
-            left.remove(word)
-            shared += 1
-    if not shared:
-        return 0.0
-    precision, recall = shared / len(one.split()), shared / len(other.split())
-    return 2 * precision * recall / (precision + recall)
 
 
 # --- normalised matches ---
-
-
-@given(st.text(max_size=30) | TEXT)
-@example("The\u00a0Art of a-the an.a")
-def test_normal_text_has_no_case_punctuation_articles_or_wide_gaps(text: str) -> None:
-    assert normalize(text) == plainly_normal(text)
-
-
-@given(TEXT, REFERENCES)
-def test_matches_are_the_best_over_the_references(output: str, references: list[str]) -> None:
-    answer, names = plainly_normal(output), [plainly_normal(reference) for reference in references]
-    assert exact_match(output, references) == float(answer in names)
-    assert substring_match(output, references) == float(any(answer.find(name) >= 0 for name in names))
-    assert token_f1(output, references) == pytest.approx(
-        max(plainly_f1(output, reference) for reference in references), abs=1e-12
-    )
 
 
 @given(TEXT, REFERENCES)
 def test_a_stricter_match_never_gives_more(output: str, references: list[str]) -> None:
     assert word_match(output, references) <= substring_match(output, references)
     assert exact_match(output, references) <= substring_match(output, references)
-
-
-@given(TEXT, st.lists(REFERENCES, min_size=1, max_size=3))
-def test_one_reference_and_lists_of_them_are_read_alike(output: str, lists: list[list[str]]) -> None:
-    together = [reference for references in lists for reference in references]
-    for metric in (exact_match, substring_match, word_match, token_f1):
-        assert metric(output, lists) == metric(output, together)
-        assert metric(output, together[0]) == metric(output, together[:1])
 
 
 @pytest.mark.parametrize("metric", [exact_match, substring_match, word_match, token_f1])
@@ -135,18 +83,6 @@ def test_rulers_matches_keep_punctuation_and_articles() -> None:
 
 
 # --- the part that answers ---
-
-LINES = st.lists(st.sampled_from(["Answer:", "ANSWER: ", " answer:", "Paris", "\n", " ", "Answer", ":", "\r", "."]))
-
-
-@given(LINES.map("".join))
-def test_the_part_after_the_prefix_is_the_rest_of_its_line(output: str) -> None:
-    start = output.lower().find("answer:")
-    line = output[start + len("answer:") :] if start >= 0 else output
-    line = line.split("\n")[0].strip()
-    if line.lower().startswith("answer:"):
-        line = line[len("answer:") :].strip()
-    assert after_prefix(output, "Answer:") == line
 
 
 @pytest.mark.parametrize(
@@ -228,9 +164,6 @@ def test_a_strict_choice_never_gives_more_and_says_the_letter(right: int, parts:
     assert not strict or "abcd"[right] in unpunctuated(output)
 
 
-SOME_WORDS = st.lists(st.sampled_from("abc"), max_size=7)
-
-
 def test_the_f1_of_two_sets_counts_empty_ones_as_equal() -> None:
     assert set_f1([], []) == 1
     assert set_f1(["a"], []) == set_f1([], ["a"]) == set_f1(["b"], ["a"]) == 0
@@ -267,34 +200,6 @@ def test_a_list_counts_in_the_last_line_and_leniently_anywhere(
 )
 def test_only_an_answer_that_begins_with_the_code_has_text_behind_it(text: str, expected: str | None) -> None:
     assert text_after_code(text, "aB3") == expected
-
-
-def test_the_ratio_of_two_texts_is_that_of_difflib() -> None:
-    assert matching_ratio("abcd", "bcde") == 0.75
-    assert matching_ratio("", "") == 1
-    assert matching_ratio("abc", "") == 0
-
-
-@given(answered=SOME_WORDS, expected=SOME_WORDS.filter(bool))
-def test_the_word_error_rate_is_the_edit_distance_over_the_expected_words(
-    answered: list[str], expected: list[str]
-) -> None:
-    assert word_error_rate(" ".join(answered), " ".join(expected)) == pytest.approx(
-        distance(tuple(answered), tuple(expected)) / len(expected)
-    )
-
-
-def distance(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """The definition, plainly: the fewest edits by the last words of both."""
-    if not one or not other:
-        return len(one) + len(other)
-    table = {(i, j): i + j for i in range(len(one) + 1) for j in range(len(other) + 1) if not i or not j}
-    for i in range(1, len(one) + 1):
-        for j in range(1, len(other) + 1):
-            table[i, j] = min(
-                table[i - 1, j - 1] + (one[i - 1] != other[j - 1]), table[i - 1, j] + 1, table[i, j - 1] + 1
-            )
-    return table[len(one), len(other)]
 
 
 def test_a_word_error_rate_needs_expected_words() -> None:

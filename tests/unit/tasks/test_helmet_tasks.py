@@ -73,18 +73,6 @@ def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str
 # --- identity ---
 
 
-@every_task
-def test_another_identity_gives_another_sample(task: str) -> None:
-    own = make_sample(task, 5003, 0, kind="pieces")
-    others = [
-        make_sample(task, 5003, HELMET[task].group, kind="pieces"),
-        make_sample(task, 5003, 0, seed=1, kind="pieces"),
-        make_sample(task, 4096, 0, kind="pieces"),
-    ]
-    assert len({one.context for one in (own, *others)}) == 4
-    assert len({(one.question, one.context) for one in (own, *others)}) == 4
-
-
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*NEEDLES, "json_kv"}))
 def test_every_length_asks_the_same_questions_of_passages_and_classes(task: str) -> None:
     """Scores at two lengths then differ by the length alone. Questions on a document depend on its content."""
@@ -208,9 +196,3 @@ def test_without_a_chat_template_the_prefix_stands_on_a_line_of_its_own(task: st
     separator = " " if task in NEEDLES else "\n"
     assert sample.prompt.text.endswith(f"{separator}{sample.answer_prefix}")
     assert not sample.prompt.text.removesuffix(f"{separator}{sample.answer_prefix}").endswith(("\n", " "))
-
-
-@every_task
-def test_answers_of_one_line_end_with_it(task: str) -> None:
-    one_line = HELMET[task].category in ("rag", "icl", "rerank")
-    assert make_sample(task, 8192).prompt.stop == (("\n",) if one_line else ())

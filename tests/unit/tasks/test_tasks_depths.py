@@ -122,14 +122,6 @@ def test_any_four_depths_are_as_likely_as_any_others(task: str) -> None:
             assert is_even((number * 38 // many, 38) for number in numbers)
 
 
-@pytest.mark.parametrize("task", TOGETHER)
-def test_needles_are_queried_in_any_order(task: str) -> None:
-    drawn = one_of_each_pair(task, 250, second=1)
-    for place in range(4):
-        assert is_even((sorted(draft.depths).index(draft.depths[place]), 4) for draft in drawn)
-    assert all(len(set(draft.depths)) == 4 for draft in drawn)
-
-
 def one_of_each_pair(task: str, pairs: int, second: int) -> list[Draft]:
     """Samples of which none shares a needle with another."""
     drawn = drafts(task, 2 * HAYSTACKS * -(-pairs // HAYSTACKS), token_budget=0)
