@@ -107,15 +107,6 @@ def test_only_the_given_model_is_deleted(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == "error: --model: no results of 'step' here; the journal has: models/old\n"
 
 
-def test_the_module_deletes_as_the_command_does(tmp_path: Path) -> None:
-    folder = old_subject(tmp_path)
-    ended = subprocess.run(
-        [sys.executable, "-m", "longctx.plugins.journal", str(tmp_path), "--prune", "0d"],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stderr, folder.exists()) == (0, "", False)
-
-
 @pytest.mark.parametrize("use", ["claim", "file", "remote claim", "claim without a name"])
 def test_a_subject_in_use_is_kept(tmp_path: Path, use: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = old_subject(tmp_path)
