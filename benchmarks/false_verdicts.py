@@ -3,7 +3,7 @@
     python -m benchmarks.false_verdicts [--orders 2000] [--section NAME] [--json FILE]
 
 Errors are measured where they are most likely: for a level gate with the mean of the set one step from the threshold,
-and for a regression gate with an unchanged model and with one that lost exactly the drop to detect. Costs are measured
+and for comparisons with an unchanged model and with one that lost exactly the drop to detect. Costs are measured
 on the curves of RULER's Table 3 (Hsieh et al. 2024), with six gates that share the probability of error.
 `unequal_panels` and `haystack_verdicts` have more sections. Limits: exit code 1 if more than 1 % of the verdicts of a
 line are wrong, or if a median panel or model takes more than an eighth of all samples.
@@ -15,9 +15,8 @@ import argparse
 import json
 import math
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +29,10 @@ from benchmarks.simulated_panels import (
     Floats,
     baseline_of,
     curves,
-    flips,
     panel,
     task_accuracies,
 )
-from longctx.plugins.evidence.statistics import Decision, decide_level, decide_paired
+from longctx.plugins.evidence.statistics import Decision, decide_level
 
 SEED = 20240409
 ALPHA = 0.01
@@ -43,39 +41,6 @@ MIN_CASE_SAMPLES, MIN_PANEL_SAMPLES = 8, 26
 MAX_COST_SHARE = 1 / 8
 # Prefixes on which a verdict is sought before the whole set; verdicts do not depend on them.
 PREFIXES = (600, 1500, 3000)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedGate:
-    """A regression gate; losses are shares of 1."""
-
-    drop: float
-    """Loss that the gate must fail."""
-    clear: float
-    """Loss that the gate must pass."""
-    min_samples: int
-
-    def figure(self, name: str, draws: Iterable[Floats], wrong: str | None, most: float | None = ALPHA) -> Figure:
-        """Measure how often the verdict on a row of differences is `wrong`; with None how often it is not "fail"."""
-        verdicts: Counter[str] = Counter()
-        for differences in draws:
-            decision = decide_paired(
-                differences, drop=self.drop, clear=self.clear, alpha=ALPHA, min_observations=self.min_samples
-            )
-            verdicts[decision.verdict if decision else "inconclusive"] += 1
-        orders = verdicts.total()
-        return Figure(
-            name=f"{name}: {wrong or 'not found'}",
-            value=(verdicts[wrong] if wrong else orders - verdicts["fail"]) / orders,
-            most=most if wrong else None,
-            note=", ".join(f"{kind} {verdicts[kind] / orders:.1%}" for kind in ("pass", "fail", "inconclusive")),
-        )
-
-
-REGRESSION_GATES = {
-    "13 tasks pooled": (13 * SAMPLES, PairedGate(drop=0.02, clear=0.01, min_samples=MIN_PANEL_SAMPLES)),
-    "one task": (SAMPLES, PairedGate(drop=0.05, clear=0.0, min_samples=MIN_CASE_SAMPLES)),
-}
 
 
 def queue_verdict(
@@ -127,14 +92,6 @@ def below_the_threshold(rng: np.random.Generator, orders: int) -> Iterator[Figur
         yield Figure(name=f"13 tasks of {samples}: passed", value=sum(mean > THRESHOLD for mean in means) / orders)
 
 
-def regression_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
-    """Measure regression gates with an unchanged model, and with losses of once and twice the drop."""
-    for name, (samples, gate) in REGRESSION_GATES.items():
-        for change, wrong in ((0.0, "fail"), (gate.drop, "pass"), (2 * gate.drop, None)):
-            draws = (flips(rng, samples, change) for _ in range(orders))
-            yield gate.figure(f"{name}, {f'{100 * change:g} points worse' if change else 'unchanged'}", draws, wrong)
-
-
 def costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
     """Measure the samples and tokens until the verdict, as shares of all, for one gate and for six."""
     models = curves()
@@ -184,7 +141,6 @@ Measure = Callable[[np.random.Generator, int], Iterator[Figure]]
 # Each section has a seed of its own: changing one leaves the figures of the others.
 SECTIONS: Mapping[str, tuple[int, str, Measure]] = {
     "level": (0, "Level gate, the set's mean one step from the threshold", level_gate),
-    "paired": (1, "Regression gate, 10 % of the samples differ", regression_gate),
     "costs": (2, "Cost against 13 x 500 samples, score curves of RULER's Table 3", costs),
     "tasks": (5, "Level gate one step off, 13 tasks of different sizes", unequal_panels.one_step_off),
     "planned": (7, "Regression gate on the planned samples, on 32 haystacks", haystack_verdicts.planned_gate),

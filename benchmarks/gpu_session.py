@@ -5,11 +5,10 @@
 DIR gets `gpu_session.json` and the page `gpu_session.md`, both written anew after every row, so a session that is cut
 off loses nothing. The parts are, in this order: exactness of the GPU against float32 on the CPU, prefill of 4K to 128K
 with every attention implementation, decoding of one prompt, decoding by the rows of a batch beside the number that the
-engine chooses, a prompt that continues a cached prefix, batches of short prompts, two processes on one card, and with a
-checkpoint all 13 tasks of RULER. A part that fails leaves its reason; after the time is
-up, no row begins and no started run goes on. `--tiny` runs all parts with a tiny model on the CPU; its figures say
-nothing. The ceiling is the best rate of a large bfloat16 matrix product. Limit: exit code 1 if a part fails, logits
-differ, or a peak differs from its estimate by more than 10 %.
+engine chooses, a prompt that continues a cached prefix, and with a checkpoint all 13 tasks of RULER. A part that fails
+leaves its reason; after the time is up, no row begins and no started run goes on. `--tiny` runs all parts with a tiny
+model on the CPU; its figures say nothing. The ceiling is the best rate of a large bfloat16 matrix product. Limit: exit
+code 1 if a part fails, logits differ, or a peak differs from its estimate by more than 10 %.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from longctx.fixtures.memory.estimate import (
 
 Row = dict[str, Any]
 REPOSITORY = Path(__file__).parents[1]
-PARTS = ("exactness", "prefill", "decode", "rows", "sharing", "batches", "workers", "tasks")
+PARTS = ("exactness", "prefill", "decode", "rows", "sharing", "tasks")
 # The logits of the exactness check have a standard deviation of about 1.
 EXACT_LIMIT = 1e-3
 LLAMA_8B = {
@@ -75,7 +74,6 @@ class Scale:
     lengths: tuple[int, ...]
     decode_tokens: int
     batch_length: int
-    batches: tuple[int, ...]
     rows: tuple[int, ...]
     """Rows of a batch that is decoded, besides the number that the engine chooses."""
     suite_length: str
@@ -84,11 +82,11 @@ class Scale:
 
 
 GPU = Scale(
-    shape=LLAMA_8B, layers=32, lengths=(4096, 32768, 131072), decode_tokens=64, batch_length=4096, batches=(1, 4, 8),
+    shape=LLAMA_8B, layers=32, lengths=(4096, 32768, 131072), decode_tokens=64, batch_length=4096,
     rows=(1, 2, 4, 8, 16, 32), suite_length="32k", ceiling_size=CEILING_SIZE,
 )  # fmt: skip
 TINY = Scale(
-    shape=TOY, layers=2, lengths=(128, 256), decode_tokens=4, batch_length=64, batches=(1, 2), rows=(1, 2),
+    shape=TOY, layers=2, lengths=(128, 256), decode_tokens=4, batch_length=64, rows=(1, 2),
     suite_length="1k", ceiling_size=256,
 )  # fmt: skip
 
@@ -220,31 +218,6 @@ class Session:
             is_shared = name == "alone" or not mode.shares_prefixes or reused > 0
             yield {"prompt": name, "tokens": length, "reused": reused, "seconds": seconds, "ok": is_shared}
 
-    def batches(self) -> Iterator[Row]:
-        """Measure prompts of one length that are read together."""
-        forward = CachedForward(self.model)
-        for size in self.scale.batches:
-            ids = self._ids(size, self.scale.batch_length)
-            forward.prefill(ids, chunk_tokens=None)
-            seconds = seconds_of(lambda ids=ids: forward.prefill(ids, chunk_tokens=None), self.device)
-            yield {"prompts": size, "tokens_per_second": ids.numel() / seconds}
-
-    def workers(self) -> Iterator[Row]:
-        """Measure one and two processes that read short prompts on the same card."""
-        self._model = None
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        command = [sys.executable, "-m", "benchmarks.gpu_session", "--worker"]
-        command += ["--tiny"] if self.scale is TINY else []
-        for count in (1, 2):
-            processes = [subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE) for _ in range(count)]
-            try:
-                rates = [float(process.communicate(timeout=self._seconds_left())[0]) for process in processes]
-            finally:
-                for process in processes:
-                    process.kill()
-            yield {"processes": count, "tokens_per_second": sum(rates)}
-
     def tasks(self) -> Iterator[Row]:
         """Run the suite on a checkpoint: all 13 tasks of RULER at one length."""
         for word in ("first run", "same run again"):
@@ -271,14 +244,6 @@ class Session:
 
     def _seconds_left(self) -> float:
         return max(1.0, self.deadline - time.monotonic())
-
-    def worker_rate(self) -> float:
-        """Return the tokens per second of repeated prompts, after a warm-up."""
-        forward, ids = CachedForward(self.model), self._ids(1, self.scale.batch_length)
-        forward.prefill(ids, chunk_tokens=None)
-        repeats = 8
-        seconds = seconds_of(lambda: [forward.prefill(ids, chunk_tokens=None) for _ in range(repeats)], self.device)
-        return repeats * ids.numel() / seconds
 
     def _ids(self, rows: int, length: int) -> torch.Tensor:
         return torch.randint(0, self.scale.shape["vocab_size"], (rows, length), device=self.device)
@@ -409,9 +374,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = torch.device("cpu" if options.tiny else "cuda")
     deadline = started + 60 * options.minutes
     session = Session(TINY if options.tiny else GPU, device, options.checkpoint, deadline=deadline)
-    if options.worker:
-        print(session.worker_rate())
-        return 0
     parts: dict[str, Part] = {}
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else "a CPU, with a tiny model"
     options.out.mkdir(parents=True, exist_ok=True)
@@ -437,7 +399,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--parts", default=",".join(PARTS), help="the parts to measure (default: all)")
     parser.add_argument("--checkpoint", type=Path, metavar="CKPT", help="also measure tasks on this checkpoint")
     parser.add_argument("--tiny", action="store_true", help="run all parts with a tiny model on the CPU")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 

@@ -107,13 +107,8 @@ FILE_CHANGES: dict[str, Change] = {
 EXECUTIONS: dict[str, tuple[str, ...]] = {
     "float32": ("--dtype", "float32"),
     "eager": ("--attention", "eager"),
-    "sdpa": ("--attention", "sdpa"),
     "chunks_of_128": ("--prefill-chunk", "128"),
-    "whole_prompts": ("--prefill-chunk", "whole"),
     "batches_of_4": ("--batch-size", "4"),
-    "float32_eager": ("--dtype", "float32", "--attention", "eager"),
-    "float32_chunks": ("--dtype", "float32", "--prefill-chunk", "128"),
-    "float32_batches": ("--dtype", "float32", "--batch-size", "4"),
     "bfloat16": ("--dtype", "bfloat16"),
 }
 

@@ -126,17 +126,13 @@ def planned_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
 
 
 def named_cases(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
-    """Measure how often a run of 39 cases names a case of an unchanged model, with all pairs or at one look before.
-
-    For contrast, the same test takes every sample as a vote.
-    """
+    """Measure how often a run of 39 cases names a case of an unchanged model, with all pairs or at one look before."""
     cases, samples = TASKS * LENGTHS, SAMPLES
     of_case = np.array([case_of(0, samples).haystack(index) for index in range(samples)], dtype=np.intp)
     own = np.tile(np.sort(of_case), (cases, 1))
     sizes = np.bincount(of_case)
-    alone = Haystacks(of_cluster=np.arange(samples), sizes=np.ones(samples, dtype=np.intp))
     for correlation, share in (*((value, DISCORDANT) for value in CORRELATIONS), (0.0, RARE), (0.3, RARE)):
-        at_end = at_any_look = as_samples = 0
+        at_end = at_any_look = 0
         for _ in range(orders):
             haystacks = [Haystacks(of_cluster=order, sizes=sizes) for order in rng.permuted(own, axis=1)]
             draw = changes(rng, 0, share)
@@ -148,12 +144,11 @@ def named_cases(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
                 bool(_names([values[:look] for values in differences], haystacks)) for look in (EARLY_LOOK, samples)
             )
             at_end, at_any_look = at_end + named, at_any_look + (early or named)
-            as_samples += bool(_names(differences, [alone] * cases))
         yield Figure(
             name=f"correlation {correlation:g}, {share:.1%} flip: names a case",
             value=at_end / orders,
             most=FALSE_DISCOVERIES,
-            note=f"or at {EARLY_LOOK} pairs {at_any_look / orders:.2%}; samples as votes {as_samples / orders:.1%}",
+            note=f"or at {EARLY_LOOK} pairs {at_any_look / orders:.2%}",
         )
 
 

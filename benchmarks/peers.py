@@ -4,10 +4,9 @@
 
 `--peer-python` is the Python of an environment in which lm_eval is installed. Both programs answer the same prompts,
 which this suite builds, greedily and with the same limit of tokens; both answers are graded by this suite. Start-up
-counts. The programs take turns for `--rounds` rounds. With `--neighbours 2`, a run of this suite beside two processes
-that each use a core takes a turn too; without `--peer-python`, only this suite runs. Every finished run is kept in
-DIR/rows.jsonl, and the same command continues after a stop. The table, also in DIR/table.md, has medians, with the
-least and the most in brackets. CPU seconds are those of the process and its children.
+counts. The programs take turns for `--rounds` rounds; without `--peer-python`, only this suite runs. Every finished run
+is kept in DIR/rows.jsonl, and the same command continues after a stop. The table, also in DIR/table.md, has medians,
+with the least and the most in brackets. CPU seconds are those of the process and its children.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
@@ -116,18 +114,6 @@ def run_timed(command: Sequence[str], work: Work, name: str) -> dict[str, float]
     return {"wall_seconds": time.monotonic() - started, "cpu_seconds": usage.ru_utime + usage.ru_stime}
 
 
-@contextmanager
-def neighbours(count: int) -> Iterator[None]:
-    """Keep so many processes busy beside what runs within."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
 def run_ours(work: Work, batch: str) -> dict[str, Any]:
     """Run the suite with a new journal; return its times, tokens and scores."""
     journal, report = work.out / "journal", work.out / "report.json"
@@ -204,7 +190,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--own-batches", default="0", help="numbers of prompts, 0 for the automatic one")
     parser.add_argument("--peer-batches", default="1,8")
-    parser.add_argument("--neighbours", type=int, default=0, help="busy processes beside one more run of this suite")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args(arguments)
@@ -217,16 +202,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Mapping[str, Any]] = []
     for turn in range(given.rounds):
         own = given.own_batches.split(",")
-        turns = [(OURS, batch, 0) for batch in own] + [(OURS, own[0], given.neighbours)] * (given.neighbours > 0)
-        turns += [("lm-eval", batch, 0) for batch in given.peer_batches.split(",") if given.peer_python]
-        for program, batch, busy in turns:
-            settings = setting | {"program": program, "batch": batch, "round": turn, "neighbours": busy}
+        turns = [(OURS, batch) for batch in own]
+        turns += [("lm-eval", batch) for batch in given.peer_batches.split(",") if given.peer_python]
+        for program, batch in turns:
+            settings = setting | {"program": program, "batch": batch, "round": turn}
             row = kept.get(settings)
             if row is None:
-                with neighbours(busy):
-                    row = run_ours(work, batch) if program == OURS else run_peer(work, batch, given.peer_python)
+                row = run_ours(work, batch) if program == OURS else run_peer(work, batch, given.peer_python)
                 kept.add(settings, row)
-            rows.append({"name": f"{program}, batch {batch}" + f", beside {busy} busy processes" * (busy > 0), **row})
+            rows.append({"name": f"{program}, batch {batch}", **row})
             text = "\n".join(table(rows, work))
             (work.out / "table.md").write_text(text + "\n")
             print(text, flush=True)

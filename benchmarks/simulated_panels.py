@@ -1,4 +1,4 @@
-"""Simulated scores for benchmarks/false_verdicts.py: panels with a given mean, and differences of paired samples.
+"""Simulated scores for benchmarks/false_verdicts.py: panels with a given mean.
 
 RULER's tables give only means. A panel with a given mean is drawn in three steps: 13 task accuracies spread around it
 on the logit scale (standard deviation 1.2, shifted until their average is the mean); these are rounded to whole samples
@@ -138,12 +138,6 @@ def baseline_of(rng: np.random.Generator, scores: Floats) -> Floats:
         reordered = rng.choice(task.size, task.size // 2, replace=False)
         task[reordered] = task[rng.permutation(reordered)]
     return baseline
-
-
-def flips(rng: np.random.Generator, samples: int, change: float) -> Floats:
-    """Return differences with an expected mean of -change, of which one in ten is not 0."""
-    shares = ((DISCORDANT + change) / 2, 1 - DISCORDANT, (DISCORDANT - change) / 2)
-    return rng.choice((-1.0, 0.0, 1.0), samples, p=shares)
 
 
 def curves() -> list[Curve]:

@@ -148,7 +148,7 @@ def with_lines(content: list[str], shown: list[str]) -> list[str]:
     """
     changed, position = [*content], None
     for line in shown:
-        similar = [index for index, old in enumerate(changed) if old[:20] == line[:20]]
+        similar = [index for index, old in enumerate(changed) if old[:24] == line[:24]]
         if line in changed:
             position = changed.index(line)
         elif len(similar) == 1:
