@@ -19,7 +19,7 @@ import pytest
 
 from longctx.ci.suite_process import LocalProcesses, SuiteRun, run_suite
 from longctx.ci.watch import __main__ as watch
-from longctx.ci.watch.lock import LOCK
+from longctx.ci.watch.history import LOCK
 from longctx.fixtures.calibration.recipe import Spec, build
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded

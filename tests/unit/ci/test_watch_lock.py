@@ -16,14 +16,14 @@ from typing import NoReturn
 
 import pytest
 
-from longctx.ci.watch import lock
-from longctx.ci.watch.lock import LOCK, locked, open_lock
+from longctx.ci.watch import history as lock
+from longctx.ci.watch.history import LOCK, locked, open_lock
 from tests.helpers.paths import REPOSITORY
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from longctx.ci.watch.lock import locked, open_lock
+from longctx.ci.watch.history import locked, open_lock
 folder = Path(sys.argv[1])
 with locked(open_lock(folder), folder, waits=False, show=print) as holds:
     print(holds, flush=True)
