@@ -154,18 +154,6 @@ def test_gates_of_the_report_say_whether_they_fail_the_run(changed: dict[str, An
     assert sum(gate.fails for gate in document(run).gates) == count
 
 
-def test_a_case_with_an_error_fails_the_run() -> None:
-    run = run_summary(samples=20, suite="ruler", lengths=(4096,))
-    results = run.evaluation.measured.results
-    first = next(iter(results))
-    broken = run_summary(
-        samples=20, suite="ruler", lengths=(4096,), results={**results, first: replace(results[first], error="gone")}
-    )
-    written = document(broken)
-    assert [case.id for case in written.cases if case.fails] == [first]
-    assert headline(broken, written)["verdict"] == "fail"
-
-
 def test_a_failed_property_of_the_engine_fails_a_run_whose_gates_pass() -> None:
     warm = PropertyFinding(
         name="warm", verdict="fail", reason="differs", sample="question", token=1, expected="a", got="a"
@@ -221,6 +209,7 @@ def test_an_error_of_a_case_is_shown_and_fails_the_run() -> None:
     broken = next(iter(results))
     results[broken] = CaseResult(case=results[broken].case, outcomes=(), seconds=0.0, error="<b>out of memory</b>")
     run = run_summary(samples=4, suite="ruler", lengths=(4096,), results=results)
+    assert [case.id for case in document(run).cases if case.fails] == [broken]
     shown = headline(run)
     assert shown["verdict"] == "fail"
     assert "1 case without a score" in shown["counts"]

@@ -94,22 +94,6 @@ def test_the_page_states_how_many_samples_it_left_out() -> None:
     assert samples.left_out > 0
 
 
-def test_the_largest_run_has_a_page_below_eight_megabytes() -> None:
-    """All samples are wrong, with long answers of characters that take six bytes, so the samples' budget is full."""
-    options = options_of(samples=40, lengths=tuple(1024 * 2**doublings for doublings in range(8)))
-    cases = cases_of(options)
-    longest = next(case for case in cases if (case.task, case.length) == ("cwe", options.lengths[-1]))
-    result = result_of(longest, options.lengths, ("\u4e2d<" * 300,), paired=False)
-    wrong = tuple(outcome for outcome in result.outcomes if outcome.score.value < 1)
-    results = {case.id: replace(result, case=case, outcomes=wrong) for case in cases}
-    samples = samples_of(cases, results)
-    assert len(cases) == 34 * 8
-    run = run_summary(samples=2, lengths=options.lengths, paired=True)
-    text = page(document(run), replace(details(run), samples=samples))
-    assert len(embedded(samples.rows)) > 4_000_000
-    assert len(text.encode()) < 8_000_000
-
-
 def sample(context: str, references: tuple[str, ...], depths: tuple[float, ...]) -> Sample:
     text = f"Read this.\n{context}\nWhat is the value of k?\nAnswer:"
     return Sample(
