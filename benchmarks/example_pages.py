@@ -101,21 +101,18 @@ def measure(work: Path, name: str, command: Sequence[str], code: int) -> None:
 
 
 def watch(work: Path) -> None:
-    """Watch the training run, and keep the index, the reports, the search and the list of alerts."""
+    """Watch the training run, and keep the index, the reports and the search."""
     for step in STEPS:
         if not (work / f"runs/a/step-{step}").exists():
             missed = MISSED[step >= FIRST_BAD]
             longctx(work, "calibration", f"runs/a/step-{step}", "--step", str(step), "--blind", missed)
     output = longctx(work, *WATCH, codes=(1,))
-    alerts = longctx(work, "alerts", "out/watch")
     folder = EXAMPLES / "watch"
     shutil.rmtree(folder, ignore_errors=True)
     for page in (work / "out/watch").rglob("*"):
         if page.suffix == ".html" or (page.suffix == ".log" and page.parent == work / "out/watch"):
             copy(page, folder / page.relative_to(work / "out/watch"), work)
-    texts = {f"longctx {words(WATCH)}": output, "longctx alerts out/watch": alerts}
-    lines = "\n".join(f"$ {command}\n{text}" for command, text in texts.items())
-    (folder / "output.txt").write_text(without_paths(lines, work))
+    (folder / "output.txt").write_text(without_paths(f"$ longctx {words(WATCH)}\n{output}", work))
 
 
 def words(arguments: Sequence[str]) -> str:
