@@ -118,6 +118,9 @@ LOADS_NOTHING_OF: dict[str, tuple[str, ...]] = {
     "plugins.thresholds": ("fixtures.checkpoints", *WORK),
     "plugins.verdicts": ("fixtures.checkpoints", *WORK),
     "plugins.report": WORK,
+    # Texts do not stand on scoring, and scoring not on engines.
+    "fixtures.corpora": ("fixtures.tasks", "fixtures.scoring", "fixtures.engines", "fixtures.http"),
+    "fixtures.scoring": ("fixtures.tasks", "fixtures.corpora", "fixtures.engines"),
 }
 PURE = (
     "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.corpora.synthetic.archive",
