@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 import msgspec
 
 from longctx.fixtures.engines import Engine, EngineError, Prefetching, Scoring, TimeUp
+from longctx.fixtures.engines.base import Timed
 from longctx.fixtures.records import Case, EngineFacts, Generation
 from longctx.fixtures.tasks.task import gold_likelihood
 from longctx.plugins.config.run import Run
@@ -31,8 +33,54 @@ from longctx.plugins.runner.batches import (
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.runner.results import CaseReport
 from longctx.plugins.runner.samples import AnswerScorer, Built, Job, SampleBuilder, give_up
-from longctx.plugins.runner.stopwatch import Stopwatch
 from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
+
+
+class Stopwatch:
+    """Adds up seconds by activity. Time in an activity inside another one counts for the inner one alone."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._running: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def measure(self, activity: str) -> Iterator[None]:
+        """Count the time of the `with` block for an activity."""
+        self._count()
+        self._running.append(activity)
+        try:
+            yield
+        finally:
+            self._count()
+            self._running.pop()
+
+    @contextmanager
+    def measure_engine(self, engine: Engine) -> Iterator[None]:
+        """Count the time of the `with` block for `prefill` and `decode`, or for `server` if the engine has no times."""
+        if not isinstance(engine, Timed):
+            with self.measure("server"):
+                yield
+            return
+        before = engine.prefill_seconds
+        try:
+            with self.measure("decode"):
+                yield
+        finally:
+            read = engine.prefill_seconds - before
+            self._seconds["prefill"] += read
+            self._seconds["decode"] -= read
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds since the last call by activity, none of which is running."""
+        seconds, self._seconds = dict(self._seconds), defaultdict(float)
+        return seconds
+
+    def _count(self) -> None:
+        now = time.perf_counter()
+        if self._running:
+            self._seconds[self._running[-1]] += now - self._since
+        self._since = now
 
 
 class Stopped(RuntimeError):
