@@ -108,7 +108,7 @@ def test_watches_of_one_folder_that_start_together_measure_and_notify_once(folde
     # The one that measures reports the failure.
     assert sorted(zip(others, codes, strict=True)) == [(False, 1), (True, 0)]
     assert re.search(rf"\(process \d+ on {platform.node()}, since ", folder.output("12"[others.index(True)]))
-    assert [(line["event"], line.get("word")) for line in folder.events] == [("measured", "fail")]
+    assert [(line["event"], line.get("word")) for line in folder.events] == [("measured", "fail"), ("notified", None)]
     assert folder.notified == ["1"]
 
 
