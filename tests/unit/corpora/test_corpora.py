@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longctx.fixtures.corpora import CorpusError, load_corpora
 from longctx.fixtures.corpora.published import ruler
@@ -83,6 +85,13 @@ def hotpot_item(answer: str, **more: Any) -> dict[str, Any]:
 )
 def test_essays_are_cut_at_the_ends_of_sentences(text: str, sentences: list[str]) -> None:
     assert list(ruler.split(text)) == sentences
+
+
+@given(st.text(alphabet="ab AB.?!\"')\n019", max_size=200))
+def test_cutting_loses_no_text(text: str) -> None:
+    sentences = list(ruler.split(text))
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    assert all(sentence == " ".join(sentence.split()) != "" for sentence in sentences)
 
 
 def test_a_very_long_sentence_is_cut_between_words() -> None:
@@ -172,6 +181,11 @@ def test_missing_files_are_replaced_by_generated_text_and_named_so(write: Write,
     assert corpora.squad.source == corpora.hotpot.source == "archive"
 
 
+def test_a_negative_sentence_is_an_error() -> None:
+    with pytest.raises(IndexError, match="-1"):
+        load_corpora(None).haystack.sentence(-1)
+
+
 def test_the_fingerprint_depends_on_the_content_and_not_on_the_place(write: Write, tmp_path: Path) -> None:
     def fingerprint() -> str:
         return load_corpora(tmp_path).fingerprint
@@ -234,6 +248,17 @@ def test_a_file_that_does_not_fit_is_an_error_of_one_line(
 
 
 # --- the real files, where they are available ---
+
+
+def test_published_essays_are_cut_into_small_sentences(published: Path) -> None:
+    path = ruler.find_essays(published)
+    if path is None:
+        pytest.skip("no essays there")
+    sentences = ruler.read_essays(path)
+    lengths = [len(sentence.split()) for sentence in sentences]
+    assert max(lengths) <= 120
+    assert 12 <= sum(lengths) / len(lengths) <= 22
+    assert len(set(sentences)) > 0.98 * len(sentences)
 
 
 @pytest.mark.parametrize(

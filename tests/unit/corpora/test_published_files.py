@@ -10,6 +10,8 @@ import pytest
 
 from longctx.fixtures.corpora import Corpora, CorpusError, load_corpora
 from longctx.fixtures.corpora import files as jsonl_index
+from longctx.fixtures.corpora.published.layouts import WHOLE_BYTES, PublishedFiles, fingerprint_files
+from longctx.fixtures.corpora.published.recall import load_prepared
 from tests.helpers.published_files import (
     GOLD,
     OTHERS,
@@ -78,6 +80,14 @@ def test_the_fingerprint_changes_with_any_byte_of_a_small_file_and_with_the_size
 
 NQ = "kilt/nq-dev-multikilt_1000_k9_dep6.jsonl"
 ASQA, MSMARCO = "alce/asqa_eval_gtr_top2000.json", "msmarco/test_reranking_data_k9_dep3.jsonl"
+
+
+def test_the_fingerprint_of_a_large_file_changes_with_its_size(tmp_path: Path) -> None:
+    seen = set()
+    for size in (WHOLE_BYTES, WHOLE_BYTES + 1, WHOLE_BYTES + 2):
+        (tmp_path / "a").write_bytes(bytes(size))
+        seen.add(fingerprint_files({"a": PublishedFiles(load_prepared, ((tmp_path / "a",),))}))
+    assert len(seen) == 3
 
 
 KILT_LINE = at_depths("Where?", GOLD, OTHERS)[0]

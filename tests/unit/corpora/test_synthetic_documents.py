@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from longctx.fixtures.corpora.schema import DocumentQuestion
 from longctx.fixtures.corpora.synthetic.archive import long_documents, summary_cases
-from longctx.fixtures.corpora.synthetic.chronicle_questions import _plot_questions
+from longctx.fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, _plot_questions
 from longctx.fixtures.corpora.synthetic.chronicles import SETTINGS, Chronicle
 from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
 from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
@@ -95,6 +97,37 @@ def test_a_word_matcher_scores_below_the_oracle_on_documents(documents: dict[str
     assert share(right) <= 0.6
 
 
+@pytest.mark.parametrize("paragraphs", [PARAGRAPHS, 160])
+def test_evidence_is_spread_over_the_whole_document(paragraphs: int) -> None:
+    questions = [long_documents("narrativeqa").question_without_document(i, paragraphs) for i in range(60)]
+    depths = [min(question.depths) for question in questions]
+    assert share([depth >= 0.75 for depth in depths]) <= 0.4
+    assert all(share([low <= depth < low + 0.25 for depth in depths]) >= 0.08 for low in (0, 0.25, 0.5, 0.74))
+
+
+def test_a_longer_document_begins_like_a_shorter_one() -> None:
+    documents = long_documents("infbench_qa")
+    short, long = (documents.question(3, count).document for count in (FEWEST_PARAGRAPHS, 60))
+    assert long.startswith(short)
+    assert documents.question(3, 60) == documents.question(3, 60)
+
+
+@pytest.mark.parametrize("name", ["narrativeqa", "infbench_mc"])
+def test_a_question_is_the_same_before_and_after_its_document_is_written(name: str) -> None:
+    first, later = (long_documents(name, seed=77) for _ in range(2))
+    without = [first.question_without_document(1, count) for count in (30, FEWEST_PARAGRAPHS)]
+    whole = [later.question(1, count) for count in (FEWEST_PARAGRAPHS, 30)]
+    assert without == [replace(question, document="") for question in reversed(whole)]
+    # The other chronicle plans its events first and writes its text afterwards.
+    assert " ".join(later.text(2)[:5]) == " ".join(planned_first(name, 2)[:5])
+
+
+def planned_first(name: str, index: int) -> Sequence[str]:
+    chronicle = Chronicle(World(77), f"{name}-{index}", 40, long_documents(name).setting)
+    chronicle.events(20)
+    return chronicle.paragraphs
+
+
 @pytest.mark.parametrize("name", ["infbench_sum", "multi_lexsum"])
 def test_summaries_are_scored_exactly(name: str) -> None:
     """The ideal summary scores 1; an empty one, the beginning, the last quarter and one with false years do not."""
@@ -151,6 +184,24 @@ def test_no_two_cases_have_the_same_plot() -> None:
         assert max(Counter(plot[0] for plot in plots).values()) <= 12
 
 
+def test_nobody_acts_in_prison_in_exile_or_after_death() -> None:
+    for index in range(60):
+        states: dict[str, str] = {}
+        for major in _make_plot(WORLD, "saga", "infbench_sum", index).majors:
+            kind = next(kind for kind in KINDS["saga"] if kind["name"] == major.event.id.partition("-")[2])
+            for role in (role for role in "xy" if role in major.given):
+                assert states.get(major.given[role], "free") == kind.get("needs", {}).get(role, "free")
+            states |= {major.given[role]: state for role, state in kind.get("then", {}).items()}
+
+
+@pytest.mark.parametrize(("month", "day"), [(1, 3), (11, 9), (6, 20)])
+def test_all_forms_of_a_date_agree(month: int, day: int) -> None:
+    forms = {date_form(1700, KeyedRandom(number), month, day) for number in range(60)}
+    ordinals = {word for form in forms for word in re.findall(r"the (\w+) of [A-Z]", form)}
+    assert {int(number) for form in forms for number in re.findall(r"\b\d{1,2}\b", form)} == {day}
+    assert ordinals == ({3: {"third"}, 9: {"ninth"}}.get(day, set()))
+
+
 @pytest.mark.parametrize("paragraphs", [12, 40, 160])
 def test_the_most_named_option_is_right_no_more_often_than_chance(paragraphs: int) -> None:
     questions = [long_documents("infbench_mc").question(index, paragraphs) for index in range(100)]
@@ -163,3 +214,24 @@ def test_the_most_named_option_is_right_no_more_often_than_chance(paragraphs: in
     assert share([rank == 0 for rank in ranks]) <= 0.3
     # Nor is another place a good guess.
     assert max(share([rank == place for rank in ranks]) for place in (1, 2, 3)) <= 0.4
+
+
+def test_long_documents_differ_in_setting_and_form(documents: dict[str, list[DocumentQuestion]]) -> None:
+    begin = {"narrativeqa": "Chapter 1", "infbench_qa": "Log of the fleet", "infbench_mc": "Letters, bundle 1"}
+    for name, questions in documents.items():
+        assert all(question.document.startswith(begin[name]) for question in questions)
+    assert all("College" in question.document for question in documents["infbench_mc"])
+    assert not any("College" in question.document for question in documents["infbench_qa"])
+
+
+@pytest.mark.parametrize("paragraphs", [12, 40, 300])
+def test_major_events_are_spread_over_the_whole_of_a_case(paragraphs: int) -> None:
+    case = summary_cases("multi_lexsum").case(1, paragraphs)
+    text = re.sub(r"(?m)^[^.]*\n\n", "", case.document)
+    assert len(case.key_points) == len(case.events) == 8
+    assert {event.id for event in case.events} <= {event.id for event in case.record}
+    years = [event.years[0] for event in case.events]
+    places = [text.find(year) / len(text) for year in years]
+    assert places == sorted(places)
+    assert places[0] < 0.2
+    assert places[-1] > 0.75

@@ -21,6 +21,12 @@ from tests.helpers.solvers import first_of_type
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 WORLD = World(0)
+DIGEST = """
+import hashlib
+from longctx.fixtures.corpora.synthetic.passage_questions import one_hop_paragraphs, two_hop_paragraphs
+one, two = one_hop_paragraphs(3), two_hop_paragraphs(3)
+print(hashlib.sha256(repr((one.paragraphs[:50], one.questions[:50], two.questions[:50])).encode()).hexdigest())
+"""
 
 
 @pytest.fixture(params=[one_hop_paragraphs, two_hop_paragraphs], ids=["one hop", "two hops"])

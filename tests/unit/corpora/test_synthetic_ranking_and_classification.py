@@ -11,9 +11,12 @@ import pytest
 
 from longctx.fixtures.corpora.schema import LabelledText
 from longctx.fixtures.corpora.synthetic.archive import classification, ranking_questions
-from longctx.fixtures.corpora.synthetic.classification import SHAPES
+from longctx.fixtures.corpora.synthetic.classification import SHAPES, _class_rule
 from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
+from longctx.fixtures.corpora.synthetic.world import World
 from tests.helpers.solvers import share
+
+WORLD = World(0)
 
 
 def ndcg(labels: Sequence[int], available: Sequence[int]) -> float:
@@ -86,3 +89,25 @@ def test_classes_are_learned_from_examples_and_only_from_them(name: str, shots: 
     test = texts.test[:150]
     assert share([guess(shot) == shot.label for shot in test]) >= least
     assert max(Counter(shot.label for shot in test).values()) / len(test) <= 0.2
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_class_rule_gives_every_label(name: str) -> None:
+    rule = _class_rule(WORLD, name)
+    group_of = {noun: group for group, nouns in enumerate(rule.things) for noun in nouns}
+    assert len(group_of) == sum(map(len, rule.things)), "a thing of two groups"
+    for shot in classification(name).test[:100]:
+        nouns = [word for word in re.findall(r"[a-z]+", shot.text) if word in group_of]
+        labels = {
+            group_of[noun] * len(rule.matters) + matter
+            for noun in nouns
+            for matter, forms in enumerate(rule.matters)
+            if any(states(shot.text, form, noun) for form in forms)
+        }
+        assert labels == {shot.label}, shot
+
+
+def states(text: str, form: str, noun: str) -> bool:
+    """Return True if a text has the sentence about this noun, and not about the other one that it mentions."""
+    pattern = re.escape(form).replace(r"\{a_noun\}", f"an? {noun}").replace(r"\{noun\}", noun)
+    return re.search(pattern.replace(r"\{kin\}", r"\w+"), text, re.IGNORECASE) is not None

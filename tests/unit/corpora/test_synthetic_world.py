@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from itertools import chain, islice
 
 import pytest
 from hypothesis import given
@@ -19,7 +22,8 @@ from longctx.fixtures.corpora.synthetic.archive import (
     ranking_questions,
     summary_cases,
 )
-from longctx.fixtures.corpora.synthetic.passage_questions import _write_passage
+from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom, mix, permute, unpermute
+from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index, _write_passage
 from longctx.fixtures.corpora.synthetic.sentences import (
     NAMES_FILE,
     grammar,
@@ -28,13 +32,37 @@ from longctx.fixtures.corpora.synthetic.sentences import (
     parse_slots,
     word_count,
 )
-from longctx.fixtures.corpora.synthetic.world import KINDS, SIZES, Entity, World, facts_of
+from longctx.fixtures.corpora.synthetic.world import KINDS, SHARES, SIZES, Entity, World, facts_of
 from tests.helpers.paths import REPOSITORY
 
 WORLD = World(0)
 entities = st.builds(
     lambda kind, number: Entity(kind, number % SIZES[kind]), st.sampled_from(KINDS), st.integers(0, 1 << 40)
 )
+DIGEST = """
+import hashlib
+from longctx.fixtures.corpora.synthetic.archive import *
+from longctx.fixtures.corpora.synthetic.world import KINDS, World
+from longctx.fixtures.corpora.synthetic.passage_questions import _write_passage as write_passage
+world, parts = World(3), []
+parts += [write_passage(world, world.entity(kind, i)).text for kind in KINDS for i in range(20)]
+for name in ("nq", "triviaqa", "popqa", "hotpotqa", "asqa", "qampari"):
+    question = passage_questions(name, 3)[5]
+    # In the notation of the first digest, so that it still proves that no text has changed.
+    parts += [question.question, repr(question.answers), repr(question.claims).replace("AnswerClaim(", "Claim(")]
+    parts += [other.id for other in question.others[:60]]
+query = ranking_questions(3)[1]
+parts += [query.query, *(other.text for other in query.passages[:8]), repr(list(query.labels[:8]))]
+# In that notation too.
+shots = [f"Labelled(text={shot.text!r}, label={shot.label})" for shot in classification("nlu", 3).train[:50]]
+parts += [f"[{', '.join(shots)}]"]
+question = long_documents("infbench_mc", 3).question(2, 40)
+parts += [question.document, question.question, repr(question.options)]
+parts += [repr(summary_cases("multi_lexsum", 3).case(1, 30))]
+print(hashlib.sha256("\\n".join(parts).encode()).hexdigest())
+"""
+# Raise versions.CORPORA["archive"] with this digest: stored results are keyed by that version.
+EXPECTED = "7f4305d16676d0cba68486708cfec95d1596b08bf61b2c38844c77375d0254f8"
 LONG_TEXTS = """
 import time
 from longctx.fixtures.corpora.synthetic.archive import *
@@ -60,6 +88,19 @@ def run(script: str, **env: str) -> str:
     return ended.stdout.strip()
 
 
+@given(st.integers(1, 10**6), st.integers(0, 2**64 - 1), st.data())
+def test_permutations_are_bijections_with_an_inverse(size: int, key: int, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, size - 1))
+    there = permute(index, size, key)
+    assert 0 <= there < size
+    assert unpermute(there, size, key) == index
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 1000])
+def test_permutations_reach_every_index(size: int) -> None:
+    assert sorted(permute(i, size, 5) for i in range(size)) == list(range(size))
+
+
 def test_no_two_words_are_spelled_alike() -> None:
     words = [invented_word(i) for i in range(word_count())]
     assert len(set(words)) == len(words)
@@ -72,12 +113,35 @@ def test_no_two_words_are_spelled_alike() -> None:
             assert all(vowels) if place in (1, 3) else not any(part[0] in "aeiou" for part in row) or place == 0
 
 
+@given(entities)
+def test_links_are_known_from_both_ends(entity: Entity) -> None:
+    for kind, relation in SHARES:
+        if entity.kind == kind:
+            assert entity in WORLD.works(WORLD.owner(entity, relation), kind, relation)
+        for work in WORLD.works(entity, kind, relation):
+            assert WORLD.owner(work, relation) == entity
+
+
+@given(entities)
+def test_works_date_from_the_adult_life_of_their_maker(entity: Entity) -> None:
+    if entity.kind in ("person", "town"):
+        return
+    maker = WORLD.maker(entity)
+    assert WORLD.born(maker) + 20 < WORLD.year(entity) < WORLD.died(maker)
+
+
 @given(entities, entities)
 def test_names_and_bynames_are_unique_within_a_kind(one: Entity, other: Entity) -> None:
     if one.kind == other.kind and one != other:
         same_vessel = one.kind == "vessel" and one in WORLD.namesakes(other)
         assert (WORLD.name(one) == WORLD.name(other)) == same_vessel
         assert WORLD.byname(one) != WORLD.byname(other)
+
+
+def test_names_are_unique_in_a_large_part_of_the_world() -> None:
+    for kind in KINDS:
+        names = [WORLD.name(Entity(kind, i)) for i in range(0, SIZES[kind], 3 if kind == "vessel" else 97)]
+        assert len(set(names)) == len(names), kind
 
 
 @given(entities)
@@ -124,6 +188,23 @@ def test_every_form_of_the_grammar_can_be_written() -> None:
     assert sum(map(len, statements)) >= 190
 
 
+def texts(seed: int) -> Iterator[str]:
+    world = World(seed)
+    yield from (_write_passage(world, world.entity(kind, i)).text for kind in KINDS for i in range(250))
+    yield from (other.text for other in ranking_questions(seed)[0].passages[:100])
+    yield from (shot.text for shot in classification("clinc150", seed).train[:500])
+    yield from long_documents("narrativeqa", seed).text(0)[:150]
+    yield summary_cases("multi_lexsum", seed).case(0, 150).document
+
+
+def test_two_seeds_share_less_than_a_hundredth_of_their_sentences() -> None:
+    one, other = ([part for text in texts(seed) for part in re.split(r"(?<=[.?!])\s+|\n+", text)] for seed in (0, 1))
+    assert len(one) > 15_000
+    assert len(set(one)) > 0.98 * len(one)
+    shared = set(other)
+    assert sum(sentence in shared for sentence in one) < 0.01 * len(one)
+
+
 def test_a_long_text_is_built_quickly_and_in_little_memory() -> None:
     """Passages, a chronicle and a lawsuit, at 4.2 letters per token; the time limit is for the passages."""
     seconds, gibibytes, letters = map(float, run(LONG_TEXTS).split())
@@ -154,3 +235,47 @@ def test_entries_out_of_range_are_errors() -> None:
         long_documents("narrativeqa").question(0, 3)
     with pytest.raises(ValueError, match="3 paragraphs"):
         summary_cases("infbench_sum").case(0, 3)
+
+
+def test_bm25_in_integers_ranks_like_the_formula() -> None:
+    documents = [_write_passage(WORLD, WORLD.entity(kind, i)).text for kind in KINDS for i in range(12)]
+    index = _Bm25Index(documents)
+    words = [re.findall(r"\w+", text.lower()) for text in documents]
+    mean = sum(map(len, words)) / len(words)
+
+    def score(query: list[str], document: list[str]) -> float:
+        total = 0.0
+        for word in query:
+            containing = sum(word in other for other in words)
+            weight = math.log(1 + (len(words) - containing + 0.5) / (containing + 0.5))
+            frequency = document.count(word)
+            total += weight * frequency * 2.2 / (frequency + 1.2 * (0.25 + 0.75 * len(document) / mean))
+        return total
+
+    for query in ("the captain of the ship", "a letter about bridges and bread", documents[3][:200]):
+        terms = list(dict.fromkeys(re.findall(r"\w+", query.lower())))
+        exact = [score(terms, document) for document in words]
+        ranked = index.search(query, 10)
+        assert [exact[number] for number in ranked] == pytest.approx(sorted(exact, reverse=True)[:10], rel=0.01)
+
+
+@given(key=st.integers(0, 1 << 63), size=st.integers(0, 40), count=st.integers(0, 40))
+def test_iter_shuffled_yields_a_shuffled_list_from_its_end(key: int, size: int, count: int) -> None:
+    """The random numbers after it are the same, however many items are read."""
+    lazy, eager = KeyedRandom(key), KeyedRandom(key)
+    items = list(islice(lazy.iter_shuffled(range(size)), count))
+    assert items == eager.shuffled(range(size))[::-1][:count]
+    assert lazy.below(1 << 32) == eager.below(1 << 32)
+
+
+def test_random_numbers_are_uniform_and_repeatable() -> None:
+    assert [KeyedRandom(1, 2).below(10) for _ in range(3)] == [KeyedRandom(1, 2).below(10)] * 3
+    counts = [0] * 7
+    rng = KeyedRandom(9)
+    for _ in range(7000):
+        counts[rng.below(7)] += 1
+    assert max(counts) < 1150
+    assert min(counts) > 850
+    assert sorted(rng.shuffled(range(20))) == list(range(20))
+    assert KeyedRandom(1, 2).below(1 << 64) == mix(mix(1, 2), 1)
+    assert len(set(chain.from_iterable(rng.sample(range(9), 3) for _ in range(60)))) == 9

@@ -140,6 +140,28 @@ def test_where_the_strict_reading_differs(
     assert judged(output, shown=shown, strict=True) == pytest.approx(strict)
 
 
+@FIRST_LOADS
+@given(OUTPUTS, st.integers(0, len(PREMISES)))
+def test_strict_recall_never_gives_more(output: str, shown: int) -> None:
+    paper, strict = judged(output) or (0, 0), judged(output, strict=True, shown=shown)
+    assert strict is not None
+    assert strict[0] <= paper[0]
+    assert all(0 <= score <= 1 for score in (*paper, *strict))
+
+
+@FIRST_LOADS
+@given(OUTPUTS)
+def test_no_pair_is_decided_twice(output: str) -> None:
+    pairs: list[tuple[str, str]] = []
+
+    def asking(text: str, claim: str) -> bool:
+        pairs.append((text, claim))
+        return entails(text, claim)
+
+    citation_scores(output, PREMISES, asking)
+    assert len(pairs) == len(set(pairs))
+
+
 def test_an_entailment_that_fails_is_an_error_and_no_score() -> None:
     def broken(text: str, claim: str) -> bool:
         raise TimeoutError("no judge")
@@ -192,6 +214,12 @@ def test_citations_are_read_as_written() -> None:
 def test_sentences_are_split_as_nltk_does(text: str, expected: tuple[str, ...]) -> None:
     """The expected sentences are those of NLTK 3.10 with its own punkt_tab."""
     assert sentences(text) == expected
+
+
+@FIRST_LOADS
+@given(st.text(max_size=60) | OUTPUTS)
+def test_no_word_is_lost_between_sentences(text: str) -> None:
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
 
 
 def test_the_output_is_read_as_one_line() -> None:

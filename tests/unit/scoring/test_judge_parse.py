@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,17 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.scoring.judge.client import UnreadableReply
-from longctx.fixtures.scoring.judge.grading import read_verdict
+from longctx.fixtures.scoring.judge.grading import objects, read_verdict
 
 LIMITS = {"fluency": 1, "correctness": 3}
 COUNTS: dict[str, int | str] = {"supported": "sentences", "sentences": 10_000}
 SCALARS = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda values: st.lists(values) | st.dictionaries(st.text(), values), max_leaves=8)
+OBJECTS = st.dictionaries(st.text(), VALUES, max_size=4)
 WORDS = st.text().filter(lambda text: "{" not in text and "}" not in text)
 VERDICTS = st.fixed_dictionaries({"fluency": st.integers(0, 1), "correctness": st.integers(0, 3)})
 WRITTEN = st.sampled_from([json.dumps, str, lambda verdict: json.dumps(verdict, indent=2)])
 # What judges put around a verdict, without saying anything.
 FRAMES = st.sampled_from(["{}", "```json\n{}\n```", "**{}**", "`{}`.", '"{}"\n\n', "({})"])
+
+
+@given(OBJECTS, WORDS, WORDS)
+def test_any_object_in_any_text_is_parsed(parsed: dict[str, Any], before: str, after: str) -> None:
+    text = f"{before}{json.dumps(parsed)}{after}"
+    ((pairs, end),) = objects(text)
+    assert [name for name, _ in pairs] == list(parsed)
+    assert text[end:] == after
+    assert json.loads(text[len(before) : end]) == parsed
 
 
 @given(st.lists(VERDICTS, min_size=1), WORDS, st.text(), VERDICTS, WRITTEN, FRAMES)
@@ -121,3 +132,13 @@ def test_a_count_is_bounded_by_the_count_it_is_part_of(supported: int, sentences
     else:
         with pytest.raises(UnreadableReply):
             read_verdict(reply, COUNTS)
+
+
+@pytest.mark.parametrize("scrap", ['{"a":', "{", '{"', "{a:1", "{a:1,", "{a:1 ", '{"a":[', "{'a':'"])
+def test_a_reply_of_scraps_is_read_in_no_time(scrap: str) -> None:
+    started = time.process_time()
+    with pytest.raises(UnreadableReply):
+        read_verdict(scrap * 20_000, LIMITS)
+    with pytest.raises(UnreadableReply):
+        read_verdict(scrap + " " * 20_000, LIMITS)
+    assert time.process_time() - started < 2

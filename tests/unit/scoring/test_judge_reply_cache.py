@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,6 +35,17 @@ def test_stored_replies_can_be_read_by_every_process(replies: dict[str, str]) ->
         assert stored.get("another") is None
 
 
+def test_a_reply_of_another_process_is_read_on_demand(tmp_path: Path) -> None:
+    """A process that reads too early reads again."""
+    ours, theirs = JudgeReplies(tmp_path, "one"), JudgeReplies(tmp_path, "two")
+    assert ours.get("a") is None
+    ours.put("b", "ours")
+    for index in range(3):
+        theirs.put(f"a{index}", f"reply {index}")
+        assert ours.get(f"a{index}") == f"reply {index}"
+    assert theirs.get("b") == "ours"
+
+
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     script = """
 for number in range(30):
@@ -63,6 +75,15 @@ for number in range(10**6):
     worker.communicate()
     stored = JudgeReplies(tmp_path, "two")
     assert [stored.get(str(number)) for number in range(last + 1)] == ["reply"] * (last + 1)
+
+
+def test_threads_put_whole_lines_and_a_key_once(tmp_path: Path) -> None:
+    replies = JudgeReplies(tmp_path, "one")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: replies.put(str(number % 40), "x" * number), range(200)))
+    assert lines(tmp_path) == 40
+    stored = JudgeReplies(tmp_path, None)
+    assert all(stored.get(str(number)) == replies.get(str(number)) for number in range(40))
 
 
 def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:

@@ -131,6 +131,13 @@ def test_an_introduction_to_a_wrong_path_is_no_step_and_a_wrong_first_step_is_on
     assert score(sample, f"{second}\n{first}\n{second}").value == 0
 
 
+def test_equations_may_be_listed_and_end_in_a_full_stop() -> None:
+    sample = make_sample("countdown", kind="pieces")
+    listed = "\n".join(f"{number}. {line}." for number, line in enumerate(sample.references, start=1))
+    assert TASKS["countdown"].score(sample, f"I see it.\n<Solution>\n{listed}\n</Solution>").value == 1
+    assert TASKS["countdown"].paper_variant.score(sample, f"<Solution>\n{listed}\n</Solution>").value == 0
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     text=st.text(st.sampled_from("a-[]<>/=`+*0 17,.\t\n\r\"|tsv'Step"), max_size=80), task=st.sampled_from(PROCEDURES)

@@ -56,6 +56,16 @@ def first_mentions(run: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+@given(
+    st.lists(IDENTIFIERS, max_size=14),
+    st.sampled_from(["{}", "ID{}", "[ID: {}]", "id {}"]),
+    st.sampled_from([" > ", ">", "\n>  "]),
+)
+def test_a_ranking_is_read_as_it_was_written(ranking: list[str], form: str, gap: str) -> None:
+    written = f"Ranking: {gap.join(form.format(name) for name in ranking)}\nI hope this helps."
+    assert parse_ranking(written) == parse_ranking(written, strict=True) == tuple(dict.fromkeys(ranking))
+
+
 @pytest.mark.parametrize(
     ("output", "paper", "strict"),
     [
@@ -74,6 +84,11 @@ def first_mentions(run: str) -> tuple[str, ...]:
 def test_known_rankings(output: str, paper: tuple[str, ...], strict: tuple[str, ...]) -> None:
     assert parse_ranking(output) == paper
     assert parse_ranking(output, strict=True) == strict
+
+
+def test_reading_a_ranking_takes_time_in_proportion() -> None:
+    """A model may repeat itself up to its last token."""
+    assert parse_ranking("1 > " * 50_000 + " " * 50_000) == ("1",)
 
 
 # --- NDCG ---
@@ -132,3 +147,10 @@ def test_rouge_l_is_that_of_rouge_score_with_stems(output: str, reference: str) 
     scorer = RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True)
     assert rouge_l(output, [reference]) == scorer.score(reference, output)["rougeL"].fmeasure
     assert rouge_l(output, reference) == rouge_l(output, [reference])
+
+
+def test_rouge_l_compares_stems_and_nothing_scores_0() -> None:
+    assert rouge_l("running dogs", ["run dog"]) == 1
+    assert rouge_l("", ["dog"]) == rouge_l("...", ["dog"]) == rouge_l("dog", [""]) == rouge_l("犬", ["犬"]) == 0
+    with pytest.raises(ValueError, match="references: there are none"):
+        rouge_l("dog", [])

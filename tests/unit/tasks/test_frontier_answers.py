@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -12,7 +13,9 @@ from longctx.fixtures.preflight import depth_problems
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.frontier.association import _associations
-from tests.helpers.frontier_recounts import ORDINALS, edges_of, gives_answer_once
+from longctx.fixtures.tasks.frontier.counting import subjects
+from longctx.fixtures.tasks.frontier.suite import people
+from tests.helpers.frontier_recounts import ORDINALS, edges_of, gives_answer_once, messages_of
 from tests.helpers.tiny_tokenizers import FRONTIER, drafts, make_sample
 
 # One task of every way of placing evidence.
@@ -121,6 +124,14 @@ def test_an_answer_without_the_code_or_with_another_reply_is_told_apart() -> Non
 # --- ladders ---
 
 
+@pytest.mark.parametrize("task", [name for name in FRONTIER if name.startswith("ladder_m")])
+def test_every_number_of_a_ladder_has_one_item_or_four(task: str) -> None:
+    [draft] = drafts(task, 1, token_budget=800, length=4096)
+    numbers = Counter(re.findall(r"(?:R|r)ecord (\d{7})", draft.context))
+    assert len(numbers) > 3
+    assert set(numbers.values()) == {4 if "_mv_" in task else 1}
+
+
 def test_the_second_step_alone_is_scored() -> None:
     sample = sampled("ladder_mk_medium")
     name, other = sample.references[0], sample.distractors[0]
@@ -144,6 +155,17 @@ def test_the_number_of_a_document_is_that_of_its_text(task: str) -> None:
             assert task.endswith("easy") or texts[number] == draft.question
 
 
+@pytest.mark.parametrize("task", ["ladder_qa_basic", "ladder_qa_easy"])
+def test_a_copy_of_the_question_is_no_number_of_a_document(task: str) -> None:
+    sample = sampled(task)
+    number = sample.references[0]
+    asked = replace(sample, question=f"In {number} towns the barges came back.")
+    for answer in (f" {number}", f" {number}.", f"{number}\n\nThe text: In", f"Document {number}, which says so"):
+        assert scored(asked, answer).value == 1
+    for answer in (asked.question, f"In {number} towns", f"{asked.question} Answer: Document", f"In {number} towns.\n"):
+        assert scored(asked, answer).value == 0
+
+
 # --- association ---
 
 
@@ -162,7 +184,31 @@ def test_the_three_association_tasks_differ_in_the_question_alone() -> None:
         assert len({draft.question for draft in variants}) == 3
 
 
+def test_names_say_nothing_about_places() -> None:
+    """So a model that never reads the text cannot prefer a name: the same place gets other names in other samples."""
+    by_question: dict[str, set[str]] = {}
+    for draft in drafts("association", 150, token_budget=0):
+        by_question.setdefault(draft.question, set()).update(draft.references)
+    repeated = [names for names in by_question.values() if len(names) > 1]
+    assert len(repeated) > 20
+    assert len(people()) == len(set(people())) == 960
+
+
 # --- counting ---
+
+
+@pytest.mark.parametrize("task", ["count_labels", "count_users", "count_dates"])
+def test_a_twin_differs_in_the_printed_labels_alone(task: str) -> None:
+    pairs = zip(
+        drafts(f"{task}_labelled", 15, token_budget=500), drafts(task, 15, token_budget=500), strict=True
+    )  # fmt: skip
+    for labelled, plain in pairs:
+        assert (plain.question, plain.references) == (labelled.question, labelled.references)
+        assert "|| Label" not in plain.context
+        rows = messages_of(labelled.context)
+        assert f"next {len(rows)} lines" in labelled.user_text
+        label = next(word for word in re.findall(r"\w+", plain.question) if word in subjects())
+        assert 1 <= sum(row[2] == label for row in rows) <= 20
 
 
 def test_answers_are_read_as_oolong_reads_them() -> None:

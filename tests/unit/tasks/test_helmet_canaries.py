@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from statistics import mean
 
@@ -170,6 +171,28 @@ def test_the_last_quarter_of_the_context_is_not_enough(task: str) -> None:
     assert 0.1 <= mean(SEEN[task](one) for one in several(task)) <= 0.5
 
 
+@pytest.mark.parametrize("task", [*ICL, "infbench_mc", "msmarco"])
+def test_a_random_choice_scores_its_share(task: str) -> None:
+    drawn = several(task)
+    chosen: dict[str, Callable[[Sample], str]] = {
+        "msmarco": shuffled,
+        "infbench_mc": lambda one: Random(one.index).choice("ABCD"),
+    }
+    classes = len(GENERATED.classification_set(task).labels) if task in ICL else 0
+
+    def number(one: Sample) -> str:
+        return str(Random(one.index).randrange(classes))
+
+    guess = chosen.get(task, number)
+    values = [HELMET[task].score(one, guess(one)).value for one in drawn]
+    if task == "msmarco":
+        # Labels 0 to 3 in equal numbers: by chance about half of what the best order gains.
+        assert 0.3 <= mean(values) <= 0.7
+    else:
+        share = floor(task, drawn)
+        assert abs(mean(values) - share) <= spread(share, drawn)
+
+
 @pytest.mark.parametrize("task", ["nq", "triviaqa", "popqa", "hotpotqa", "json_kv", "narrativeqa"])
 def test_a_run_of_the_prompt_around_the_answer_is_no_answer(task: str) -> None:
     for sample in several(task, 6):
@@ -188,6 +211,13 @@ def test_a_quoted_sentence_is_an_answer(task: str) -> None:
     quoted = " ".join(sample.context[max(0, at - 60) : at + 60].split()[1:-1])
     assert sample.references[0] in quoted
     assert HELMET[task].score(sample, quoted).value > 0
+
+
+def test_an_answer_as_long_as_a_run_is_still_the_answer() -> None:
+    sample = make_sample("nq")
+    words = " ".join(sample.context.split()[20:32])
+    question = replace(sample, references=(words,))
+    assert HELMET["nq"].score(question, f"{words}.").value == 1
 
 
 # --- the paper's own scores ---
@@ -218,6 +248,18 @@ def test_strict_scores_differ_from_the_papers_where_those_are_generous(task: str
     assert HELMET[task].score(sample, answer(sample)).value == pytest.approx(strict)
     assert load_tasks(scoring="paper")[task].score(sample, answer(sample)).value == pytest.approx(paper)
     assert load_tasks(scoring="strict")[task].score(sample, answer(sample)).value == pytest.approx(strict)
+
+
+@pytest.mark.parametrize("task", ["infbench_qa", "infbench_sum", "multi_lexsum", "qampari"])
+def test_an_echo_counts_in_the_papers_scores(task: str) -> None:
+    drawn = [one for one in several(task, 8) if HELMET[task].paper_variant.score(one, one.context).value > 0]
+    assert drawn
+    assert [HELMET[task].score(one, one.context).value for one in drawn] == [0.0] * len(drawn)
+
+
+@pytest.mark.parametrize("task", [*ICL, *NEEDLES])
+def test_classes_and_needles_are_scored_alike_in_both(task: str) -> None:
+    assert HELMET[task].paper_variant.grade is HELMET[task].grade
 
 
 def test_the_papers_score_of_a_right_answer_is_1_too() -> None:

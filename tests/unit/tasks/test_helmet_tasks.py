@@ -8,6 +8,7 @@ import re
 import pytest
 
 from longctx.fixtures.cases import plan
+from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.preflight import fill_ratio, sample_problems
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks.task import CannotFit
@@ -17,6 +18,7 @@ from tests.helpers.tiny_tokenizers import (
     GENERATED,
     HELMET,
     KINDS,
+    Pieces,
     drafts,
     formatter,
     make_sample,
@@ -28,6 +30,7 @@ from tests.helpers.workers import options_of
 RAG = ("nq", "triviaqa", "popqa")
 ICL = {"trec_coarse": 6, "trec_fine": 50, "banking77": 77, "clinc150": 151, "nlu": 68}
 NEEDLES = tuple(name for name in HELMET if name.startswith("ruler_"))
+SUMMARIES = ("infbench_sum", "multi_lexsum")
 # Their unit of filling is a shot, a needle or a pair of keys; of all others a passage or a paragraph.
 SMALL_UNITS = (*ICL, *NEEDLES, "json_kv")
 DEPTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -64,13 +67,51 @@ def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str) -> None:
 
 
 @every_task
+def test_a_longer_sample_is_fuller(task: str) -> None:
+    sample = make_sample(task, 32768, kind="pieces")
+    assert (0.99 if task in SMALL_UNITS else 0.97) <= fill_ratio(sample) <= 1
+
+
+@every_task
 @pytest.mark.parametrize("length", [1, 64])
 def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str, length: int) -> None:
     with pytest.raises(CannotFit, match=rf"^{task} at {length} tokens cannot fit: .*; use --lengths \d+ or more"):
         HELMET[task].sample(length, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
 
 
+@pytest.mark.parametrize("task", ["narrativeqa", "infbench_qa", "infbench_mc", *SUMMARIES])
+@pytest.mark.parametrize("kind", ["llama like", "unigram"])
+def test_no_document_of_many_stays_short(task: str, kind: str) -> None:
+    """A question about another part of a document has another length, which counts too."""
+    length = 8192 if task == "infbench_sum" else 4096
+    assert min(fill_ratio(make_sample(task, length, index, kind=kind)) for index in range(12)) >= 0.9
+
+
 # --- identity ---
+
+
+@every_task
+def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
+    def drawn(order: list[int], used: PromptFormatter) -> dict[int, Sample]:
+        results = {}
+        for index in order:
+            results[index] = HELMET[task].sample(5003, index, seed=7, tokenizer=used, corpora=Corpora())
+        return results
+
+    upwards = drawn([0, 1, 7], PromptFormatter(Pieces()))
+    assert drawn([7, 0], formatter("pieces")) == {index: upwards[index] for index in (0, 7)}
+
+
+@every_task
+def test_another_identity_gives_another_sample(task: str) -> None:
+    own = make_sample(task, 5003, 0, kind="pieces")
+    others = [
+        make_sample(task, 5003, HELMET[task].group, kind="pieces"),
+        make_sample(task, 5003, 0, seed=1, kind="pieces"),
+        make_sample(task, 4096, 0, kind="pieces"),
+    ]
+    assert len({one.context for one in (own, *others)}) == 4
+    assert len({(one.question, one.context) for one in (own, *others)}) == 4
 
 
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*NEEDLES, "json_kv"}))
@@ -125,6 +166,12 @@ def test_six_samples_ask_one_object_for_six_keys() -> None:
     assert make_sample("json_kv", 4096, 6).context != context
 
 
+@pytest.mark.parametrize("task", sorted(set(HELMET) - {*RAG, "hotpotqa", "msmarco", "json_kv"}))
+def test_all_other_samples_stand_alone(task: str) -> None:
+    assert HELMET[task].group == 1
+    assert len({sample.context for sample in make_samples(task, 2, 8192)}) == 2
+
+
 @pytest.mark.parametrize("task", ICL)
 def test_shots_come_in_rounds_with_numbers_of_their_own_in_every_sample(task: str) -> None:
     classes = len(GENERATED.classification_set(task).labels)
@@ -164,6 +211,11 @@ def test_two_solved_questions_come_first_and_never_the_samples_own(task: str) ->
         assert {solved(one) for one in drawn} <= counts
         assert not any(one.question and one.question in demonstrations(one) for one in drawn)
         assert len({demonstrations(one) for one in drawn}) == len({one.index // group for one in drawn})
+
+
+@pytest.mark.parametrize("task", sorted({*ICL, *NEEDLES}))
+def test_shots_and_needles_have_no_demonstrations(task: str) -> None:
+    assert solved(make_sample(task, 8192)) == 0
 
 
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*ICL, *NEEDLES, "json_kv"}))

@@ -122,6 +122,24 @@ def test_no_run_of_a_word_list_scores(task: str, length: int) -> None:
     assert contained > 30
 
 
+@pytest.mark.parametrize("length", [1024, 4096])
+def test_a_run_of_a_list_that_is_numbered_anew_scores_nothing_either(length: int) -> None:
+    for sample in make_samples("cwe", 4, length):
+        words = sample.context.split()[1::2]
+        for start in range(0, len(words) - 12, 12):
+            run = words[start : start + 12]
+            for echo in (" ".join(run), " ".join(f"{number}. {word}" for number, word in enumerate(run, start=1))):
+                assert RULER["cwe"].score(sample, echo).value == 0, echo
+
+
+def test_a_right_answer_may_be_long_and_repeat_itself() -> None:
+    for task in ("cwe", "fwe"):
+        sample = make_sample(task)
+        listed = " ".join(f"{number}. {word}" for number, word in enumerate(sample.references, start=1))
+        for answer in (f"{listed}\n{listed}\n{listed}", f"{sample.answer_prefix} {listed}", f"{listed} 11. aardvark"):
+            assert RULER[task].score(sample, answer).value == 1
+
+
 def test_half_the_words_score_half() -> None:
     sample = make_sample("cwe")
     score = RULER["cwe"].score(sample, " ".join((*sample.references[:5], "aardvark", "nothing")))

@@ -43,6 +43,16 @@ def test_samples_of_published_texts_are_sound(task: str, published: Corpora) -> 
         assert sample.source == ("published" if task in (*ESSAYS, "qa_1", "qa_2") else "archive")
 
 
+@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
+def test_no_published_question_contains_its_answer(task: str, published: Corpora) -> None:
+    """Some do: to give such a question back would score as an answer."""
+    questions = published.squad if task == "qa_1" else published.hotpot
+    for index in range(min(60, len(questions.questions))):
+        sample, _ = RULER[task].shortest_draft(4096, index, seed=0, tokenizer=formatter(), corpora=published)
+        echo = f"{sample.question} {sample.answer_prefix}".lower()
+        assert not any(answer.lower() in echo for answer in sample.references)
+
+
 def shown_paragraphs(
     task: str, index: int, corpora: Corpora, by_text: Mapping[str, ParagraphQuestion]
 ) -> tuple[ParagraphQuestion, list[str]]:
@@ -70,6 +80,16 @@ def test_paragraphs_of_the_own_article_or_item_come_first(task: str, published: 
         assert all(len(question.related) <= 10 for question in by_text.values())
     else:
         assert sum(share == 1 for share in shares) >= 6
+
+
+def test_own_paragraphs_stand_at_random_ranks(published: Corpora) -> None:
+    ranks = []
+    for index in range(16):
+        sample = RULER["qa_1"].sample(4096, index, seed=0, tokenizer=formatter(), corpora=published)
+        assert sample.rank is not None
+        ranks.append(sample.rank[0] / (sample.rank[1] - 1))
+    assert min(ranks) < 0.25
+    assert max(ranks) > 0.75
 
 
 @pytest.mark.parametrize("task", ["qa_1", "qa_2"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -17,6 +20,8 @@ from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestion
 from longctx.fixtures.records import HAYSTACKS
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.ruler.qa import SPARE_TOKENS_PER_JOIN, _FittingQuestions, _QuestionTokens
+from longctx.fixtures.tasks.task import CannotFit
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.fixtures.words import contains_words
 from tests.helpers.tiny_tokenizers import GENERATED, formatter, make_sample, make_samples
 
@@ -101,6 +106,63 @@ def test_gold_occurs_once_in_a_repeated_small_set(small_set: Corpora) -> None:
         assert sample.source == "published"
         seen.add(sample.question)
     assert len(seen) == 4
+
+
+def test_a_gold_paragraph_without_the_answer_occurs_once_too(tmp_path: Path) -> None:
+    """The first of two hops states no answer, so only its place in the set tells that it is gold."""
+    context = [["Mill", ["Ida built the mill."]], ["Ida", ["Ida was born in Aln."]], ["Fog", ["Fog is wet."]]]
+    item = {
+        "_id": "h",
+        "question": "Where was the builder of the mill born?",
+        "answer": "Aln",
+        "context": context,
+        "supporting_facts": [["Mill", 0], ["Ida", 0]],
+    }
+    (tmp_path / "hotpotqa.json").write_text(json.dumps([item]), encoding="utf-8")
+    sample = TASKS["qa_2"].sample(2048, 0, seed=0, tokenizer=formatter(), corpora=load_corpora(tmp_path))
+    counts = Counter(documents_of(sample.context))
+    assert counts["Mill\nIda built the mill."] == counts["Ida\nIda was born in Aln."] == 1
+    assert counts["Fog\nFog is wet."] == counts.total() - 2 > 50
+
+
+@pytest.mark.parametrize("order", [(0, 5, 2), (30, 2, 5, 0), (5, 5, 0, 2)])
+def test_a_question_does_not_depend_on_earlier_samples(small_set: Corpora, order: tuple[int, ...]) -> None:
+    """Also where the index is past the last question that fits; four of five do."""
+    fresh = PromptFormatter(formatter().tokenizer)
+
+    def question(index: int) -> str:
+        draft, _ = TASKS["qa_1"].shortest_draft(1024, index, seed=3, tokenizer=fresh, corpora=small_set)
+        return draft.question
+
+    questions = {index: question(index) for index in order}
+    alone = [
+        TASKS["qa_1"].shortest_draft(1024, index, seed=3, tokenizer=formatter(), corpora=small_set)
+        for index in range(4)
+    ]
+    assert questions == {index: alone[index % 4][0].question for index in order}
+    assert len({draft.question for draft, _ in alone}) == 4
+
+
+def test_nothing_is_counted_twice(small_set: Corpora) -> None:
+    """Neither by the samples of a case nor, of paragraphs, by cases of other lengths; to look through all costs."""
+    counted: Counter[str] = Counter()
+
+    class Watched(PromptFormatter):
+        def count(self, pieces: Sequence[str], *, separator: str) -> list[int]:
+            counted.update(pieces)
+            return super().count(pieces, separator=separator)
+
+    fresh = Watched(formatter().tokenizer)
+    for index in (3, 0, 1, 2, 3):
+        TASKS["qa_1"].shortest_draft(1024, index, seed=5, tokenizer=fresh, corpora=small_set)
+    assert 8 <= len(counted) <= 10
+    assert set(counted.values()) == {1}
+    for length in (32, 2048):
+        for index in range(6):
+            with suppress(CannotFit):
+                TASKS["qa_1"].shortest_draft(length, index, seed=5, tokenizer=fresh, corpora=small_set)
+    golds = [count for piece, count in counted.items() if piece.startswith("Document")]
+    assert golds == [1] * 5
 
 
 @given(

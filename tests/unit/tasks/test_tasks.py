@@ -86,6 +86,12 @@ def stepped(most: int, token_budget: int) -> Draft:
     return Draft(context=text, question="", user_text=text, answer_prefix="", references=("a",))
 
 
+def test_no_sample_of_many_is_short() -> None:
+    """At 4096 tokens the public generator leaves most samples of several needles under 0.9."""
+    fills = [fill_ratio(make_sample("niah_multikey_1", 4096, index)) for index in range(24)]
+    assert 0.97 <= min(fills) <= max(fills) <= 1
+
+
 @given(random=st.randoms(use_true_random=False), token_budgets=st.lists(st.integers(-5, 9000), min_size=1, max_size=4))
 def test_a_stream_fills_any_budget_in_order_and_counts_every_unit_once(
     random: Random, token_budgets: list[int]
@@ -191,6 +197,12 @@ def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
     upwards = drawn([0, 1, 2], PromptFormatter(Pieces()))
     downwards = drawn([2, 0], formatter("pieces"))
     assert {index: upwards[index] for index in downwards} == downwards
+
+
+@every_task
+def test_a_plain_tokenizer_is_framed_as_the_options_default_to(task: str) -> None:
+    plain = RULER[task].sample(2048, 0, seed=0, tokenizer=Pieces(), corpora=GENERATED)
+    assert plain == make_sample(task, 2048, kind="pieces")
 
 
 @every_task

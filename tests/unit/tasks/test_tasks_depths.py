@@ -14,6 +14,7 @@ import pytest
 from longctx.fixtures.records import HAYSTACKS
 from longctx.fixtures.tasks.sample_spec import Draft
 from longctx.fixtures.words import contains_words
+from tests.helpers.counts import prefill_token_counts
 from tests.helpers.tiny_tokenizers import GENERATED, drafts, formatter, make_sample, make_samples
 from tests.helpers.tiny_tokenizers import draft as draft_at
 
@@ -82,6 +83,13 @@ def test_up_to_32_samples_have_texts_of_their_own_and_later_ones_share_them() ->
     assert texts[HAYSTACKS:] == texts[: HAYSTACKS + 8]
 
 
+@pytest.mark.parametrize("task", ESSAYS)
+def test_up_to_32_samples_share_no_needle(task: str) -> None:
+    drawn = drafts(task, HAYSTACKS, token_budget=0)
+    values = [value for draft in drawn for value in (*draft.references, *draft.distractors)]
+    assert len(set(values)) == len(values)
+
+
 def test_samples_on_a_haystack_share_the_needles_that_nobody_asks_for() -> None:
     for haystack in (0, 7, 31):
         drawn = on_haystack("niah_multikey_1", haystack, 16)
@@ -134,6 +142,19 @@ def on_haystack(task: str, haystack: int, count: int) -> list[Draft]:
 
 
 @pytest.mark.parametrize("task", ESSAYS)
+def test_no_text_of_a_case_comes_twice(task: str) -> None:
+    assert len({draft.context for draft in drafts(task, 200, token_budget=0)}) == 200
+
+
+@pytest.mark.parametrize("task", ESSAYS)
+def test_samples_of_a_case_compute_two_thirds_of_their_tokens(task: str) -> None:
+    indices = [haystack + HAYSTACKS * turn for haystack in (0, 1) for turn in range(16)]
+    ids = [make_sample(task, 2048, index, kind="pieces").prompt.token_ids for index in indices]
+    counts = prefill_token_counts(ids)
+    assert sum(count.computed for count in counts) <= 0.65 * sum(map(len, ids))
+
+
+@pytest.mark.parametrize("task", ESSAYS)
 def test_a_needle_among_essays_is_at_its_depth(task: str) -> None:
     for sample in make_samples(task, 6):
         for reference, depth in zip(sample.references, sample.depths, strict=True):
@@ -141,6 +162,17 @@ def test_a_needle_among_essays_is_at_its_depth(task: str) -> None:
             assert len(before) / len(before + after) == pytest.approx(depth, abs=0.06)
             opening = before[: before.rindex("One of the special magic")]
             assert opening == "" or re.search(r"[.?!] $", opening), "needles stand between sentences"
+
+
+@pytest.mark.parametrize("task", ["niah_single_1", "niah_single_2", "niah_multikey_1", *NEEDLES_ONLY])
+def test_the_queried_needle_can_be_first_and_last(task: str) -> None:
+    firsts = lasts = 0
+    for draft in drafts(task, 100, token_budget=400 if task in NEEDLES_ONLY else 150):
+        assert len(draft.context) > 200
+        firsts += re.match(rf"One of the special magic \w+ for {draft.question} is", draft.context) is not None
+        lasts += draft.context.endswith(f"{draft.question} is: {draft.references[0]}.")
+    assert 0 < firsts < 50
+    assert 0 < lasts < 50
 
 
 @pytest.mark.parametrize("token_budget", [0, 250])
@@ -152,6 +184,12 @@ def test_the_queried_key_has_any_rank_among_the_four(token_budget: int) -> None:
         ranks.append((keys.index(draft.question), len(keys)))
     assert {places for _, places in ranks} == {4}
     assert is_even(ranks)
+
+
+def test_needles_follow_each_other_by_their_depths() -> None:
+    for draft in drafts("niah_multivalue", 100, token_budget=100):
+        by_depth = [value for _, value in sorted(zip(draft.depths, draft.references, strict=True))]
+        assert [value for _, value in NEEDLE.findall(draft.context)] == by_depth
 
 
 def test_a_needle_among_noise_stands_in_any_gap() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from itertools import combinations
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.helpers.tiny_tokenizers import draft, make_sample, make_samples
 
 NEEDLE = re.compile(r"One of the special magic \w+ for (\S+) is: ([^.]+)\.")
 WORD_KEYS = tuple(task for task in TASKS if task.startswith("niah_") and task != "niah_multikey_3")
+ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 FORMS = {
     "number": r"[1-9]\d{6}",
     "word": r"[a-z]+-[a-z]+",
@@ -72,6 +74,20 @@ def test_the_references_are_exactly_the_values_of_the_queried_keys(task: str) ->
         assert all(sample.context.count(value) == 1 for value in sample.references)
         assert not any(value in sample.prompt.text.replace(sample.context, "") for _, value in needles)
         assert all(sample.prompt.text.count(key) >= 2 for key in queried)
+
+
+def test_keys_and_values_are_distinct_where_thousands_are_drawn() -> None:
+    needles = needles_of(make_sample("niah_multikey_2", 131072))
+    assert len(needles) > 3000
+    assert len({key for key, _ in needles}) == len({value for _, value in needles}) == len(needles)
+
+
+@pytest.mark.parametrize("task", ESSAYS)
+def test_samples_on_different_haystacks_have_other_texts_around_their_needles(task: str) -> None:
+    """RULER's own script has one text for all."""
+    texts = [NEEDLE.sub("", make_sample(task, index=index).context).split(". ") for index in (0, 1, 2, 15, 16, 31)]
+    assert all(len(set(text)) > 0.95 * len(text) for text in texts)
+    assert all(len(set(one) & set(other)) < 0.1 * len(one) for one, other in combinations(texts, 2))
 
 
 def test_the_question_is_put_in_the_number_of_the_answer() -> None:
@@ -143,6 +159,20 @@ def test_a_common_word_is_part_of_no_other_word_of_the_prompt() -> None:
         words = re.findall(r"[a-z]+(?:-[a-z]+)*", sample.prompt.text.lower())
         for reference in sample.references:
             assert {word for word in words if reference in word} == {reference}
+
+
+def test_a_list_holds_as_many_other_words_as_common_ones_at_least() -> None:
+    """If a list contained the common words alone, naming any ten words would be right."""
+    assert len(set(listed(draft("cwe", 0, token_budget=0).context))) == 20
+
+
+def test_words_that_are_part_of_others_are_never_common() -> None:
+    words = vocabulary()
+    assert 500 < len(_standalone_words()) < len(words)
+    for word in _standalone_words()[::40]:
+        assert [other for other in words if word in other] == [word]
+    parts = set(words) - set(_standalone_words())
+    assert all(any(part in other for other in words if other != part) for part in sorted(parts)[::40])
 
 
 def test_a_list_longer_than_the_vocabulary_repeats_no_word_more_than_planned() -> None:
