@@ -109,7 +109,6 @@ EXECUTIONS: dict[str, tuple[str, ...]] = {
     "eager": ("--attention", "eager"),
     "chunks_of_128": ("--prefill-chunk", "128"),
     "batches_of_4": ("--batch-size", "4"),
-    "bfloat16": ("--dtype", "bfloat16"),
 }
 
 
