@@ -120,9 +120,8 @@ def prepare(checkpoint: Path, row: str, work: Path) -> Subject:
     out = work / "models" / row.replace(":", "-")
     if not (out / "fault.json").is_file():
         more = ["--strength", strength] if strength else []
-        inject = [sys.executable, "-m", "benchmarks.faults", "inject", str(checkpoint), str(out), "--fault", name]
-        command = [*inject, *more]
-        subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+        command = [sys.executable, "-m", "benchmarks.faults", "inject", str(checkpoint), str(out), "--fault", name]
+        subprocess.run([*command, *more], cwd=REPOSITORY, check=True, capture_output=True)
     # Without a template --chat auto would quietly use none.
     return Subject(model=out, options=("--chat", "on") if name in TEMPLATE_FAULTS else ())
 
