@@ -57,17 +57,6 @@ def test_a_plan_runs_nothing_and_loads_nothing(planned: CompletedRun) -> None:
     assert not (planned.folder / "journal").exists()
 
 
-def test_a_plan_imports_no_torch(tmp_path: Path) -> None:
-    """It takes longer to import than all that a plan does."""
-    (tmp_path / "heavy.py").write_text(HEAVY)
-    found = run_pytest(
-        tmp_path, "-p", "heavy", "--plan", "--model", str(calibration_checkpoint("512")), "--lengths", "4k,128k",
-        fresh=True,
-    )  # fmt: skip
-    assert found.exit_code == 0
-    assert "heavy: ['transformers']" in found.output.splitlines()
-
-
 def test_a_list_of_cases_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
     (tmp_path / "heavy.py").write_text(HEAVY)
     model = (f"--model={calibration_checkpoint('512')}", "--lengths", "4k,128k")
