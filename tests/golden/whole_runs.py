@@ -108,10 +108,9 @@ RUNS = {
             "--device cpu --lengths 512 --samples 40 -k single_2 --case test_ruler[niah_single_2-512] "
             "--journal journal",
             "longctx history out/watch --out history.html",
-            "longctx analysis out/watch --out analysis.html",
         ),
         files=(
-            "history.html", "analysis.html", "out/watch/*.jsonl", "out/watch/*.html", "out/watch/*.md",
+            "history.html", "out/watch/*.jsonl", "out/watch/*.html", "out/watch/*.md",
             "out/watch/*.json", "out/bisect/bisect.*",
         ),
     ),
