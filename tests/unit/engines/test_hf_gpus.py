@@ -10,7 +10,7 @@ import torch
 from transformers.utils import import_utils
 
 from longctx.fixtures.engines import EngineError, check_gpus
-from longctx.fixtures.engines.hf import loading
+from longctx.fixtures.engines.hf import loading, settings
 
 GIB = 2**30
 SEVENTY: Any = SimpleNamespace(parameters=70 * 10**9, weight_bytes=140 * 10**9)
@@ -55,6 +55,7 @@ def test_several_gpus_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_gpus_are_reported_before_a_model_is_loaded(
     monkeypatch: pytest.MonkeyPatch, device: str, present: int
 ) -> None:
+    monkeypatch.setattr(settings, "may_have_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     for gpu_count in range(1, present + 1):

@@ -120,7 +120,7 @@ def test_bash_completes_commands_options_and_values() -> None:
 
     assert completed("longctx", "wat") == {"watch"}
     assert completed("longctx", "run", "--len") == {"--lengths", "--length-tokenizer"}
-    assert completed("longctx", "run", "--chat", "") == {"auto", "on", "off"}
+    assert completed("longctx", "run", "--chat", "") == {"auto", "on", "off", "server"}
     assert completed("longctx", "run", "--suite", "r") == {"ruler"}
     assert completed("longctx", "plan", "-k", "niah_single") == {f"niah_single_{number}" for number in (1, 2, 3)}
     assert completed("longctx", "watch", "--attenti") == {"--attention"}
