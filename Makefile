@@ -36,7 +36,7 @@ whole: $(READY)
 
 # What users see of commands, errors, reports and exit codes, against the recordings; part of every push.
 goldens: $(READY)
-	$(PYTEST) -n 2 tests/golden/test_golden_commands.py
+	$(PYTEST) -n 2 --dist load tests/golden/test_golden_commands.py
 
 # What takes too long for every push.
 nightly: loops pages

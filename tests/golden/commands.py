@@ -14,16 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longctx.cli import COMMANDS
 from tests.golden.wrong_uses import EVERYWHERE, Command, command, wrong_uses
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 
 RECORDED = Path(__file__).parent / "recorded" / "commands"
-SUBCOMMANDS = (
-    "run", "plan", "preflight", "watch", "bisect", "calibrate", "history", "analysis", "journal", "tasks", "checkpoint",
-    "validate", "convert", "calibration", "fetch", "completion", "prompts",
-    "diagnose", "docs", "recipes",
-)  # fmt: skip
 SHELLS = ("bash", "fish", "zsh")
 SUITE_GROUP = re.compile(r"^long-context evaluation:\n(?:(?: .*)?\n)*", re.MULTILINE)
 ENVIRONMENT = {
@@ -37,7 +33,7 @@ def help_commands() -> dict[str, Command]:
     """Return the commands that print help, and the scripts that complete commands, by the name of their record."""
     return {
         "longctx": command("longctx --help"),
-        **{name: command(f"longctx {name} --help") for name in SUBCOMMANDS},
+        **{name: command(f"longctx {name} --help") for name in COMMANDS},
         "pytest": command(
             f"pytest --help -c {REPOSITORY}/pyproject.toml --rootdir {REPOSITORY} {REPOSITORY}/tests_longctx"
         ),
