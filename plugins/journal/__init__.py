@@ -25,10 +25,9 @@ from longctx.plugins.journal.file_system import (
     probe_file_system,
 )
 from longctx.plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
-from longctx.plugins.journal.judge_replies import JudgeReplies
 from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, repeat_key, sample_key
 from longctx.plugins.journal.reading import IndexedEntry
-from longctx.plugins.journal.store import Journal
+from longctx.plugins.journal.store import Journal, JudgeReplies
 
 __all__ = [
     "HEARTBEAT_SECONDS",

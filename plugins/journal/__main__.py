@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
@@ -14,6 +14,7 @@ from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead
 from longctx.plugins.journal.subjects import (
     SubjectDirectory,
+    SubjectInUse,
     delete_subject,
     is_journal,
     subject_directories,
@@ -22,8 +23,8 @@ from longctx.plugins.journal.subjects import (
 UNIT_SECONDS = {"d": 86_400, "h": 3_600}
 AGES = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
-TEXT_COLUMNS = 3
-COLUMNS = (("model", 26), ("checkpoint", 10), ("engine", 16), ("cases", 5), ("samples", 7), ("size", 8), ("written", 7))
+WIDTHS = {"model": 26, "checkpoint": 10, "engine": 16, "cases": 5, "samples": 7, "size": 8, "written": 7}
+TEXT_COLUMNS = ("model", "checkpoint", "engine")
 # The name of a model keeps so many characters in a narrow terminal.
 LEAST_MODEL = 14
 
@@ -82,24 +83,26 @@ def _subjects(directory: Path, model: str | None) -> list[SubjectDirectory]:
 
 
 def _list(subjects: list[SubjectDirectory]) -> None:
-    widths = [width for _, width in COLUMNS]
+    widths = dict(WIDTHS)
     if sys.stdout.isatty():
-        others = sum(widths[1:]) + len("  ") * (len(widths) - 1)
-        widths[0] = max(LEAST_MODEL, min(widths[0], shutil.get_terminal_size().columns - others))
-    print_line(_row([name for name, _ in COLUMNS], widths))
+        others = sum(WIDTHS.values()) - WIDTHS["model"] + len("  ") * (len(WIDTHS) - 1)
+        room = shutil.get_terminal_size().columns - others
+        widths["model"] = max(LEAST_MODEL, min(WIDTHS["model"], room))
+    print_line(_row({name: name for name in WIDTHS}, widths))
     for item in subjects:
-        print_line(_row(_cells(item), widths) + "  in use" * item.busy)
+        in_use = "  in use" if item.busy else ""
+        print_line(_row(_cells(item), widths) + in_use)
     samples = _count(sum(item.samples for item in subjects), "sample")
     size = _size(sum(item.size_bytes for item in subjects))
     print_line(f"{_count(len(subjects), 'subject')}, {samples}, {size}")
 
 
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _row(cells: Mapping[str, str], widths: Mapping[str, int]) -> str:
     """Return a row of the table: text on the left, numbers on the right; long text keeps its end, which differs."""
     parts = []
-    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        text = cell if len(cell) <= width else ".." + cell[2 - width :]
-        parts.append(text.ljust(width) if number < TEXT_COLUMNS else cell.rjust(width))
+    for name, width in widths.items():
+        cell = cells[name] if len(cells[name]) <= width else ".." + cells[name][2 - width :]
+        parts.append(cell.ljust(width) if name in TEXT_COLUMNS else cell.rjust(width))
     return "  ".join(parts).rstrip()
 
 
@@ -108,29 +111,52 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
     for item in subjects:
         if item.idle_seconds < least_seconds:
             continue
-        model, checkpoint, engine, _, _, size, written = _cells(item)
-        name = f"{model} {checkpoint} {engine} ({_count(item.samples, 'sample')}, {size}, written {written} ago)"
-        if item.busy or not (dry_run or delete_subject(directory, item.folder)):
+        cells = _cells(item)
+        samples = _count(item.samples, "sample")
+        name = f"{cells['model']} {cells['checkpoint']} {cells['engine']}"
+        name += f" ({samples}, {cells['size']}, written {cells['written']} ago)"
+        try:
+            if item.busy:
+                raise SubjectInUse
+            if not dry_run:
+                delete_subject(directory, item.folder)
+        except SubjectInUse:
             print_line(f"kept {name}: in use")
-        else:
-            print_line(f"{'would delete' if dry_run else 'deleted'} {name}")
-            freed_bytes += item.size_bytes
-    # The files of dead workers, and temporary files of interrupted writes.
-    files = (directory / WORKERS).glob("*.json*") if (directory / WORKERS).is_dir() else ()
-    own = (file for file in files if WORKER_NAME.fullmatch(file.name.lstrip(".").partition(".json")[0]))
-    leftovers = [file for file in sorted(own) if file.is_file() and is_worker_dead(file, SILENT_SECONDS)]
+            continue
+        freed_bytes += item.size_bytes
+        print_line(f"{'would delete' if dry_run else 'deleted'} {name}")
+        if item.others:
+            print_line(f"kept {item.folder}: has files that are not the journal's: {', '.join(item.others)}")
+    leftovers = _files_of_dead_workers(directory)
     for file in leftovers if not dry_run else ():
         file.unlink(missing_ok=True)
     workers = f", {_count(len(leftovers), 'file')} of dead workers" if leftovers else ""
     print_line(f"{'would free' if dry_run else 'freed'} {_size(freed_bytes)}{workers}")
 
 
-def _cells(item: SubjectDirectory) -> tuple[str, ...]:
-    model, checkpoint = _printable(item.subject.model), _printable(item.subject.fingerprint)[:10]
+def _files_of_dead_workers(directory: Path) -> list[Path]:
+    """Return the files of dead workers, and temporary files of their interrupted writes."""
+    dead = []
+    for file in sorted((directory / WORKERS).glob("*.json*")):
+        name = file.name.lstrip(".").partition(".json")[0]
+        if WORKER_NAME.fullmatch(name) and file.is_file() and is_worker_dead(file, SILENT_SECONDS):
+            dead.append(file)
+    return dead
+
+
+def _cells(item: SubjectDirectory) -> dict[str, str]:
+    """Return the cells of a subject's row."""
     execution = item.subject.execution
-    engine = _printable("/".join(execution[key] for key in ("engine", "dtype") if key in execution))
-    size, age = _size(item.size_bytes), _age(max(0, int(item.idle_seconds)))
-    return model, checkpoint, engine, str(item.cases), str(item.samples), size, age
+    engine = [execution[key] for key in ("engine", "dtype") if key in execution]
+    return {
+        "model": _printable(item.subject.model),
+        "checkpoint": _printable(item.subject.fingerprint[:10]),
+        "engine": _printable("/".join(engine)),
+        "cases": str(item.cases),
+        "samples": str(item.samples),
+        "size": _size(item.size_bytes),
+        "written": _age(int(item.idle_seconds)),
+    }
 
 
 def _age(seconds: int) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from longctx.fixtures.atomic_files import write_all
 from longctx.plugins.journal.file_system import NAME_EXISTS, POLL_SECONDS, VISIBLE_SECONDS
 from longctx.plugins.journal.heartbeat import WORKER_NAME, Heartbeat
+from longctx.plugins.journal.lines import KEY
 
 CLAIMS = "claims"
 MOST_NAME_BYTES = 256
@@ -119,7 +120,8 @@ class Claims:
         """Remove the claims of all workers, as far as possible, when none of them is left."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
-                path.unlink(missing_ok=True)
+                if KEY.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
 
 
 def read_claim(path: Path) -> str | None:
@@ -127,6 +129,13 @@ def read_claim(path: Path) -> str | None:
     with path.open("rb") as file:
         name, end, _ = file.read(MOST_NAME_BYTES).decode("ascii", errors="replace").partition("\n")
     return name if end and WORKER_NAME.fullmatch(name) else None
+
+
+def is_claim(path: Path) -> bool:
+    """Return True for the claim of a worker, which may not have written its name yet. Raises OSError."""
+    if not KEY.fullmatch(path.name) or path.is_symlink() or not path.is_file():
+        return False
+    return path.stat().st_size == 0 or read_claim(path) is not None
 
 
 def _created_elsewhere(path: Path, error: OSError) -> bool:

@@ -1,22 +1,24 @@
-"""The subjects of a journal: list and delete them, and read the rates of checkpoints measured before."""
+"""The subjects of a journal: list them, delete their files, and read the rates of checkpoints measured before."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from longctx.plugins.journal.claims import CLAIMS, read_claim
+from longctx.plugins.journal.claims import CLAIMS, is_claim, read_claim
 from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
 from longctx.plugins.journal.lines import SUBJECT, Subject, decode_subject
 from longctx.plugins.journal.reading import SUFFIX, SubjectReader
 
 DELETED = ".pruned-"
+# An interrupted write of `subject.json` leaves such a file.
+TEMPORARY = re.compile(rf"\.{re.escape(SUBJECT)}\.[0-9a-f]{{8}}")
 # The number of results at the end of a worker's file that its rate is taken from.
 LAST_RESULTS = 200
 
@@ -31,9 +33,15 @@ class SubjectDirectory:
     samples: int
     size_bytes: int
     idle_seconds: float
-    """The time since the last change of any file."""
+    """The time since the last change of a file."""
     busy: bool
     """True if a living worker holds a claim or has a file in it."""
+    others: tuple[str, ...]
+    """The names of files and folders in it that the journal did not make, and never deletes."""
+
+
+class SubjectInUse(Exception):
+    """A subject that is not deleted, because a worker has started on it."""
 
 
 def is_journal(directory: Path) -> bool:
@@ -54,7 +62,7 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
     for folder, subject in _subject_folders(directory):
         reader = SubjectReader(folder)
         reader.refresh()
-        files = [file.stat() for file in folder.iterdir() if file.is_file()]
+        files = [file.stat() for file in _own_files(folder)]
         described = SubjectDirectory(
             folder=folder,
             subject=subject,
@@ -63,6 +71,7 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
             size_bytes=sum(file.st_size for file in files),
             idle_seconds=max(0.0, time.time() - max(file.st_mtime for file in files)),
             busy=_is_busy(directory, folder),
+            others=tuple(_other_names(folder)),
         )
         subjects.append(described)
     return sorted(subjects, key=lambda item: (item.idle_seconds, item.folder.name))
@@ -73,26 +82,60 @@ def _is_busy(directory: Path, folder: Path) -> bool:
     writers = (file.stem for file in folder.glob(f"*{SUFFIX}"))
     if any(_is_alive(directory, name) for name in writers):
         return True
-    for claim in (folder / CLAIMS).glob("*"):
-        # No worker makes a directory or a link there.
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+    for claim in _claims(folder):
+        with contextlib.suppress(FileNotFoundError):
             owner = read_claim(claim)
             if _is_alive(directory, owner) if owner else time.time() - claim.stat().st_mtime < SILENT_SECONDS:
                 return True
     return False
 
 
-def delete_subject(directory: Path, folder: Path) -> bool:
-    """Delete a subject that is not busy; returns False if a worker has started on it."""
+def delete_subject(directory: Path, folder: Path) -> None:
+    """Delete a subject's files, and its folder if that has no others; raise SubjectInUse, and OSError."""
     # A worker that starts now creates a new directory; one that started before is visible in this one.
     renamed = folder.with_name(f"{DELETED}{secrets.token_hex(4)}")
     folder.rename(renamed)
     if _is_busy(directory, renamed):
         with contextlib.suppress(OSError):
             renamed.rename(folder)
-        return False
-    shutil.rmtree(renamed)
-    return True
+        raise SubjectInUse
+    for path in [*_claims(renamed), *_own_files(renamed)]:
+        path.unlink(missing_ok=True)
+    for emptied in (renamed / CLAIMS, renamed):
+        with contextlib.suppress(OSError):
+            emptied.rmdir()
+    if renamed.is_dir():
+        # The files of others get their place back, unless a worker has started there meanwhile.
+        with contextlib.suppress(OSError):
+            renamed.rename(folder)
+
+
+def _own_files(folder: Path) -> list[Path]:
+    """Return the files that workers made in a subject's folder; `subject.json`, by which it is found, comes last."""
+    own = []
+    for path in folder.iterdir():
+        is_result = path.suffix == SUFFIX and WORKER_NAME.fullmatch(path.stem) is not None
+        if (is_result or TEMPORARY.fullmatch(path.name)) and path.is_file() and not path.is_symlink():
+            own.append(path)
+    return [*own, folder / SUBJECT]
+
+
+def _claims(folder: Path) -> Iterator[Path]:
+    """Yield the claims in a subject's folder; another worker may remove them meanwhile."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for path in (folder / CLAIMS).iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if is_claim(path):
+                    yield path
+
+
+def _other_names(folder: Path) -> list[str]:
+    """Return the names of everything in a subject's folder that workers did not make."""
+    own = {*_own_files(folder), *_claims(folder), folder / CLAIMS}
+    found = [*folder.iterdir()]
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        found += (folder / CLAIMS).iterdir()
+    return sorted(str(path.relative_to(folder)) for path in found if path not in own)
 
 
 def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:

@@ -152,6 +152,51 @@ def test_an_interrupted_deletion_is_completed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "workers"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt", "results.jsonl", "backup/host-1-0123abcd.jsonl", "claims/notes.md", "claims/aa", ".subject.json.swp",
+        "workers", "\x1b[31mred",
+    ],
+)  # fmt: skip
+def test_files_of_others_in_a_subject_are_kept(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = old_subject(tmp_path)
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    other = folder / name
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("not a line of a journal")
+    interrupted = folder / ".subject.json.0123abcd"
+    interrupted.touch()
+    os.utime(interrupted, (0, 0))
+    shown = name.partition("/")[0] if name.startswith("backup") else name
+    assert main([str(tmp_path), "--prune", "30d", "--dry-run"]) == 0
+    assert main([str(tmp_path), "--prune", "30d"]) == 0
+    assert [path for path in tree(folder) if tree(folder)[path] is not None] == [name]
+    kept = f"kept {folder}: has files that are not the journal's: {shown}".replace("\x1b", "\u241b")
+    out = capsys.readouterr().out.splitlines()
+    assert [line.partition(" (")[0] for line in out] == [
+        "would delete models/old 0123456789 hf/bfloat16", kept, f"would free {size} B",
+        "deleted models/old 0123456789 hf/bfloat16", kept, f"freed {size} B",
+    ]  # fmt: skip
+    assert other.read_text() == "not a line of a journal"
+    # The same run measures again at this place.
+    write_journal(tmp_path, entry("bb"), subject=OLD)
+    assert set(read_journal(tmp_path, OLD).entries) == {"bb"}
+
+
+def test_a_link_in_a_subject_is_kept_with_what_it_leads_to(tmp_path: Path) -> None:
+    folder = old_subject(tmp_path / "journal")
+    elsewhere = tmp_path / "host-1-0123abcd.jsonl"
+    elsewhere.write_text("of others")
+    (folder / elsewhere.name).symlink_to(elsewhere)
+    (folder / "claims" / "bb").symlink_to(elsewhere)
+    assert main([str(tmp_path / "journal"), "--prune", "30d"]) == 0
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink()) == [
+        "claims/bb", elsewhere.name,
+    ]  # fmt: skip
+    assert elsewhere.read_text() == "of others"
+
+
 def test_foreign_folders_are_never_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outside = tmp_path / "outside"
     old_subject(outside)
