@@ -106,29 +106,28 @@ def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
     """Return the plan as lines: the model, a table with a row per length, the time, and the cases that cannot run."""
     fitting = [case for case in cases if case.id not in run.misfits]
     server = run.options.base_url or run.options.serve
-    checkpoint = f"{run.checkpoint.architecture}, {run.checkpoint.parameters / 1e6:,.1f}M parameters"
+    where = f"{run.checkpoint.architecture}, {run.checkpoint.parameters / 1e6:,.1f}M parameters"
+    head = f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}"
     # The workers load the model unless it is on a server.
-    memory_title = "" if server else "   estimated peak memory for one prompt"
-    rows = []
+    if server:
+        where = f"on a server: {server}"
+    else:
+        head += "   estimated peak memory for one prompt"
+    lines = [f"model      {run.options.model} ({where})", head]
     for length in sorted({case.length for case in cases}):
-        row = _row(format_length(length), [case for case in fitting if case.length == length])
-        rows.append(row if server else f"{row}   {_memory(run, length)}")
-    all_row = f"{'all':>8} {len(cases):>6} {_samples(cases):>8} {_tokens(fitting):>14,}"
-    where = f"on a server: {server}" if server else checkpoint
-    return [
-        f"model      {run.options.model} ({where})",
-        f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}{memory_title}",
-        *rows,
-        all_row,
-        *_time_lines(run, fitting, workers),
-        *_claim_lines(run.checkpoint.claimed_length, cases),
-        *_power_lines(run, cases),
-        *_misfit_lines(run, cases),
-    ]
+        of_length = [case for case in fitting if case.length == length]
+        row = _row(format_length(length), of_length, of_length)
+        lines.append(row if server else f"{row}   {_memory(run, length)}")
+    lines.append(_row("all", cases, fitting))
+    lines += _time_lines(run, fitting, workers)
+    lines += _claim_lines(run.checkpoint.claimed_length, cases)
+    lines += _power_lines(run, cases)
+    lines += _misfit_lines(run, cases)
+    return lines
 
 
-def _row(name: str, cases: Sequence[Case]) -> str:
-    return f"{name:>8} {len(cases):>6} {_samples(cases):>8} {_tokens(cases):>14,}"
+def _row(name: str, cases: Sequence[Case], fitting: Sequence[Case]) -> str:
+    return f"{name:>8} {len(cases):>6} {_samples(cases):>8} {_tokens(fitting):>14,}"
 
 
 def _claim_lines(claimed: int | None, cases: Sequence[Case]) -> list[str]:
@@ -264,11 +263,12 @@ def _detects(run: Run, panel: Panel, baseline: Baseline) -> str:
     # The case with the fewest haystacks in pairs decides which loss of one case is detected.
     pairs = min(map(len, haystacks.values()), default=0)
     cases = len(run.scope(run.measurable).cases)
-    case_loss = detectable_case_loss(pairs, cases=cases, false_discoveries=run.thresholds.regression.false_discoveries)
+    settings = run.thresholds.regression
+    case_loss = detectable_case_loss(pairs, cases=cases, false_discoveries=settings.false_discoveries)
     losses = f"{_loss(loss, 'of the mean')}, {_loss(case_loss, 'of one case')}"
     text = f"{available:,} of {planned:,} pairs detect {losses}"
     if available < planned and not can_rule_out(panel.non_inferiority, queue, available):
-        return f"underpowered for a loss of {run.thresholds.regression.drop:g} points: {text}"
+        return f"underpowered for a loss of {settings.drop:g} points: {text}"
     confirmation, haystacks_in_all = panel.non_inferiority.confirmation, queue.unit_count(available)
     if confirmation is not None and (loss is None or loss > LARGE_LOSS):
         below = f"below {to_points(loss):.0f} points " if loss else ""

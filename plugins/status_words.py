@@ -77,24 +77,34 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
         listed = f"{len(config.stash[CONTROLLER].selected)} cases and {config.stash.get(LISTED_GATES, 0)} gates"
         return [(listed, pytests_parts[0][1]), *pytests_parts[1:]], pytests_colour
     if config.option.plan:
-        return [("nothing was measured: --plan", {"yellow": True})], "yellow"
-    counts = {
-        key: len(reports)
-        for key, reports in reporter.stats.items()
-        if key in CASE_COLOURS or key.partition(": ")[0] in GROUPS
-    }
-    own = {f"{count} {key}" for key, count in counts.items()}
-    others = [part for part in pytests_parts if part[0] not in own and not part[0].startswith("no tests")]
-    cases = [_part(f"{counts[key]} {key}", colour) for key, colour in CASE_COLOURS.items() if key in counts]
-    groups = [part for group in GROUPS for part in _group_parts(reporter.stats, f"{group}: ")]
-    interruption = [_part(config.stash[INTERRUPTION], "yellow")] if INTERRUPTION in config.stash else []
-    parts = [*interruption, *cases, *others, *groups]
+        return [_part("nothing was measured: --plan", "yellow")], "yellow"
+    parts: list[Part] = []
+    if INTERRUPTION in config.stash:
+        parts.append(_part(config.stash[INTERRUPTION], "yellow"))
+    own = {f"{len(reports)} {key}" for key, reports in reporter.stats.items() if _is_own(key)}
+    for key, colour in CASE_COLOURS.items():
+        if key in reporter.stats:
+            parts.append(_part(f"{len(reporter.stats[key])} {key}", colour))
+    parts += [part for part in pytests_parts if part[0] not in own and not part[0].startswith("no tests")]
+    for group in GROUPS:
+        parts += _group_parts(reporter.stats, f"{group}: ")
     if not parts:
-        return [("nothing was measured", {"yellow": True})], "yellow"
-    colours = [colour for _, markup in parts for colour in ("red", "green", "yellow") if markup.get(colour)]
-    is_open = "gates: undecided" in counts or "gates: underpowered" in counts
-    colour = "red" if "red" in colours else "green" if "green" in colours and not is_open else "yellow"
-    return [(text, markup | {"bold": colour in markup}) for text, markup in parts], colour
+        return [_part("nothing was measured", "yellow")], "yellow"
+    colours: set[str] = set()
+    for _, markup in parts:
+        colours |= {name for name, is_set in markup.items() if is_set}
+    is_open = "gates: undecided" in reporter.stats or "gates: underpowered" in reporter.stats
+    main_colour = "yellow"
+    if "red" in colours:
+        main_colour = "red"
+    elif "green" in colours and not is_open:
+        main_colour = "green"
+    return [(text, markup | {"bold": main_colour in markup}) for text, markup in parts], main_colour
+
+
+def _is_own(key: str) -> bool:
+    """Return True for a key under which the terminal counts cases or a group of this suite."""
+    return key in CASE_COLOURS or key.partition(": ")[0] in GROUPS
 
 
 def _group_parts(stats: Mapping[str, Any], prefix: str) -> list[Part]:
@@ -123,17 +133,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
 def _nothing_selected(config: pytest.Config) -> str:
     """Return one line about a selection that matches nothing, with the name that a word of it may stand for."""
     run, keyword, markers = config.stash[RUN], config.option.keyword, config.option.markexpr
-    given = [f"{flag} {value!r}" for flag, value in (("-k", keyword), ("-m", markers)) if value]
+    options = [f"{flag} {value!r}" for flag, value in (("-k", keyword), ("-m", markers)) if value]
+    given = " and ".join(options) or "the command line"
     gates = named_gates(run.thresholds, run.scope(run.available))
     names: set[str] = set()
     for case in run.available:
         names |= {case.task, case.category, format_length(case.length)}
-    words = re.findall(r"\w+", f"{keyword} {markers}")
-    typos = [word for word in words if word not in names and get_close_matches(word, names)]
-    near = f"{known_names(typos[0], names)} " if typos else ""
+    near = ""
+    for word in re.findall(r"\w+", f"{keyword} {markers}"):
+        if not near and word not in names and get_close_matches(word, names):
+            near = f"{known_names(word, names)} "
     return (
-        f"nothing selected: {' and '.join(given) or 'the command line'} matches none of the {len(run.available)} cases "
-        f"and {len(gates)} gates; {near}add --collect-only -q to list their ids"
+        f"nothing selected: {given} matches none of the {len(run.available)} cases and {len(gates)} gates; "
+        f"{near}add --collect-only -q to list their ids"
     )
 
 

@@ -13,7 +13,6 @@ from longctx.ci.launch import Execution
 from longctx.ci.suite_process import SuiteRun, run_suite
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
-from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records.report import JsonReport, ReportGate
 from longctx.fixtures.seeding import stable_hash
 
@@ -109,12 +108,14 @@ class Suite:
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
-        selection = [f"{CASES_DIRECTORY}/{case.partition('[')[0]}.py::{case}" for case in cases]
-        selection += [*self.options, "--samples", str(samples or self.samples)]
-        selection += ["--full"] if full else []
-        selection += self.survey_seed if is_survey else []
+        selection = [*cases, *self.options, "--samples", str(samples or self.samples)]
+        if full:
+            selection.append("--full")
+        if is_survey:
+            selection += self.survey_seed
         selection += [f"--only-samples={text}" for text in only]
-        selection += ["--signal", "likelihood", "--full"] if likelihood else []
+        if likelihood:
+            selection += ["--signal", "likelihood", "--full"]
         name = f"{model.name}-{stable_hash(*fingerprints, thresholds, *selection):016x}"
         thresholds_path = self.folder / f"{name}.toml"
         self.folder.mkdir(parents=True, exist_ok=True)

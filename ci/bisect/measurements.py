@@ -95,16 +95,21 @@ def telling_samples(
     """
     losses: dict[tuple[str, int], float] = {}
     for flip in flips:
-        context = flip.case, flip.index // groups[flip.case]
-        losses[context] = losses.get(context, 0.0) + flip.before - flip.after
+        place = flip.case, flip.index // groups[flip.case]
+        losses[place] = losses.get(place, 0.0) + flip.before - flip.after
     sizes = [abs(loss) for loss in losses.values() if loss]
     least = LEAST_DIFFERENCE_SHARE * sum(sizes) / max(1, len(sizes))
+    worse, better = [], 0
+    for (case, number), loss in losses.items():
+        if loss > 0 and loss >= least:
+            worse.append(_Context(case=case, number=number, loss=loss))
+        elif loss < 0 and -loss >= least:
+            better += 1
     contexts = [] if earlier is None else list(earlier.contexts)
     known = {(context.case, context.number) for context in contexts}
-    worse = [context for context, loss in losses.items() if loss > 0 and loss >= least and context not in known]
-    for case, number in sorted(worse, key=lambda context: stable_hash("telling", *context)):
-        contexts.append(_Context(case=case, number=number, loss=losses[case, number]))
-    better = sum(loss < 0 and -loss >= least for loss in losses.values())
+    for context in sorted(worse, key=lambda context: stable_hash("telling", context.case, context.number)):
+        if (context.case, context.number) not in known:
+            contexts.append(context)
     votes = EndpointVotes(worse=len(contexts), better=better)
     return TellingSamples(contexts=tuple(contexts), groups=groups, votes=votes)
 

@@ -156,10 +156,12 @@ class Posterior:
         sums = np.concatenate([[0.0], np.cumsum(joint)])
         tail = (1 - confidence) / 2
         mean = joint @ LEVEL_VALUES
-        low, high = np.interp(tail, sums, edges), np.interp(1 - tail, sums, edges)
+        low = np.interp(tail, sums, edges)
+        high = np.interp(1 - tail, sums, edges)
         good, bad = self.ends
         loss = max(1 / LEVELS, bad - good)
-        return float(mean - good) / loss, float(low - good) / loss, float(high - good) / loss
+        shares = [float(level - good) / loss for level in (mean, low, high)]
+        return shares[0], shares[1], shares[2]
 
     def fell(self, before: int, after: int, share: float = FALL_SHARE) -> float:
         """Return the probability that the run fell between two positions, by this share of the loss or more."""

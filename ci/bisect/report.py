@@ -202,23 +202,30 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     if verdict.difference is None or verdict.interval is None:
         lines.append(f"the two steps were not compared: {verdict.reason}")
     else:
-        low, high = verdict.interval
-        loss = f"{verdict.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {verdict.pairs} pairs"
+        loss = f"{_difference(verdict.difference, verdict.interval)} over {verdict.pairs} pairs"
         lines.append(f"between them {loss}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
     for drop in confirmation.other_drops:
-        low, high = drop.interval
+        before, after = drop.before, drop.after
         lines.append(
-            f"two drops: from step {drop.before.number} to {drop.after.number} another {drop.difference:+.1f} "
-            f"[{low:+.1f}, {high:+.1f}]; search it with --good {drop.before.path} --bad {drop.after.path}"
+            f"two drops: from step {before.number} to {after.number} another "
+            f"{_difference(drop.difference, drop.interval)}; search it with --good {before.path} --bad {after.path}"
         )
     lines += _flip_lines(confirmation.flips)
     for position, result in sorted(edge.results.items()):
         if result.reason:
             lines.append(f"skipped step {steps[position].number}: {result.reason}")
-    if unmeasured := _unmeasured_count(bisection, edge):
+    unmeasured = _unmeasured_count(bisection, edge)
+    if unmeasured:
         lines.append(f"not measured: {unmeasured} of {len(steps)} steps; a dip among them goes unnoticed")
-    lines += [*_screening_lines(bisection, edge), *_cost_lines(confirmation)]
-    return [*lines, f"written: {_files(bisection)}"]
+    lines += _screening_lines(edge)
+    lines += _cost_lines(confirmation)
+    lines.append(f"written: {_files(bisection)}")
+    return lines
+
+
+def _difference(points: float, interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{points:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def _flip_lines(flips: Sequence[Flip]) -> list[str]:
@@ -251,7 +258,7 @@ def _result_line(bisection: Bisection, edge: Edge) -> str:
     return f"first bad step between {first} and {bad} (last good {good}), {_percent(edge.probability)}; {likeliest}"
 
 
-def _screening_lines(bisection: Bisection, edge: Edge) -> list[str]:
+def _screening_lines(edge: Edge) -> list[str]:
     """Return how many steps only the likelihood of gold answers told apart."""
     screened = sum(result.reading is None and result.screened is not None for result in edge.results.values())
     if not screened:

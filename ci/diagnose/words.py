@@ -60,12 +60,15 @@ def shares(candidate: Candidate) -> str:
 
 def cause_lines(cause: Cause, static: StaticComparison, computed_tokens: int) -> list[str]:
     """Return the lines behind those of the candidates: samples, cost, what was not measured, and conclusion."""
-    lines = [
-        f"{'samples':<19}{len(cause.samples)} that GOOD answers and BAD misses; gold answers have "
-        f"{cause.good_nats:.2f} nats with GOOD, {cause.bad_nats:.2f} with BAD; {computed_tokens:,} tokens computed"
-    ]
-    lines += [f"{'not exchanged':<19}{line}" for line in not_exchanged(cause, static)]
-    return [*lines, conclusion(cause, static)]
+    samples = (
+        f"{len(cause.samples)} that GOOD answers and BAD misses; gold answers have {cause.good_nats:.2f} nats with "
+        f"GOOD, {cause.bad_nats:.2f} with BAD; {computed_tokens:,} tokens computed"
+    )
+    lines = [f"{'samples':<19}{samples}"]
+    for line in not_exchanged(cause, static):
+        lines.append(f"{'not exchanged':<19}{line}")
+    lines.append(conclusion(cause, static))
+    return lines
 
 
 def not_exchanged(cause: Cause, static: StaticComparison) -> list[str]:

@@ -239,14 +239,19 @@ def _two_sided_bets(values: Floats, strata: Strata, known: Floats, running: Floa
     looks = np.arange(draws)
     drawn = strata.stratum[:draws]
     importance, shares = strata.importance[:draws], strata.shares[:draws]
-    sum_left = (known.sum() - known.cumsum() + known)[:draws]
-    expected = sum_left / (strata.population - looks) + (shares * running).sum(axis=-1)
+    sum_after = known.sum() - known.cumsum()
+    sum_left = (sum_after + known)[:draws]
+    mean_left = sum_left / (strata.population - looks)
+    mean_running = (shares * running).sum(axis=-1)
+    expected = mean_left + mean_running
     most, least = np.full((2, strata.weights.size), -np.inf)
     np.maximum.at(most, strata.stratum, known)
     np.maximum.at(least, strata.stratum, -known)
     # Importance is 0 where no element is left; any bound of at least 0 is safe there.
-    upper = np.maximum(importance * (most + running), 0.0).max(axis=-1)
-    lower = np.maximum(importance * (strata.weights + least - running), 0.0).max(axis=-1)
+    largest = importance * (most + running)
+    upper = np.maximum(largest, 0.0).max(axis=-1)
+    smallest = importance * (strata.weights + least - running)
+    lower = np.maximum(smallest, 0.0).max(axis=-1)
     errors = values - known[:draws] - running[looks, drawn]
     residuals = importance[looks, drawn] * errors
     # Rounding must not make a payoff of 0 negative.

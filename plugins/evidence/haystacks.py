@@ -73,8 +73,9 @@ def layers(values: Floats, haystacks: Haystacks) -> list[_Layer]:
     by_haystack = np.argsort(own, kind="stable")
     starts = np.flatnonzero(np.diff(own[by_haystack], prepend=-1))
     lengths = np.diff(np.append(starts, values.size))
-    sums = values[by_haystack].cumsum()
-    before = np.repeat(sums[starts] - values[by_haystack][starts], lengths)
+    ordered = values[by_haystack]
+    sums = ordered.cumsum()
+    before = np.repeat(sums[starts] - ordered[starts], lengths)
     # For every cluster, its number within its haystack from 1 on, and the haystack's mean up to it.
     ranks, means = np.empty(values.size, dtype=np.intp), np.empty(values.size)
     ranks[by_haystack] = np.arange(values.size) - np.repeat(starts, lengths) + 1
@@ -84,8 +85,11 @@ def layers(values: Floats, haystacks: Haystacks) -> list[_Layer]:
     sizes = haystacks.sizes[own]
     largest = int(haystacks.sizes.max(initial=1))
     powers = [2**power for power in range((largest - 1).bit_length())]
-    complete = (ranks == np.minimum(clusters, sizes) for clusters in (*powers, largest))
-    return [_Layer(places=np.flatnonzero(chosen), values=means[chosen]) for chosen in complete]
+    observed = []
+    for clusters in (*powers, largest):
+        complete = ranks == np.minimum(clusters, sizes)
+        observed.append(_Layer(places=np.flatnonzero(complete), values=means[complete]))
+    return observed
 
 
 def model_interval(
@@ -137,11 +141,12 @@ def model_level_evidence(values: Floats, haystacks: Haystacks, *, threshold: flo
 
 def _over_layers(observed: Sequence[_Layer], logs: Sequence[Floats], clusters: int) -> Floats:
     """Return after every cluster the largest log evidence of a layer, for an e-value divided by their number."""
-    # The number of observations of every layer after every cluster.
-    counts = [np.searchsorted(layer.places, np.arange(clusters), side="right") for layer in observed]
-    largest: Floats = np.max(
-        [np.concatenate([[0.0], log])[count] for log, count in zip(logs, counts, strict=True)], axis=0
-    )
+    by_layer = []
+    for layer, log in zip(observed, logs, strict=True):
+        observations = np.searchsorted(layer.places, np.arange(clusters), side="right")
+        log_from_none = np.concatenate([[0.0], log])
+        by_layer.append(log_from_none[observations])
+    largest: Floats = np.max(by_layer, axis=0)
     return largest - math.log(len(observed))
 
 
@@ -250,7 +255,9 @@ def _variance_parts(values: Floats, own: Ints) -> tuple[float, float, float, flo
     _, numbers, sizes = np.unique(own, return_inverse=True, return_counts=True)
     means = np.bincount(numbers, weights=values) / sizes
     between = sizes * (means - values.mean()) ** 2
+    sum_between = float(between.sum())
     within = (values - means[numbers]) ** 2
+    sum_within = float(within.sum())
     count, haystacks = values.size, len(sizes)
     uneven = count - (sizes**2).sum() / count
-    return float(between.sum()), float(within.sum()), haystacks - 1.0, float(count - haystacks), float(uneven)
+    return sum_between, sum_within, haystacks - 1.0, float(count - haystacks), float(uneven)

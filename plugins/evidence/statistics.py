@@ -282,9 +282,12 @@ def e_bh(log_e_values: Sequence[float], q: float) -> tuple[bool, ...]:
     """
     if not 0 < q <= 1 or any(math.isnan(value) for value in log_e_values):
         raise ValueError(f"q {q!r} over {list(log_e_values)}: give a q above 0 up to 1, and numbers")
-    bounds = [math.log(len(log_e_values) / (q * rank)) for rank in range(1, len(log_e_values) + 1)]
-    met = [bound for value, bound in zip(sorted(log_e_values, reverse=True), bounds, strict=True) if value >= bound]
-    return tuple(bool(met) and value >= met[-1] for value in log_e_values)
+    least = math.inf
+    for rank, value in enumerate(sorted(log_e_values, reverse=True), start=1):
+        bound = math.log(len(log_e_values) / (q * rank))
+        if value >= bound:
+            least = bound
+    return tuple(least < math.inf and value >= least for value in log_e_values)
 
 
 def _log_level(scores: Floats, mean: float, population: int, control: Floats | None) -> Floats:

@@ -103,39 +103,39 @@ def case_blocks(diagnosis: Diagnosis, thresholds: Thresholds) -> bool:
 def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
     """Return the diagnosis of every case that has a score, keyed by case id."""
     floors = evaluator.thresholds.floors
+    false_discoveries = evaluator.thresholds.regression.false_discoveries
     scored = {case_id: result for case_id, result in evaluator.measured.results.items() if result.score is not None}
-    below = _discoveries(
-        {
-            case_id: log_evidence_below(
-                np.array(result.evidence),
-                from_points(floors[result.case.task]),
-                population=result.case.samples // result.case.group,
-            )
-            for case_id, result in scored.items()
-            if result.case.task in floors
-        },
-        evaluator.thresholds.regression.false_discoveries,
-    )
-    compared_by_case = {
-        case_id: (np.array(result.differences), _haystacks(result)) for case_id, result in scored.items()
-    }
-    cast = {case_id: votes(*compared) for case_id, compared in compared_by_case.items()}
-    dropped = _worse_cases(compared_by_case, evaluator.thresholds.regression.false_discoveries)
+    below = _discoveries(_evidence_below(scored, floors), false_discoveries)
+    compared_by_case = {}
+    for case_id, result in scored.items():
+        compared_by_case[case_id] = np.array(result.differences), _haystacks(result)
+    dropped = _worse_cases(compared_by_case, false_discoveries)
     alpha = 1 - evaluator.thresholds.verdict.confidence
     compared = sum(bool(result.differences) for result in scored.values())
-    return {
-        case_id: _diagnosis(
+    found = {}
+    for case_id, result in scored.items():
+        found[case_id] = _diagnosis(
             result,
             floors.get(result.case.task),
-            votes=flips(cast[case_id]),
+            votes=flips(votes(*compared_by_case[case_id])),
             alpha=alpha,
             below=case_id in below,
             dropped=case_id in dropped,
             compared=compared,
-            false_discoveries=evaluator.thresholds.regression.false_discoveries,
+            false_discoveries=false_discoveries,
         )
-        for case_id, result in scored.items()
-    }
+    return found
+
+
+def _evidence_below(scored: Mapping[str, CaseResult], floors: Mapping[str, float]) -> dict[str, float]:
+    """Return the log evidence that a case is below its floor, for all cases that have one."""
+    evidence = {}
+    for case_id, result in scored.items():
+        floor, case = floors.get(result.case.task), result.case
+        if floor is not None:
+            scores, population = np.array(result.evidence), case.samples // case.group
+            evidence[case_id] = log_evidence_below(scores, from_points(floor), population=population)
+    return evidence
 
 
 def flips(differences: Floats) -> tuple[int, int]:
@@ -148,11 +148,10 @@ def _worse_cases(compared: Mapping[str, tuple[Floats, Haystacks]], false_discove
 
     Cases without votes are no tests.
     """
-    evidence = {
-        case_id: _log_evidence_worse(differences, haystacks)
-        for case_id, (differences, haystacks) in compared.items()
-        if differences.any()
-    }
+    evidence = {}
+    for case_id, (differences, haystacks) in compared.items():
+        if differences.any():
+            evidence[case_id] = _log_evidence_worse(differences, haystacks)
     return _discoveries(evidence, false_discoveries)
 
 

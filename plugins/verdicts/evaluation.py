@@ -185,6 +185,12 @@ def _level_curve(evaluator: GateEvaluator, gate: Gate, length: int) -> Curve | N
     return _curve(length, queue, evidence, alpha=hypothesis.alpha, decided=decided, exact=exact)
 
 
+def _exponents(logs: Floats) -> tuple[float, ...]:
+    """Return natural logarithms as powers of ten, as a chart shows them."""
+    powers = np.clip(logs / math.log(10), -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    return tuple(round(float(power), 2) for power in powers)
+
+
 def _curve(
     length: int,
     queue: ClusteredQueue,
@@ -194,14 +200,16 @@ def _curve(
     decided: int | None,
     exact: bool,
 ) -> Curve:
-    above, below = (np.clip(log / math.log(10), -LARGEST_EXPONENT, LARGEST_EXPONENT) for log in evidence)
-    places = np.unique(np.linspace(0, max(0, above.size - 1), MOST_POINTS).round().astype(int))[: above.size]
+    clusters = evidence[0].size
+    evenly_spaced = np.linspace(0, max(0, clusters - 1), MOST_POINTS)
+    places = np.unique(evenly_spaced.round().astype(int))[:clusters]
     sizes = np.cumsum([len(cluster) for cluster in queue.clusters])
+    above, below = (_exponents(log[places]) for log in evidence)
     return Curve(
         length=length,
-        seen=tuple(int(sizes[place]) for place in places),
-        above=tuple(round(float(above[place]), 2) for place in places),
-        below=tuple(round(float(below[place]), 2) for place in places),
+        seen=tuple(int(size) for size in sizes[places]),
+        above=above,
+        below=below,
         bar=round(-math.log10(alpha), 3),
         decided=None if decided is None else int(sizes[decided - 1]),
         exact=exact,

@@ -155,8 +155,8 @@ def test_an_interrupted_deletion_is_completed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "notes.txt", "results.jsonl", "backup/host-1-0123abcd.jsonl", "claims/notes.md", "claims/aa", ".subject.json.swp",
-        "workers", "\x1b[31mred",
+        "notes.txt", "results.jsonl", "backup/host-1-0123abcd.jsonl", "claims/notes.md", "claims/aa",
+        ".subject.json.swp", "workers", "\x1b[31mred",
     ],
 )  # fmt: skip
 def test_files_of_others_in_a_subject_are_kept(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
