@@ -71,7 +71,9 @@ def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:
     That is an adapter or a raw checkpoint. Raises CheckpointError.
     """
     source = source_in(path, options)
-    return read_checkpoint(str(path), option=option).fingerprint if source is None else source.fingerprint
+    if source is not None:
+        return source.fingerprint
+    return read_checkpoint(str(path), option=option, trust_remote_code="--trust-remote-code" in options).fingerprint
 
 
 def source_in(path: Path, options: Sequence[str]) -> CheckpointSource | None:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import structs
 
 from longctx.fixtures.checkpoints.checkpoint import step_of
+from longctx.fixtures.checkpoints.consistency import text_config
 from longctx.fixtures.records import Case, CaseResult, Outcome
 from longctx.fixtures.records.report import (
     DepthScore,
@@ -101,9 +102,7 @@ def _model(summary: RunSummary) -> ReportModel:
 
 def quantization(config: Mapping[str, Any]) -> str | None:
     """Return the quantization that a config declares, such as "gptq, 4 bits"; None if it declares none."""
-    text = config.get("text_config")
-    places = [config, text] if isinstance(text, dict) else [config]
-    declared = next((place["quantization_config"] for place in places if place.get("quantization_config")), None)
+    declared = config.get("quantization_config") or text_config(config).get("quantization_config")
     if not isinstance(declared, dict):
         return None
     bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)

@@ -27,7 +27,7 @@ COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.
 DECISIONS = ("plugins.evidence", "plugins.thresholds", "plugins.verdicts")
 ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
-    "fixtures.tokenization": (),
+    "fixtures.tokenization": ("fixtures.checkpoints",),
     "fixtures.checkpoints": (),
     "fixtures.conversion": ("fixtures.checkpoints",),
     "fixtures.memory": ("fixtures.checkpoints",),
