@@ -4,8 +4,7 @@ import pytest
 
 pytest_plugins = [
     "longctx.plugins.stash",
-    "longctx.plugins.options",
-    "longctx.plugins.workers",
+    "longctx.plugins.collection",
     "longctx.plugins.gate_tests",
     "longctx.plugins.controller",
     "longctx.plugins.measure",

@@ -16,8 +16,8 @@ import pytest
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Verdict
 from longctx.fixtures.shown_text import visible_line
+from longctx.plugins.collection import cases_of, is_thresholds_file, parameter_id, usage_error
 from longctx.plugins.config.invocation import CONFTEST
-from longctx.plugins.options import cases_of, is_thresholds_file, parameter_id, usage_error
 from longctx.plugins.stash import (
     COLLECTED_TESTS,
     CONTROLLER,

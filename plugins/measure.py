@@ -13,10 +13,10 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.records import Case
+from longctx.plugins.collection import case_of, cases_of, usage_error
 from longctx.plugins.journal import FileSystemFault, JournalError, probe_file_system
 from longctx.plugins.journal.file_system import journal_error, make_directory
 from longctx.plugins.journal.subjects import has_results
-from longctx.plugins.options import case_of, cases_of, usage_error
 from longctx.plugins.runner.results import CaseReport
 from longctx.plugins.runner.samples import CASE_ERRORS
 from longctx.plugins.runner.start_worker import Engines, start_worker

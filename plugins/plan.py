@@ -18,6 +18,7 @@ from longctx.fixtures.memory.fit import GIB, estimated_memory, gpu_memory_bytes
 from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import TASKS
+from longctx.plugins.collection import cases_of
 from longctx.plugins.config.materials import judge_cost
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
@@ -26,7 +27,6 @@ from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import can_rule_out, detectable_case_loss, detectable_panel_loss, fewest_units
 from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.subjects import last_rate
-from longctx.plugins.options import cases_of
 from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
 from longctx.plugins.verdicts.hypotheses import RULER, build_panels
 from longctx.plugins.verdicts.panels import Panel

@@ -20,10 +20,10 @@ from msgspec import structs
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible, visible_data, visible_line
+from longctx.plugins.collection import usage_error
 from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.option import PATHS, Option
 from longctx.plugins.config.options import REPORT_OPTIONS
-from longctx.plugins.options import usage_error
 from longctx.plugins.report.document import document
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.sample_files import inspect_logs, sample_lines

@@ -6,11 +6,11 @@ import argparse
 import os
 import re
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from longctx.ci.diagnose.report import Diagnosis
-from longctx.ci.diagnose.telling import read_alarm
-from longctx.ci.diagnose.words import candidate_line, cause_lines, static_conclusion, static_lines
+from longctx.ci.bisect.journal_stats import Flip, JournalStats
+from longctx.ci.diagnose.report import Diagnosis, candidate_line, cause_lines, static_conclusion, static_lines
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.cli import print_line
@@ -19,14 +19,18 @@ from longctx.fixtures.diagnosis.exchange import Exchanger
 from longctx.fixtures.diagnosis.settings import DiagnosisError
 from longctx.fixtures.diagnosis.static import compare_files
 from longctx.fixtures.lengths import LengthError, parse_length
-from longctx.fixtures.outside_files import expanded
+from longctx.fixtures.outside_files import expanded, read_outside
 from longctx.fixtures.records.errors import EngineError
+from longctx.fixtures.records.report import JsonReport, parse_report
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.task import CannotFit, Task
 from longctx.fixtures.tokenization.load import TokenizerError
+from longctx.fixtures.tokenization.prompts import ChatMode
 
 # Wrong use, or checkpoints that cannot be compared; the message of each is one line.
 USE_ERRORS = (CheckpointError, CannotFit, DiagnosisError, EngineError, TokenizerError)
+# Options that change the prompts and that a diagnosis does not take.
+OTHER_PROMPTS = ("data_dir", "prompts", "length_tokenizer", "thinking_budget")
 
 
 def diagnose(given: argparse.Namespace, command: str) -> int:
@@ -41,7 +45,7 @@ def diagnose(given: argparse.Namespace, command: str) -> int:
         raise DiagnosisError(f"--samples: {given.samples} is too few; use {FEWEST_TELLING} or more")
     alarm = None
     if given.report is not None:
-        alarm = read_alarm(given.report, good.fingerprint, bad.fingerprint, given.case)
+        alarm = _read_alarm(given.report, good.fingerprint, bad.fingerprint, given.case)
     case = alarm.case if alarm else given.case
     task, length = (None, 0) if case is None else _read_case(case)
     out = expanded(given.out)
@@ -54,13 +58,14 @@ def diagnose(given: argparse.Namespace, command: str) -> int:
     static = compare_files(good, bad, _progress)
     for line in [*static_lines(static), static_conclusion(static)]:
         print_line(line)
-    diagnosis = Diagnosis(good=good.path, bad=bad.path, case=case, command=command, static=static, alarm=alarm)
+    flips = alarm.flips if alarm else ()
+    diagnosis = Diagnosis(good=good.path, bad=bad.path, case=case, command=command, static=static, flips=flips)
     diagnosis.write(out)
     if exchanger is None:
         return 0
     cause = find_cause(
         exchanger, static,
-        order=[flip.index for flip in alarm.flips] if alarm else range(given.samples),
+        order=[flip.index for flip in flips] or range(given.samples),
         known="report" if alarm else "case",
         note=lambda candidate: print_line(candidate_line(candidate)),
     )  # fmt: skip
@@ -82,6 +87,56 @@ def _read_case(case: str) -> tuple[Task, int]:
         return TASKS[match[1]], parse_length(match[2])
     except LengthError as error:
         raise DiagnosisError(f"--case: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alarm:
+    """The result of one case in the report of a failed run."""
+
+    case: str
+    seed: int
+    chat: ChatMode
+    """The value of --chat."""
+    flips: tuple[Flip, ...]
+    """The samples that GOOD answers better, in the order of their index."""
+
+
+def _read_alarm(file: Path, good: str, bad: str, case: str | None) -> _Alarm:
+    """Return the telling samples of a report of BAD; `good` and `bad` are fingerprints.
+
+    Without a case it is the one with the most of them. Raises DiagnosisError with one line.
+    """
+    report = _report(file)
+    options = report.run.options
+    if set_otherwise := [name for name in OTHER_PROMPTS if options.get(name)]:
+        raise DiagnosisError(
+            f"--report: {file} was measured with --{set_otherwise[0].replace('_', '-')}, and a diagnosis has the "
+            "shipped prompts; leave --report out and give --case"
+        )
+    names = [outcome.id for outcome in report.cases if case in (None, outcome.id) and outcome.task in TASKS]
+    if not names:
+        raise DiagnosisError(f"--report: {file} has no case {case or 'of a shipped task'}; name one of its cases")
+    flips = [flip for flip in JournalStats(report, 0).flips(good, bad, names) if flip.before > flip.after]
+    by_case = {name: [flip for flip in flips if flip.case == name] for name in names}
+    chosen = max(names, key=lambda name: len(by_case[name]))
+    if not by_case[chosen]:
+        raise DiagnosisError(
+            f"--report: the journal {report.run.journal} has no sample that GOOD answers better than BAD; give the "
+            "report of BAD's run against GOOD, or leave --report out"
+        )
+    ordered = sorted(by_case[chosen], key=lambda flip: (flip.after - flip.before, flip.index))
+    return _Alarm(case=chosen, seed=report.run.seed, chat=options.get("chat", "auto"), flips=tuple(ordered))
+
+
+def _report(file: Path) -> JsonReport:
+    try:
+        return parse_report(read_outside(expanded(file)))
+    except OSError as error:
+        raise DiagnosisError(
+            f"--report: cannot read {file} ({error.strerror}); give a file of --report-json"
+        ) from error
+    except ValueError as error:
+        raise DiagnosisError(f"--report: {file} is no report ({error}); give a file of --report-json") from error
 
 
 def _progress(line: str) -> None:

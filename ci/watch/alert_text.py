@@ -13,9 +13,9 @@ from pathlib import Path
 from longctx.ci.checkpoint_dirs import steps_in
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alerts import Alert, Kind
+from longctx.ci.watch.culprit import search_words, searched_cases
 from longctx.ci.watch.history import Search
 from longctx.ci.watch.outcomes import CaseOutcome
-from longctx.ci.watch.search import search_words, searched_cases
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute, parse_json, read_outside
 from longctx.plugins.config.options import RUN_OPTIONS, declare

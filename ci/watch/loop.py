@@ -20,12 +20,12 @@ from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
 from longctx.ci.watch.alerts import Alert, find_alerts
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
+from longctx.ci.watch.culprit import Gap, due_search, run_search
 from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner
 from longctx.ci.watch.notify import Deliveries, Notice, Notifier, due_stage, notifications
 from longctx.ci.watch.pages import WatchedRun, suspicion_line, write_index
 from longctx.ci.watch.scores import changes, mean_scores, sample_counts, score_lines
-from longctx.ci.watch.search import Gap, due_search, run_search
 from longctx.fixtures.cli import print_line
 from longctx.plugins.verdicts.evaluate import shown_verdict
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
-import re
 import shutil
 import time
+import tomllib
 import uuid
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from longctx.fixtures import calibration
-from longctx.fixtures.cases import FILES, is_selected
+from longctx.fixtures.cases import FILES
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError
@@ -23,37 +24,34 @@ from longctx.fixtures.engines import EngineError, check_device_and_attention, ch
 from longctx.fixtures.engines.openai.endpoint import Endpoint
 from longctx.fixtures.engines.openai.server_process import ServeError
 from longctx.fixtures.http.retry import TimeBudget
-from longctx.fixtures.lengths import LengthError, format_length
-from longctx.fixtures.memory.fit import cases_over_memory
-from longctx.fixtures.records import Case, Options
+from longctx.fixtures.lengths import LengthError
+from longctx.fixtures.outside_files import read_outside
+from longctx.fixtures.records import Options
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import (
     RULER_PAPER_PROMPTS,
-    SUITES,
-    TASKS,
     find_tasks_files,
     has_published_rubrics,
     known_families,
     required_scores,
 )
 from longctx.fixtures.tasks.prompt_files import PromptsError
-from longctx.fixtures.tasks.task import CannotFit, Task
-from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens
+from longctx.fixtures.tasks.task import CannotFit
+from longctx.fixtures.tokenization.load import Tokenizer, TokenizerError, check_special_tokens
+from longctx.plugins.config.cases import (
+    check_fit,
+    check_suite,
+    choose_lengths,
+    parse_lengths,
+    select_cases,
+    sort_out_misfits,
+)
 from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials, load_materials
 from longctx.plugins.config.models import extend_baseline, load_formatter, resolve_baseline, resolve_model
 from longctx.plugins.config.options import SUITE_OPTIONS
 from longctx.plugins.config.run import BaselineError, Run
-from longctx.plugins.config.run_facts import Baseline
-from longctx.plugins.config.selection import (
-    check_suite,
-    default_lengths,
-    parse_lengths,
-    select_cases,
-    sort_out_misfits,
-    with_prepared_lengths,
-)
 from longctx.plugins.config.servers import (
     check_context,
     check_server,
@@ -62,9 +60,8 @@ from longctx.plugins.config.servers import (
     open_endpoint,
     with_canaries,
 )
-from longctx.plugins.config.yardstick import check_yardstick, with_yardstick, yardstick_value
 from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import ThresholdsError
+from longctx.plugins.thresholds.records import ASPECTS, Reference, ThresholdsError
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (
@@ -78,12 +75,19 @@ NO_MODEL = (
     "--model calibration:4k builds a small one whose effective length is known"
 )
 MAX_COLUMNS = 10_000
-# The most cases that one line explains.
-MOST_REASONS = 6
 # The value of --chat for the chat API of a server, and that of --prompts for RULER to the letter of its paper.
 CHAT_API, RULER_PAPER = "server", "ruler-paper"
 # The longest time of one request, and what a token of thought adds to it.
 REQUEST_SECONDS, SECONDS_OF_A_THOUGHT_TOKEN = 1800.0, 0.1
+YARDSTICKS = ("aligned", "base")
+YARDSTICK_FORMS = "auto, aligned, base, a score from 0 to 100, or a .toml file of longctx thresholds --yardstick"
+ONLY_TEMPLATE = (
+    "only the chat template says that this is an aligned model (no turn ends with the config's eos_token_id), so "
+    "scores are compared with those of Llama2-7B-chat; for a base model use --yardstick base"
+)
+# The two turns that tell how the template ends a turn of the model.
+_ANSWER = "1234567"
+_CONVERSATION = ({"role": "user", "content": "Count."}, {"role": "assistant", "content": _ANSWER})
 NUMBERS: Mapping[str, type[int] | type[float]] = {"whole number": int, "number": float}
 
 
@@ -101,7 +105,7 @@ def check_values(arguments: Namespace) -> None:
     check_server(arguments)
     if arguments.chat == CHAT_API and not is_served(arguments):
         raise EngineError(f"--chat: {CHAT_API!r} is for a server; give --base-url or --serve")
-    check_yardstick(arguments.yardstick)
+    _check_yardstick(arguments.yardstick)
     # torch reports on the machine only if an option depends on it, because importing it takes seconds.
     if arguments.device != "auto" or arguments.attention != "auto":
         check_device_and_attention(arguments.device, arguments.attention)
@@ -145,12 +149,7 @@ def describe_run(
     materials = load_materials(options)
     check_suite(options, materials)
     checkpoint = model or resolve_model(invocation)
-    # The default lengths are those of tasks files only if the run has no other tasks.
-    from_files = [task for task in materials.tasks.values() if is_selected(task, options.suite)]
-    tasks = TASKS.values() if options.suite in ("all", *SUITES) else from_files
-    if options.samples_from is not None:
-        options = with_prepared_lengths(options, materials)
-    options = replace(_complete_options(options, checkpoint, tasks), **(loaded or {}))
+    options = _complete_options(options, checkpoint, materials, loaded)
     run = select_cases(options, checkpoint, materials, thresholds)
     if options.budget_minutes is not None:
         run = replace(run, deadline=started + 60 * options.budget_minutes)
@@ -181,13 +180,14 @@ def _read_options(invocation: Invocation) -> Options:
     asks_chat_api = arguments.chat == CHAT_API
     is_to_the_letter = arguments.prompts == RULER_PAPER
     entailment = Path(str(invocation.path(arguments.data_dir or "")), "nli")
+    yardstick = arguments.yardstick
     values |= {
         "model_path": "",
         "only_samples": tuple(values["only_samples"]),
         "suite": arguments.suite or (FILES if has_tasks_files else "all"),
         "tasks": find_tasks_files(arguments.tasks, invocation.directory) if has_tasks_files else (),
         "samples_from": prepared,
-        "yardstick": yardstick_value(values["yardstick"], invocation),
+        "yardstick": str(invocation.path(yardstick)) if yardstick.endswith(".toml") else yardstick,
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
         "prefill_chunk": str(arguments.prefill_chunk),
         "prompts": str(RULER_PAPER_PROMPTS) if is_to_the_letter else invocation.path(arguments.prompts),
@@ -211,16 +211,19 @@ def _prepared_samples(invocation: Invocation) -> str | None:
     return path if path is not None and os.path.isdir(path) else None
 
 
-def _complete_options(options: Options, checkpoint: Checkpoint, tasks: Iterable[Task] = TASKS.values()) -> Options:
-    """Return the options with the defaults that depend on the checkpoint; the lengths are those of `tasks`.
+def _complete_options(
+    options: Options, checkpoint: Checkpoint, materials: Materials, loaded: Mapping[str, Any] | None = None
+) -> Options:
+    """Return the options with the defaults that depend on the checkpoint, and with those that say how it was loaded.
 
     For a model that only a server knows, --length-tokenizer already is the model's tokenizer.
     """
     return replace(
         options,
         model_path=checkpoint.path,
-        lengths=options.lengths or default_lengths(checkpoint.claimed_length, tasks),
+        lengths=choose_lengths(options, checkpoint.claimed_length, materials),
         length_tokenizer=options.length_tokenizer if is_on_disk(checkpoint) else None,
+        **(loaded or {}),
     )
 
 
@@ -234,10 +237,10 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint = _connect_server(run, invocation)
     formatter = load_formatter(options, options.model_path, endpoint)
     check_special_tokens(formatter.tokenizer, formatter.leading_ids, Path(run.checkpoint.path), run.checkpoint.config)
-    run = with_yardstick(run, materials, formatter.tokenizer)
+    run = _with_yardstick(run, materials, formatter.tokenizer)
     baseline = resolve_baseline(invocation, options, materials, formatter, endpoint)
     run = sort_out_misfits(run, materials, formatter)
-    run = _check_fit(run, baseline, invocation)
+    run = check_fit(run, baseline, invocation)
     if needs_server and endpoint is None:
         endpoint = _connect_server(run, invocation)
     lengths = [case.length for case in run.measurable]
@@ -279,46 +282,98 @@ def _connect_server(run: Run, invocation: Invocation) -> Endpoint:
     )
 
 
-def _check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Run:
-    """Return the run with the cases too large for this machine in `misfits` too.
+def _check_yardstick(given: str) -> None:
+    """Raise ConfigError for a value of --yardstick that no run can use."""
+    if given in ("auto", *YARDSTICKS) or given.endswith(".toml"):
+        return
+    if not 0 <= _number(given) < 100:
+        raise ConfigError(f"--yardstick: {given!r}; give {YARDSTICK_FORMS}")
 
-    Raises ConfigError for all misfits, unless some cases were selected or, for a lack of memory, under --plan.
+
+def _with_yardstick(run: Run, materials: Materials, tokenizer: Tokenizer) -> Run:
+    """Return the run with its reference scores; raise ConfigError if --yardstick names others than fit."""
+    yardstick, warning = _choose_yardstick(
+        run.options.yardstick,
+        run.thresholds.references,
+        is_chat_api=run.options.api == "chat",
+        tokenizer=tokenizer,
+        config=run.checkpoint.config,
+    )
+    _check_texts(yardstick, f"{materials.corpora.fingerprint}.{materials.prompts_fingerprint}")
+    return replace(run, yardstick=yardstick, yardstick_warning=warning)
+
+
+def _choose_yardstick(
+    given: str,
+    references: Mapping[str, Reference],
+    *,
+    is_chat_api: bool,
+    tokenizer: Tokenizer,
+    config: Mapping[str, Any],
+) -> tuple[Reference, str]:
+    """Return the reference scores for a model, and a warning, which may be empty.
+
+    For "auto" a model with a chat template is an aligned one, whatever --chat says, so that a run without the template
+    has the same bar. If the config does not end turns as the template does, there is a warning.
     """
-    options, workers = run.options, invocation.local_workers
-    large: dict[str, str] = {}
-    if workers is not None and not options.preflight:
-        # Each worker loads a model that is its own baseline once.
-        loaded = {} if is_served(options) else {run.checkpoint.fingerprint: run.checkpoint}
-        if baseline is not None and baseline.checkpoint is not None:
-            loaded.setdefault(baseline.fingerprint, baseline.checkpoint)
-        large = cases_over_memory(options, tuple(loaded.values()), run.available, workers=workers)
-    ignored = {} if invocation.arguments.plan else large
-    if (fatal := ignored | run.misfits) and not invocation.is_narrowed:
-        raise ConfigError(_misfit_line(run, fatal))
-    return replace(run, misfits=large | run.misfits)
+    has_template = bool(getattr(tokenizer, "chat_template", None)) or is_chat_api
+    automatic = references["aligned" if has_template else "base"]
+    if given in YARDSTICKS:
+        return references[given], ""
+    if given == "auto":
+        is_doubtful = has_template and not is_chat_api and not _ends_turns(tokenizer, config)
+        return automatic, ONLY_TEMPLATE if is_doubtful else ""
+    if given.endswith(".toml"):
+        return _read_yardstick(Path(given)), ""
+    scores = {**automatic.scores, "mean": _number(given)}
+    return Reference(source=f"--yardstick {given}; for aspects: {automatic.source}", scores=scores), ""
 
 
-def _misfit_line(run: Run, misfits: Mapping[str, str]) -> str:
-    """Return one line about all cases that do not fit, with the -k that leaves them out."""
-    reasons = list(dict.fromkeys(misfits.values()))
-    if len(reasons) == 1:
-        return reasons[0]
-    # pytest's -k also selects names that contain a word, as those of other cases may; with brackets none does.
-    by_task: dict[str, list[Case]] = {}
-    for case in run.available:
-        by_task.setdefault(case.task, []).append(case)
-    left_out: list[str] = []
-    for task, cases in by_task.items():
-        unfit = [case for case in cases if case.id in misfits]
-        others = " ".join(f"{case.id} {case.category}" for case in run.available if case.task != task)
-        if len(unfit) == len(cases):
-            left_out.append(f"[{task}-" if task in others else task)
-        else:
-            left_out += [f"[{task}-{format_length(case.length)}]" for case in unfit]
-    shown = [reason.partition("; ")[0] for reason in reasons]
-    more = f"; and {len(shown) - MOST_REASONS} more" if len(shown) > MOST_REASONS else ""
-    needed = max((int(match[1]) for reason in shown if (match := re.search(r" take (\d+)$", reason))), default=0)
-    remedies = [f"use --lengths {needed} or more" if needed else "use other --lengths"]
-    if len(misfits) < len(run.available):
-        remedies.append(f"leave them out with -k '{' and '.join(f'not {name}' for name in left_out)}'")
-    return f"{'; '.join(shown[:MOST_REASONS])}{more}; {', or '.join(remedies)}"
+def _read_yardstick(path: Path) -> Reference:
+    """Return the reference scores of a file that `longctx thresholds --yardstick` wrote; raise ConfigError."""
+    try:
+        table = tomllib.loads(read_outside(path).decode("utf-8"))["yardstick"]
+        scores = {name: float(table[name]) for name in ("mean", *ASPECTS)}
+        reference = Reference(source=str(table["source"]), scores=scores, samples=str(table["samples"]))
+    except OSError as error:
+        raise ConfigError(f"--yardstick: cannot read {path} ({error.strerror}); give {YARDSTICK_FORMS}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"--yardstick: {path} is no yardstick ({error}); write one with longctx thresholds"
+        ) from error
+    if not all(0 <= score < 100 for score in scores.values()):
+        raise ConfigError(f"--yardstick: {path} has a score outside 0 to 100; write it with longctx thresholds again")
+    return reference
+
+
+def _check_texts(reference: Reference, texts: str) -> None:
+    """Raise ConfigError if an own yardstick was measured on other texts or prompts than those of the run."""
+    if reference.samples and reference.samples != texts:
+        raise ConfigError(
+            f"--yardstick: {reference.source} was measured on other texts or prompts (--data-dir, --prompts); "
+            "measure the reference checkpoint again with the options of this run"
+        )
+
+
+def _ends_turns(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
+    """Return True if one of the config's end tokens ends the model's turn in the chat template."""
+    try:
+        text = str(
+            tokenizer.apply_chat_template(
+                list(_CONVERSATION), chat_template=None, tokenize=False, add_generation_prompt=False
+            )
+        )
+    except Exception:  # a template is a program of the checkpoint, and can raise anything
+        return False
+    end = text.rpartition(_ANSWER)[2]
+    names = {number: name for name, number in tokenizer.get_added_vocab().items()}
+    value = config.get("eos_token_id")
+    tokens = value if isinstance(value, list) else [value] if isinstance(value, int) else []
+    return any(names.get(token, "\0") in end for token in tokens)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

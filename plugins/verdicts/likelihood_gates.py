@@ -20,7 +20,7 @@ from longctx.plugins.evidence.clusters import (
     SampleRef,
     first_precise_look,
 )
-from longctx.plugins.evidence.likelihood import (
+from longctx.plugins.evidence.likelihood_estimates import (
     DIFFERENCE_CLIP,
     Estimate,
     LikelihoodChange,

@@ -12,7 +12,7 @@ from longctx.ci.checkpoint_dirs import fingerprint_of
 from longctx.ci.suite_process import SuiteRun
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.records import Case, Generation, Outcome, Score
-from longctx.plugins.config.selection import only_samples
+from longctx.plugins.config.cases import only_samples
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import NonInferiority
 from longctx.plugins.evidence.statistics import paired_interval

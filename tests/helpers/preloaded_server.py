@@ -38,8 +38,8 @@ PACKAGES = (
 # Modules that import nearly everything of the suite that a run does.
 SUITE = (
     "longctx.plugins.controller", "longctx.plugins.gate_tests", "longctx.plugins.invariance", "longctx.plugins.measure",
-    "longctx.plugins.options", "longctx.plugins.plan", "longctx.plugins.progress", "longctx.plugins.reports",
-    "longctx.plugins.workers", "longctx.fixtures.engines.hf.engine", "longctx.fixtures.engines.openai.engine",
+    "longctx.plugins.collection", "longctx.plugins.plan", "longctx.plugins.progress", "longctx.plugins.reports",
+    "longctx.fixtures.engines.hf.engine", "longctx.fixtures.engines.openai.engine",
 )  # fmt: skip
 # Variables whose names begin so are read when Python starts or a package is imported.
 READ_ON_IMPORT = (

@@ -21,7 +21,7 @@ from longctx.fixtures.calibration import cached, parse_spec
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import CaseResult
 from longctx.fixtures.seeding import stable_hash
-from longctx.plugins import options
+from longctx.plugins import collection
 from longctx.plugins.runner.results import CaseReport
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import PYTEST, preloaded
@@ -208,7 +208,7 @@ def usage_error(*arguments: str) -> str:
     location = (f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY))
     config = pytest.Config.fromdictargs({}, ["--capture=no", *location, "--suite=ruler", *arguments])
     with pytest.raises(pytest.UsageError) as error:
-        options.pytest_configure(config)
+        collection.pytest_configure(config)
     return str(error.value)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from longctx.fixtures.records import Case
 from longctx.fixtures.tasks import FAMILIES, TASKS
-from longctx.plugins.config.selection import concerning
+from longctx.plugins.config.cases import concerning
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import CATEGORIES, Gate, VerdictSettings
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured

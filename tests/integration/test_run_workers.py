@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from jsonschema import Draft202012Validator
 
-from longctx.plugins.workers import pytest_configure_node, pytest_testnodedown
+from longctx.plugins.controller import pytest_configure_node, pytest_testnodedown
 from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, SCHEMA, CompletedRun, completed_run
 from tests.integration.test_run_gates import GATES, narrowed
 

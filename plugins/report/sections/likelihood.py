@@ -16,7 +16,7 @@ from longctx.fixtures.records.report_parts import (
     MeanEstimate,
 )
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
-from longctx.plugins.evidence.likelihood import (
+from longctx.plugins.evidence.likelihood_estimates import (
     DIFFERENCE_CLIP,
     LEAST_EVIDENCE_GAIN,
     NLL_CLIP,

@@ -11,12 +11,12 @@ from longctx.ci import propose_thresholds
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.tasks import FAMILIES
 from longctx.plugins.config.invocation import ConfigError
-from longctx.plugins.config.yardstick import (
+from longctx.plugins.config.resolve import (
     ONLY_TEMPLATE,
     _check_texts,
+    _check_yardstick,
     _choose_yardstick,
     _read_yardstick,
-    check_yardstick,
 )
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED, Reference
@@ -67,7 +67,7 @@ def test_a_yardstick_that_is_named_needs_no_guess(references: dict[str, Referenc
 @pytest.mark.parametrize("given", ["", "lama", "-1", "100", "nan", "inf", "yard.json"])
 def test_other_values_are_refused_in_one_line(given: str) -> None:
     with pytest.raises(ConfigError, match=r"^--yardstick: .*give auto, aligned, base, a score") as raised:
-        check_yardstick(given)
+        _check_yardstick(given)
     assert "\n" not in str(raised.value)
 
 

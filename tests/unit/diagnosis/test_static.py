@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from longctx.ci.diagnose.__main__ import main
-from longctx.ci.diagnose.words import description
+from longctx.ci.diagnose.report import description
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.static import StaticComparison, compare_files
 from tests.helpers.tiny_models import CONFIGS, SIZES, save_model

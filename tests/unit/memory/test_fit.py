@@ -262,7 +262,7 @@ def test_a_run_that_cannot_fit_ends_with_one_line_that_a_plan_shows_too(
 def test_workers_on_this_machine_are_counted(options: tuple[str, ...], workers: int | None, tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(
         "import pytest\n"
-        "from longctx.plugins.options import _local_worker_count\n"
+        "from longctx.plugins.collection import _local_worker_count\n"
         "def pytest_cmdline_main(config):\n"
         "    raise pytest.UsageError(f'workers: {_local_worker_count(config)}')\n"
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import AnswerLikelihood, Likelihood, Verdict
 from longctx.plugins.evidence.clusters import SampleRef
-from longctx.plugins.evidence.likelihood import LEAST_EVIDENCE_GAIN, Likelihoods, estimates
+from longctx.plugins.evidence.likelihood_estimates import LEAST_EVIDENCE_GAIN, Likelihoods, estimates
 from longctx.plugins.report.sections.likelihood import likelihood
 from longctx.plugins.thresholds.records import CATEGORIES, Gate, Thresholds
 from longctx.plugins.verdicts.evaluate import Measured

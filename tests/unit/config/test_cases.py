@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from longctx.plugins.config.cases import only_samples
 from longctx.plugins.config.invocation import ConfigError
-from longctx.plugins.config.selection import only_samples
 from tests.helpers.queues import case
 
 FIRST = case("niah_single_1", samples=20)

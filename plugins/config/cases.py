@@ -1,27 +1,32 @@
-"""The selection of a run: its lengths, cases and samples, and the signal."""
+"""The cases of a run: its lengths, tasks and samples, and the cases that do not fit."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from longctx.fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import LengthError, format_length, parse_length
+from longctx.fixtures.memory.fit import cases_over_memory
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.shown_text import known_names
 from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS, required_scores
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
-from longctx.plugins.config.invocation import ConfigError
+from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.run import Run
+from longctx.plugins.config.run_facts import Baseline
+from longctx.plugins.config.servers import is_served
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.hypotheses import gate_family
 
 # The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3) and the frontier tasks'.
 MIN_LENGTHS = {"helmet": 8192, "frontier": 4096}
+# The most cases that one line explains.
+MOST_REASONS = 6
 CHOSEN_SAMPLES = re.compile(r"(?P<case>.+\]):(?P<indices>[0-9]{1,9}(,[0-9]{1,9})*)")
 
 
@@ -31,6 +36,21 @@ def parse_lengths(text: str) -> tuple[int, ...]:
         return tuple(sorted({parse_length(part) for part in text.split(",")}))
     except LengthError as error:
         raise LengthError(f"--lengths: {error}") from error
+
+
+def choose_lengths(options: Options, claimed_length: int | None, materials: Materials) -> tuple[int, ...]:
+    """Return the lengths of a run: those of --lengths, all of prepared samples, or those of its tasks up to the claim.
+
+    Raises ConfigError for lengths that prepared samples do not have.
+    """
+    if options.samples_from is not None:
+        return _prepared_lengths(options, materials)
+    if options.lengths:
+        return options.lengths
+    if options.suite in ("all", *SUITES):
+        return default_lengths(claimed_length)
+    # Those of tasks files only if the run has no other tasks.
+    return default_lengths(claimed_length, selected_tasks(options, materials))
 
 
 def default_lengths(claimed_length: int | None, tasks: Iterable[Task] = TASKS.values()) -> tuple[int, ...]:
@@ -45,9 +65,14 @@ def default_lengths(claimed_length: int | None, tasks: Iterable[Task] = TASKS.va
     return tuple(claimed or standard[:1])
 
 
+def selected_tasks(options: Options, materials: Materials) -> list[Task]:
+    """Return the tasks of --suite."""
+    return [task for task in materials.tasks.values() if is_selected(task, options.suite)]
+
+
 def check_suite(options: Options, materials: Materials) -> None:
     """Raise ConfigError if no task belongs to the suite, or none of the tasks files does."""
-    tasks = [task for task in materials.tasks.values() if is_selected(task, options.suite)]
+    tasks = selected_tasks(options, materials)
     own = [task for task in materials.tasks.values() if task.version is not None]
     if not tasks:
         names = dict.fromkeys((*SUITES, *(task.suite for task in own), "all", FILES))
@@ -60,8 +85,7 @@ def check_suite(options: Options, materials: Materials) -> None:
         )
 
 
-def with_prepared_lengths(options: Options, materials: Materials) -> Options:
-    """Return the options of a run of prepared samples, by default at all of their lengths; raise ConfigError."""
+def _prepared_lengths(options: Options, materials: Materials) -> tuple[int, ...]:
     names = [name.split("/") for name in materials.corpora.published if name.startswith("ruler/")]
     lengths = sorted({int(length) for _, _, length in names})
     missing = [length for length in options.lengths if length not in lengths]
@@ -72,7 +96,7 @@ def with_prepared_lengths(options: Options, materials: Materials) -> Options:
         raise ConfigError(
             f"--lengths: {options.samples_from} has no samples of {format_length(missing[0])}; it has {there}"
         )
-    return replace(options, lengths=options.lengths or tuple(lengths))
+    return options.lengths or tuple(lengths)
 
 
 def select_cases(options: Options, checkpoint: Checkpoint, materials: Materials, thresholds: Thresholds) -> Run:
@@ -190,3 +214,48 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter)
         if case.id in unfit and case.length < MIN_LENGTHS.get(case.suite, 0):
             short[case.id] = unfit.pop(case.id)
     return replace(run, unavailable=run.unavailable | short, misfits=unfit)
+
+
+def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Run:
+    """Return the run with the cases too large for this machine in `misfits` too.
+
+    Raises ConfigError for all misfits, unless some cases were selected or, for a lack of memory, under --plan.
+    """
+    options, workers = run.options, invocation.local_workers
+    large: dict[str, str] = {}
+    if workers is not None and not options.preflight:
+        # Each worker loads a model that is its own baseline once.
+        loaded = {} if is_served(options) else {run.checkpoint.fingerprint: run.checkpoint}
+        if baseline is not None and baseline.checkpoint is not None:
+            loaded.setdefault(baseline.fingerprint, baseline.checkpoint)
+        large = cases_over_memory(options, tuple(loaded.values()), run.available, workers=workers)
+    ignored = {} if invocation.arguments.plan else large
+    if (fatal := ignored | run.misfits) and not invocation.is_narrowed:
+        raise ConfigError(_misfit_line(run, fatal))
+    return replace(run, misfits=large | run.misfits)
+
+
+def _misfit_line(run: Run, misfits: Mapping[str, str]) -> str:
+    """Return one line about all cases that do not fit, with the -k that leaves them out."""
+    reasons = list(dict.fromkeys(misfits.values()))
+    if len(reasons) == 1:
+        return reasons[0]
+    # pytest's -k also selects names that contain a word, as those of other cases may; with brackets none does.
+    by_task: dict[str, list[Case]] = {}
+    for case in run.available:
+        by_task.setdefault(case.task, []).append(case)
+    left_out: list[str] = []
+    for task, cases in by_task.items():
+        unfit = [case for case in cases if case.id in misfits]
+        others = " ".join(f"{case.id} {case.category}" for case in run.available if case.task != task)
+        if len(unfit) == len(cases):
+            left_out.append(f"[{task}-" if task in others else task)
+        else:
+            left_out += [f"[{task}-{format_length(case.length)}]" for case in unfit]
+    shown = [reason.partition("; ")[0] for reason in reasons]
+    more = f"; and {len(shown) - MOST_REASONS} more" if len(shown) > MOST_REASONS else ""
+    needed = max((int(match[1]) for reason in shown if (match := re.search(r" take (\d+)$", reason))), default=0)
+    remedies = [f"use --lengths {needed} or more" if needed else "use other --lengths"]
+    if len(misfits) < len(run.available):
+        remedies.append(f"leave them out with -k '{' and '.join(f'not {name}' for name in left_out)}'")
+    return f"{'; '.join(shown[:MOST_REASONS])}{more}; {', or '.join(remedies)}"
