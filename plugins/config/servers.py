@@ -124,7 +124,7 @@ def open_endpoint(
             api="chat" if options.api == "chat" else "completions",
             is_own_tokenizer=is_on_disk(checkpoint),
             ids=_prompt_encoder(options, checkpoint),
-            retry_policy=RetryPolicy() if started is None else RetryPolicy(may_return=started.is_running),
+            retry_policy=RetryPolicy(may_go_on=lambda _: started is None or started.is_running()),
             budget=budget,
             # Caches that outlive a server may hold what other weights have computed from the same texts.
             salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
@@ -202,24 +202,18 @@ def _start_server(
 
 
 def with_canaries(run: Run, formatter: PromptFormatter) -> Run:
-    """Return a served run with its canaries and with notes on those that cannot be used.
-
-    Raises EngineError for a server whose model cannot be seen.
-    """
-    from longctx.fixtures.engines.openai.engine import load_server_engine
+    """Return a served run with its canaries and with notes on those that cannot be used."""
+    from longctx.fixtures.engines.openai.engine import OpenAIEngine
 
     endpoint = run.endpoint
     if endpoint is None or not run.measurable or not TimeBudget(run.deadline).seconds_left:
         return run
     tokenizer: Any = formatter.tokenizer
-    engine = load_server_engine(
-        run.checkpoint,
-        tokenizer=tokenizer,
-        settings=ServerSettings(endpoint=endpoint, timeout_seconds=run.options.request_timeout, deadline=run.deadline),
-    )
+    settings = ServerSettings(endpoint=endpoint, timeout_seconds=run.options.request_timeout, deadline=run.deadline)
+    engine = OpenAIEngine(settings, tokenizer)
     prompts = [formatter.prompt(text, "", generation_tokens=ANSWER_TOKENS, separator="") for text in TEXTS]
     try:
-        canaries, notes = first_answers(engine.ask_canary, prompts, endpoint.url)
+        canaries, notes = first_answers(engine.ask_canary, prompts)
     finally:
         engine.close()
     return replace(run, endpoint=replace(endpoint, canaries=canaries, notes=(*endpoint.notes, *notes)))

@@ -182,15 +182,11 @@ class Client:
     """The openai engine, connected to a server that gives scripted replies."""
 
     def __init__(self, server: ChatServer, endpoint: Endpoint, thinking_tokens: int):
-        from longctx.fixtures.engines.openai.engine import load_server_engine
+        from longctx.fixtures.engines.openai.engine import OpenAIEngine
 
         self.server = server
         self.endpoint = endpoint
-        self.engine = load_server_engine(
-            NO_CHECKPOINT,
-            tokenizer=Letters(),
-            settings=ServerSettings(endpoint=endpoint, thinking_tokens=thinking_tokens),
-        )
+        self.engine = OpenAIEngine(ServerSettings(endpoint=endpoint, thinking_tokens=thinking_tokens), Letters())
 
     def generations(self, prompts: Mapping[str, Prompt], replies: Mapping[str, Response]) -> dict[str, Generation]:
         """Return the generations by name; a prompt and its user turn begin with the name of their reply."""

@@ -9,13 +9,12 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
-from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
-from longctx.fixtures.http.retry import RetryPolicy
+from longctx.fixtures.engines.openai.engine import OpenAIEngine
+from longctx.fixtures.http.retry import MOST_ATTEMPTS, RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
 EXACT = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
-CHECKPOINT: Any = None
 
 
 class Words:
@@ -52,13 +51,12 @@ def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
     return replace(plain, **changes)
 
 
-def engine_of(server: ChatServer, *, retry_policy: float = 5.0, **settings: Any) -> OpenAIEngine:
+def engine_of(
+    server: ChatServer, *, retry_policy: float = 5.0, most_attempts: int = MOST_ATTEMPTS, **settings: Any
+) -> OpenAIEngine:
     known: dict[str, Any] = {"endpoint": endpoint_of(server), "timeout_seconds": 20.0, "batch_size": 4}
-    return load_server_engine(
-        CHECKPOINT,
-        tokenizer=Words(),
-        settings=ServerSettings(**known | settings),
-        retry_policy=RetryPolicy(seconds=retry_policy, first_wait_seconds=0.02),
+    return OpenAIEngine(
+        ServerSettings(**known | settings), Words(), RetryPolicy(seconds=retry_policy, most_attempts=most_attempts)
     )
 
 

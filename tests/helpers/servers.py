@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import _base_client
 from tokenizers import Tokenizer
 
 POLL_SECONDS = 0.01
@@ -20,7 +21,8 @@ KEYS = ("LONGCTX_API_KEY", "LONGCTX_JUDGE_KEY", "OPENAI_API_KEY", "OPENAI_ADMIN_
 
 
 def forget_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove API keys from the environment, and let local requests bypass a proxy."""
+    """Remove API keys from the environment, let local requests bypass a proxy, and shorten pauses before retries."""
+    monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.02)
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

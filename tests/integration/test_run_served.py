@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import Engine
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
-from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
@@ -35,12 +34,15 @@ TASKS = ("niah_single_2", "niah_multikey_1", "niah_multivalue")
 SIZE = ("--model=calibration:512", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", " or ".join(TASKS))
 # Retries with short waits.
 SHORT_WAITS = """
+from openai import _base_client
+
 from longctx.fixtures.engines.openai import engine
 from longctx.fixtures.http.retry import RetryPolicy
 from longctx.plugins.config import resolve
 
 resolve.REQUEST_SECONDS = {timeout}
-engine.load_server_engine.__kwdefaults__["retry_policy"] = RetryPolicy(seconds={seconds}, first_wait_seconds=0.02)
+engine.OpenAIEngine.__init__.__defaults__ = (RetryPolicy(seconds={seconds}),)
+_base_client.INITIAL_RETRY_DELAY = 0.02
 """
 NEVER_SECONDS = 600.0
 # The requests that probe a server before the run are shorter.
@@ -257,11 +259,7 @@ def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
         url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=counting
     )
     tokenizer: Any = load_tokenizer(str(model))
-    return load_server_engine(
-        read_checkpoint(str(model)),
-        tokenizer=tokenizer,
-        settings=ServerSettings(endpoint=endpoint, batch_size=at_once),
-    )
+    return OpenAIEngine(ServerSettings(endpoint=endpoint, batch_size=at_once), tokenizer)
 
 
 def test_answers_after_a_failed_request_are_stored_in_the_journal(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from longctx.fixtures.engines import Engine
 from longctx.fixtures.engines.hf.engine import load_hf_engine
 from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
-from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.probe import is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.http.retry import RETRY_SECONDS
@@ -107,9 +107,7 @@ def test_a_server_gives_every_sample_the_score_of_the_hf_engine(url: str, model:
     ]
     checkpoint = read_checkpoint(str(model))
     hf: Engine = load_hf_engine(checkpoint, HfSettings(device="cpu", dtype="float32"), tokenizer=tokenizer)
-    served: Engine = load_server_engine(
-        checkpoint, tokenizer=tokenizer, settings=ServerSettings(endpoint=endpoint_of(url, model), batch_size=2)
-    )
+    served: Engine = OpenAIEngine(ServerSettings(endpoint=endpoint_of(url, model), batch_size=2), tokenizer)
     prompts = [sample.prompt for sample in samples]
     hf_generations, served_generations = list(hf.generate(prompts)), list(served.generate(prompts))
     scored = [

@@ -90,13 +90,13 @@ GUESTS: dict[str, tuple[str, ...]] = {
     # It reads downloaded tables; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.layouts",),
     # A server may repeat a key as it stands in an address.
-    "urllib": ("fixtures.corpora.download", "fixtures.http.keys"), "http": (),
+    "urllib": ("fixtures.corpora.download", "fixtures.http", "fixtures.engines.openai.endpoint"), "http": (),
     # A failing checkpoint is reported to the address the user names.
     "huggingface_hub": ("fixtures.conversion.prepare", "fixtures.corpora.download"),
     "pooch": ("fixtures.corpora.download",),
     "httpx2": ("fixtures.corpora.download", "fixtures.http", "ci.watch.notify"),
     "httpcore2": (),
-    "openai": ("fixtures.http.client",),
+    "openai": ("fixtures.http.connection",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
     "requests": (), "httpx": (), "aiohttp": (),

@@ -1,4 +1,4 @@
-"""Canaries notice another model under the same name, sampling, and stored replies."""
+"""Canaries notice another model under the same name, and sampling."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.answer_steps import AnswerStep
-from longctx.fixtures.engines.openai.canaries import TEXTS, Canary, CanaryAnswer, CanaryCheck, first_answers
+from longctx.fixtures.engines.openai.answer_steps import AnswerStep, SteppedAnswer
+from longctx.fixtures.engines.openai.canaries import TEXTS, Canary, CanaryCheck, first_answers
 from longctx.fixtures.records import Prompt
 from tests.helpers.clients import asking, echo, endpoint_of, engine_of
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
@@ -24,23 +24,23 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
         yield serving
 
 
-def answered(*values: float, text: str = "a", best: float = -9.0) -> CanaryAnswer:
+def answered(*values: float, text: str = "a", best: float = -9.0) -> SteppedAnswer:
     steps = tuple(AnswerStep(text=text, log_probability=value, best={text: value, "b": best}) for value in values)
-    return CanaryAnswer(text=text * len(values), steps=steps)
+    return SteppedAnswer(text=text * len(values), steps=steps)
 
 
-def begun(ask: Callable[[Prompt], CanaryAnswer | None]) -> tuple[tuple[Canary, ...], tuple[str, ...]]:
-    return first_answers(ask, PROMPTS, "http://x/v1")
+def begun(ask: Callable[[Prompt], SteppedAnswer | None]) -> tuple[tuple[Canary, ...], tuple[str, ...]]:
+    return first_answers(ask, PROMPTS)
 
 
-def check_of(before: CanaryAnswer, now: Callable[[Prompt], CanaryAnswer | None]) -> CanaryCheck:
+def check_of(before: SteppedAnswer, now: Callable[[Prompt], SteppedAnswer | None]) -> CanaryCheck:
     canaries, notes = begun(lambda _: before)
     assert notes == ()
     return CanaryCheck(now, canaries, "http://x/v1")
 
 
 def test_answers_are_not_used_once_another_model_answers(server: ChatServer) -> None:
-    canaries, notes = first_answers(engine_of(server).ask_canary, PROMPTS, server.url)
+    canaries, notes = first_answers(engine_of(server).ask_canary, PROMPTS)
     assert (len(canaries), notes) == (2, ())
     engine = engine_of(server, endpoint=endpoint_of(server, canaries=canaries))
     assert [answer.text for answer in engine.generate(asking("one two"))] == [" two"]
@@ -52,7 +52,7 @@ def test_answers_are_not_used_once_another_model_answers(server: ChatServer) -> 
 
 
 def test_answers_are_confirmed_together_while_that_costs_less_than_a_hundredth(server: ChatServer) -> None:
-    canaries, _ = first_answers(engine_of(server).ask_canary, PROMPTS, server.url)
+    canaries, _ = first_answers(engine_of(server).ask_canary, PROMPTS)
     engine = engine_of(server, endpoint=endpoint_of(server, canaries=canaries), batch_size=1)
     before = len(server.requests)
     texts = [f"text {number} " + "word " * 900 for number in range(4)]
@@ -80,7 +80,7 @@ def test_another_token_in_a_near_tie_is_the_same_model() -> None:
 
 
 def test_one_other_text_without_probabilities_is_a_near_tie_and_two_are_another_model() -> None:
-    same, other = CanaryAnswer(text="same", steps=()), CanaryAnswer(text="other", steps=())
+    same, other = SteppedAnswer(text="same", steps=()), SteppedAnswer(text="other", steps=())
     check_of(same, lambda prompt: other if prompt.text == TEXTS[0] else same).check()
     with pytest.raises(EngineError, match="replaced"):
         check_of(same, lambda _: other).check()
@@ -95,26 +95,9 @@ def test_no_reply_to_a_canary_raises_nothing() -> None:
 
 def test_a_server_that_samples_is_told_of() -> None:
     texts = iter(map(str, range(9)))
-    canaries, notes = begun(lambda _: CanaryAnswer(text=next(texts), steps=()))
+    canaries, notes = begun(lambda _: SteppedAnswer(text=next(texts), steps=()))
     assert canaries == ()
     assert "it samples, or several models answer" in notes[0]
-
-
-def test_a_stored_reply_is_an_error() -> None:
-    with pytest.raises(EngineError, match="gives a stored reply"):
-        begun(lambda _: CanaryAnswer(text="a", steps=(), reply_id="cmpl-12345"))
-
-
-def test_tokens_that_are_not_the_most_probable_ones_are_told_of() -> None:
-    _, (note,) = begun(lambda _: answered(-3.0, best=-0.1))
-    assert note.startswith("wrote 2 tokens in answers to short prompts although")
-
-
-def test_another_fingerprint_with_the_same_answers_is_told_of() -> None:
-    before, now = (CanaryAnswer(text="a", steps=(), system_fingerprint=name) for name in ("fp_1", "fp_2"))
-    check = check_of(before, lambda _: now)
-    check.check()
-    assert "changed its system_fingerprint during the run, from 'fp_1' to 'fp_2'" in check.notes[0]
 
 
 def test_a_server_that_refuses_log_probabilities_is_asked_without_them(server: ChatServer) -> None:
@@ -122,6 +105,6 @@ def test_a_server_that_refuses_log_probabilities_is_asked_without_them(server: C
         return Response(status=400) if "logprobs" in request.body else echo(request)
 
     server.answer = answer
-    canaries, _ = first_answers(engine_of(server).ask_canary, PROMPTS, server.url)
+    canaries, _ = first_answers(engine_of(server).ask_canary, PROMPTS)
     assert [canary.answer.text for canary in canaries] == [" and", " 25,"]
     assert sum("logprobs" in request.body for request in server.requests) == 1

@@ -12,8 +12,8 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai import engine, requests
-from longctx.fixtures.engines.openai.engine import MAX_TIMEOUTS
-from longctx.fixtures.http.client import Connection, RequestFailure
+from longctx.fixtures.http.connection import Connection
+from longctx.fixtures.http.retry import MOST_ATTEMPTS, Attempts, RequestFailure, RetryPolicy, TimeBudget
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
 
@@ -66,9 +66,9 @@ def test_a_request_that_fails_once_is_retried_with_the_same_result(server: ChatS
             "address that it redirects to as --base-url",
             1,
         ),
-        (in_json({"error": {"message": "later"}}, status=429, Retry_After="900"), "asks to wait 900", 1),
-        (in_json({"choices": []}), "an answer holds no choice", 3),
-        (replace(RIGHT, body=RIGHT.body[:40]), "is no JSON object", 3),
+        (in_json({"error": {"message": "later"}}, status=429, Retry_After="900"), "when its rate limit allows", 1),
+        (in_json({"choices": []}), "an answer holds no choice", MOST_ATTEMPTS),
+        (replace(RIGHT, body=RIGHT.body[:40]), "is no JSON object", MOST_ATTEMPTS),
         (text_completion(" two", read=1), "cut the prompt: it read 1 tokens of 2", 1),
         (text_completion(" two", read=3), "added to the prompt: it read 3 tokens of 2", 1),
         (
@@ -89,6 +89,27 @@ def test_a_lasting_failure_is_a_one_line_error_after_a_bounded_number_of_request
     assert len(server.requests) == calls
 
 
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "the request exceeds the available context size"),
+        (422, "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens"),
+        (500, "the request exceeds the available context size"),
+    ],
+)
+def test_a_prompt_beyond_the_context_is_sent_once_and_named(server: ChatServer, status: int, message: str) -> None:
+    server.answer = lambda _: in_json({"error": {"message": message}}, status=status)
+    assert "a prompt of 2 tokens and its answer do not fit" in refused(engine_of(server))
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_an_address_without_v1_is_told(server: ChatServer, status: int) -> None:
+    server.answer = lambda _: in_json({"error": "no"}, status=status)
+    url = server.url.removesuffix("/v1")
+    assert f"write {url}/v1 as --base-url" in refused(engine_of(server, endpoint=endpoint_of(server, url=url)))
+
+
 def test_a_retry_waits_as_long_as_retry_after_demands(server: ChatServer) -> None:
     server.queue = [in_json({"error": "wait"}, status=429, Retry_After="0.6")]
     began = time.monotonic()
@@ -101,9 +122,9 @@ def test_repeated_time_outs_are_a_one_line_error_that_comes_sooner_for_the_next_
     engine = engine_of(server, timeout_seconds=0.2)
     message = "no answer in time; look after it, and start the same command again"
     assert message in refused(engine)
-    assert len(server.requests) == MAX_TIMEOUTS
+    assert len(server.requests) == MOST_ATTEMPTS
     assert message in refused(engine)
-    assert len(server.requests) == MAX_TIMEOUTS + 1
+    assert len(server.requests) == MOST_ATTEMPTS + 1
 
 
 def test_a_name_that_is_looked_up_for_ever_is_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +136,8 @@ def test_a_name_that_is_looked_up_for_ever_is_a_time_out(monkeypatch: pytest.Mon
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    failure = Connection("http://server.example/v1", None, timeout_seconds=0.2).models()
+    connection = Connection("http://server.example/v1", None, timeout_seconds=0.2)
+    failure = connection.models(dict, Attempts(RetryPolicy(most_attempts=1), TimeBudget()))
     assert isinstance(failure, RequestFailure)
     assert failure.kind == "time-out"
     assert not ended.is_set()
@@ -124,22 +146,21 @@ def test_a_name_that_is_looked_up_for_ever_is_a_time_out(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def short_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End a request after one time-out, and let the health check wait half a second."""
-    monkeypatch.setattr(engine, "MAX_TIMEOUTS", 1)
+    """Let the health check wait half a second."""
     monkeypatch.setattr(engine, "HEALTH_CHECK_SECONDS", 0.5)
 
 
 @pytest.mark.usefixtures("short_time_outs")
 def test_a_server_that_never_answers_costs_one_long_time_out(server: ChatServer) -> None:
     server.answer = lambda _: replace(RIGHT, delay_seconds=10)
-    engine = engine_of(server, timeout_seconds=1.6)
+    engine = engine_of(server, timeout_seconds=1.6, most_attempts=1)
     message = refused(engine)
     for prompt in ("three four", "five six", "seven eight"):
         assert refused(engine, prompt) == message
     assert [request.body["max_tokens"] for request in server.requests] == [8, 1], "one request and one health check"
 
 
-@pytest.mark.parametrize("failing", [Response(status=503), in_json({"error": "later"}, status=429, Retry_After="9")])
+@pytest.mark.parametrize("failing", [Response(status=503), in_json({"error": "later"}, status=429, Retry_After="0.2")])
 def test_a_busy_server_is_waited_for_once(server: ChatServer, failing: Response) -> None:
     server.answer = lambda _: failing
     engine = engine_of(server, retry_policy=0.5)

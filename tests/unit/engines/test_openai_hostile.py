@@ -12,13 +12,13 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting, connect
-from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.probe import probe_endpoint
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
 from longctx.fixtures.records import Prompt
 from tests.fuzz.hostile_server import Behaviour, HostileServer
 from tests.fuzz.server_behaviours import BEHAVIOURS, KEY, key_forms
-from tests.helpers.clients import CHECKPOINT, Words
+from tests.helpers.clients import Words
 from tests.helpers.servers import forget_keys
 
 NUMBER = "8142739"
@@ -27,7 +27,7 @@ PROMPT = " ".join(["word"] * 480) + f" the number is {NUMBER} and more"
 SOUND_REQUEST_SECONDS, REQUEST_SECONDS = 30.0, 0.4
 # The most that all tries of a prompt may take, on a busy machine.
 MOST_SECONDS = 60.0
-RETRIES = RetryPolicy(seconds=0.3, first_wait_seconds=0.02)
+RETRIES = RetryPolicy(seconds=0.3)
 KINDS = sorted({behaviour.kind for behaviour in BEHAVIOURS.values()})
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -64,12 +64,7 @@ def answered(url: str, stage: str, timeout_seconds: float) -> Any:
         endpoint = (
             Endpoint(**plain, counting=counting, answers_as="m") if stage == "answer" else probed(url, timeout_seconds)
         )
-        engine = load_server_engine(
-            CHECKPOINT,
-            tokenizer=Words(),
-            retry_policy=RETRIES,
-            settings=ServerSettings(endpoint=endpoint, timeout_seconds=timeout_seconds),
-        )
+        engine = OpenAIEngine(ServerSettings(endpoint=endpoint, timeout_seconds=timeout_seconds), Words(), RETRIES)
         ids = tuple(words(PROMPT))
         prompt = Prompt(text=PROMPT, token_ids=ids, length_tokens=len(ids), generation_tokens=8)
         (generation,) = engine.generate([prompt])

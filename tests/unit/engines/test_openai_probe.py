@@ -11,9 +11,9 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
-from longctx.fixtures.engines.openai.engine import load_server_engine
+from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.probe import probe_endpoint
-from longctx.fixtures.http.retry import RetryPolicy
+from longctx.fixtures.http.retry import MOST_ATTEMPTS, RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
 
@@ -51,7 +51,7 @@ def count_characters(request: Request) -> Response:
 def probed(server: ChatServer, **changes: Any) -> Endpoint:
     settings: dict[str, Any] = {
         "names": NAMES, "served_name": None, "api": "completions", "is_own_tokenizer": True, "ids": characters,
-        "retry_policy": RetryPolicy(seconds=5, first_wait_seconds=0.01),
+        "retry_policy": RetryPolicy(seconds=5),
     }  # fmt: skip
     return probe_endpoint(connect(server.url, timeout_seconds=60), **settings | changes)
 
@@ -134,7 +134,7 @@ def test_a_chat_server_that_can_continue_an_answer_gets_its_prefix(server: ChatS
     endpoint = probed(server, api="chat")
     assert (endpoint.prefix, endpoint.counting.exact, endpoint.counting.overhead) == ("continued", True, 7.0)
     server.requests.clear()
-    engine = load_server_engine(None, tokenizer=Letters(), settings=ServerSettings(endpoint=endpoint))  # type: ignore[arg-type]  # the checkpoint is not read
+    engine = OpenAIEngine(ServerSettings(endpoint=endpoint), Letters())
     turns = ("Where?", "It is")
     prompt = Prompt(text="", token_ids=tuple(characters("".join(turns))), length_tokens=1, generation_tokens=4)
     (generation,) = engine.generate([with_turns(prompt, turns)])
@@ -210,14 +210,14 @@ def test_a_server_that_always_refuses_ids_gets_text(server: ChatServer, status: 
     refusal = in_json({"error": "no"}, status=status)
     server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else refusal
     assert probed(server).prompts == "text"
-    assert len(server.requests) == (7 if status == 500 else 3)
+    assert len(server.requests) == (6 if status == 500 else 3)
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_stays_busy_during_the_probe_is_a_one_line_error(server: ChatServer, status: int) -> None:
     """Otherwise a busy server would be probed differently at every start."""
     busy = in_json({"error": "later"}, status=status)
-    short_retry_policy = RetryPolicy(seconds=0.2, first_wait_seconds=0.01)
+    short_retry_policy = RetryPolicy(seconds=0.2)
     server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else busy
     assert f"answers {status} (later); " in refused(server, retry_policy=short_retry_policy)
     server.answer = lambda request: count_characters(request) if len(request.body["messages"]) == 1 else busy
@@ -226,18 +226,18 @@ def test_a_server_that_stays_busy_during_the_probe_is_a_one_line_error(server: C
     assert f"answers {status} (later); " in refused(server, retry_policy=short_retry_policy)
 
 
-def test_a_request_that_times_out_is_sent_three_times(server: ChatServer) -> None:
+def test_a_request_that_times_out_is_sent_four_times(server: ChatServer) -> None:
     late = in_json({}, delay_seconds=9)
     server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else late
     connection = connect(server.url, timeout_seconds=0.3)
-    retry_policy = RetryPolicy(seconds=0.1, first_wait_seconds=0.01)
+    retry_policy = RetryPolicy(seconds=0.1)
     with pytest.raises(EngineError, match="no answer in time"):
         probe_endpoint(
             connection, names=NAMES, served_name=None, api="completions", is_own_tokenizer=True, ids=characters,
             retry_policy=retry_policy,
         )  # fmt: skip
     # On a busy machine, a request that is answered may be too late as well.
-    assert len([request for request in server.requests if not isinstance(request.prompt, str)]) == 3
+    assert len([request for request in server.requests if not isinstance(request.prompt, str)]) == MOST_ATTEMPTS
 
 
 def test_a_wrong_address_is_reported_long_before_retries_end() -> None:
@@ -277,6 +277,7 @@ class Letters:
         return "".join(chr(token) for token in token_ids if token)
 
 
+@pytest.mark.parametrize("status", [400, 422, 500])
 @pytest.mark.parametrize(
     ("api", "refused", "named", "left"),
     [
@@ -287,7 +288,7 @@ class Letters:
     ],
 )
 def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
-    server: ChatServer, api: str, refused: str, named: bool, left: set[str]
+    server: ChatServer, api: str, refused: str, named: bool, left: set[str], status: int
 ) -> None:
     """A server that names no field gets none of the optional ones."""
     answer = server.answer
@@ -295,7 +296,7 @@ def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
     def refuse_field(request: Request) -> Response:
         if refused in request.body:
             message = f"Unexpected fields in the request: {{'{refused}'}}" if named else "Bad request"
-            return in_json({"error": {"message": message}}, status=422)
+            return in_json({"error": {"message": message}}, status=status)
         return answer(request)
 
     server.answer = refuse_field
@@ -303,7 +304,8 @@ def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
     assert refused in endpoint.refused
     fields = {"max_tokens", "frequency_penalty", "presence_penalty", "repetition_penalty"}
     assert fields & server.requests[-1].body.keys() == left
-    assert sum(refused in request.body for request in server.requests) == 1
+    # The openai client repeats a 500, which may pass.
+    assert sum(refused in request.body for request in server.requests) == (MOST_ATTEMPTS if status == 500 else 1)
 
 
 def test_a_salt_keeps_caches_apart_where_the_server_accepts_one(server: ChatServer) -> None:

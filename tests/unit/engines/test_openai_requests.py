@@ -14,12 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from longctx.fixtures.checkpoints.checkpoint import Checkpoint
-from longctx.fixtures.engines import execution_settings
 from longctx.fixtures.engines.openai.endpoint import ServerSettings, TokenCounting
 from longctx.fixtures.engines.openai.requests import RequestQueue
 from longctx.fixtures.records import Conversation, Generation, Prompt
-from tests.helpers.clients import CHECKPOINT, answers, asking, echo, endpoint_of, engine_of, refused
+from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, text_completion
 
 
@@ -228,8 +226,7 @@ def test_approximate_counting_detects_a_prompt_cut_in_half(server: ChatServer) -
 
 def test_execution_settings_depend_on_what_a_server_serves_and_not_on_its_address(server: ChatServer) -> None:
     def settings_of(**changes: Any) -> dict[str, str]:
-        checkpoint: Checkpoint = CHECKPOINT
-        return execution_settings(checkpoint, ServerSettings(endpoint=endpoint_of(server, **changes)))
+        return ServerSettings(endpoint=endpoint_of(server, **changes)).execution()
 
     assert settings_of() == settings_of(url="http://other.example/v1")
     assert len({str(settings_of(**change)) for change in CHANGES}) == len(CHANGES)

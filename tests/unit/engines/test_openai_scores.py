@@ -9,11 +9,11 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting, connect
-from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
+from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.http.retry import TimeBudget
 from longctx.fixtures.records import Prompt
-from tests.golden.engines import NO_CHECKPOINT, Letters
+from tests.golden.engines import Letters
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
 
 VALUES = {7: -0.25, 8: -1.5, 9: -3.0}
@@ -55,11 +55,7 @@ def engine_of(server: ChatServer, kind: str) -> OpenAIEngine:
     endpoint = endpoint_of(server)
     connection = connect(server.url, timeout_seconds=60)
     method = require_log_probabilities(connection, endpoint, [1, 2, 3], TimeBudget())
-    return load_server_engine(
-        NO_CHECKPOINT,
-        tokenizer=Letters(),
-        settings=ServerSettings(endpoint=endpoint_of(server, log_probabilities=method)),
-    )
+    return OpenAIEngine(ServerSettings(endpoint=endpoint_of(server, log_probabilities=method)), Letters())
 
 
 @pytest.mark.parametrize("kind", ["vllm", "echo"])
@@ -90,7 +86,7 @@ def test_an_endpoint_that_cannot_take_a_given_answer_is_refused(
 def test_a_reply_that_lacks_a_token_is_an_error(server: ChatServer) -> None:
     engine = engine_of(server, "vllm")
     server.answer = lambda request: text_completion("x", read=len(request.prompt))
-    with pytest.raises(EngineError, match="a reply holds no log-probabilities"):
+    with pytest.raises(EngineError, match="an answer holds no log-probabilities"):
         list(engine.score([PROMPT], [(7, 8)]))
     server.answer = lambda request: text_completion("x", read=2)
     with pytest.raises(EngineError, match="counts 2 prompt tokens of 5"):

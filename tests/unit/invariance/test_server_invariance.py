@@ -14,10 +14,10 @@ from torch import Tensor
 from benchmarks.faults.engine_faults import ENGINE_FAULTS
 from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.engines.openai.endpoint import ServerSettings
-from longctx.fixtures.engines.openai.engine import OpenAIEngine, load_server_engine
+from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.invariance.server_check import ServerQuestion, check_server_engine
 from longctx.fixtures.records import Prompt
-from tests.golden.engines import NO_CHECKPOINT, Letters
+from tests.golden.engines import Letters
 from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
 from tests.helpers.tiny_engines import engine_of
 from tests.helpers.tiny_models import CONFIGS, prompt, random_prompt, save_model
@@ -83,9 +83,7 @@ def verdicts(server: ChatServer, **settings: Any) -> dict[str, str]:
 
 
 def served(server: ChatServer, **settings: Any) -> OpenAIEngine:
-    return load_server_engine(
-        NO_CHECKPOINT, tokenizer=Letters(), settings=ServerSettings(endpoint=endpoint_of(server), **settings)
-    )
+    return OpenAIEngine(ServerSettings(endpoint=endpoint_of(server), **settings), Letters())
 
 
 SOUND = {"warm": "pass", "order": "pass", "batch": "pass"}

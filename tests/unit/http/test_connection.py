@@ -1,0 +1,60 @@
+"""Connections: proxies and certificates of the environment, and what a failed one says."""
+
+from __future__ import annotations
+
+import pytest
+
+from longctx.fixtures.http.connection import Connection
+from longctx.fixtures.http.retry import Attempts, RequestFailure, RetryPolicy, TimeBudget
+from tests.helpers.servers import ChatServer, in_json
+
+ONCE = RetryPolicy(seconds=0, most_attempts=1)
+# Nothing listens there.
+REFUSING = "http://127.0.0.1:9"
+VARIABLES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+def listed(url: str) -> dict[str, object] | RequestFailure:
+    return Connection(url, None, timeout_seconds=20).models(dict, Attempts(ONCE, TimeBudget()))
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"HTTP_PROXY": REFUSING}, "through the proxy of HTTP_PROXY"),
+        ({"ALL_PROXY": "socks5://127.0.0.1:9"}, "a SOCKS proxy in ALL_PROXY or HTTPS_PROXY needs the package socksio"),
+        ({"HTTP_PROXY": "://nowhere"}, "check SSL_CERT_FILE, HTTPS_PROXY and ALL_PROXY"),
+    ],
+)
+def test_a_proxy_that_fails_is_named(variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    failure = listed("http://192.0.2.7/v1")
+    assert isinstance(failure, RequestFailure)
+    assert failure.kind == "connection"
+    assert message in failure.message
+
+
+@pytest.mark.parametrize("networks", ["127.0.0.1", "10.0.0.0/8, 127.0.0.0/8", "*", "example.org,127.0.0.1/32,no/net"])
+def test_hosts_and_networks_of_no_proxy_are_asked_directly(networks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", networks)
+    with ChatServer().serving() as server:
+        server.models = in_json({"data": []})
+        assert listed(server.url) == {"data": []}
+        monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
+        assert isinstance(listed(server.url), RequestFailure)
+
+
+def test_a_closed_connection_sends_nothing() -> None:
+    with ChatServer().serving() as server:
+        connection = Connection(server.url, None, timeout_seconds=20)
+        connection.close()
+        assert isinstance(connection.models(dict, Attempts(RetryPolicy(), TimeBudget())), RequestFailure)
