@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -42,13 +43,18 @@ def byte_formatter() -> PromptFormatter:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write rows as JSON lines, a JSON list or parquet, as the name tells."""
+    """Write rows as JSON lines, a JSON list, CSV, TSV or parquet, as the name tells."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         import pyarrow
         import pyarrow.parquet
 
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
+    elif path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]), delimiter="," if path.suffix == ".csv" else "\t")
+            table.writeheader()
+            table.writerows(rows)
     elif path.suffix == ".json":
         path.write_text(json.dumps(list(rows)))
     else:

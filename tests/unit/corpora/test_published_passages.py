@@ -214,20 +214,17 @@ values = st.recursive(
     records=st.lists(st.dictionaries(st.text('a"\\{}', max_size=3), values, max_size=3), min_size=1, max_size=5),
     chunk=st.integers(1, 60),
     indent=st.sampled_from([None, 1]),
-    wrapped=st.booleans(),
     as_ascii=st.booleans(),
 )
 def test_records_are_found_wherever_reads_end(
     records: list[Record],
     chunk: int,
     indent: int | None,
-    wrapped: bool,
     as_ascii: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("items")
-    whole = {"data": records} if wrapped else records
-    (folder / "a.json").write_text(json.dumps(whole, indent=indent, ensure_ascii=as_ascii), encoding="utf-8")
+    (folder / "a.json").write_text(json.dumps(records, indent=indent, ensure_ascii=as_ascii), encoding="utf-8")
     (folder / "a.jsonl").write_text(
         "".join(f" {json.dumps(record, ensure_ascii=as_ascii)}\r\n\n" for record in records), encoding="utf-8"
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from longctx.fixtures.cases import fit_questions, plan
@@ -38,7 +42,9 @@ from tests.helpers.reports import options_of
 LONG = {"doc": "word " * 200, "q": "Which color is last?", "a": "black"}
 
 
-@pytest.mark.parametrize("name", ["rooms.jsonl", "rooms.json", "rooms.parquet"])
+@pytest.mark.parametrize(
+    "name", ["rooms.jsonl", "rooms.json", "rooms.parquet", "rooms.csv", "rooms.tsv", "rooms.ndjson"]
+)
 def test_every_format_gives_the_same_samples(tmp_path: Path, name: str) -> None:
     write_rows(tmp_path / name, ROWS)
     (task,) = load_tasks_file(write_tasks(tmp_path, source={"file": name}))
@@ -49,6 +55,103 @@ def test_every_format_gives_the_same_samples(tmp_path: Path, name: str) -> None:
     assert sample.references == ("blue",)
     assert task.score(sample, " Blue.").value == 1
     assert sample_problems(sample, task, byte_formatter()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("r.json", b"\xef\xbb\xbf" + b"\n".join(json.dumps({**row, "meta": [{"q": "W"}]}).encode() for row in ROWS)),
+        ("r.jsonl", b" \n" + json.dumps(ROWS, indent=1).encode()),
+        ("r.json.gz", gzip.compress(json.dumps(ROWS).encode())),
+        (
+            "r.CSV",
+            b"\xef\xbb\xbfdoc,q,a\r\n"
+            + b"".join(b'"%s\r\nis",%s,"a,""b"""\r\n' % (b"x" * 200_000, row["q"].encode()) for row in ROWS),
+        ),
+    ],
+)
+def test_content_decides_and_tables_may_have_long_quoted_cells(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    (task,) = load_tasks_file(write_tasks(tmp_path, source={"file": name}))
+    samples = samples_by_question(task, 4, 2**20)
+    assert samples.keys() == {row["q"] for row in ROWS}
+    if name == "r.CSV":
+        assert {(len(sample.context), sample.references) for sample in samples.values()} == {(200_004, ('a,"b"',))}
+
+
+def test_only_named_columns_of_a_table_are_read(tmp_path: Path) -> None:
+    """A column that is not used may hold anything, and a damaged value of a used one is named."""
+    cells = {key: [row[key] for row in ROWS] for key in ROWS[0]}
+    damaged = pyarrow.array([b"red", b"\xff", b"x", b"y"]).view(pyarrow.string())
+    for columns, said in (
+        ({**cells, "other": damaged}, ""),
+        ({**cells, "a": damaged}, "row 2: column 'a': byte 0xff is not"),
+    ):
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "r.parquet")
+        with pytest.raises(QuestionsError, match=said) if said else nullcontext():
+            load_tasks_file(write_tasks(tmp_path, source={"file": "r.parquet"}))
+
+
+def test_a_template_shows_the_fields_of_a_row_by_their_own_names(tmp_path: Path) -> None:
+    rows = [
+        {**row, "reference": "Smith 2020", "shots": "two", "Full Text": "x", "meta": {"year": 1999}} for row in ROWS
+    ]
+    task = rooms(tmp_path, rows, prompt={"text": "{doc} {reference} {shots} {Full Text} {meta.year} {question}"})
+    text = samples_by_question(task, 4)["Which color has room 2?"].prompt.text
+    assert text == "Room 2 is painted blue. Smith 2020 two x 1999 Which color has room 2?"
+
+
+@pytest.mark.parametrize(
+    ("row", "fields", "references"),
+    [
+        ({"answers": {"text": ["red", "dark red", "red"], "answer_start": [0]}}, "answers.text", ("red", "dark red")),
+        ({"answers": [{"text": "red"}, {"text": "rose"}]}, "answers.text", ("red", "rose")),
+        ({"answers.text": "red", "answers": {"text": "no"}}, "answers.text", ("red",)),
+        ({"a": '["red", "rose"]'}, "a", ("red", "rose")),
+        ({"a": '["[1, 2]"]'}, "a", ("[1, 2]",)),
+        ({"a": "[MASK]"}, "a", ("[MASK]",)),
+    ],
+)
+def test_answers_may_lie_within_records_and_texts_of_lists(
+    tmp_path: Path, row: Mapping[str, Any], fields: str, references: tuple[str, ...]
+) -> None:
+    context = {"title": ["T", "U"], "sentences": [["One.", "Two."], ["Three."]]}
+    task = rooms(
+        tmp_path,
+        [{"context": context, "question": "Which?", **row}],
+        fields={"context": "context.sentences", "question": "question", "references": fields},
+    )
+    sample = sample_of(task)
+    assert sample.references == references
+    assert sample.context == "One.\nTwo.\nThree."
+
+
+def test_rows_without_an_id_are_questions_of_their_own(tmp_path: Path) -> None:
+    ids = ("x", None, "", float("nan"))
+    rows = [{**row, "id": name} for row, name in zip(ROWS, ids, strict=True)]
+    task = rooms(tmp_path, [*rows, {**rows[0], "a": "crimson"}], source={"file": "rooms.jsonl", "merge_by": "id"})
+    samples = samples_by_question(task, 4)
+    assert samples.keys() == {row["q"] for row in ROWS}
+    assert samples["Which color has room 0?"].references == ("red", "crimson")
+
+
+def test_a_control_token_in_a_document_is_refused_and_one_of_the_template_is_not(tmp_path: Path) -> None:
+    tokenizer: Any = deepcopy(byte_formatter().tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|end|>"]})
+    formatter = PromptFormatter(tokenizer)
+    rows = [*ROWS, {**ROWS[0], "doc": "A <|end|> B"}]
+    for given, changes, is_refused in (
+        (rows, {}, True),
+        (rows, {"prompt": {"field": "doc"}}, True),
+        (rows, {"prompt": {"field": "doc", "chat": "never"}}, False),
+        (ROWS, {"prompt": {"text": "<|end|> {context}"}}, False),
+    ):
+        rooms(tmp_path, given, **changes)
+        tasks = load_tasks(files=[str(tmp_path / "own.toml")])
+        planned = plan(options_of(suite="tasks", lengths=(512,)), tasks, Corpora())
+        said = r"rooms.jsonl, line 5: holds '<\|end\|>', a control token of this tokenizer; write it in another way"
+        with pytest.raises(QuestionsError, match=said) if is_refused else nullcontext():
+            fit_questions(planned, tasks, formatter, seed=0)
 
 
 def test_seeds_order_the_questions_and_lengths_share_the_order(tmp_path: Path) -> None:
