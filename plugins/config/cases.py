@@ -203,7 +203,9 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter)
 
     A case below the shortest length of its suite that does not fit is skipped rather than failed.
     """
-    fitted, unfit = fit_questions(run.available, materials.tasks, formatter, seed=run.options.seed)
+    fitted, unfit = fit_questions(
+        run.available, materials.tasks, formatter, seed=run.options.seed, corpora=materials.corpora
+    )
     by_id = {case.id: case for case in fitted}
     run = replace(run, cases=tuple(by_id.get(case.id, case) for case in run.cases))
     unfit |= cases_that_cannot_fit(

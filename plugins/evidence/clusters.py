@@ -102,33 +102,48 @@ class ClusteredQueue:
         """The haystacks of all clusters.
 
         Cases with fewer clusters on a haystack than others have several haystacks joined, so that each case has as
-        many haystacks for its clusters as every other.
+        many haystacks for its clusters as every other. Cases about the same texts share their haystacks.
         """
         per_haystack = {case_id: len(own) / len(set(own)) for case_id, own in self._own_haystacks.items()}
         most = max(per_haystack.values(), default=1.0)
         joined = {case_id: max(1, round(len(own) / most)) for case_id, own in self._own_haystacks.items()}
+        sharing = self._cases_about_same_texts
+        fewest = min((joined[case_id] for case_id in sharing), default=1)
         numbers: dict[tuple[str, int], int] = {}
         of_cluster: list[int] = []
         for ref, *_ in self.clusters:
             own = self._cases[ref.case_id].haystack(ref.sample_index)
-            if per_haystack[ref.case_id] < most:
-                own %= joined[ref.case_id]
-            of_cluster.append(numbers.setdefault((ref.case_id, own), len(numbers)))
+            if ref.case_id in sharing:
+                key = "", own % fewest
+            elif per_haystack[ref.case_id] < most:
+                key = ref.case_id, own % joined[ref.case_id]
+            else:
+                key = ref.case_id, own
+            of_cluster.append(numbers.setdefault(key, len(numbers)))
         of_all = np.array(of_cluster, dtype=np.intp)
         return Haystacks(of_cluster=of_all, sizes=np.bincount(of_all))
 
-    def unit_sums(self, means: Floats) -> dict[tuple[str, int], tuple[float, float]]:
-        """Return by task and haystack the sum of the first clusters' values, and the largest that it can be.
+    @property
+    def _cases_about_same_texts(self) -> frozenset[str]:
+        """The ids of the cases that have a text with another case in common."""
+        cases_of_text: dict[int, set[str]] = {}
+        for case_id, own in self._own_haystacks.items():
+            for text in own if self._cases[case_id].texts else ():
+                cases_of_text.setdefault(text, set()).add(case_id)
+        return frozenset().union(*(cases for cases in cases_of_text.values() if len(cases) > 1))
 
-        The sums of all haystacks add up to the panel's mean if all clusters are there. So haystacks of several panels
-        can be added: a task's haystack of one number is one unit of evidence at all lengths.
+    def unit_sums(self, means: Floats) -> dict[tuple[str, int], tuple[float, float]]:
+        """Return by unit of evidence the sum of the first clusters' values, and the largest that it can be.
+
+        A unit is a text, in all tasks and at all lengths; else a task's haystack of one number at all lengths. The
+        sums of all units add up to the panel's mean if all clusters are there, so units of several panels can be added.
         """
         share = self.scale / max(1, len(self.clusters))
         units: dict[tuple[str, int], tuple[float, float]] = {}
         for mean, (first, *_) in zip(means.tolist(), self.clusters, strict=False):
             case = self._cases[first.case_id]
             weight = self._weights[first.case_id]
-            unit = case.task, case.haystack(first.sample_index)
+            unit = "" if case.texts else case.task, case.haystack(first.sample_index)
             total, largest = units.get(unit, (0.0, 0.0))
             total += share * mean
             largest += share * weight

@@ -316,12 +316,12 @@ def test_questions_on_one_document_are_one_observation_of_the_model(tmp_path: Pa
     rooms(tmp_path, rows)
     tasks = load_tasks(files=[str(tmp_path / "own.toml")])
     planned = plan(options_of(suite="tasks", lengths=(512,), samples=99), tasks, Corpora())
-    ((case,), _) = fit_questions(planned, tasks, byte_formatter(), seed=0)
+    ((case,), _) = fit_questions(planned, tasks, byte_formatter(), seed=0, corpora=Corpora())
     contexts = [sample_of(tasks["rooms"], 512, index).context for index in range(34)]
-    assert len(case.documents) == 34
-    assert len(set(zip(case.documents, contexts, strict=True))) == len(set(contexts)) == 7
+    assert len(case.texts) == 34
+    assert len(set(zip(case.texts, contexts, strict=True))) == len(set(contexts)) == 7
     refs = [SampleRef(case.id, index) for index in range(34)]
-    clustered, alone = (ClusteredQueue(refs, {one.id: one}) for one in (case, replace(case, documents=())))
+    clustered, alone = (ClusteredQueue(refs, {one.id: one}) for one in (case, replace(case, texts=())))
     assert sorted(clustered.haystacks.sizes) == [1, 1, 1, 1, 10, 10, 10]
     scores = np.array([float(text in ("d0", "d3")) for text in contexts])
     wide, narrow = (model_interval(scores, queue.haystacks, alpha=0.05) for queue in (clustered, alone))
@@ -355,7 +355,7 @@ def test_cases_have_ids_and_lose_skipped_questions(tmp_path: Path) -> None:
     rooms(tmp_path, [*ROWS, LONG], length={"rule": "skip"})
     tasks = load_tasks(files=[str(tmp_path / "own.toml")])
     planned = plan(options_of(suite="tasks", lengths=(128, 2048)), tasks, Corpora())
-    cases, reasons = fit_questions(planned, tasks, byte_formatter(), seed=0)
+    cases, reasons = fit_questions(planned, tasks, byte_formatter(), seed=0, corpora=Corpora())
     assert [(case.id, case.samples, case.left_out) for case in cases] == [
         ("test_questions[rooms-128]", 4, 1),
         ("test_questions[rooms-2k]", 5, 0),
