@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longctx.plugins.evidence.e_process import PAIR_SHARES, SHARES, Floats, log_evidence
+from longctx.plugins.evidence.e_process import PAIR_SHARES, SHARES, TIE_TOLERANCE, Floats, log_evidence
+from longctx.plugins.evidence.sign_flips import skewed_tail
 from longctx.plugins.evidence.statistics import interval, paired_evidence
 
 Ints = NDArray[np.intp]
@@ -153,12 +154,16 @@ def _over_layers(observed: Sequence[_Layer], logs: Sequence[Floats], clusters: i
 def level_p_values(cases: Iterable[tuple[Floats, Ints]], threshold: float) -> tuple[float, float] | None:
     """Return the p-values of the model's mean over cases being at most, and at least, the threshold.
 
-    Each case has the values and the haystacks of all its clusters. This is Student's t-test of the mean of the cases'
-    means with the cluster-robust variance of every case (Liang and Zeger 1986) and the degrees of freedom of
+    Each case has the values and the haystacks of all its clusters. The first test is Student's t-test of the mean of
+    the cases' means with the cluster-robust variance of every case (Liang and Zeger 1986) and the degrees of freedom of
     Satterthwaite 1946, "An approximate distribution of estimates of variance components": those of haystacks less
-    cases would promise too much where few cases vary. Returns None if a case has one haystack, or no case varies.
+    cases would promise too much where few cases vary. Few right answers among many wrong ones seem to vary less than
+    they do. So the p-value is at least that of Hall's transformation for skewness (`skewed_tail`), and that of Bentkus
+    2004, "On Hoeffding's inequalities": e times the binomial tail, for as many samples as would be as precise.
+    Returns None if a case has one haystack, or no case varies.
     """
-    means, variances, freedoms = [], [], []
+    cases = list(cases)
+    means, variances, thirds, freedoms = [], [], [], []
     for values, own in cases:
         _, numbers = np.unique(own, return_inverse=True)
         residuals = np.bincount(numbers, weights=values - values.mean())
@@ -166,6 +171,7 @@ def level_p_values(cases: Iterable[tuple[Floats, Ints]], threshold: float) -> tu
             return None
         means.append(float(values.mean()))
         variances.append(residuals.size / (residuals.size - 1) * float((residuals**2).sum()) / values.size**2)
+        thirds.append(float((residuals**3).sum()) / values.size**3)
         freedoms.append(residuals.size - 1)
     total = math.fsum(variances)
     if total <= 0:
@@ -174,8 +180,39 @@ def level_p_values(cases: Iterable[tuple[Floats, Ints]], threshold: float) -> tu
     from scipy.special import stdtr
 
     freedom = total**2 / math.fsum(variance**2 / own for variance, own in zip(variances, freedoms, strict=True))
-    t = len(means) * (math.fsum(means) / len(means) - threshold) / math.sqrt(total)
-    return float(stdtr(freedom, -t)), float(stdtr(freedom, t))
+    mean = math.fsum(means) / len(means)
+    t = len(means) * (mean - threshold) / math.sqrt(total)
+    size, skewness = _independent_samples(cases), math.fsum(thirds) / total**1.5
+    above = float(stdtr(freedom, -t)), skewed_tail(-t, -skewness), _bentkus_bound(size, 1 - mean, 1 - threshold)
+    below = float(stdtr(freedom, t)), skewed_tail(t, skewness), _bentkus_bound(size, mean, threshold)
+    return max(above), max(below)
+
+
+def _independent_samples(cases: Sequence[tuple[Floats, Ints]]) -> float:
+    """Return the number of independent samples whose mean would be as precise as the mean of the cases' means."""
+    estimate = correlation(cases)
+    alike = 0.0 if estimate is None else max(0.0, estimate.value)
+    precision = 0.0
+    for values, own in cases:
+        sizes = np.bincount(np.unique(own, return_inverse=True)[1]).astype(float)
+        # Without an estimate a haystack counts as one sample.
+        effective = sizes.sum() ** 2 / (sizes + alike * sizes * (sizes - 1)).sum() if estimate else float(sizes.size)
+        precision += 1 / min(effective, float(values.size))
+    return len(cases) ** 2 / precision
+
+
+def _bentkus_bound(size: float, mean: float, threshold: float) -> float:
+    """Return a bound on the probability of a mean as low as this one of samples of 0 to 1, if theirs is the threshold.
+
+    Between two whole numbers of samples, the logarithm of the tail is interpolated.
+    """
+    from scipy.special import bdtr
+
+    total = mean * size
+    low = math.floor(total + TIE_TOLERANCE)
+    tails = bdtr(np.array([low, min(low + 1, math.floor(size))], dtype=np.float64), math.floor(size), threshold)
+    share = max(0.0, total - low)
+    return float(min(1.0, math.e * tails[0] ** (1 - share) * tails[1] ** share))
 
 
 def votes(differences: Floats, haystacks: Haystacks) -> Floats:
@@ -196,24 +233,6 @@ def haystack_sums(differences: Floats, haystacks: Haystacks) -> Floats:
     _, numbers = np.unique(haystacks.of_cluster[: differences.size], return_inverse=True)
     sums: Floats = np.bincount(numbers, weights=differences).astype(np.float64)
     return sums
-
-
-def skewed_p_value(sums: Floats) -> float:
-    """Return the probability that sums with a mean of zero are as low as these, allowing for their skewness.
-
-    It is a t-test with Hall's transformation (1992, "On the removal of skewness by transformation") and the normal
-    distribution. Rare large gains beside many small losses make an ordinary test reject too often.
-    """
-    mean, deviation = float(sums.mean()), float(sums.std(ddof=1)) if sums.size > 1 else 0.0
-    if mean >= 0:
-        return 1.0
-    if deviation == 0:
-        return 0.0
-    skewness = float((((sums - mean) / deviation) ** 3).mean())
-    third, standardized = skewness / 3, mean / deviation
-    # The cube of 1 + third * standardized, less 1, divided by 3 * third.
-    transformed = standardized * (1 + third * standardized + (third * standardized) ** 2 / 3)
-    return 0.5 * math.erfc(-math.sqrt(sums.size / 2) * (transformed + skewness / (6 * sums.size)))
 
 
 def clustered_error(values: Floats, haystacks: Haystacks) -> float | None:

@@ -34,12 +34,11 @@ from longctx.plugins.evidence.haystacks import (
     haystack_sums,
     model_interval,
     model_paired_interval,
-    skewed_p_value,
     votes,
 )
 from longctx.plugins.evidence.points import from_points, to_points
 from longctx.plugins.evidence.sequential import detectable_case_loss
-from longctx.plugins.evidence.sign_flips import sign_flip_p_value
+from longctx.plugins.evidence.sign_flips import sign_flip_p_value, skewed_p_value
 from longctx.plugins.evidence.statistics import e_bh, log_evidence_below, log_evidence_of_drop
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator
