@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from benchmarks.kept_rows import KeptRows
 from longctx.ci.bisect.compare import Bounds, search_bounds
-from longctx.ci.bisect.endpoints import EARLY_SHARE, _is_loss, hints_at_loss
+from longctx.ci.bisect.endpoints import EARLY_SHARE
 from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import EDGE_ALPHA, TellingSamples, telling_samples
 from longctx.ci.bisect.posterior import FALL_SHARE, EndpointVotes, Posterior
@@ -147,7 +147,7 @@ class Chain:
         last = len(self.scores) - 1
         doubt = self._measure_endpoints(confidence)
         self._telling = self._choose(None)
-        if doubt and not hints_at_loss(self.votes.worse, self.votes.better):
+        if doubt and self.votes.p_value > 1 - confidence:
             return self._result(None)
         edge = search(last, self, confidence=confidence, parallel=parallel)
         if doubt and not edge.is_shown:
@@ -227,7 +227,7 @@ class Chain:
         verdict, seen = self._compare(last, 0, bounds)
         differences = self.scores[-1] - self.scores[0]
         worse, better = (int((sign * differences[seen] > 0).sum()) for sign in (-1, 1))
-        if verdict == "fail" and _is_loss(worse, better, confidence):
+        if verdict == "fail" and EndpointVotes(worse=worse, better=better).p_value <= (1 - confidence) / 2:
             return False
         for end in (0, last):
             self.answered[end].update(range(SAMPLES))

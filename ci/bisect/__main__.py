@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from longctx.ci.bisect.compare import Suite, compare_step, search_bounds
-from longctx.ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, hints_at_loss, measure_endpoints
+from longctx.ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure_endpoints
 from longctx.ci.bisect.measurements import Bisection, confirm
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.report import BisectLog, step_line
@@ -143,8 +143,7 @@ def _search(arguments: Arguments) -> int:
     endpoints = _endpoints(arguments, good, bad)
     parallel = arguments.suite.execution.parallel
     bisection = Bisection(arguments.suite, steps, endpoints, confidence=arguments.confidence)
-    votes = bisection.votes
-    if endpoints.doubt and not hints_at_loss(votes.worse, votes.better):
+    if endpoints.doubt and bisection.votes.p_value > 1 - arguments.confidence:
         raise EndpointsError(1, endpoints.doubt)
     print_line(f"endpoints  {endpoints.summary}")
     if last > 1 and bisection.telling:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from longctx.ci.bisect.compare import Bounds, Suite, regression_gate
+from longctx.ci.bisect.posterior import EndpointVotes
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.thresholds.records import Gate
@@ -16,9 +16,6 @@ SURVEY_SAMPLES = 50
 # The comparison that stops early has this part of the search's probability of error. With less certainty it would stop
 # so soon that the size of the loss, to which all steps are compared, is a guess.
 EARLY_SHARE = 0.1
-# Endpoints that show no loss are searched nevertheless if they have one with this much confidence: other steps on their
-# two sides may show it. Of endpoints without a loss, the search then says that none is shown.
-HINT_ALPHA = 0.1
 
 
 class EndpointsError(Exception):
@@ -151,11 +148,6 @@ def extended(endpoints: Endpoints, suite: Suite, good: Step, bad: Step, confiden
     return replace(more, pairs=max(more.pairs, endpoints.pairs + 1), doubt=endpoints.doubt)
 
 
-def hints_at_loss(worse: int, better: int) -> bool:
-    """Return True if votes that show no loss leave enough hope that other steps show one."""
-    return _is_loss(worse, better, 1 - 2 * HINT_ALPHA)
-
-
 def _is_shown(report: JsonReport | None, confidence: float) -> bool:
     """Return True if a comparison that stopped early shows a loss of the models, not only on the planned samples.
 
@@ -166,15 +158,10 @@ def _is_shown(report: JsonReport | None, confidence: float) -> bool:
         return False
     assert report.regression is not None, "a regression gate belongs to a comparison"
     compared = report.regression.cases.values()
-    worse, better = sum(case.haystacks_worse for case in compared), sum(case.haystacks_better for case in compared)
-    return _is_loss(worse, better, confidence)
-
-
-def _is_loss(worse: int, better: int, confidence: float) -> bool:
-    """Return True if a sign test shows that more haystacks become worse than better."""
-    votes = worse + better
-    tail = sum(math.comb(votes, count) for count in range(worse, votes + 1))
-    return tail <= (1 - confidence) / 2 * float(2**votes)
+    votes = EndpointVotes(
+        worse=sum(case.haystacks_worse for case in compared), better=sum(case.haystacks_better for case in compared)
+    )
+    return votes.p_value <= (1 - confidence) / 2
 
 
 def _doubt(endpoints: Endpoints, good: Step, bad: Step) -> str:

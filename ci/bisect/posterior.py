@@ -14,6 +14,7 @@ sums over all paths. This is the posterior of a noisy binary search (Burnashev a
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -69,6 +70,12 @@ class EndpointVotes:
     worse: int
     """Contexts on which the bad endpoint is worse."""
     better: int
+
+    @property
+    def p_value(self) -> float:
+        """The probability that endpoints without a loss differ as much in this direction, by a sign test."""
+        votes = self.worse + self.better
+        return float(sum(math.comb(votes, count) for count in range(self.worse, votes + 1)) / 2**votes)
 
 
 class Posterior:

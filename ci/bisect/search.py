@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from longctx.ci.bisect.posterior import EndpointVotes, Floats, Posterior, Reading
+from longctx.ci.bisect.posterior import FALL_SHARE, EndpointVotes, Floats, Posterior, Reading
 
 Verdict = Literal["good", "bad", "skipped"]
 
@@ -78,7 +78,7 @@ class Edge:
     first_bad: int
     """Position of the step behind the loss."""
     probability: float
-    """Probability that the run became worse between the two."""
+    """Probability that the run became worse between the two; never surer than that the endpoints differ."""
     likeliest: int
     """Position of the step at which it became worse most probably."""
     is_shown: bool
@@ -191,7 +191,7 @@ class _Search:
     def _is_narrow(self) -> bool:
         """Return True if a range of so few steps is certain that more samples of the endpoints are not worth it."""
         low, high = self._range()
-        return high - low <= NARROW_STEPS < self._last and self.posterior.fell(low, high) >= self._confidence
+        return high - low <= NARROW_STEPS < self._last and self._fell(low, high) >= self._confidence
 
     def _measure(self, requests: Sequence[Request]) -> None:
         self._rounds_left -= 1
@@ -204,6 +204,13 @@ class _Search:
             self._asked[request.position] = max(request.samples, answered)
         self.posterior = self._posterior()
         self._steps.note(self.results, self.posterior, [request.position for request in requests])
+
+    def _fell(self, low: int, high: int, share: float = FALL_SHARE) -> float:
+        """Return the probability that the run fell between two positions, by this share of the loss or more.
+
+        Where the endpoints have lost nothing, no step has. So nothing is surer than the loss of the endpoints.
+        """
+        return min(self.posterior.fell(low, high, share), 1 - self._steps.votes.p_value)
 
     def _posterior(self) -> Posterior:
         readings = {position: result.reading for position, result in self.results.items() if result.reading}
@@ -233,13 +240,11 @@ class _Search:
 
         Only skipped steps lie between them.
         """
-        falls = self.posterior.falls
         begins = self._begins(screened=False)
         measurable = [position for position in range(self._last + 1) if not self._is_skipped(position)]
         for low, high in itertools.pairwise(measurable):
             if begins[low + 1 : high + 1].sum() >= FINAL_PROBABILITY:
-                fell = falls[high] if high - low == 1 else self.posterior.fell(low, high)
-                return (low, high) if fell >= self._confidence else None
+                return (low, high) if self._fell(low, high) >= self._confidence else None
         return None
 
     def _bisecting(self) -> list[Request]:
@@ -312,7 +317,7 @@ class _Search:
     def _edge(self) -> Edge:
         """Return the certain step, or the narrowest range that is certain."""
         low, high = self._certain_edge() or self._range()
-        probability = self.posterior.fell(low, high)
+        probability = self._fell(low, high)
         falls = self.posterior.falls
         likeliest = low + 1 + int(np.argmax(falls[low + 1 : high + 1]))
         return Edge(
@@ -332,7 +337,7 @@ class _Search:
             return high - low, -begins[low + 1 : high + 1].sum()
 
         for low, high in sorted(itertools.combinations(sorted(known), 2), key=rank):
-            if self.posterior.fell(low, high, RANGE_SHARE) >= self._confidence:
+            if self._fell(low, high, RANGE_SHARE) >= self._confidence:
                 return low, high
         return 0, self._last
 
