@@ -77,6 +77,11 @@ OPTIONS: tuple[Option, ...] = (
         "[share the probability of a wrong failure](verdicts.md); a watch sets it",
         watch=_set_by_watch("use --horizon"),
         bisect=_not_in_a_search("use [bisect] confidence")),
+    Option(flag="--chosen-from", kind="whole number", minimum=1, metavar="N", section="What is measured", default=1,
+        help="the baseline is the best of N checkpoints; so good a score is partly luck", shown_default="1",
+        page="the baseline is the best of so many checkpoints: part of such a score is luck, and "
+        "[a failure needs more evidence](verdicts.md)",
+        watch=_set_by_watch("it counts the candidates itself"), bisect=_ENDPOINTS, measure=_RUN),
     Option(flag="--step", kind="whole number", metavar="N", section="What is written",
         help="training step shown in reports", shown_default="from the path, as in step_1000",
         accepted="the training step as a whole number of at least 0",

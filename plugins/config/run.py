@@ -92,6 +92,7 @@ class Run(RunFacts):
             full=self.options.full,
             signal=self.options.signal,
             series=self.options.series,
+            chosen_from=self.options.chosen_from,
             is_same_checkpoint=executions is not None and is_same_checkpoint(self, executions),
             task_families=self.task_families,
         )

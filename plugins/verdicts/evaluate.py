@@ -147,11 +147,9 @@ class GateEvaluator:
                 scope = self.measured.scope
                 required = scope.required_length(gate)
                 findings = {length: self.finding(gate, length) for length in scope.lengths}
-                words = {length: finding.word for length, finding in findings.items()}
-                means = {length: finding.score for length, finding in findings.items()}
-                reaches = _effective_length_finding(words, required, scope.threshold_of(gate), means)
+                reaches = _effective_length_finding(findings, required, scope.threshold_of(gate))
                 finding = _with_counts(_first_unmeasured(findings) or reaches, findings)
-                settled = settled_scores(words)
+                settled = settled_scores({length: finding.word for length, finding in findings.items()})
                 longest = None if settled is None else effective_length(settled, HALF)
                 verdicts.append(_gate_verdict(gate, finding, measured=longest, required=float(required)))
             elif gate.kind == "weighted_average":
@@ -342,22 +340,22 @@ def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate:
     return weighted_average(lows, rising=gate.rising), weighted_average(highs, rising=gate.rising)
 
 
-def _effective_length_finding(
-    words: Mapping[int, VerdictWord],
-    required: int,
-    threshold: float,
-    means: Mapping[int, float | None] | None = None,
-) -> GateFinding:
-    """Compare the effective length with the required one, given the verdict and the mean at each length.
+def _effective_length_finding(findings: Mapping[int, GateFinding], required: int, threshold: float) -> GateFinding:
+    """Compare the effective length with the required one, given the finding at each length.
 
-    The verdict is final as soon as those of the required and longer lengths are.
+    The verdict is final as soon as those of the required and longer lengths are. A length does not count as reached
+    behind a shorter one at which the model is shown to be below the threshold.
     """
+    words = {length: finding.word for length, finding in findings.items()}
     needs = f"needs at least {_shown(required)}"
     if required > max(words):
         return GateFinding(word="not measured", reason=f"{needs}, the longest tested length is {_shown(max(words))}")
+    reached = min((length for length, word in words.items() if length >= required and word == "pass"), default=None)
+    below = [length for length in findings if length < (reached or 0) and _is_shown_below(findings[length], threshold)]
     long_enough = {word for length, word in words.items() if length >= required}
-    if "pass" in long_enough:
-        word: VerdictWord = "pass"
+    word: VerdictWord
+    if reached is not None:
+        word = "fail" if below else "pass"
     elif long_enough <= {"fail", "near"}:
         word = "fail" if long_enough == {"fail"} else "near"
     else:
@@ -369,7 +367,8 @@ def _effective_length_finding(
     reason = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
     length = effective_length(settled, HALF)
     failed_at = min((at for at, score in settled.items() if score < HALF and at > (length or 0)), default=None)
-    mean = None if failed_at is None else (means or {}).get(failed_at)
+    failed_at = min(below, default=failed_at)
+    mean = None if failed_at is None else findings[failed_at].score
     if word == "fail" and failed_at is not None and mean is not None:
         reason += f": {_comparison_text(mean, word, threshold, failed_at)}"
     else:
@@ -378,7 +377,23 @@ def _effective_length_finding(
     if contiguous != length:
         up_to = f"up to {_shown(contiguous)} only" if contiguous else "at none of the shortest lengths"
         reason += f"; not monotone: without a gap it passes {up_to}"
-    return GateFinding(word=word, reason=reason)
+    return GateFinding(word=word, reason=reason + _open_lengths_text(findings))
+
+
+def _is_shown_below(finding: GateFinding, threshold: float) -> bool:
+    """Return True if the samples show the model's mean to be below the threshold, in points."""
+    highest = finding.model_interval[1] if finding.model_interval else threshold
+    return finding.word == "fail" and (finding.of_model == "below" or highest < threshold)
+
+
+def _open_lengths_text(findings: Mapping[int, GateFinding]) -> str:
+    """Return between which lengths the model's own effective length is, if other samples may show another one."""
+    passed = [length for length, finding in findings.items() if finding.word == "pass" and finding.of_model != "near"]
+    possible = [length for length, finding in findings.items() if finding.word == "pass" or finding.of_model == "near"]
+    if max(possible, default=0) <= max(passed, default=0):
+        return ""
+    shortest = _shown(max(passed)) if passed else f"less than {_shown(min(findings))}"
+    return f"; NEAR: the model's own length may be from {shortest} to {_shown(max(possible))}"
 
 
 def shown_label(label: str | None) -> str:

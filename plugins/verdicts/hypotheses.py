@@ -59,6 +59,8 @@ class Scope:
     is_same_checkpoint: bool = False
     """True if the baseline is the checkpoint under test in the same execution, so that nothing need be compared."""
 
+    chosen_from: int = 1
+    """The number of checkpoints of which the baseline is the best. Against each of them a failure is as rare."""
     series: int = 1
     """The number of runs that share the probability of a wrong failure, as those of a watch do."""
 
@@ -144,15 +146,17 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
 def _non_inferiority(thresholds: Thresholds, scope: Scope, *, panels: int) -> NonInferiority:
     """Return the hypothesis of the comparison with a baseline, whose error so many panels share."""
     error, settings = 1 - thresholds.verdict.confidence, thresholds.regression
+    # The best of several equal checkpoints is the one of the largest difference, so all comparisons share the error.
+    shared = error / (scope.series * scope.chosen_from)
     is_confirmed = settings.population and settings.lost_here == "report"
     return NonInferiority(
         drop=from_points(settings.drop),
         clear=from_points(settings.clear_points),
         # Without a test that confirms it, a failure is final, and all runs of a series share its error.
-        alpha=error / max(1, panels) / (1 if is_confirmed else scope.series),
+        alpha=(error if is_confirmed else shared) / max(1, panels),
         pass_alpha=error,
         finite_population=settings.population,
-        confirmation=ErrorShares.of_run(error / scope.series, panels) if is_confirmed else None,
+        confirmation=ErrorShares.of_run(shared, panels) if is_confirmed else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from longctx.fixtures.records import Case
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import ErrorShares, NonInferiority
+from longctx.plugins.evidence.sign_flips import loss_p_value, sign_flip_p_value
 from longctx.plugins.verdicts.panels import Panel
 from longctx.plugins.verdicts.regression import PanelDecision, compare_panels
 from tests.helpers.queues import case
@@ -136,3 +138,38 @@ def test_units_of_one_task_and_haystack_at_several_lengths_are_one() -> None:
     found = decided(panels, dict.fromkeys(LENGTHS, lost))
     assert found[0].p_value == pytest.approx(2**-8, rel=1e-6)
     assert SampleRef(next(iter(panels[0].cases)), 0) in panels[0].order
+
+
+@pytest.mark.parametrize("texts", [(), tuple(range(100, 300))])
+def test_one_question_at_several_lengths_is_one_observation(texts: tuple[int, ...]) -> None:
+    """Eight questions lost at three lengths are eight losses; the indices of a case say it where it names no texts."""
+    panels = [
+        Panel("own", length, [replace(case("a", length, 200), texts=texts and texts[-place:] + texts[:-place])],
+              seed=0, hypotheses=(), non_inferiority=hypothesis(3))
+        for place, length in enumerate(LENGTHS)
+    ]  # fmt: skip
+    lost = {
+        length: {(index + place) % 200 if texts else index: -1.0 for index in range(8)}
+        for place, length in enumerate(LENGTHS)
+    }
+    found = decided(panels, lost)
+    assert [each.decision for each in found] == ["fail"] * 3
+    assert found[0].p_value == pytest.approx(2**-8, rel=1e-6)
+
+
+def test_sets_of_questions_on_the_same_documents_are_one_observation_each() -> None:
+    """Three sets lose on the same eight documents: chance explains it once in 2^8, not once in 2^24."""
+    cases = [replace(case(name, 1024, 200), texts=tuple(range(200))) for name in ("a", "b", "c")]
+    panel = Panel("own", 1024, cases, seed=0, hypotheses=(), non_inferiority=hypothesis(1))
+    assert len(set(panel.queue(panel.cases).haystacks.of_cluster.tolist())) == 200
+    (found,) = decided([panel], {1024: dict.fromkeys(range(8), -1.0)})
+    assert found.decision == "fail"
+    assert found.p_value == pytest.approx(2**-8, rel=1e-6)
+
+
+def test_small_losses_that_a_few_large_gains_outweigh_are_no_loss_of_the_mean() -> None:
+    """One of 32 haystacks gains as much as seven others lose: signs alone call that a loss in 1 of 1,200 draws."""
+    sums = np.array([-1 / 7] * 31 + [1.0])
+    assert sign_flip_p_value(sums) < 0.001 < 0.1 < loss_p_value(sums, np.ones(32))
+    few = np.array([-1.0] * 9)
+    assert loss_p_value(few, np.ones(9)) >= sign_flip_p_value(few) == pytest.approx(2**-9)

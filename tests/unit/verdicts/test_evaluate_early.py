@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from longctx.fixtures.records import VerdictWord
 from longctx.plugins.evidence.effective_length import effective_length
 from longctx.plugins.thresholds.records import VerdictSettings
-from longctx.plugins.verdicts.evaluate import GateEvaluator, _effective_length_finding
+from longctx.plugins.verdicts.evaluate import GateEvaluator, GateFinding, _effective_length_finding
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, scope_of, thresholds
 
 REACH = replace(LEVEL, name="reach", kind="effective_length")
@@ -121,7 +121,33 @@ def test_an_effective_length_is_decided_if_inconclusive_lengths_cannot_change_it
         if all(words[n] == "inconclusive" or (words[n] == "pass") == (score > 50) for n, score in scores.items()):
             outcomes.add("pass" if (effective_length(scores, 50.0) or 0) >= required else "fail")
     expected = "not measured" if required > max(words) else outcomes.pop() if len(outcomes) == 1 else "inconclusive"
-    assert _effective_length_finding(words, required, 80.0).word == expected
+    findings = {length: GateFinding(word=word, reason="") for length, word in words.items()}
+    assert _effective_length_finding(findings, required, 80.0).word == expected
+
+
+NEAR_PASS, NEAR_FAIL = (GateFinding(word=word, reason="", score=80.0, of_model="near") for word in ("pass", "fail"))
+ABOVE = GateFinding(word="pass", reason="", score=95.0, of_model="above")
+BELOW = GateFinding(word="fail", reason="", score=70.0, of_model="below")
+
+
+@pytest.mark.parametrize(
+    ("at_lengths", "word", "text"),
+    [
+        ((ABOVE, ABOVE, BELOW), "pass", "reaches 2K, needs at least 2K (mean above 80)"),
+        ((ABOVE, NEAR_FAIL, NEAR_PASS), "pass", "; NEAR: the model's own length may be from 1K to 4K"),
+        ((ABOVE, NEAR_PASS, NEAR_FAIL), "pass", "; NEAR: the model's own length may be from 1K to 4K"),
+        ((NEAR_PASS, NEAR_FAIL, BELOW), "fail", "; NEAR: the model's own length may be from less than 1K to 2K"),
+        ((BELOW, ABOVE, ABOVE), "fail", "mean 70.0 at 1K, needs more than 80; not monotone: without a gap it passes "
+         "at none of the shortest lengths"),
+        ((NEAR_FAIL, ABOVE, ABOVE), "pass", "at none of the shortest lengths"),
+    ],
+)  # fmt: skip
+def test_an_effective_length_says_what_the_samples_show_of_the_model(
+    at_lengths: tuple[GateFinding, ...], word: VerdictWord, text: str
+) -> None:
+    found = _effective_length_finding(dict(zip(LENGTHS, at_lengths, strict=True)), 2048, 80.0)
+    assert found.word == word
+    assert found.reason.endswith(text)
 
 
 @pytest.mark.parametrize(

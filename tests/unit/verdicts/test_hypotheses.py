@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.records import Case
-from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis
+from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis, NonInferiority
 from longctx.plugins.thresholds.records import Gate, RegressionSettings, VerdictSettings
 from longctx.plugins.verdicts.hypotheses import HEADLINE, Scope, hypothesis_of
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, panels_by_length, scope_of, thresholds
@@ -221,3 +221,17 @@ def test_cases_without_a_gate_are_measured_beside_a_finished_baseline(final: boo
     assert (panel.hypotheses[0].case_ids == {CASES[0].id}) is is_estimated
     next_samples = panel.status({}, baseline={}, control_variate={} if final else None).next_samples
     assert {role for role, _ in next_samples} == ({"model"} if final else {"model", "baseline"})
+
+
+def test_a_baseline_that_is_the_best_of_ten_shares_the_error_among_ten() -> None:
+    def compared(chosen_from: int) -> NonInferiority:
+        scope = replace(scope_of(CASES, has_baseline=True), chosen_from=chosen_from)
+        hypothesis = next(iter(panels_by_length(thresholds(), scope).values())).non_inferiority
+        assert hypothesis is not None
+        return hypothesis
+
+    one, ten = (compared(count).confirmation for count in (1, 10))
+    assert one is not None
+    assert ten is not None
+    assert (10 * ten.early, 10 * ten.complete) == pytest.approx((one.early, one.complete))
+    assert compared(10).pass_alpha == compared(1).pass_alpha
