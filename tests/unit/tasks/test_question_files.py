@@ -151,7 +151,7 @@ def test_a_control_token_in_a_document_is_refused_and_one_of_the_template_is_not
         planned = plan(options_of(suite="tasks", lengths=(512,)), tasks, Corpora())
         said = r"rooms.jsonl, line 5: holds '<\|end\|>', a control token of this tokenizer; write it in another way"
         with pytest.raises(QuestionsError, match=said) if is_refused else nullcontext():
-            fit_questions(planned, tasks, formatter, seed=0)
+            fit_questions(planned, tasks, formatter, seed=0, corpora=Corpora())
 
 
 def test_seeds_order_the_questions_and_lengths_share_the_order(tmp_path: Path) -> None:
